@@ -1,0 +1,49 @@
+# Two commands do everything: `make demo` and `make test`. Each sets up what it needs.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+BROKER ?= dev
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.run ## Make .venv with everything that the demo needs
+
+demo: $(VENV)/.run ## Run the main job on this machine (BROKER=kafka: against a real Apache Kafka)
+ifeq ($(BROKER),kafka)
+	$(BIN)/python -m tests.support.kafka -- $(BIN)/slackwater demo $(ARGS) --bootstrap {bootstrap}
+else
+	$(BIN)/slackwater demo $(ARGS)
+endif
+
+test: $(VENV)/.dev ## Run all tests (ARGS="-k name" for some)
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev ## Check style, types and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy worker/slackwater operator/slackwater_operator examples benchmarks tests/support
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev ## Measure against the peers (results are printed, not kept)
+	$(BIN)/python -m benchmarks $(ARGS)
+
+lock: ## Make the lock files anew (wants uv on the PATH)
+	cd requirements && for set in build run dev jdk; do \
+	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	    --custom-compile-command "make lock" $$set.in -o $$set.txt || exit 1; done
+
+clean: ## Remove what the commands above made
+	rm -rf $(VENV) .demo .cache
+
+SOURCES := worker/pyproject.toml worker/setup.py $(wildcard worker/slackwater/kafka/records/*.pyx) operator/pyproject.toml
+
+$(VENV)/.run: requirements/build.txt requirements/run.txt requirements/jdk.txt $(SOURCES) setup.sh
+	PYTHON="$(PYTHON)" ./setup.sh run
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.run
+	./setup.sh dev

@@ -1,0 +1,329 @@
+"""How a field of the resource is declared: once, for reading, checking and the CRD alike.
+
+A resource is a frozen dataclass whose fields are made by `spec(...)`. `parse_object` reads a mapping into
+it; `object_schema` gives the same as a structural OpenAPI v3 schema, the form a CustomResourceDefinition
+wants.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Schema = dict[str, Any]
+
+_KEY = "slackwater.spec"
+_REQUIRED: Any = object()
+_ABSENT: Any = object()
+
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_DURATION = re.compile(r"^(?:\d+(?:\.\d+)?(?:ms|s|m|h))+$")
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+_PERCENTAGE = re.compile(r"^\d{1,3}(?:\.\d+)?%$")
+
+
+class FieldError(ValueError):
+    """A field holds what it must not.
+
+    Attributes:
+        path: where, dotted: `spec.scaling.minReplicas`, `spec.topics[0]`.
+        problem: what is wrong and what to do, in one line.
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}" if path else problem)
+        self.path = path
+        self.problem = problem
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a field may hold.
+
+    Attributes:
+        schema: its OpenAPI v3 schema.
+        parse: takes the raw value and the field's path, gives the Python value, raises FieldError.
+    """
+
+    schema: Schema
+    parse: Callable[[object, str], Any]
+
+
+@dataclass(frozen=True)
+class _Spec:
+    name: str
+    kind: Kind
+    doc: str
+    default: Any  # as written in the YAML; _REQUIRED, or _ABSENT for "may be left out, no default"
+    absent: Any  # the Python value of a field that was left out and has no default
+
+
+def spec(name: str, kind: Kind, doc: str, *, default: Any = _ABSENT, absent: Any = None) -> Any:
+    """Declares a field that may be left out.
+
+    Args:
+        name: its name in YAML (camelCase).
+        kind: what it may hold.
+        doc: its description, units included.
+        default: its default as written in YAML; shown in the CRD, where the API server fills it in.
+        absent: its Python value when it is left out and has no default.
+    """
+    return _field(_Spec(name, kind, doc, default, absent))
+
+
+def required(name: str, kind: Kind, doc: str) -> Any:
+    """Declares a field that must be given."""
+    return _field(_Spec(name, kind, doc, _REQUIRED, None))
+
+
+def _field(declared: _Spec) -> Any:
+    metadata = {_KEY: declared}
+    if declared.default is _REQUIRED:
+        return dataclasses.field(metadata=metadata)
+    return dataclasses.field(default_factory=lambda: _default(declared, declared.name), metadata=metadata)
+
+
+def _default(declared: _Spec, path: str) -> Any:
+    if declared.default is _ABSENT:
+        return declared.absent
+    return declared.kind.parse(declared.default, path)
+
+
+def _specs(cls: type[Any]) -> list[tuple[str, _Spec]]:
+    return [(item.name, item.metadata[_KEY]) for item in dataclasses.fields(cls) if _KEY in item.metadata]
+
+
+def parse_object(cls: type[T], value: object, path: str) -> T:
+    """Reads a mapping into the dataclass `cls`.
+
+    Raises:
+        FieldError: an unknown field, a missing one, or a value that its kind refuses.
+    """
+    if not isinstance(value, Mapping):
+        known = ", ".join(declared.name for _, declared in _specs(cls))
+        raise FieldError(path, f"must be a mapping (of {known}), but is {describe(value)}")
+    declared = {one.name: (attribute, one) for attribute, one in _specs(cls)}
+    for name in value:
+        if name not in declared:
+            raise FieldError(join(path, str(name)), f"unknown field; {nearest(str(name), list(declared))}")
+    arguments = {}
+    for name, (attribute, one) in declared.items():
+        where = join(path, name)
+        given = value.get(name, _ABSENT)
+        if given is not _ABSENT and given is not None:
+            arguments[attribute] = one.kind.parse(given, where)
+        elif one.default is _REQUIRED:
+            raise FieldError(where, f"is missing; give {_first_sentence(one.doc)}")
+        else:
+            arguments[attribute] = _default(one, where)
+    return cls(**arguments)
+
+
+def object_schema(cls: type[Any]) -> Schema:
+    """The structural schema of a dataclass whose fields were made by `spec` and `required`."""
+    properties = {}
+    must = []
+    for _, declared in _specs(cls):
+        schema = dict(declared.kind.schema)
+        rules = schema.pop("x-kubernetes-validations", None)
+        schema["description"] = declared.doc
+        if declared.default is _REQUIRED:
+            must.append(declared.name)
+        elif declared.default is not _ABSENT:
+            schema["default"] = declared.default
+        if rules:
+            schema["x-kubernetes-validations"] = rules
+        properties[declared.name] = schema
+    result: Schema = {"type": "object", "properties": properties}
+    if must:
+        result["required"] = must
+    rules = getattr(cls, "RULES", None)
+    if rules:
+        result["x-kubernetes-validations"] = [{"rule": rule, "message": message} for rule, message in rules]
+    return result
+
+
+def text(*, pattern: str = "", example: str = "", max_length: int = 0, choices: Sequence[str] = ()) -> Kind:
+    """A string; `pattern` must match all of it, `example` is shown where it does not."""
+    schema: Schema = {"type": "string"}
+    if pattern:
+        schema["pattern"] = f"^{pattern}$"
+    if max_length:
+        schema["maxLength"] = max_length
+    if choices:
+        schema["enum"] = list(choices)
+
+    def parse(value: object, path: str) -> str:
+        result = _string(value, path)
+        if choices and result not in choices:
+            raise FieldError(path, f"{result!r} is not supported; {nearest(result, choices)}")
+        if pattern and not re.fullmatch(pattern, result):
+            raise FieldError(path, f"{result!r} is not in the form wanted, such as {example}")
+        if max_length and len(result) > max_length:
+            raise FieldError(path, f"is {len(result)} characters long; at most {max_length} are possible")
+        return result
+
+    return Kind(schema, parse)
+
+
+def whole(*, minimum: int, maximum: int | None = None) -> Kind:
+    """A whole number."""
+    schema: Schema = {"type": "integer", "minimum": minimum}
+    if maximum is not None:
+        schema["maximum"] = maximum
+
+    def parse(value: object, path: str) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise FieldError(path, f"must be a whole number, but is {describe(value)}")
+        if value < minimum or (maximum is not None and value > maximum):
+            bounds = f"at least {minimum}" if maximum is None else f"between {minimum} and {maximum}"
+            raise FieldError(path, f"is {value}, but must be {bounds}")
+        return value
+
+    return Kind(schema, parse)
+
+
+def flag() -> Kind:
+    """True or false."""
+
+    def parse(value: object, path: str) -> bool:
+        if not isinstance(value, bool):
+            raise FieldError(path, f"must be true or false, but is {describe(value)}")
+        return value
+
+    return Kind({"type": "boolean"}, parse)
+
+
+def duration() -> Kind:
+    """A length of time such as `90s` or `1h30m`, as whole milliseconds in Python."""
+
+    def parse(value: object, path: str) -> int:
+        if not isinstance(value, str) or not _DURATION.match(value):
+            raise FieldError(path, f"{_shown(value)} is not a duration; write it with a unit: 500ms, 90s, 5m, 1h30m")
+        result = sum(float(number) * _UNIT_MS[unit] for number, unit in _DURATION_PART.findall(value))
+        if result < 1:
+            raise FieldError(path, f"{value!r} must be longer than nothing")
+        return round(result)
+
+    return Kind({"type": "string", "pattern": r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"}, parse)
+
+
+def percentage() -> Kind:
+    """A share such as `60%`, as a fraction (0.6) in Python; more than 0 % and at most 100 %."""
+
+    def parse(value: object, path: str) -> float:
+        if not isinstance(value, str) or not _PERCENTAGE.match(value):
+            raise FieldError(path, f"{_shown(value)} is not a percentage; write it as 60%")
+        share = float(value[:-1]) / 100
+        if not 0 < share <= 1:
+            raise FieldError(path, f"{value!r} must be more than 0% and at most 100%")
+        return share
+
+    return Kind({"type": "string", "pattern": r"^(100(\.0+)?|[0-9]{1,2}(\.[0-9]+)?)%$"}, parse)
+
+
+def text_list(item: Kind, *, at_least: int = 0) -> Kind:
+    """A list of distinct strings, as a tuple in Python."""
+    schema: Schema = {"type": "array", "items": item.schema, "x-kubernetes-list-type": "set"}
+    if at_least:
+        schema["minItems"] = at_least
+
+    def parse(value: object, path: str) -> tuple[str, ...]:
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise FieldError(path, f"must be a list, but is {describe(value)}; write it as [{value}]")
+        if len(value) < at_least:
+            raise FieldError(path, f"must name at least {at_least}")
+        result: list[str] = []
+        for index, one in enumerate(value):
+            parsed = item.parse(one, f"{path}[{index}]")
+            if parsed in result:
+                raise FieldError(f"{path}[{index}]", f"{parsed!r} is listed twice")
+            result.append(parsed)
+        return tuple(result)
+
+    return Kind(schema, parse)
+
+
+def text_map(*, rules: Sequence[tuple[str, str]] = ()) -> Kind:
+    """A mapping of strings to strings; `rules` are CEL expressions with their messages, for the CRD."""
+    schema: Schema = {
+        "type": "object",
+        "additionalProperties": {"type": "string", "maxLength": 4096},
+        "maxProperties": 200,
+    }
+    if rules:
+        schema["x-kubernetes-validations"] = [{"rule": rule, "message": message} for rule, message in rules]
+
+    def parse(value: object, path: str) -> dict[str, str]:
+        if not isinstance(value, Mapping):
+            raise FieldError(path, f"must be a mapping of strings, but is {describe(value)}")
+        return {str(key): _string(one, f"{path}[{key}]") for key, one in value.items()}
+
+    return Kind(schema, parse)
+
+
+def anything() -> Kind:
+    """A mapping that is passed on unchecked."""
+
+    def parse(value: object, path: str) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise FieldError(path, f"must be a mapping, but is {describe(value)}")
+        return dict(value)
+
+    return Kind({"type": "object", "x-kubernetes-preserve-unknown-fields": True}, parse)
+
+
+def nested(cls: type[Any]) -> Kind:
+    """Another dataclass of declared fields."""
+    return Kind(object_schema(cls), lambda value, path: parse_object(cls, value, path))
+
+
+def join(path: str, name: str) -> str:
+    """The path of a field inside `path`."""
+    return f"{path}.{name}" if path else name
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Names the nearest known name, where one is near, or all of them."""
+    lowered = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {lowered[close[0]]}?"
+    return f"possible here: {', '.join(known)}"
+
+
+def describe(value: object) -> str:
+    """What a YAML value is, for an error."""
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return f"the boolean {str(value).lower()} (YAML reads yes, no, on and off so: put text in quotes)"
+    if isinstance(value, int | float):
+        return f"the number {value}"
+    if isinstance(value, str):
+        return f"the text {value!r}"
+    if isinstance(value, Mapping):
+        return "a mapping"
+    return "a list" if isinstance(value, Sequence) else f"{value} (put text in quotes)"
+
+
+def _shown(value: object) -> str:
+    return repr(value) if isinstance(value, str) else describe(value)
+
+
+def _string(value: object, path: str) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool) or isinstance(value, int | float):
+        written = str(value).lower() if isinstance(value, bool) else str(value)
+        raise FieldError(path, f'must be text, but is {describe(value)}; write it in quotes: "{written}"')
+    raise FieldError(path, f"must be text, but is {describe(value)}")
+
+
+def _first_sentence(doc: str) -> str:
+    return doc.split(". ")[0].split(" (")[0].rstrip(".")

@@ -1,0 +1,131 @@
+"""Bytes that are not what they should be: refused, never read past, never a memory bomb."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from slackwater.kafka import records
+from slackwater.kafka.records import BatchBuilder, _parser, _parser_py
+from slackwater.kafka.records.compression import CODECS
+
+NO_TIME = None
+
+
+def batch(codec: str = "none", count: int = 5, base_offset: int = 0) -> bytearray:
+    builder = BatchBuilder(codec)
+    for index in range(count):
+        builder.append(1000 + index, b"key", b"value-%d" % index, [("h", b"1")])
+    return bytearray(builder.build(base_offset=base_offset))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_any_flipped_byte_under_the_checksum_is_noticed(codec: str) -> None:
+    good = batch(codec)
+    for position in range(21, len(good)):
+        bad = bytearray(good)
+        bad[position] ^= 0x40
+        with pytest.raises(records.CorruptRecordError, match="offset 0"):
+            records.decode(bad, fetch_offset=0)
+
+
+def test_what_stands_before_a_corrupt_batch_is_delivered_first() -> None:
+    bad = batch(base_offset=5)
+    bad[-1] ^= 1
+    data = bytes(batch()) + bytes(bad)
+    decoded = records.decode(data, fetch_offset=0)
+    assert (len(decoded), decoded.next_offset) == (5, 5)
+    with pytest.raises(records.CorruptRecordError) as caught:
+        records.decode(data, fetch_offset=5)
+    assert caught.value.offset == 5
+
+
+def test_old_formats_are_named() -> None:
+    old = batch()
+    old[16] = 1
+    with pytest.raises(records.UnsupportedRecordFormatError, match="magic 1"):
+        records.decode(old, fetch_offset=0)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_decompression_bomb_stops_at_the_limit(codec: str) -> None:
+    builder = BatchBuilder(codec, max_bytes=1 << 30)
+    builder.append(0, None, bytes(64 << 20))
+    bomb = builder.build()
+    limit = 1 << 20
+    tracemalloc.start()
+    with pytest.raises(records.CorruptRecordError, match=r"fetch\.max\.decompressed\.bytes"):
+        records.decode(bomb, fetch_offset=0, max_decompressed_bytes=limit)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * limit
+
+
+def test_a_header_that_claims_too_many_records_takes_no_memory() -> None:
+    lying = batch()
+    lying[57:61] = (2**31 - 1).to_bytes(4, "big")
+    with pytest.raises(records.CorruptRecordError, match="cannot fit"):
+        records.decode(records.stamp_crc(lying), fetch_offset=0)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_cut_off_compressed_data_is_refused(codec: str) -> None:
+    good = batch(codec, count=50)
+    short = bytearray(good[:-4])
+    short[8:12] = (len(short) - 12).to_bytes(4, "big")
+    with pytest.raises(records.CorruptRecordError):
+        records.decode(records.stamp_crc(short), fetch_offset=0)
+
+
+def both(payload: bytes, count: int) -> list[Any]:
+    """What each parser makes of ``payload``: the columns, or that it refused."""
+    outcomes: list[Any] = []
+    for parser in (_parser, _parser_py):
+        columns = parser.ColumnBuffers(count)
+        try:
+            stop = parser.parse_records(payload, 0, len(payload), count, 10, 5, NO_TIME, 0, columns, 0)
+        except ValueError:
+            outcomes.append("refused")
+        else:
+            outcomes.append(
+                [
+                    (r.offset, r.timestamp, r.key, r.value, r.headers)
+                    for r in parser.make_records("t", 0, 0, 0, payload, columns, 0, stop)
+                ]
+            )
+    return outcomes
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.binary(max_size=60), st.integers(0, 6))
+def test_both_parsers_agree_on_garbage(payload: bytes, count: int) -> None:
+    compiled, pure = both(payload, count)
+    assert compiled == pure
+
+
+def test_both_parsers_agree_on_damaged_records() -> None:
+    rng = random.Random(11)
+    good = bytes(batch(count=8)[61:])
+    refused = 0
+    for _ in range(3000):
+        bad = bytearray(good)
+        for _ in range(rng.randrange(1, 4)):
+            bad[rng.randrange(len(bad))] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+        compiled, pure = both(bytes(bad), 8)
+        assert compiled == pure
+        refused += compiled == "refused"
+    assert 0 < refused < 3000
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=200))
+def test_garbage_in_place_of_a_fetch_ends_in_a_record_error_or_nothing(data: bytes) -> None:
+    try:
+        decoded = records.decode(data, fetch_offset=0)
+    except records.RecordError:
+        return
+    assert len(decoded) == 0

@@ -1,0 +1,51 @@
+"""Which parser is in use: the compiled one where it was built, else its pure-Python twin."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING or os.environ.get("SLACKWATER_PURE_PYTHON"):
+    from slackwater.kafka.records._parser_py import (
+        ColumnBuffers,
+        ConsumerRecord,
+        RecordEncoder,
+        gather,
+        make_records,
+        parse_records,
+    )
+
+    COMPILED = False
+else:
+    try:
+        from slackwater.kafka.records._parser import (
+            ColumnBuffers,
+            ConsumerRecord,
+            RecordEncoder,
+            gather,
+            make_records,
+            parse_records,
+        )
+
+        COMPILED = True
+    except ImportError:
+        from slackwater.kafka.records._parser_py import (
+            ColumnBuffers,
+            ConsumerRecord,
+            RecordEncoder,
+            gather,
+            make_records,
+            parse_records,
+        )
+
+        COMPILED = False
+
+__all__ = [
+    "COMPILED",
+    "ColumnBuffers",
+    "ConsumerRecord",
+    "RecordEncoder",
+    "gather",
+    "make_records",
+    "parse_records",
+]

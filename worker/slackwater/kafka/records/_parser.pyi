@@ -1,0 +1,10 @@
+"""The compiled parser offers what its pure-Python twin offers."""
+
+from slackwater.kafka.records._parser_py import (
+    ColumnBuffers as ColumnBuffers,
+    ConsumerRecord as ConsumerRecord,
+    RecordEncoder as RecordEncoder,
+    gather as gather,
+    make_records as make_records,
+    parse_records as parse_records,
+)

@@ -1,0 +1,324 @@
+"""The parser and the encoder of records in plain Python: the fallback where nothing could be compiled,
+and the oracle that the compiled twin, ``_parser.pyx``, is tested against. Both offer the same names.
+
+Layout of a record (KIP-98): its length, attributes, timestamp delta, offset delta, key, value,
+headers; all numbers but the attributes are zigzag varints, and a length of -1 stands for null.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+Buffer = bytes | bytearray | memoryview
+
+_MIN_RECORD_BYTES = 7
+
+
+class ColumnBuffers:
+    """Room for ``capacity`` records: one array a column. Positions are bytes in a record's payload."""
+
+    __slots__ = (
+        "header_count", "header_start", "key_size", "key_start",
+        "offset", "timestamp", "value_size", "value_start",
+    )  # fmt: skip
+
+    def __init__(self, capacity: int) -> None:
+        self.offset = array("q", bytes(8 * capacity))
+        self.timestamp = array("q", bytes(8 * capacity))
+        self.key_start = array("i", bytes(4 * capacity))
+        self.key_size = array("i", bytes(4 * capacity))
+        self.value_start = array("i", bytes(4 * capacity))
+        self.value_size = array("i", bytes(4 * capacity))
+        self.header_start = array("i", bytes(4 * capacity))
+        self.header_count = array("i", bytes(4 * capacity))
+
+
+def _varint(data: Buffer, position: int, end: int) -> tuple[int, int]:
+    """A zigzag varint of at most ten bytes, and where it ends."""
+    raw = shift = 0
+    while True:
+        if position >= end:
+            raise ValueError("a record is cut off")
+        if shift > 63:
+            raise ValueError("a number has more than ten bytes")
+        byte = data[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+    raw &= 0xFFFFFFFFFFFFFFFF
+    value = (raw >> 1) ^ -(raw & 1)
+    return value, position
+
+
+def _sized(data: Buffer, position: int, end: int) -> tuple[int, int, int]:
+    """A length and the bytes behind it: start, size (-1: null), where it ends."""
+    size, position = _varint(data, position, end)
+    if size < -1 or size > end - position:
+        raise ValueError(f"a field of {size} bytes does not fit its record")
+    return position, size, position + max(size, 0)
+
+
+def parse_records(
+    payload: Buffer,
+    position: int,
+    end: int,
+    count: int,
+    base_offset: int,
+    base_timestamp_ms: int,
+    append_time_ms: int | None,
+    fetch_offset: int,
+    into: ColumnBuffers,
+    row: int,
+) -> int:
+    """Reads ``count`` records into ``into`` from ``row`` on and returns the next free row.
+
+    Records below ``fetch_offset`` are left out. ``append_time_ms`` overrides their timestamps.
+    Raises ValueError where the bytes are not ``count`` records that end at ``end``.
+    """
+    for _ in range(count):
+        size, position = _varint(payload, position, end)
+        if size < _MIN_RECORD_BYTES - 1 or size > end - position:
+            raise ValueError(f"a record of {size} bytes does not fit its batch")
+        stop = position + size
+        ts_delta, position = _varint(payload, position + 1, stop)
+        offset_delta, position = _varint(payload, position, stop)
+        key_start, key_size, position = _sized(payload, position, stop)
+        value_start, value_size, position = _sized(payload, position, stop)
+        headers, header_start = _varint(payload, position, stop)
+        position = _skip_headers(payload, header_start, stop, headers)
+        if position != stop:
+            raise ValueError(f"a record has {stop - position} bytes left over")
+        if not 0 <= offset_delta <= 0x7FFFFFFF:
+            raise ValueError(f"an offset delta of {offset_delta}")
+        offset = base_offset + offset_delta
+        if offset < fetch_offset:
+            continue
+        into.offset[row] = offset
+        into.timestamp[row] = (
+            _wrap(base_timestamp_ms + ts_delta) if append_time_ms is None else append_time_ms
+        )
+        into.key_start[row], into.key_size[row] = key_start, key_size
+        into.value_start[row], into.value_size[row] = value_start, value_size
+        into.header_start[row], into.header_count[row] = header_start, headers
+        row += 1
+    if position != end:
+        raise ValueError(f"{end - position} bytes left over behind the last record")
+    return row
+
+
+def _wrap(value: int) -> int:
+    """A sum as 64-bit arithmetic gives it: garbage in a timestamp is no reason to fail."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _skip_headers(payload: Buffer, position: int, stop: int, count: int) -> int:
+    if count < 0 or count > stop - position:
+        raise ValueError(f"{count} headers in a record")
+    for _ in range(count):
+        _, key_size, position = _sized(payload, position, stop)
+        if key_size < 0:
+            raise ValueError("a header without a key")
+        _, _, position = _sized(payload, position, stop)
+    return position
+
+
+def read_headers(payload: Buffer, position: int, count: int) -> list[tuple[str, bytes | None]]:
+    """The headers at ``position``, whose bounds :func:`parse_records` has checked."""
+    headers = []
+    end = len(payload)
+    for _ in range(count):
+        key_start, key_size, position = _sized(payload, position, end)
+        value_start, value_size, position = _sized(payload, position, end)
+        key = str(payload[key_start : key_start + key_size], "utf-8", "replace")
+        value = None if value_size < 0 else bytes(payload[value_start : value_start + value_size])
+        headers.append((key, value))
+    return headers
+
+
+def gather(
+    payload: Buffer, starts: array[int], sizes: array[int], first: int, last: int
+) -> tuple[bytes, bytes, bytes | None]:
+    """A column's rows ``first`` to ``last`` for Arrow: int32 offsets, bytes, validity (None: no null)."""
+    offsets = array("i", [0])
+    parts = []
+    validity = bytearray((last - first + 7) // 8)
+    total = nulls = 0
+    for row in range(first, last):
+        size = sizes[row]
+        if size >= 0:
+            total += size
+            parts.append(payload[starts[row] : starts[row] + size])
+            validity[(row - first) >> 3] |= 1 << ((row - first) & 7)
+        else:
+            nulls += 1
+        if total > 0x7FFFFFFF:
+            raise OverflowError("more than 2 GiB in one column")
+        offsets.append(total)
+    return offsets.tobytes(), b"".join(parts), bytes(validity) if nulls else None
+
+
+class RecordEncoder:
+    """Appends records to one buffer, as the body of a batch."""
+
+    __slots__ = ("_out",)
+
+    def __init__(self) -> None:
+        self._out = bytearray()
+
+    def append(
+        self,
+        timestamp_delta: int,
+        offset_delta: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[tuple[str, bytes | None]],
+    ) -> None:
+        body = bytearray(b"\x00")
+        _put(body, timestamp_delta)
+        _put(body, offset_delta)
+        _put_sized(body, key)
+        _put_sized(body, value)
+        _put(body, len(headers))
+        for name, content in headers:
+            _put_sized(body, name.encode())
+            _put_sized(body, content)
+        _put(self._out, len(body))
+        self._out += body
+
+    def __len__(self) -> int:
+        return len(self._out)
+
+    def getvalue(self) -> bytes:
+        return bytes(self._out)
+
+
+def _put(out: bytearray, value: int) -> None:
+    raw = ((value << 1) ^ (value >> 63)) & 0xFFFFFFFFFFFFFFFF
+    while raw >= 0x80:
+        out.append((raw & 0x7F) | 0x80)
+        raw >>= 7
+    out.append(raw)
+
+
+def _put_sized(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        out.append(1)
+    else:
+        _put(out, len(value))
+        out += value
+
+
+_UNREAD: Any = object()
+
+
+class ConsumerRecord:
+    """One record, with kafka-python's attribute names. Key, value and headers are copied out when asked for.
+
+    ``timestamp`` is in ms since the epoch (-1: none), ``timestamp_type`` 0 the producer's and 1 the
+    broker's time. The checksum that older formats had is None.
+    """
+
+    __slots__ = (
+        "_headers", "_key", "_key_size", "_key_start", "_payload", "_header_count", "_header_start",
+        "_value", "_value_size", "_value_start",
+        "leader_epoch", "offset", "partition", "timestamp", "timestamp_type", "topic",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        leader_epoch: int,
+        timestamp_type: int,
+        payload: Buffer,
+        columns: ColumnBuffers,
+        row: int,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.timestamp_type = timestamp_type
+        self.offset = columns.offset[row]
+        self.timestamp = columns.timestamp[row]
+        self._payload = payload
+        self._key_start, self._key_size = columns.key_start[row], columns.key_size[row]
+        self._value_start, self._value_size = columns.value_start[row], columns.value_size[row]
+        self._header_start, self._header_count = columns.header_start[row], columns.header_count[row]
+        self._key = self._value = self._headers = _UNREAD
+
+    @property
+    def key(self) -> Any:
+        if self._key is _UNREAD:
+            self._key = self._bytes(self._key_start, self._key_size)
+        return self._key
+
+    @key.setter
+    def key(self, value: Any) -> None:
+        self._key = value
+
+    @property
+    def value(self) -> Any:
+        if self._value is _UNREAD:
+            self._value = self._bytes(self._value_start, self._value_size)
+        return self._value
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self._value = value
+
+    @property
+    def headers(self) -> list[tuple[str, bytes | None]]:
+        if self._headers is _UNREAD:
+            self._headers = read_headers(self._payload, self._header_start, self._header_count)
+        return self._headers  # type: ignore[no-any-return]
+
+    @property
+    def serialized_key_size(self) -> int:
+        return self._key_size
+
+    @property
+    def serialized_value_size(self) -> int:
+        return self._value_size
+
+    @property
+    def serialized_header_size(self) -> int:
+        return sum(len(name.encode()) + len(value or b"") for name, value in self.headers) or -1
+
+    @property
+    def checksum(self) -> None:
+        return None
+
+    def _bytes(self, start: int, size: int) -> bytes | None:
+        return None if size < 0 else bytes(self._payload[start : start + size])
+
+    def __repr__(self) -> str:
+        return describe_record(self)
+
+
+def describe_record(record: Any) -> str:
+    """How a record shows itself in a log."""
+    return (
+        f"ConsumerRecord(topic={record.topic!r}, partition={record.partition}, offset={record.offset}, "
+        f"timestamp={record.timestamp}, key={record.key!r}, value={record.value!r}, "
+        f"headers={record.headers!r})"
+    )
+
+
+def make_records(
+    topic: str,
+    partition: int,
+    leader_epoch: int,
+    timestamp_type: int,
+    payload: Buffer,
+    columns: ColumnBuffers,
+    first: int,
+    last: int,
+) -> list[ConsumerRecord]:
+    """Rows ``first`` to ``last`` as records."""
+    return [
+        ConsumerRecord(topic, partition, leader_epoch, timestamp_type, payload, columns, row)
+        for row in range(first, last)
+    ]

@@ -1,0 +1,73 @@
+"""Records as Arrow. Only this module imports pyarrow, so that a restarting worker can join before it does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from slackwater.kafka.records.columns import RecordColumns
+
+HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+ARROW_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("ms", tz="UTC")),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS_TYPE),
+    ]
+)
+"""The columns of a poll."""
+
+
+def to_arrow(columns: RecordColumns, topic: str, partition: int) -> pa.RecordBatch:
+    """``columns`` as a batch of :data:`ARROW_SCHEMA`. Raises OverflowError beyond 2 GiB of keys or values."""
+    rows = len(columns)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(pa.scalar(topic, pa.string()), rows),
+            pa.repeat(pa.scalar(partition, pa.int32()), rows),
+            _int64(columns, "offset", pa.int64(), rows),
+            _int64(columns, "timestamp", ARROW_SCHEMA.field("timestamp").type, rows),
+            _binary(columns, "key"),
+            _binary(columns, "value"),
+            _headers(columns, topic, partition, rows),
+        ],
+        schema=ARROW_SCHEMA,
+    )
+
+
+def _int64(columns: RecordColumns, name: str, type_: pa.DataType, rows: int) -> pa.Array:
+    return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(columns.int64_column(name))])
+
+
+def _binary(columns: RecordColumns, name: str) -> pa.Array:
+    chunks = [
+        pa.Array.from_buffers(
+            pa.binary(),
+            rows,
+            [pa.py_buffer(validity) if validity else None, pa.py_buffer(offsets), pa.py_buffer(data)],
+        )
+        for offsets, data, validity, rows in columns.binary_column(name)
+    ]
+    if len(chunks) == 1:
+        return chunks[0]
+    return pa.concat_arrays(chunks) if chunks else pa.array([], pa.binary())
+
+
+def _headers(columns: RecordColumns, topic: str, partition: int, rows: int) -> pa.Array:
+    if not columns.has_headers():
+        return pa.ListArray.from_arrays(
+            pa.repeat(pa.scalar(0, pa.int32()), rows + 1), pa.array([], HEADERS_TYPE.value_type)
+        )
+    return pa.array(
+        [
+            [{"key": name, "value": value} for name, value in record.headers]
+            for record in columns.records(topic, partition)
+        ],
+        HEADERS_TYPE,
+    )

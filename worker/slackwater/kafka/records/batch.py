@@ -1,0 +1,133 @@
+"""Record batches (magic 2, KIP-98) from the outside: their headers, their checksum, their place in the log.
+
+The layout is the Kafka documentation's "Record Batch": 61 bytes of header, then the records. The
+CRC-32C covers everything from ``attributes`` on, so a broker may set the base offset and the
+leader epoch of a batch without touching the checksum.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import crc32c
+
+from slackwater.kafka.records.errors import CorruptRecordError
+
+Buffer = bytes | bytearray | memoryview
+
+#       base_offset, length, leader_epoch, magic, crc, attributes, last_offset_delta,
+#       base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, record_count
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES = HEADER.size
+LOG_OVERHEAD_BYTES = 12
+"""Base offset and length: what stands before the part that ``length`` counts."""
+CRC_POSITION = 17
+CRC_START = 21
+"""Where the checksummed part of a batch begins."""
+_MAGIC_POSITION = 16
+_BASE_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+_PREFIX = struct.Struct(">qi")
+_MIN_SIZE = HEADER_BYTES - LOG_OVERHEAD_BYTES
+_MIN_OLD_SIZE = _MAGIC_POSITION + 1 - LOG_OVERHEAD_BYTES
+MAGIC = 2
+
+_COMPRESSION_MASK = 0x07
+_LOG_APPEND_TIME = 0x08
+_TRANSACTIONAL = 0x10
+_CONTROL = 0x20
+
+
+@dataclass(frozen=True, slots=True)
+class BatchHeader:
+    """The header of one batch; ``position`` and ``size`` (whole batch) are bytes in the data walked."""
+
+    position: int
+    size: int
+    base_offset: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def compression(self) -> int:
+        """The codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        return self.attributes & _COMPRESSION_MASK
+
+    @property
+    def log_append_time(self) -> bool:
+        """Whether the broker's time of append stands in for every record's own timestamp."""
+        return bool(self.attributes & _LOG_APPEND_TIME)
+
+    @property
+    def transactional(self) -> bool:
+        return bool(self.attributes & _TRANSACTIONAL)
+
+    @property
+    def control(self) -> bool:
+        """Whether the batch holds transaction markers in place of a user's records."""
+        return bool(self.attributes & _CONTROL)
+
+
+def iter_batches(data: Buffer, *, start: int = 0) -> Iterator[BatchHeader]:
+    """Walks the batches of ``data`` by their headers, without looking inside.
+
+    Ends quietly at an incomplete batch: a broker cuts the last batch of a fetch off wherever the
+    size limit falls. Batches of an older magic come with that magic and otherwise zeros. Raises
+    :class:`CorruptRecordError` for a length or a count that cannot be.
+    """
+    view = memoryview(data)
+    end = len(view)
+    position = start
+    while position + LOG_OVERHEAD_BYTES <= end:
+        base_offset, length = _PREFIX.unpack_from(view, position)
+        if length < _MIN_OLD_SIZE:
+            raise CorruptRecordError(base_offset, f"length {length} is too small for any batch")
+        size = LOG_OVERHEAD_BYTES + length
+        if position + size > end:
+            return
+        yield _header(view, position, size, base_offset)
+        position += size
+
+
+def _header(view: memoryview, position: int, size: int, base_offset: int) -> BatchHeader:
+    magic = view[position + _MAGIC_POSITION]
+    if magic < MAGIC:
+        return BatchHeader(position, size, base_offset, -1, magic, 0, 0, 0, -1, -1, -1, -1, -1, 0)
+    if size - LOG_OVERHEAD_BYTES < _MIN_SIZE:
+        raise CorruptRecordError(base_offset, f"batch of {size} bytes is smaller than its header")
+    (_, _, epoch, _, crc, attributes, last_delta, base_ts, max_ts, pid, pepoch, seq, count) = (
+        HEADER.unpack_from(view, position)
+    )
+    if count < 0 or last_delta < 0:
+        raise CorruptRecordError(base_offset, f"{count} records, last offset delta {last_delta}")
+    return BatchHeader(
+        position, size, base_offset, epoch, magic, crc, attributes, last_delta, base_ts, max_ts,
+        pid, pepoch, seq, count,
+    )  # fmt: skip
+
+
+def verify_crc(data: Buffer, header: BatchHeader) -> bool:
+    """Whether the batch at ``header.position`` has the checksum that its header claims."""
+    body = memoryview(data)[header.position + CRC_START : header.position + header.size]
+    return bool(crc32c.crc32c(body) == header.crc)
+
+
+def set_base_offset(buffer: bytearray | memoryview, position: int, base_offset: int, epoch: int) -> None:
+    """Gives the batch at ``position`` its place in a log, in place; the checksum stays valid."""
+    _BASE_OFFSET.pack_into(buffer, position, base_offset)
+    _LEADER_EPOCH.pack_into(buffer, position + LOG_OVERHEAD_BYTES, epoch)

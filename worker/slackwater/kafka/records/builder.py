@@ -1,0 +1,101 @@
+"""Builds record batches for a producer."""
+
+from __future__ import annotations
+
+import crc32c
+
+from slackwater.kafka.records._implementation import RecordEncoder
+from slackwater.kafka.records.batch import (
+    CRC_POSITION,
+    CRC_START,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD_BYTES,
+    MAGIC,
+)
+from slackwater.kafka.records.compression import CODECS, compress
+from slackwater.kafka.records.errors import UnsupportedRecordFormatError
+
+_RECORD_OVERHEAD_BYTES = 36
+"""What a record may take on top of its key, value and headers: numbers of at most five or ten bytes."""
+
+
+class BatchBuilder:
+    """Collects records until ``max_bytes`` (before compression) and makes a batch of them.
+
+    ``compression`` is a name of :data:`~slackwater.kafka.records.compression.CODECS`. Raises
+    :class:`UnsupportedRecordFormatError` for any other. The first record always fits: whether one
+    record is too large is for the producer to say.
+    """
+
+    __slots__ = ("_base_timestamp_ms", "_codec", "_max_bytes", "_max_timestamp_ms", "_records", "count")
+
+    def __init__(self, compression: str = "none", max_bytes: int = 1 << 20) -> None:
+        if compression not in CODECS:
+            raise UnsupportedRecordFormatError(
+                f"compression {compression!r} is not one of {', '.join(CODECS)}"
+            )
+        self._codec = CODECS[compression]
+        self._max_bytes = max_bytes
+        self._records = RecordEncoder()
+        self._base_timestamp_ms = -1
+        self._max_timestamp_ms = -1
+        self.count = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the batch so far, before compression."""
+        return HEADER_BYTES + len(self._records)
+
+    def append(
+        self,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[tuple[str, bytes | None]] | None = None,
+    ) -> bool:
+        """Adds a record; False, and nothing changes, if it does not fit any more."""
+        if self.count and self.size_bytes + record_size(key, value, headers) > self._max_bytes:
+            return False
+        if not self.count:
+            self._base_timestamp_ms = timestamp_ms
+        self._records.append(timestamp_ms - self._base_timestamp_ms, self.count, key, value, headers or [])
+        self._max_timestamp_ms = max(self._max_timestamp_ms, timestamp_ms)
+        self.count += 1
+        return True
+
+    def build(
+        self,
+        *,
+        base_offset: int = 0,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+    ) -> bytes:
+        """The batch, with its checksum. May be called again with other numbers (a new producer epoch)."""
+        body = compress(self._codec, self._records.getvalue())
+        batch = bytearray(HEADER_BYTES + len(body))
+        HEADER.pack_into(
+            batch, 0, base_offset, len(batch) - LOG_OVERHEAD_BYTES, -1, MAGIC, 0, self._codec,
+            self.count - 1, self._base_timestamp_ms, self._max_timestamp_ms,
+            producer_id, producer_epoch, base_sequence, self.count,
+        )  # fmt: skip
+        batch[HEADER_BYTES:] = body
+        return stamp_crc(batch)
+
+
+def record_size(
+    key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]] | None
+) -> int:
+    """At most how many bytes a record takes in a batch before compression."""
+    size = _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+    for name, content in headers or ():
+        size += 10 + 4 * len(name) + len(content or b"")
+    return size
+
+
+def stamp_crc(batch: bytearray) -> bytes:
+    """``batch`` with its CRC-32C set over what stands there now."""
+    crc = crc32c.crc32c(memoryview(batch)[CRC_START:])
+    batch[CRC_POSITION : CRC_POSITION + 4] = crc.to_bytes(4, "big")
+    return bytes(batch)

@@ -1,0 +1,20 @@
+"""What can be wrong with stored records."""
+
+from __future__ import annotations
+
+
+class RecordError(Exception):
+    """Records that cannot be read or written."""
+
+
+class CorruptRecordError(RecordError):
+    """A batch whose bytes are not what they should be; ``offset`` is its base offset, -1 if unknown."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(f"corrupt record batch at offset {offset}: {reason}")
+        self.offset = offset
+        self.reason = reason
+
+
+class UnsupportedRecordFormatError(RecordError):
+    """A batch of a format (magic) or codec that is not supported here."""

@@ -1,0 +1,1 @@
+"""The wire protocol: bytes in, values out. Nothing here opens a socket or looks at a clock."""

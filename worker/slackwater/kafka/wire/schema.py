@@ -1,0 +1,389 @@
+"""Declares a message once; every version's encoder and decoder come from the declaration.
+
+A message is a class whose fields are annotated attributes made by :func:`f`::
+
+    class HeartbeatRequest(Request[HeartbeatResponse], api_key=12, response=HeartbeatResponse,
+                           versions=(0, 4), flexible=4):
+        group_id: str = f(STRING, default="")
+        group_instance_id: str | None = f(STRING, since=3, nullable=3, default=None)
+
+A field outside the version that is encoded is left out, and reads back as its default. A field
+that carries meaning that must not be lost (``ignorable=False``) raises :class:`EncodeError`
+instead when it is not at its default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, Self, TypeVar, dataclass_transform
+
+from slackwater.kafka.wire.errors import DecodeError, EncodeError
+from slackwater.kafka.wire.primitives import Buffer, Reader, Writer
+
+NEVER = 0x7FFF
+"""A version number that no message reaches."""
+
+_Read = Callable[[Reader], Any]
+_Write = Callable[[Writer, Any], None]
+
+
+class Type:
+    """A wire type: how a value is read and written, by flexibility and nullability."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def codec(self, version: int, flexible: bool, nullable: bool) -> tuple[_Read, _Write]:
+        """The reader and the writer of this type at one version."""
+        read = getattr(Reader, self.name)
+        write = getattr(Writer, self.name)
+        return read, write
+
+
+class _Sized(Type):
+    """Types with a length in front, where -1 (compact: 0) stands for null."""
+
+    def __init__(self, name: str, size: str) -> None:
+        super().__init__(name)
+        self._size = size
+
+    def read_body(self, reader: Reader, size: int) -> Any:
+        raise NotImplementedError
+
+    def write_body(self, writer: Writer, value: Any) -> None:
+        raise NotImplementedError
+
+    def codec(self, version: int, flexible: bool, nullable: bool) -> tuple[_Read, _Write]:
+        read_size = getattr(Reader, self._size)
+        write_size = getattr(Writer, self._size)
+        read_body, write_body, name = self.read_body, self.write_body, self.name
+
+        def read(reader: Reader) -> Any:
+            size = reader.uvarint() - 1 if flexible else read_size(reader)
+            if size >= 0:
+                return read_body(reader, size)
+            if size == -1 and nullable:
+                return None
+            raise DecodeError(f"{name} of length {size} at byte {reader.pos}")
+
+        def write(writer: Writer, value: Any) -> None:
+            if value is None:
+                if not nullable:
+                    raise EncodeError(f"{name} must not be None at this version")
+                writer.uvarint(0) if flexible else write_size(writer, -1)
+                return
+            if flexible:
+                writer.uvarint(len(value) + 1)
+            else:
+                write_size(writer, len(value))
+            write_body(writer, value)
+
+        return read, write
+
+
+class _Bytes(_Sized):
+    def read_body(self, reader: Reader, size: int) -> bytes:
+        return bytes(reader.raw(size))
+
+    def write_body(self, writer: Writer, value: Buffer) -> None:
+        writer.raw(value)
+
+
+class _Records(_Bytes):
+    def read_body(self, reader: Reader, size: int) -> memoryview:  # type: ignore[override]
+        return reader.raw(size)
+
+
+class _String(_Sized):
+    def read_body(self, reader: Reader, size: int) -> str:
+        return reader.text(size)
+
+    def codec(self, version: int, flexible: bool, nullable: bool) -> tuple[_Read, _Write]:
+        read, write_other = super().codec(version, flexible, nullable)
+
+        def write(writer: Writer, value: Any) -> None:
+            if value is None:
+                write_other(writer, None)
+            else:
+                writer.text(value, compact=flexible)
+
+        return read, write
+
+
+class ARRAY(_Sized):
+    """An array of a primitive type or of a :class:`Struct`."""
+
+    def __init__(self, item: Type | type[Struct]) -> None:
+        super().__init__("array", "int32")
+        self._item = item
+
+    def codec(self, version: int, flexible: bool, nullable: bool) -> tuple[_Read, _Write]:
+        bound = ARRAY(self._item)
+        read_item, write_item = _codec_of(self._item, version, flexible, nullable=False)
+
+        def read_body(reader: Reader, size: int) -> list[Any]:
+            return [read_item(reader) for _ in range(reader.count(size))]
+
+        def write_body(writer: Writer, value: Any) -> None:
+            for item in value:
+                write_item(writer, item)
+
+        bound.read_body = read_body  # type: ignore[method-assign]
+        bound.write_body = write_body  # type: ignore[method-assign]
+        return _Sized.codec(bound, version, flexible, nullable)
+
+
+BOOL = Type("boolean")
+INT8 = Type("int8")
+INT16 = Type("int16")
+UINT16 = Type("uint16")
+INT32 = Type("int32")
+UINT32 = Type("uint32")
+INT64 = Type("int64")
+FLOAT64 = Type("float64")
+UUID_T = Type("uuid")
+STRING = _String("string", "int16")
+BYTES = _Bytes("bytes", "int32")
+RECORDS = _Records("records", "int32")
+
+
+class Field:
+    """One declared field. ``since``, ``until``, ``nullable``: versions, inclusive."""
+
+    __slots__ = ("default", "factory", "ignorable", "name", "nullable", "since", "tag", "type", "until")
+
+    def __init__(self, type_: Type | type[Struct], **options: Any) -> None:
+        self.name = ""
+        self.type = type_
+        self.since: int = options["since"]
+        self.until: int = options["until"]
+        self.nullable: int = options["nullable"]
+        self.tag: int | None = options["tag"]
+        self.ignorable: bool = options["ignorable"]
+        self.factory: Callable[[], Any] | None = options["factory"]
+        self.default = options["default"]
+
+    def present(self, version: int) -> bool:
+        return self.since <= version <= self.until
+
+    def make_default(self) -> Any:
+        return self.factory() if self.factory else self.default
+
+
+def f(
+    type_: Type | type[Struct],
+    *,
+    since: int = 0,
+    until: int = NEVER,
+    nullable: int = NEVER,
+    tag: int | None = None,
+    ignorable: bool = True,
+    default: Any = None,
+    factory: Callable[[], Any] | None = None,
+) -> Any:
+    """Declares a field; ``nullable`` is the first version at which it may be ``None``."""
+    return Field(
+        type_,
+        since=since,
+        until=until,
+        nullable=nullable,
+        tag=tag,
+        ignorable=ignorable,
+        default=default,
+        factory=factory,
+    )
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(f,))
+class Struct:
+    """A group of fields. Every field has a default, given by keyword to the constructor."""
+
+    __slots__ = ("__dict__",)
+
+    _fields: ClassVar[tuple[Field, ...]] = ()
+    _codecs: ClassVar[dict[tuple[int, bool], tuple[_Read, _Write]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        own = [(name, value) for name, value in vars(cls).items() if isinstance(value, Field)]
+        for name, field in own:
+            field.name = name
+            delattr(cls, name)
+        cls._fields = (*cls._fields, *(field for _, field in own))
+        cls._codecs = {}
+
+    def __init__(self, **values: Any) -> None:
+        own = self.__dict__
+        for field in self._fields:
+            name = field.name
+            own[name] = values.pop(name) if name in values else field.make_default()
+        if values:
+            raise TypeError(f"{type(self).__name__} has no field {', '.join(sorted(values))}")
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.__dict__.items())})"
+
+    @classmethod
+    def codec(cls, version: int, flexible: bool) -> tuple[_Read, _Write]:
+        """The reader and the writer of this struct at one version (made once)."""
+        made = cls._codecs.get((version, flexible))
+        if made is None:
+            made = cls._codecs[version, flexible] = _struct_codec(cls, version, flexible)
+        return made
+
+
+def _codec_of(
+    type_: Type | type[Struct], version: int, flexible: bool, *, nullable: bool
+) -> tuple[_Read, _Write]:
+    if isinstance(type_, Type):
+        return type_.codec(version, flexible, nullable)
+    return type_.codec(version, flexible)
+
+
+def _struct_codec(cls: type[Struct], version: int, flexible: bool) -> tuple[_Read, _Write]:
+    plain: list[tuple[str, _Read, _Write]] = []
+    tagged: dict[int, tuple[str, _Read, _Write]] = {}
+    absent = [field for field in cls._fields if not field.present(version)]
+    strict = [field for field in absent if not field.ignorable]
+    for field in cls._fields:
+        if field.present(version):
+            read, write = _codec_of(field.type, version, flexible, nullable=version >= field.nullable)
+            if field.tag is None:
+                plain.append((field.name, read, write))
+            elif flexible:
+                tagged[field.tag] = (field.name, read, write)
+    missing = [*absent, *(field for field in cls._fields if field.tag is not None)]
+    defaults = {field.name: field.make_default for field in cls._fields}
+
+    def read_struct(reader: Reader) -> Struct:
+        made = cls.__new__(cls)
+        values = made.__dict__
+        for name, read, _ in plain:
+            values[name] = read(reader)
+        for field in missing:
+            values[field.name] = field.make_default()
+        if flexible:
+            _read_tagged(reader, tagged, values)
+        return made
+
+    def write_struct(writer: Writer, value: Struct) -> None:
+        values = value.__dict__
+        for field in strict:
+            if values[field.name] != field.make_default():
+                raise EncodeError(f"{cls.__name__}.{field.name} cannot be sent at version {version}")
+        for name, _, write in plain:
+            try:
+                write(writer, values[name])
+            except EncodeError as exc:
+                raise EncodeError(f"{cls.__name__}.{name}: {exc}") from exc
+        if flexible:
+            _write_tagged(writer, tagged, values, defaults)
+
+    return read_struct, write_struct
+
+
+def _read_tagged(
+    reader: Reader, tagged: dict[int, tuple[str, _Read, _Write]], values: dict[str, Any]
+) -> None:
+    for _ in range(reader.uvarint()):
+        tag, size = reader.uvarint(), reader.uvarint()
+        body = Reader(reader.raw(size))
+        if tag in tagged:
+            name, read, _ = tagged[tag]
+            values[name] = read(body)
+            if body.remaining:
+                raise DecodeError(f"{body.remaining} bytes left over in tagged field {name}")
+
+
+def _write_tagged(
+    writer: Writer,
+    tagged: dict[int, tuple[str, _Read, _Write]],
+    values: dict[str, Any],
+    defaults: dict[str, Callable[[], Any]],
+) -> None:
+    present = [(tag, n, w) for tag, (n, _, w) in sorted(tagged.items()) if values[n] != defaults[n]()]
+    writer.uvarint(len(present))
+    for tag, name, write in present:
+        body = Writer()
+        write(body, values[name])
+        data = body.getvalue()
+        writer.uvarint(tag)
+        writer.uvarint(len(data))
+        writer.raw(data)
+
+
+class Message(Struct):
+    """A whole message: ``min_version``..``max_version``, flexible (KIP-482) from ``flexible``."""
+
+    min_version: ClassVar[int] = 0
+    max_version: ClassVar[int] = 0
+    flexible: ClassVar[int] = NEVER
+
+    def __init_subclass__(cls, *, versions: tuple[int, int] = (0, 0), flexible: int = NEVER) -> None:
+        super().__init_subclass__()
+        cls.min_version, cls.max_version = versions
+        cls.flexible = flexible
+
+    @classmethod
+    def _at(cls, version: int) -> tuple[_Read, _Write]:
+        if not cls.min_version <= version <= cls.max_version:
+            raise EncodeError(
+                f"{cls.__name__} version {version} is not in {cls.min_version}..{cls.max_version}"
+            )
+        return cls.codec(version, version >= cls.flexible)
+
+    def write_to(self, writer: Writer, version: int) -> None:
+        """Appends this message, encoded at ``version``, to ``writer``. Raises :class:`EncodeError`."""
+        self._at(version)[1](writer, self)
+
+    def encode(self, version: int) -> bytes:
+        """This message at ``version``. Raises :class:`EncodeError`."""
+        writer = Writer()
+        self.write_to(writer, version)
+        return writer.getvalue()
+
+    @classmethod
+    def read_from(cls, reader: Reader, version: int) -> Self:
+        """Reads a message and leaves what follows. Raises :class:`DecodeError`."""
+        message: Self = cls._at(version)[0](reader)
+        return message
+
+    @classmethod
+    def decode(cls, data: Buffer, version: int) -> Self:
+        """Reads a message that fills ``data`` to its end; bytes left over raise :class:`DecodeError`."""
+        reader = Reader(data)
+        message = cls.read_from(reader, version)
+        if reader.remaining:
+            raise DecodeError(f"{reader.remaining} bytes left over after {cls.__name__} v{version}")
+        return message
+
+
+class Response(Message):
+    """What a broker answers."""
+
+
+R = TypeVar("R", bound=Response)
+
+
+class Request(Message, Generic[R]):
+    """What a client asks: ``api_key`` and the class of the answer, at the same version."""
+
+    api_key: ClassVar[int] = -1
+    response_type: ClassVar[type[Response]] = Response
+
+    def __init_subclass__(
+        cls,
+        *,
+        api_key: int = -1,
+        response: type[Response] = Response,
+        versions: tuple[int, int] = (0, 0),
+        flexible: int = NEVER,
+    ) -> None:
+        super().__init_subclass__(versions=versions, flexible=flexible)
+        cls.api_key = api_key
+        cls.response_type = response
