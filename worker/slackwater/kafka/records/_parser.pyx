@@ -328,7 +328,9 @@ cdef class ConsumerRecord:
     cdef readonly int64_t timestamp
     cdef readonly int serialized_key_size
     cdef readonly int serialized_value_size
-    cdef object _payload
+    cdef object _payload  # a memoryview: while it lives, the memory behind _data does
+    cdef const uint8_t* _data
+    cdef Py_ssize_t _payload_size
     cdef object _key
     cdef object _value
     cdef object _headers
@@ -340,12 +342,9 @@ cdef class ConsumerRecord:
     cdef object _bytes(self, int32_t start, int32_t size):
         if size < 0:
             return None
-        if size == 0:
-            return b""
-        cdef const uint8_t[::1] payload = self._payload
-        if start < 0 or <int64_t>start + size > payload.shape[0]:
+        if start < 0 or <int64_t>start + size > self._payload_size:
             raise ValueError("a field outside of its payload")
-        return PyBytes_FromStringAndSize(<const char*>&payload[start], size)
+        return PyBytes_FromStringAndSize(<const char*>self._data + start, size)
 
     @property
     def key(self):
@@ -417,6 +416,9 @@ def make_records(str topic, int partition, int leader_epoch, int timestamp_type,
     cdef list records = []
     if first < 0 or last > offset.shape[0]:
         raise ValueError("rows outside of the columns")
+    held = memoryview(payload)
+    cdef const uint8_t[::1] view = held
+    cdef const uint8_t* data = &view[0] if view.shape[0] else NULL
     for row in range(first, last):
         record = ConsumerRecord.__new__(ConsumerRecord)
         record.topic = topic
@@ -425,7 +427,9 @@ def make_records(str topic, int partition, int leader_epoch, int timestamp_type,
         record.timestamp_type = timestamp_type
         record.offset = offset[row]
         record.timestamp = timestamp[row]
-        record._payload = payload
+        record._payload = held
+        record._data = data
+        record._payload_size = view.shape[0]
         record._key_start = key_start[row]
         record.serialized_key_size = key_size[row]
         record._value_start = value_start[row]

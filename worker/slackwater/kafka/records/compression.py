@@ -24,7 +24,7 @@ CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _INT32 = struct.Struct(">i")
-_ZSTD_CHUNK_BYTES = 1 << 20
+_STEP_BYTES = 1 << 20
 
 
 class DecompressionError(RecordError):
@@ -72,18 +72,24 @@ def _unsnap_block(block: bytes, limit: int) -> bytes:
 
 def _unlz4(data: Buffer, limit: int) -> bytes:
     decoder = lz4.frame.LZ4FrameDecompressor()
-    out: bytes = decoder.decompress(data, limit + 1)
-    if len(out) > limit:
+    # In steps: the decoder takes the memory of a whole step before it knows how little is needed.
+    step = max(4 * len(data), _STEP_BYTES)
+    chunks = [decoder.decompress(data, max_length=min(step, limit + 1))]
+    size = len(chunks[0])
+    while not decoder.eof and size <= limit and not decoder.needs_input:
+        chunks.append(decoder.decompress(b"", max_length=min(step, limit + 1 - size)))
+        size += len(chunks[-1])
+    if size > limit:
         raise _too_large(limit)
     if not decoder.eof:
         raise DecompressionError("the lz4 frame is cut off")
-    return out
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 def _unzstd(data: Buffer, limit: int) -> bytes:
     chunks, size = [], 0
     with zstandard.ZstdDecompressor().stream_reader(data) as reader:
-        while chunk := reader.read(_ZSTD_CHUNK_BYTES):
+        while chunk := reader.read(_STEP_BYTES):
             size += len(chunk)
             if size > limit:
                 raise _too_large(limit)

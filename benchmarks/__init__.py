@@ -1,0 +1,1 @@
+"""Measurements against the peers at their best settings: `python -m benchmarks NAME`."""

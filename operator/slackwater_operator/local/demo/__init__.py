@@ -1,0 +1,1 @@
+"""`slackwater demo`: real flights through a consumer group that is restarted, killed and scaled meanwhile."""

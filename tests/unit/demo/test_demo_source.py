@@ -1,0 +1,66 @@
+"""What the demo produces."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import islice, pairwise
+
+from slackwater_operator.local.demo.pace import Pace
+from slackwater_operator.local.demo.source import POISON_KINDS, read_rows, with_poison
+
+ROWS = list(islice(read_rows(), 2_000))
+
+
+def test_a_flight_keeps_every_column_and_its_scheduled_departure() -> None:
+    first = next(with_poison(ROWS, total=2_000, poison=0, seed=1))
+    value = json.loads(first.value or b"")
+    assert list(value) == list(ROWS[0])
+    assert (value["carrier"], value["distance"], value["dep_time"]) == ("UA", 1400, 517)
+    assert first.key == b"N14228"
+    # 2013-01-01 05:15 in New York is 10:15 in UTC.
+    assert first.timestamp_ms == 1_357_035_300_000
+
+
+def test_a_cancelled_flight_is_a_valid_one_without_a_departure() -> None:
+    row = next(row for row in ROWS if row["dep_time"] == "NA")
+    record = next(with_poison([row], total=1, poison=0, seed=1))
+    assert record.poison is None
+    assert json.loads(record.value or b"")["dep_time"] is None
+
+
+def test_the_seed_decides_where_the_poison_stands() -> None:
+    def places(seed: int) -> list[int]:
+        made = with_poison(ROWS, total=2_000, poison=50, seed=seed)
+        return [place for place, record in enumerate(made) if record.poison]
+
+    assert places(3) == places(3)
+    assert places(3) != places(4)
+    assert len(places(3)) == 50
+
+
+def test_every_kind_of_poison_is_there_and_no_flight_is_missing() -> None:
+    made = list(with_poison(ROWS, total=2_000, poison=50, seed=3))
+    kinds = Counter(record.poison for record in made)
+    assert kinds == {None: 2_000, **dict.fromkeys(POISON_KINDS, 10)}
+    for record in made:
+        assert _is_sound(record.value) == (record.poison is None)
+
+
+def _is_sound(value: bytes | None) -> bool:
+    try:
+        fields = json.loads(value or b"")
+    except ValueError:
+        return False
+    return isinstance(fields["distance"], int) and len(fields["tailnum"] or "") < 10
+
+
+def test_the_pace_is_even_and_ends_only_when_released() -> None:
+    pace = Pace(total=10_000, duration_s=100.0, reserve_s=8.0)
+    due = [pace.due(second) for second in range(400)]
+    assert due[50] in range(4_990, 5_011)
+    assert due == sorted(due)
+    assert all(later > earlier for earlier, later in pairwise(due[:115]))
+    assert due[-1] < 10_000
+    pace.release()
+    assert pace.due(400) == 10_000
