@@ -27,6 +27,10 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 _PERCENTAGE = re.compile(r"^\d{1,3}(?:\.\d+)?%$")
 
 
+class ResourceError(ValueError):
+    """A resource that cannot be used: one line that names the file, the field and what to do."""
+
+
 class FieldError(ValueError):
     """A field holds what it must not.
 
@@ -204,7 +208,9 @@ def duration() -> Kind:
 
     def parse(value: object, path: str) -> int:
         if not isinstance(value, str) or not _DURATION.match(value):
-            raise FieldError(path, f"{_shown(value)} is not a duration; write it with a unit: 500ms, 90s, 5m, 1h30m")
+            raise FieldError(
+                path, f"{_shown(value)} is not a duration; write one with a unit: 90s, 5m, 1h30m"
+            )
         result = sum(float(number) * _UNIT_MS[unit] for number, unit in _DURATION_PART.findall(value))
         if result < 1:
             raise FieldError(path, f"{value!r} must be longer than nothing")
@@ -302,7 +308,7 @@ def describe(value: object) -> str:
     if value is None:
         return "empty"
     if isinstance(value, bool):
-        return f"the boolean {str(value).lower()} (YAML reads yes, no, on and off so: put text in quotes)"
+        return f"the boolean {str(value).lower()}"
     if isinstance(value, int | float):
         return f"the number {value}"
     if isinstance(value, str):
@@ -319,7 +325,7 @@ def _shown(value: object) -> str:
 def _string(value: object, path: str) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, bool) or isinstance(value, int | float):
+    if isinstance(value, bool | int | float):
         written = str(value).lower() if isinstance(value, bool) else str(value)
         raise FieldError(path, f'must be text, but is {describe(value)}; write it in quotes: "{written}"')
     raise FieldError(path, f"must be text, but is {describe(value)}")

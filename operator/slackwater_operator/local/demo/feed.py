@@ -1,7 +1,6 @@
 """Produces the flights, as a process of its own so that neither the display nor a worker slows it down.
 
-Reads commands from standard input (`release`: no more pacing) and writes events to standard output,
-one JSON object a line: `produced {records, poison}` twice a second, `done {records, poison, seconds}`,
+Ends its pacing at SIGUSR1, and writes events to standard output, one JSON object a line: `produced {records, poison}` twice a second, `done {records, poison, seconds}`,
 `error {message}`.
 """
 
@@ -9,14 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
-import threading
 import time
 from collections.abc import Iterator
 
 from slackwater.kafka import KafkaProducer
 from slackwater.kafka.errors import KafkaError
-
 from slackwater_operator.local.demo.pace import Pace
 from slackwater_operator.local.demo.source import SourceRecord, read_rows, with_poison
 
@@ -38,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, required=True, help="decides where the poison records stand")
     options = parser.parse_args(arguments)
     pace = Pace(FLIGHTS + POISON, options.seconds)
-    threading.Thread(target=_obey, args=(pace,), daemon=True).start()
+    signal.signal(signal.SIGUSR1, lambda *_: pace.release())
     records = with_poison(read_rows(), total=FLIGHTS, poison=POISON, seed=options.seed)
     try:
         _produce(options.bootstrap, options.topic, records, pace)
@@ -46,12 +44,6 @@ def main(arguments: list[str] | None = None) -> int:
         emit("error", message=f"producing to {options.topic} at {options.bootstrap} failed: {exc}")
         return 1
     return 0
-
-
-def _obey(pace: Pace) -> None:
-    for line in sys.stdin:
-        if line.strip() == "release":
-            pace.release()
 
 
 def _produce(bootstrap: str, topic: str, records: Iterator[SourceRecord], pace: Pace) -> None:

@@ -29,7 +29,7 @@ class Pace:
         if self.released:
             return self.total
         step = max(0.0, elapsed_s - self._last_s)
+        left_s = max(self.duration_s - self._last_s, self.reserve_s)
         self._last_s = elapsed_s
-        left_s = max(self.duration_s - elapsed_s, self.reserve_s)
         self._due += (self.total - self._due) * min(1.0, step / left_s)
         return min(int(self._due), self.total - 1)

@@ -1,0 +1,1 @@
+"""What a ConsumerGroup becomes: pure builders."""

@@ -1,0 +1,54 @@
+"""A worker's configuration file from a ConsumerGroup (docs/design/README.md, "Worker")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from slackwater_operator.resources import DEFAULT_SESSION_TIMEOUT_MS, ConsumerGroup
+
+DRAIN_TIMEOUT_MS = 15_000
+"""How long a worker may take to finish its batch on SIGTERM. Its heartbeats go on meanwhile, so that
+this is no part of the session's budget."""
+
+
+def worker_config(
+    group: ConsumerGroup,
+    *,
+    handler_path: Sequence[str],
+    sink_path: str,
+    join_gate_ms: int,
+    spark_remote: str = "",
+    health_host: str = "127.0.0.1",
+    health_port: int = 0,
+) -> dict[str, Any]:
+    """The document that `slackwater worker --config` reads.
+
+    Args:
+        group: the resource.
+        handler_path: the folders to find the handler in, resolved.
+        sink_path: the sink's path, resolved.
+        join_gate_ms: how long a new worker that is warm waits to be let in.
+        spark_remote: a Spark Connect server to use where the resource names none.
+        health_host: the address that the health endpoint listens on.
+        health_port: its port, 0 for a free one.
+    """
+    kafka, pipeline = group.spec.kafka, group.spec.pipeline
+    properties = {"session.timeout.ms": str(DEFAULT_SESSION_TIMEOUT_MS), **kafka.properties}
+    document: dict[str, Any] = {
+        "groupId": group.group_id,
+        "topics": list(group.spec.topics),
+        "bootstrapServers": kafka.bootstrap_servers,
+        "properties": properties,
+        "handler": pipeline.handler,
+        "handlerPath": list(handler_path),
+        "engine": pipeline.engine,
+        "spark": {"remote": pipeline.spark.remote or spark_remote, "conf": dict(pipeline.spark.conf)},
+        "sink": {"format": pipeline.sink.format, "path": sink_path},
+        "drainTimeoutMs": DRAIN_TIMEOUT_MS,
+        "joinGateMs": join_gate_ms,
+        "health": {"host": health_host, "port": health_port},
+    }
+    if pipeline.dead_letter_topic:
+        document["deadLetterTopic"] = pipeline.dead_letter_topic
+    return document

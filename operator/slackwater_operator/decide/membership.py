@@ -1,0 +1,54 @@
+"""Which static members to remove once a scale-down has left them without a process.
+
+A static member that does not leave is kept by the broker until its session expires, and its partitions
+stand still all that time. LeaveGroup with its instance id removes it (KIP-345), and many ids in one request
+cost one rebalance. But removal does not stop a live process, which would only join again: the process goes
+first. And a removal is stored only with the next leader's Sync: a coordinator that moves before brings the
+member back, so this is asked until the group no longer lists it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from slackwater_operator.decide.view import GroupView
+
+
+@dataclass(frozen=True)
+class RemovalDecision:
+    """Whom to remove by one LeaveGroup.
+
+    Attributes:
+        remove: instance ids, in order; empty: nobody now.
+        waiting_for: processes that have to end first.
+        reason: one sentence for people.
+    """
+
+    remove: tuple[str, ...]
+    waiting_for: tuple[str, ...]
+    reason: str
+
+
+def decide_removal(
+    group: GroupView | None, *, ours: Collection[str], wanted: Collection[str], alive: Collection[str]
+) -> RemovalDecision:
+    """Decides which orphaned static members to remove.
+
+    Args:
+        group: the group, None when the broker did not say.
+        ours: which of the group's instance ids are names of our workers; others are left alone.
+        wanted: the workers that should be.
+        alive: the workers whose process (pod) is there, in whatever state.
+    """
+    if group is None:
+        return RemovalDecision((), (), "the broker did not say who is in the group")
+    surplus = group.instance_ids & set(ours) - set(wanted)
+    leaving = sorted(set(alive) - set(wanted))
+    if not surplus:
+        return RemovalDecision((), tuple(leaving), "no static member is left over")
+    names = ", ".join(sorted(surplus))
+    if leaving:
+        reason = f"{names} left over; all are removed at once when {', '.join(leaving)} has ended"
+        return RemovalDecision((), tuple(leaving), reason)
+    return RemovalDecision(tuple(sorted(surplus)), (), f"{names} left over, and the processes are gone")

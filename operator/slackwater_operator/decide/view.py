@@ -1,0 +1,91 @@
+"""What the decisions look at: the group as the broker describes it, and the workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slackwater.kafka.structs import TopicPartition
+
+STABLE = "Stable"
+EMPTY = "Empty"
+DEAD = "Dead"
+
+
+@dataclass(frozen=True)
+class MemberView:
+    """A member of the group.
+
+    Attributes:
+        member_id: Kafka's id of this incarnation.
+        instance_id: group.instance.id, None for a dynamic member.
+        partitions: what the leader assigned it.
+        synced: whether it has its assignment of the current generation; only Stable says so for sure.
+    """
+
+    member_id: str
+    instance_id: str | None
+    partitions: frozenset[TopicPartition]
+    synced: bool
+
+
+@dataclass(frozen=True)
+class GroupView:
+    """The group as DescribeGroups shows it.
+
+    Attributes:
+        state: `Stable`, `PreparingRebalance`, `CompletingRebalance`, `Empty` or `Dead`.
+        members: its members.
+    """
+
+    state: str
+    members: tuple[MemberView, ...] = ()
+
+    @property
+    def stable(self) -> bool:
+        """Whether no rebalance is going on."""
+        return self.state == STABLE
+
+    @property
+    def instance_ids(self) -> frozenset[str]:
+        """The static members' instance ids."""
+        return frozenset(one.instance_id for one in self.members if one.instance_id is not None)
+
+    def member(self, instance_id: str) -> MemberView | None:
+        """The static member of this instance id."""
+        return next((one for one in self.members if one.instance_id == instance_id), None)
+
+
+@dataclass(frozen=True)
+class WorkerView:
+    """A worker: a process here, a pod on Kubernetes.
+
+    Attributes:
+        name: its group.instance.id.
+        alive: whether its process runs.
+        phase: as it says itself (docs/design/README.md, "Worker"); "" when it has said nothing yet.
+        revision: the revision of the configuration that it was started with.
+        generation: the group generation that it joined last, -1 before.
+        leader: whether it leads the group, as far as it knows.
+        ended_ms: when its last process ended, None before that.
+        running_since_ms: since when its process has been running (in the group), None when it is not.
+        lag: how many records its partitions are behind, None when that is not known.
+        waiting_since_ms: since when it has been warm and waiting to join, None when it is not.
+        failures: how many times in a row it ended without having committed anything.
+    """
+
+    name: str
+    alive: bool
+    phase: str
+    revision: int = 0
+    generation: int = -1
+    leader: bool = False
+    ended_ms: int | None = None
+    running_since_ms: int | None = None
+    lag: int | None = None
+    waiting_since_ms: int | None = None
+    failures: int = 0
+
+    @property
+    def running(self) -> bool:
+        """Whether it is in the group and handles records."""
+        return self.alive and self.phase == "running"

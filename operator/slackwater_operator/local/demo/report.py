@@ -1,0 +1,211 @@
+"""The demo's figures: what is printed at the end, what is kept in `report.json`, and whether it succeeded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from slackwater_operator.local.demo.verify import Accounting
+
+_PLOT_WIDTH = 72
+_PLOT_HEIGHT = 8
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True, slots=True)
+class OperationFigures:
+    """What an operation cost. ``allowed_rebalances`` is what it must cost, no more and no less."""
+
+    name: str
+    seconds: float
+    rebalances: int
+    allowed_rebalances: int
+    generations: tuple[int, ...]
+    longest_unowned_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RestartFigures:
+    """A worker's way back. ``gap_ms``: from its last commit to its first record; None if none came."""
+
+    instance: str
+    operation: str
+    away_ms: int
+    gap_ms: int | None
+    session_timeout_ms: int
+    same_generation: bool
+
+    @property
+    def session_share(self) -> float:
+        """The share of the session timeout that the gap used up."""
+        return (self.away_ms if self.gap_ms is None else self.gap_ms) / self.session_timeout_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Something that must hold for the demo to succeed."""
+
+    name: str
+    passed: bool
+    detail: str
+
+
+@dataclass(slots=True)
+class Report:
+    """All figures of a run."""
+
+    broker: str
+    engine: str
+    accounting: Accounting
+    poison: int
+    operations: Sequence[OperationFigures]
+    restarts: Sequence[RestartFigures]
+    seconds: float
+    lag: Sequence[tuple[float, int]]
+    """Seconds since the start, and the group's lag in records."""
+    differences: Sequence[str]
+    """Carriers and days whose totals differ from the source's."""
+    random_kill: str | None = None
+    """Who was killed at a random moment, and when. Where it falls into a rebalance, it costs another."""
+
+    @property
+    def records_per_second(self) -> float:
+        """Records handled over the time in which there were some to handle."""
+        handled = self.accounting.records_out + self.accounting.dead_lettered
+        return handled / self.seconds if self.seconds else 0.0
+
+    def checks(self) -> list[Check]:
+        """Everything that decides the exit code."""
+        found = self.accounting
+        made = [
+            Check("nothing lost", found.lost == 0, f"{found.lost} records; {'; '.join(found.examples)}"),
+            Check("nothing duplicated", found.duplicated == 0, f"{found.duplicated} records"),
+            Check(
+                "every poison record dead-lettered",
+                found.dead_lettered == self.poison,
+                f"{found.dead_lettered} of {self.poison}",
+            ),
+            Check(
+                "totals equal the source's, by carrier and by day",
+                not self.differences,
+                f"{len(self.differences)} differ; first: {next(iter(self.differences), '')}",
+            ),
+        ]
+        if self.random_kill is None:
+            made += [_rebalance_check(operation) for operation in self.operations]
+        return made
+
+    @property
+    def passed(self) -> bool:
+        return all(check.passed for check in self.checks())
+
+    def to_json(self) -> dict[str, Any]:
+        """All figures, for `report.json`."""
+        return {
+            "passed": self.passed,
+            "broker": self.broker,
+            "engine": self.engine,
+            "random_kill": self.random_kill,
+            "records": {
+                "in": self.accounting.records_in,
+                "out": self.accounting.records_out,
+                "dead_lettered": self.accounting.dead_lettered,
+                "lost": self.accounting.lost,
+                "duplicated": self.accounting.duplicated,
+                "per_second": round(self.records_per_second, 1),
+            },
+            "seconds": round(self.seconds, 3),
+            "operations": [asdict(operation) for operation in self.operations],
+            "restarts": [
+                {**asdict(restart), "session_share": round(restart.session_share, 4)}
+                for restart in self.restarts
+            ],
+            "lag": [[round(at, 1), lag] for at, lag in self.lag],
+            "checks": [asdict(check) for check in self.checks()],
+        }
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(self.to_json(), indent=2) + "\n", encoding="utf-8")
+
+    def text(self) -> str:
+        """The report as a person reads it."""
+        return "\n".join(
+            ["", *self._records(), "", *self._operations(), "", *self._restarts(), "", *self._lag(), ""]
+            + [f"  {'ok  ' if check.passed else 'FAIL'}  {_said(check)}" for check in self.checks()]
+        )
+
+    def _records(self) -> list[str]:
+        found = self.accounting
+        return [
+            f"Records   in {found.records_in:,}   out {found.records_out:,}   "
+            f"dead-lettered {found.dead_lettered:,}   lost {found.lost:,}   duplicated {found.duplicated:,}",
+            f"          {self.records_per_second:,.0f} a second over {self.seconds:.1f} s "
+            f"({self.engine}, {self.broker})",
+        ]
+
+    def _operations(self) -> list[str]:
+        lines = [f"{'Operation':<28}{'took':>9}{'rebalances':>12}{'longest unowned':>18}"]
+        lines += [
+            f"{one.name:<28}{one.seconds:>7.1f} s{one.rebalances:>12}{one.longest_unowned_ms / 1000:>16.2f} s"
+            for one in self.operations
+        ]
+        if self.random_kill:
+            lines.append(f"Killed at a random moment: {self.random_kill}")
+        return lines
+
+    def _restarts(self) -> list[str]:
+        lines = [f"{'Restart':<14}{'in':<28}{'away':>9}{'gap':>9}{'of session':>12}  generation"]
+        for one in self.restarts:
+            gap = "-" if one.gap_ms is None else f"{one.gap_ms / 1000:.2f} s"
+            kept = "kept" if one.same_generation else "changed"
+            lines.append(
+                f"{one.instance:<14}{one.operation:<28}{one.away_ms / 1000:>7.2f} s{gap:>9}"
+                f"{one.session_share:>12.1%}  {kept}"
+            )
+        return lines
+
+    def _lag(self) -> list[str]:
+        return plot(self.lag)
+
+
+def _said(check: Check) -> str:
+    return check.name if check.passed else f"{check.name}: {check.detail}"
+
+
+def _rebalance_check(operation: OperationFigures) -> Check:
+    return Check(
+        f"{operation.name}: {_times(operation.allowed_rebalances)}",
+        operation.rebalances == operation.allowed_rebalances,
+        f"it cost {operation.rebalances}, generations {list(operation.generations)}",
+    )
+
+
+def _times(count: int) -> str:
+    return f"{count} rebalance{'' if count == 1 else 's'}"
+
+
+def plot(series: Sequence[tuple[float, int]]) -> list[str]:
+    """Lag over time as a small plot in block characters: the highest lag of each slice of time."""
+    if not series:
+        return ["Lag       (nothing was measured)"]
+    end = max(series[-1][0], 0.001)
+    columns = [0] * _PLOT_WIDTH
+    for at, lag in series:
+        index = min(int(at / end * _PLOT_WIDTH), _PLOT_WIDTH - 1)
+        columns[index] = max(columns[index], lag)
+    top = max(max(columns), 1)
+    lines = []
+    for level in range(_PLOT_HEIGHT - 1, -1, -1):
+        heights = [column / top * _PLOT_HEIGHT - level for column in columns]
+        cells = "".join(_BLOCKS[round(min(max(height, 0.0), 1.0) * (len(_BLOCKS) - 1))] for height in heights)
+        label = f"{top:,}" if level == _PLOT_HEIGHT - 1 else "0" if level == 0 else ""
+        lines.append(f"{label:>9} |{cells}")
+    return [
+        "Lag, records, over time",
+        *lines,
+        f"{'':>9} +{'-' * _PLOT_WIDTH}",
+        f"{'':>9}  0 s{f'{end:.0f} s':>{_PLOT_WIDTH - 3}}",
+    ]

@@ -1,0 +1,59 @@
+"""The lines that a worker writes to its stdout, read (docs/design/README.md, "Events")."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from slackwater.kafka.structs import TopicPartition
+
+EXIT_BAD_CONFIG = 2
+
+
+@dataclass(frozen=True)
+class WorkerEvent:
+    """An event of a worker.
+
+    The supervisor adds its own: `spawned {pid, revision}`, `exited {code}` (negative: a signal) and
+    `removed {}` (as a static member, from the group).
+
+    Attributes:
+        ts_ms: when, by the wall clock.
+        event: its name.
+        instance: the worker's name.
+        data: everything else.
+    """
+
+    ts_ms: int
+    event: str
+    instance: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    def partitions(self) -> frozenset[TopicPartition]:
+        """The partitions that an `assigned`, `revoked` or `lost` event names."""
+        found = self.data.get("partitions", [])
+        return frozenset(TopicPartition(str(topic), int(number)) for topic, number in found)
+
+
+def parse_event(line: bytes | str, *, instance: str, now_ms: int) -> WorkerEvent | None:
+    """Reads a line of a worker's stdout; None for one that is no event.
+
+    Args:
+        line: the line.
+        instance: the worker whose stdout it is; it counts, whatever the line says.
+        now_ms: the time to take where the line has none.
+    """
+    try:
+        found = json.loads(line)
+    except (ValueError, UnicodeDecodeError, RecursionError):
+        return None
+    if not isinstance(found, dict) or not isinstance(found.get("event"), str):
+        return None
+    at = found.pop("ts_ms", now_ms)
+    name = found.pop("event")
+    found.pop("instance", None)
+    if isinstance(at, bool) or not isinstance(at, int | float):
+        at = now_ms
+    return WorkerEvent(int(at), name, instance, found)

@@ -1,0 +1,32 @@
+"""Opens a worker's gate: POST /join on its health port."""
+
+from __future__ import annotations
+
+import asyncio
+
+_REQUEST = b"POST /join HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+class GateError(Exception):
+    """A gate that could not be opened; the next reconciliation tries again."""
+
+
+async def open_gate(port: int, *, timeout_s: float = 5.0) -> None:
+    """Lets the worker whose health endpoint listens on this loopback port join the group.
+
+    Raises:
+        GateError: it did not answer, or not with success.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            try:
+                writer.write(_REQUEST)
+                await writer.drain()
+                status = (await reader.readline()).split()
+            finally:
+                writer.close()
+    except (OSError, TimeoutError, ValueError) as error:
+        raise GateError(f"no answer on port {port}: {error or 'too slow'}") from None
+    if len(status) < 2 or not status[1].startswith(b"2"):
+        raise GateError(f"port {port} answered {b' '.join(status).decode('latin-1')!r}")

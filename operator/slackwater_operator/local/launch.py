@@ -1,0 +1,130 @@
+"""Puts a LocalRun together from a file, and takes it apart again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from slackwater.kafka.errors import KafkaError
+from slackwater_operator.local.prepare import Source
+from slackwater_operator.local.run import LocalRun, RunSettings
+from slackwater_operator.local.views import RunError
+from slackwater_operator.observe.kafka import KafkaObserver
+from slackwater_operator.resources import load
+
+if TYPE_CHECKING:
+    from slackwater.pipeline.connect_server import ConnectServer
+
+
+class Launch:
+    """`async with Launch(file) as run:` a started LocalRun, stopped at the end whatever happens."""
+
+    def __init__(
+        self,
+        file: Path,
+        *,
+        bootstrap: str = "",
+        spark: str = "local",
+        workdir: Path | None = None,
+        settings: RunSettings | None = None,
+    ) -> None:
+        """Reads the resource.
+
+        Args:
+            file: the ConsumerGroup's YAML.
+            bootstrap: brokers to use in place of the file's; "": the file's.
+            spark: `connect`: one Spark Connect server for all workers; `local`: a session in each. Counts
+                only for engine spark without a remote of its own.
+            workdir: the folder for configuration and logs; by default `.slackwater/NAME` where we are.
+            settings: how the run behaves.
+
+        Raises:
+            ResourceError: the file is wrong.
+        """
+        self._file = file
+        self._bootstrap = bootstrap
+        self._settings = settings
+        self.source = self._read()
+        self.workdir = workdir or Path.cwd() / ".slackwater" / self.source.group.name
+        pipeline = self.source.group.spec.pipeline
+        self._connect = spark == "connect" and pipeline.engine == "spark" and not pipeline.spark.remote
+        self._server: ConnectServer | None = None
+        self._run: LocalRun | None = None
+        self._hurry = asyncio.Event()
+
+    async def __aenter__(self) -> LocalRun:
+        """Starts what is needed.
+
+        Raises:
+            RunError: the broker, a topic, Spark Connect or the folder is not to be had.
+        """
+        group = self.source.group
+        kafka = group.spec.kafka
+        try:
+            observer = await KafkaObserver.connect(
+                kafka.bootstrap_servers, group.group_id, group.spec.topics, kafka.properties
+            )
+        except KafkaError as error:
+            raise RunError(str(error)) from None
+        try:
+            remote = await self._start_server() if self._connect else ""
+            self._run = LocalRun(
+                self.source, observer, workdir=self.workdir, settings=self._settings, spark_remote=remote
+            )
+            await self._run.start()
+        except BaseException:
+            await self._close(observer)
+            raise
+        return self._run
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close(None)
+
+    def hurry(self) -> None:
+        """Ends the workers that are still draining at once."""
+        self._hurry.set()
+
+    def _read(self) -> Source:
+        source = Source(load(self._file), self._file.resolve().parent, Path.cwd())
+        return source.at(self._bootstrap) if self._bootstrap else source
+
+    async def _start_server(self) -> str:
+        from slackwater.pipeline.connect_server import ConnectServer
+        from slackwater.runtime.errors import StartError
+
+        conf = self.source.group.spec.pipeline.spark.conf
+        self._server = ConnectServer(conf, log_path=self.workdir / "logs" / "spark-connect.log")
+        try:
+            self._server.spawn()  # on this thread: the server ends with the thread that started it
+            await asyncio.to_thread(self._server.wait_ready)
+        except (StartError, OSError) as error:
+            raise RunError(f"Spark Connect: {error}") from None
+        return self._server.remote
+
+    async def _close(self, observer: KafkaObserver | None) -> None:
+        try:
+            if self._run is not None:
+                await self._stop(self._run)
+            elif observer is not None:
+                await observer.close()
+        finally:
+            if self._server is not None:
+                await asyncio.shield(asyncio.to_thread(self._server.stop))
+
+    async def _stop(self, run: LocalRun) -> None:
+        hurry = asyncio.create_task(self._hurry.wait())
+        ending = asyncio.create_task(run.stop())
+        try:
+            await asyncio.wait([hurry, ending], return_when=asyncio.FIRST_COMPLETED)
+            if not ending.done():
+                run.end_now()
+            await ending
+        finally:
+            hurry.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await hurry

@@ -1,0 +1,407 @@
+"""Runs a ConsumerGroup with processes of this machine: observe, decide, act, as the operator does with pods.
+
+What is, is taken from observation (the broker, the processes, their events); what should be is a number of
+workers and a revision. Each turn compares the two and does what the decisions say (`reconcile`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from slackwater_operator.decide.rollout import RolloutPolicy
+from slackwater_operator.decide.scaling import ScalingDecision
+from slackwater_operator.local.autoscale import Autoscaler
+from slackwater_operator.local.events import WorkerEvent
+from slackwater_operator.local.operations import OperationStopped, operate
+from slackwater_operator.local.pool import WorkerPool
+from slackwater_operator.local.prepare import Source, worker_command, write_worker_config
+from slackwater_operator.local.processes import wall_ms
+from slackwater_operator.local.reconcile import Reconciler
+from slackwater_operator.local.rows import take_snapshot
+from slackwater_operator.local.settings import RunSettings
+from slackwater_operator.local.state import Rollout, RunState
+from slackwater_operator.local.timeline import Timeline
+from slackwater_operator.local.views import Notice, OperationError, OperationReport, RunError, RunSnapshot
+from slackwater_operator.observe.snapshot import Observer
+from slackwater_operator.resources import ConsumerGroup
+
+__all__ = ["LocalRun", "OperationError", "OperationReport", "RunError", "RunSettings", "RunSnapshot"]
+
+_TURN_S = 0.25
+_LEAVE_S = 5.0
+
+
+class LocalRun:
+    """A consumer group whose workers are processes of this machine. Must be used on one event loop.
+
+    `start()` begins; `set_replicas`, `rolling_restart` and `kill` do one thing each, wait until the group is
+    settled again, and report what it cost; `stop()` ends everything and must be called in any case.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        observer: Observer,
+        *,
+        workdir: Path,
+        settings: RunSettings | None = None,
+        spark_remote: str = "",
+        command: Callable[[Path], Sequence[str]] = worker_command,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Prepares a run; nothing is started yet.
+
+        Args:
+            source: the ConsumerGroup and where its paths start.
+            observer: looks at its group; closed by `stop()`.
+            workdir: the folder for the workers' configuration and logs.
+            settings: how the run behaves.
+            spark_remote: a Spark Connect server for the workers, where the resource names none.
+            command: gives the command that runs a worker with a configuration file.
+            environment: the workers' variables; by default this process's own.
+        """
+        settings = settings or RunSettings()
+        self.reports: list[OperationReport] = []
+        self._source = source
+        self._observer = observer
+        self._workdir = workdir
+        self._spark_remote = spark_remote
+        self._state = RunState(source.group, settings)
+        self._state.pool = WorkerPool(
+            name_of=source.group.instance_id,
+            command_of=lambda revision: command(self._config_path(revision)),
+            logs=workdir / "logs",
+            environment=dict(os.environ if environment is None else environment),
+            grace_ms=settings.grace_ms,
+            on_event=self._state.take,
+        )
+        self._reconciler = Reconciler(self._state, observer, workdir / "logs")
+        self._autoscaler = Autoscaler(
+            source.group.spec.scaling,
+            window_ms=settings.window_ms,
+            down_window_ms=settings.down_window_ms,
+            settle_ms=settings.settle_ms,
+        )
+        self._one_at_a_time = asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._step: asyncio.Task[None] | None = None
+
+    # -- what a user does ------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Checks that the topics are there, and begins to start the workers; does not wait for them.
+
+        Raises:
+            RunError: the broker does not answer, a topic is not there, or the folder cannot be written.
+        """
+        await self._reconciler.observe()
+        seen = self._state.seen
+        if seen is None or seen.problems or not seen.partitions:
+            found = "; ".join(seen.problems) if seen and seen.problems else "the topics have no partitions"
+            raise RunError(f"{self.group.spec.kafka.bootstrap_servers}: {found}")
+        self._write_config()
+        self._tasks = [
+            asyncio.create_task(self._guard(self._start_operation()), name="start"),
+            asyncio.create_task(self._guard(self._observe_loop()), name="observe"),
+            asyncio.create_task(self._guard(self._reconcile_loop()), name="reconcile"),
+        ]
+        while self._state.operation is None and self._state.failure is None:
+            await asyncio.sleep(0)  # so that whoever waits from now on waits for the start, too
+
+    async def wait_until_stable(self, timeout_s: float = 300.0) -> None:
+        """Waits until nothing is being done and the group is settled.
+
+        Raises:
+            RunError: the run has failed.
+            TimeoutError: it took longer; names what it waited for.
+        """
+        state = self._state
+        waited_for = ""
+        try:
+            async with asyncio.timeout(timeout_s), state.turned:
+                while True:
+                    state.check()
+                    doing = state.operation
+                    waited_for = f"{doing.text}: {doing.status}" if doing else state.unsettled()
+                    if not waited_for:
+                        return
+                    await state.turned.wait()
+        except TimeoutError:
+            raise TimeoutError(f"not settled after {timeout_s:.0f} s: {waited_for}") from None
+
+    async def set_replicas(
+        self,
+        replicas: int,
+        *,
+        timeout_s: float = 300.0,
+        why: str = "",
+        decision: ScalingDecision | None = None,
+    ) -> OperationReport:
+        """Changes the number of workers and waits until the group is settled with them.
+
+        Up: the new workers warm up, then join together. Down: the highest end together, and are then removed
+        from the group by one LeaveGroup. Each costs one rebalance.
+
+        Args:
+            replicas: how many there should be.
+            timeout_s: how long it may take.
+            why: the reason, for people.
+            decision: the scaling decision that asks for it, if one does.
+
+        Raises:
+            ValueError: outside of spec.scaling's bounds.
+            OperationError: it did not come to its end.
+            RunError: the run has failed.
+        """
+        self._check_bounds(replicas)
+        async with self._one_at_a_time:
+            before = self._state.replicas
+            kind = "scale-down" if replicas < before else "scale-up"
+            text = f"scale from {before} to {replicas}" + (f" ({why})" if why else "")
+            low, high = sorted((before, replicas))
+            subjects = tuple(self.group.instance_id(ordinal) for ordinal in range(low, high))
+            self._autoscaler.stepping(before, replicas, decision, now_ms=wall_ms())
+            self._state.replicas = replicas
+            report = await self._operate(kind, text, timeout_s, subjects=subjects)
+            self._autoscaler.stepped(report.ended_ms - report.began_ms)
+            return report
+
+    async def rolling_restart(
+        self, group: ConsumerGroup | None = None, *, timeout_s: float = 900.0
+    ) -> OperationReport:
+        """Restarts all workers, one after another (or as spec.rollout.maxUnavailable says).
+
+        Args:
+            group: the resource to restart them with, where it has changed; its name and groupId must not.
+            timeout_s: how long it may take.
+
+        Raises:
+            ValueError: the name or groupId is another.
+            OperationError: refused, because restarts do not fit the session; stopped, because one did not.
+            RunError: the run has failed.
+        """
+        async with self._one_at_a_time:
+            if group is not None:
+                self._replace_group(group)
+            self._state.revision += 1
+            self._write_config()
+            wanted = self.group.spec.rollout
+            session_ms = self.group.session_timeout_ms
+            policy = RolloutPolicy(wanted.max_unavailable, wanted.session_budget, session_ms, wanted.paused)
+            self._state.rollout = Rollout(policy)
+            try:
+                return await self._operate(
+                    "rolling-restart", "restart all workers", timeout_s, done=self._rollout_left
+                )
+            finally:
+                self._state.rollout = None
+
+    async def kill(self, name: str, *, timeout_s: float = 300.0) -> OperationReport:
+        """Ends a worker with SIGKILL, and waits until it is back and the group is settled.
+
+        Raises:
+            ValueError: there is no such worker, or it has no process now.
+            OperationError: it did not come back.
+            RunError: the run has failed.
+        """
+        worker = self._state.pool.find(name)
+        if worker is None:
+            raise ValueError(f"there is no worker {name}")
+        restarts = worker.restarts
+        began_ms = wall_ms()
+        try:
+            self._state.pool.kill(name)
+        except KeyError:
+            raise ValueError(f"{name} has no process to kill now") from None
+
+        def left() -> str:
+            return "" if worker.restarts > restarts else f"{name} is not started again yet"
+
+        text = f"kill -9 {name}"
+        return await self._operate("kill", text, timeout_s, subjects=(name,), done=left, began_ms=began_ms)
+
+    async def wait_failed(self) -> None:
+        """Waits until the run cannot go on; `failure` says why."""
+        async with self._state.turned:
+            while self._state.failure is None:
+                await self._state.turned.wait()
+
+    def end_now(self) -> None:
+        """Kills all workers, those that `stop()` waits for too."""
+        self._state.pool.kill_all()
+
+    async def stop(self, *, grace_ms: int | None = None) -> None:
+        """Ends all workers (together, draining first) and takes their static members out of the group.
+
+        Args:
+            grace_ms: how long they may take; after it they are killed.
+        """
+        self._state.stopping = True
+        tasks = [*self._tasks, *([self._step] if self._step else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._state.turn()
+        try:
+            await self._state.pool.stop(self._state.settings.grace_ms if grace_ms is None else grace_ms)
+            await self._reconciler.leave(_LEAVE_S)
+        finally:
+            await self._observer.close()
+
+    # -- what a user sees ------------------------------------------------------------------------------
+
+    @property
+    def group(self) -> ConsumerGroup:
+        """The resource."""
+        return self._state.group
+
+    @property
+    def replicas(self) -> int:
+        """How many workers there should be."""
+        return self._state.replicas
+
+    @property
+    def failure(self) -> RunError | None:
+        """Why the run cannot go on, None while it can."""
+        return self._state.failure
+
+    @property
+    def timeline(self) -> Timeline:
+        """What happened: generations, who held which partition, restarts."""
+        return self._state.timeline
+
+    @property
+    def notices(self) -> list[Notice]:
+        """All notices so far."""
+        return self._state.notices
+
+    @property
+    def lag_history(self) -> list[tuple[int, int | None]]:
+        """The total lag at each observation, as (wall clock ms, records); None where it was not known."""
+        return self._state.lag_history
+
+    def subscribe(self, callback: Callable[[WorkerEvent], None]) -> Callable[[], None]:
+        """Calls `callback` with each worker event as it comes; gives a function that ends this."""
+        self._state.subscribers.append(callback)
+        return lambda: self._state.subscribers.remove(callback)
+
+    def on_notice(self, callback: Callable[[Notice], None]) -> Callable[[], None]:
+        """Calls `callback` with each notice as it comes; gives a function that ends this."""
+        self._state.notice_subscribers.append(callback)
+        return lambda: self._state.notice_subscribers.remove(callback)
+
+    async def events(self) -> AsyncIterator[WorkerEvent]:
+        """The workers' events from now on, without end."""
+        queue: asyncio.Queue[WorkerEvent] = asyncio.Queue()
+        unsubscribe = self.subscribe(queue.put_nowait)
+        try:
+            while True:
+                yield await queue.get()
+        finally:
+            unsubscribe()
+
+    def snapshot(self) -> RunSnapshot:
+        """All that a UI needs, as of now."""
+        return take_snapshot(self._state, self._autoscaler.consumed_per_s)
+
+    # -- inside ----------------------------------------------------------------------------------------
+
+    async def _operate(self, kind: str, text: str, timeout_s: float, **how: Any) -> OperationReport:
+        try:
+            report = await operate(self._state, kind, text, timeout_s, **how)
+        except OperationError as error:
+            self.reports.append(error.report)
+            raise
+        self.reports.append(report)
+        return report
+
+    async def _start_operation(self) -> None:
+        async with self._one_at_a_time:
+            with contextlib.suppress(OperationError):  # whoever waits sees what is missing
+                await self._operate("start", f"start {self.replicas} workers", timeout_s=600.0)
+
+    async def _observe_loop(self) -> None:
+        while True:
+            await self._reconciler.observe()
+            running = sum(one.progress.phase == "running" for one in self._state.pool.workers)
+            if self._state.seen is not None:
+                self._autoscaler.observe(self._state.seen, running)
+            await asyncio.sleep(self._state.settings.observe_interval_ms / 1000)
+
+    async def _reconcile_loop(self) -> None:
+        state = self._state
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TURN_S):
+                    await state.wake.wait()
+            state.wake.clear()
+            await self._reconciler.turn()
+            self._scale()
+            await state.turn()
+
+    def _scale(self) -> None:
+        state = self._state
+        if not self._autoscaler.automatic:
+            return
+        decision = self._autoscaler.decide(
+            state.fresh(), state.replicas, now_ms=wall_ms(), settled_since_ms=state.settled_since_ms
+        )
+        state.decided("scaling", decision.reason, decision)
+        idle = state.operation is None and not self._one_at_a_time.locked()
+        if not state.settings.autoscale or not idle or decision.applied == state.replicas:
+            return
+        if self._step is None or self._step.done():
+            self._step = asyncio.create_task(self._take_step(decision), name="scaling step")
+
+    async def _take_step(self, decision: ScalingDecision) -> None:
+        with contextlib.suppress(RunError):  # told by a notice; the next decision starts from what is
+            await self.set_replicas(decision.applied, why=decision.reason, decision=decision)
+
+    def _rollout_left(self) -> str:
+        """What a rolling restart still has to do; raises where it must not go on."""
+        decision = self._state.rollout.decision if self._state.rollout else None
+        if decision is None:
+            return "not begun"
+        if decision.action in ("refuse", "stop"):
+            raise OperationStopped(decision.reason)
+        return "" if decision.action == "done" else decision.reason
+
+    def _check_bounds(self, replicas: int) -> None:
+        scaling = self.group.spec.scaling
+        low, high = (scaling.min_replicas, scaling.max_replicas) if scaling else (0, None)
+        if replicas < low or (high is not None and replicas > high):
+            bounds = f"{low} to {high}" if high is not None else f"at least {low}"
+            raise ValueError(f"{replicas} workers: spec.scaling allows {bounds}")
+
+    def _replace_group(self, group: ConsumerGroup) -> None:
+        if (group.name, group.group_id) != (self.group.name, self.group.group_id):
+            raise ValueError("metadata.name and spec.groupId cannot be changed while the group runs")
+        self._state.group = group
+        self._source = Source(group, self._source.folder, self._source.current)
+
+    def _config_path(self, revision: int) -> Path:
+        return self._workdir / f"worker-{revision}.json"
+
+    def _write_config(self) -> None:
+        path = self._config_path(self._state.revision)
+        try:
+            write_worker_config(self._source, path, spark_remote=self._spark_remote)
+        except OSError as error:
+            raise RunError(f"{path}: cannot be written: {error.strerror}") from None
+
+    async def _guard(self, part: Coroutine[Any, Any, None]) -> None:
+        """Runs a part of the run; what ends it unforeseen ends the run, not silently that part alone."""
+        try:
+            await part
+        except RunError as error:
+            self._state.fail(error)
+        except OSError as error:
+            self._state.fail(RunError(f"{error.filename or 'a worker'}: {error.strerror or error}"))
+        except Exception as error:
+            self._state.fail(RunError(f"{type(error).__name__}: {error}"))
+        await self._state.turn()

@@ -1,0 +1,152 @@
+"""What a LocalRun knows and wants: shared by its operations, its reconciliation and its face."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from slackwater_operator.decide.conditions import unsettled
+from slackwater_operator.decide.rollout import RestartView, RolloutDecision, RolloutPolicy
+from slackwater_operator.decide.view import GroupView, WorkerView
+from slackwater_operator.local.events import WorkerEvent
+from slackwater_operator.local.pool import WorkerPool
+from slackwater_operator.local.processes import wall_ms
+from slackwater_operator.local.settings import RunSettings
+from slackwater_operator.local.timeline import Timeline
+from slackwater_operator.local.views import DecisionView, Notice, Operation, RunError
+from slackwater_operator.local.worker import Worker
+from slackwater_operator.observe.snapshot import KafkaSnapshot
+from slackwater_operator.resources import ConsumerGroup
+
+# Events that change nothing that is decided on: they come too often to decide anew after each.
+_QUIET_EVENTS = frozenset({"batch", "committed", "first_records"})
+
+
+@dataclass
+class Rollout:
+    """A rolling restart under way: the restarts that are not over, and the last decision."""
+
+    policy: RolloutPolicy
+    under_way: dict[str, RestartView] = field(default_factory=dict)
+    decision: RolloutDecision | None = None
+
+
+class RunState:
+    """What should be (the group, `replicas`, `revision`) and what is (the last observation, the workers)."""
+
+    def __init__(self, group: ConsumerGroup, settings: RunSettings) -> None:
+        self.group = group
+        self.settings = settings
+        self.replicas = group.initial_replicas
+        self.revision = 1
+        self.pool: WorkerPool
+        self.timeline = Timeline()
+        self.seen: KafkaSnapshot | None = None
+        self.decisions: dict[str, DecisionView] = {}
+        self.operation: Operation | None = None
+        self.rollout: Rollout | None = None
+        self.failure: RunError | None = None
+        self.stopping = False
+        self.settled_since_ms: int | None = None
+        self.counts = {"records": 0, "out": 0, "dead": 0}
+        self.notices: list[Notice] = []
+        self.lag_history: list[tuple[int, int | None]] = []
+        self.subscribers: list[Callable[[WorkerEvent], None]] = []
+        self.notice_subscribers: list[Callable[[Notice], None]] = []
+        self.wake = asyncio.Event()
+        self.turned = asyncio.Condition()
+
+    # -- what is ---------------------------------------------------------------------------------------
+
+    def fresh(self) -> KafkaSnapshot | None:
+        """The last observation, None when it is too old to go by."""
+        seen = self.seen
+        return seen if seen and wall_ms() - seen.at_ms <= self.settings.stale_ms else None
+
+    def group_view(self) -> GroupView | None:
+        """The group as the broker told it last, None when that is too old."""
+        seen = self.fresh()
+        return seen.group if seen else None
+
+    @property
+    def wanted(self) -> list[Worker]:
+        """The workers that should be, as far as they have been made."""
+        return self.pool.wanted(self.replicas)
+
+    def views(self) -> list[WorkerView]:
+        """The workers that should be, as the decisions look at them."""
+        seen = self.fresh()
+        lag = seen.lag if seen else {}
+        return [one.view(lag) for one in self.wanted]
+
+    def unsettled(self) -> str:
+        """What keeps the group from being settled; "" when it is."""
+        workers = self.wanted
+        if len(workers) < self.replicas:
+            return f"{self.replicas - len(workers)} workers are not started"
+        leaving = [one.name for one in self.pool.workers if one.ordinal >= self.replicas]
+        if leaving:
+            return f"{', '.join(leaving)} is ending"
+        seen = self.fresh()
+        if seen is None:
+            return "the broker did not say how the group is"
+        held = {one.name: one.progress.assignment for one in workers}
+        missing = unsettled(seen.group, self.views(), held, seen.partitions)
+        changed_ms = max((one.progress.changed_ms for one in workers), default=0)
+        if not missing and seen.at_ms < changed_ms:
+            return "the last observation is older than the last change"
+        return missing
+
+    def check(self) -> None:
+        """Raises RunError when the run cannot go on."""
+        if self.failure is not None:
+            raise self.failure
+        if self.stopping:
+            raise RunError("the run is being stopped")
+
+    # -- what happens ----------------------------------------------------------------------------------
+
+    def take(self, event: WorkerEvent) -> None:
+        """Takes a worker's event in."""
+        self.timeline.take(event)
+        if event.event == "batch":
+            for name in self.counts:
+                value = event.data.get(name, 0)
+                self.counts[name] += value if isinstance(value, int) else 0
+        for callback in list(self.subscribers):
+            callback(event)
+        if event.event not in _QUIET_EVENTS:
+            self.wake.set()
+
+    def observed(self, seen: KafkaSnapshot) -> None:
+        """Takes an observation in."""
+        self.seen = seen
+        lags = list(seen.lag.values())
+        known = [one for one in lags if one is not None]
+        self.lag_history.append((seen.at_ms, sum(known) if known and len(known) == len(lags) else None))
+        self.wake.set()
+
+    def decided(self, kind: str, reason: str, decision: object) -> None:
+        """Keeps the last decision of a kind; it is new only when it differs from the one before."""
+        last = self.decisions.get(kind)
+        if last is None or last.decision != decision:
+            self.decisions[kind] = DecisionView(kind, wall_ms(), reason, decision)
+
+    def notify(self, text: str) -> None:
+        """Tells people something."""
+        notice = Notice(wall_ms(), text)
+        self.notices.append(notice)
+        for callback in list(self.notice_subscribers):
+            callback(notice)
+
+    def fail(self, error: RunError) -> None:
+        """Ends what can still be waited for with `error`; the first one counts."""
+        if self.failure is None:
+            self.failure = error
+            self.notify(f"given up: {error}")
+
+    async def turn(self) -> None:
+        """Lets those who wait look again."""
+        async with self.turned:
+            self.turned.notify_all()

@@ -1,0 +1,198 @@
+"""What a LocalRun shows of itself and reports of its operations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater_operator.local.timeline import Restart
+
+
+class RunError(Exception):
+    """The run cannot go on: one line that says why and what to do."""
+
+
+class OperationError(RunError):
+    """An operation was refused, was stopped, or did not come to its end.
+
+    Attributes:
+        report: what had happened until then.
+    """
+
+    def __init__(self, message: str, report: OperationReport) -> None:
+        super().__init__(message)
+        self.report = report
+
+
+@dataclass(frozen=True)
+class OperationReport:
+    """What an operation cost.
+
+    Attributes:
+        kind: `start`, `scale-up`, `scale-down`, `rolling-restart` or `kill`.
+        text: what was done, in words.
+        began_ms: when it began.
+        ended_ms: when the group was settled again.
+        outcome: "done", or why not.
+        rebalances: how many there were; a cooperative one and its follow-up generation count as one.
+        generations: the numbers of the generations that began.
+        unowned_ms: the longest time that each partition stood without a live process holding it.
+        restarts: the returns of workers, with their gaps.
+        removed: static members that were removed from the group.
+    """
+
+    kind: str
+    text: str
+    began_ms: int
+    ended_ms: int
+    outcome: str
+    rebalances: int
+    generations: tuple[int, ...]
+    unowned_ms: Mapping[TopicPartition, int]
+    restarts: tuple[Restart, ...]
+    removed: tuple[str, ...] = ()
+
+    @property
+    def longest_unowned_ms(self) -> int:
+        """The longest time that any partition stood unowned."""
+        return max(self.unowned_ms.values(), default=0)
+
+
+@dataclass
+class Operation:
+    """An operation under way.
+
+    Attributes:
+        kind: as in its report.
+        text: what is done, in words.
+        began_ms: when it began.
+        subjects: the workers that something is done to right now.
+        status: what it waits for, in words.
+        removed: static members removed so far.
+    """
+
+    kind: str
+    text: str
+    began_ms: int
+    subjects: tuple[str, ...] = ()
+    status: str = ""
+    removed: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class OperationView:
+    """An operation under way, as `Operation`, but fixed."""
+
+    kind: str
+    text: str
+    began_ms: int
+    subjects: tuple[str, ...]
+    status: str
+
+
+@dataclass(frozen=True)
+class DecisionView:
+    """The last decision of a kind.
+
+    Attributes:
+        kind: `scaling`, `rollout`, `membership` or `gate`.
+        at_ms: when it was made first.
+        reason: why, in words.
+        decision: the decision itself (`ScalingDecision`, `RolloutDecision`, ...).
+    """
+
+    kind: str
+    at_ms: int
+    reason: str
+    decision: object
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A line for people: what is being done to whom, and why."""
+
+    ts_ms: int
+    text: str
+
+
+@dataclass(frozen=True)
+class WorkerRow:
+    """A worker as a UI shows it.
+
+    Attributes:
+        name: its name, which is its group.instance.id.
+        ordinal: its number.
+        phase: its phase; `waiting` when it has no process now, `spawned` before its process says one.
+        pid: its process, None when it has none.
+        port: its health port, None when it has not said it.
+        generation: the generation that it joined last, -1 before.
+        leader: whether it leads the group.
+        assignment: its partitions, in order.
+        lag: how many records it is behind, None when unknown.
+        revision: the revision of its configuration.
+        restarts: how many processes it has had after the first.
+        last_exit: its last process's exit code, negative for a signal, None before.
+        error: the last error that it told.
+    """
+
+    name: str
+    ordinal: int
+    phase: str
+    pid: int | None
+    port: int | None
+    generation: int
+    leader: bool
+    assignment: tuple[TopicPartition, ...]
+    lag: int | None
+    revision: int
+    restarts: int
+    last_exit: int | None
+    error: str
+
+
+@dataclass(frozen=True)
+class RunSnapshot:
+    """All that a UI needs, at a moment.
+
+    Attributes:
+        ts_ms: when.
+        group_id: the group.
+        group_state: the broker's name for its state; "" when it did not say.
+        generation: the newest generation that a worker joined, -1 before.
+        replicas: how many workers should be.
+        workers: the workers, by ordinal; on the way down those that are still there too.
+        partitions: all partitions.
+        lag: each partition's lag, None when unknown.
+        total_lag: the sum, None when one is unknown.
+        ends: each partition's end offset, where known.
+        positions: where the group stands in each, where known.
+        owners: the live worker that holds each, None when nobody does.
+        operation: what is being done, None when nothing is.
+        decisions: the last decision of each kind.
+        records: how many records the workers have been through (replays count again).
+        out: how many rows they wrote.
+        dead: how many went to the dead-letter topic.
+        consumed_per_s: records committed a second over the last window, None when not measured yet.
+        problems: what could not be observed, in words.
+    """
+
+    ts_ms: int
+    group_id: str
+    group_state: str
+    generation: int
+    replicas: int
+    workers: tuple[WorkerRow, ...]
+    partitions: tuple[TopicPartition, ...]
+    lag: Mapping[TopicPartition, int | None]
+    total_lag: int | None
+    ends: Mapping[TopicPartition, int]
+    positions: Mapping[TopicPartition, int]
+    owners: Mapping[TopicPartition, str | None]
+    operation: OperationView | None
+    decisions: Mapping[str, DecisionView]
+    records: int
+    out: int
+    dead: int
+    consumed_per_s: float | None
+    problems: tuple[str, ...]

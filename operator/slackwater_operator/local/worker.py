@@ -1,0 +1,152 @@
+"""What is known of a worker from its events, and when its next process starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater_operator.decide.view import WorkerView
+from slackwater_operator.local.events import EXIT_BAD_CONFIG, WorkerEvent
+from slackwater_operator.local.processes import WorkerProcess
+
+_FIRST_BACKOFF_MS = 1_000
+_LONGEST_BACKOFF_MS = 30_000
+
+
+@dataclass
+class Progress:
+    """What a process of a worker has told.
+
+    Attributes:
+        phase: its phase, "" before it has said one.
+        port: its health port.
+        generation: the generation that it joined last, -1 before.
+        leader: whether it leads.
+        assignment: its partitions.
+        committed: whether it has committed anything.
+        error: its last `error` message.
+        phase_ms: since when it has been in its phase.
+        changed_ms: when its phase, generation or assignment changed last.
+    """
+
+    phase: str = ""
+    port: int | None = None
+    generation: int = -1
+    leader: bool = False
+    assignment: frozenset[TopicPartition] = frozenset()
+    committed: bool = False
+    error: str = ""
+    phase_ms: int = 0
+    changed_ms: int = 0
+
+    def take(self, event: WorkerEvent) -> None:
+        """Takes an event in."""
+        data = event.data
+        match event.event:
+            case "started":
+                self.port = int(data["port"]) if data.get("port") else None
+            case "phase":
+                self.phase = str(data.get("phase", ""))
+                self.phase_ms = self.changed_ms = event.ts_ms
+            case "joined":
+                self.generation = int(data.get("generation", -1))
+                self.leader = bool(data.get("leader", False))
+                self.changed_ms = event.ts_ms
+            case "assigned":
+                self.assignment |= event.partitions()
+                self.changed_ms = event.ts_ms
+            case "revoked" | "lost":
+                self.assignment -= event.partitions()
+                self.changed_ms = event.ts_ms
+            case "committed":
+                self.committed = True
+            case "error":
+                self.error = str(data.get("message", ""))
+
+
+@dataclass
+class Worker:
+    """A place for a worker, as a StatefulSet's ordinal is one: its processes come and go.
+
+    Attributes:
+        name: the worker's name.
+        ordinal: its number.
+        revision: the revision that its process was started with.
+        process: its process, None when there is none.
+        progress: what that process has told.
+        stopping: whether its process has been asked to end.
+        restarts: how many processes it has had after the first.
+        failures: how many times in a row it ended by itself without having committed anything.
+        next_start_ms: not started again before this.
+        ended_ms: when its last process ended.
+        last_exit: the exit code of its last process, negative for a signal.
+        last_error: what its last process said was wrong.
+    """
+
+    name: str
+    ordinal: int
+    revision: int = 0
+    process: WorkerProcess | None = None
+    progress: Progress = field(default_factory=Progress)
+    stopping: bool = False
+    restarts: int = -1
+    failures: int = 0
+    next_start_ms: int = 0
+    ended_ms: int | None = None
+    last_exit: int | None = None
+    last_error: str = ""
+
+    def started(self, process: WorkerProcess, revision: int) -> None:
+        """Notes a new process."""
+        self.process = process
+        self.revision = revision
+        self.progress = Progress()
+        self.stopping = False
+        self.restarts += 1
+
+    def ended(self, exit_code: int, at_ms: int) -> None:
+        """Notes the end of its process, and when the next may start: at once, later the more it fails."""
+        self.process = None
+        self.ended_ms = at_ms
+        self.last_exit = exit_code
+        self.last_error = self.progress.error
+        if self.stopping or exit_code == 0:
+            self.failures = 0
+        else:
+            self.failures = 1 if self.progress.committed else self.failures + 1
+        # A bad configuration does not get better by itself: its second try waits already.
+        unready = exit_code == EXIT_BAD_CONFIG and not self.stopping
+        self.next_start_ms = at_ms + backoff_ms(self.failures + unready)
+        self.progress = Progress(changed_ms=at_ms)
+
+    @property
+    def waiting_since_ms(self) -> int | None:
+        """Since when it has been waiting at the gate, None when it is not."""
+        return self.progress.phase_ms if self.progress.phase == "warm" else None
+
+    def view(self, lag: Mapping[TopicPartition, int | None]) -> WorkerView:
+        """What the decisions look at."""
+        progress = self.progress
+        own = [lag.get(partition) for partition in progress.assignment]
+        known = [one for one in own if one is not None]
+        return WorkerView(
+            name=self.name,
+            alive=self.process is not None,
+            phase=progress.phase,
+            revision=self.revision,
+            generation=progress.generation,
+            leader=progress.leader,
+            ended_ms=self.ended_ms,
+            running_since_ms=progress.phase_ms if progress.phase == "running" else None,
+            lag=sum(known) if len(known) == len(own) else None,
+            waiting_since_ms=self.waiting_since_ms,
+            failures=self.failures,
+        )
+
+
+def backoff_ms(failures: int) -> int:
+    """How long a worker waits before its next process: after a first failure not at all, like a kubelet."""
+    if failures <= 1:
+        return 0
+    return int(min(_FIRST_BACKOFF_MS * 2 ** (failures - 2), _LONGEST_BACKOFF_MS))

@@ -1,0 +1,1 @@
+"""What is: snapshots of the outside world for the decisions to look at."""

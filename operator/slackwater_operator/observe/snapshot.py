@@ -1,0 +1,57 @@
+"""What the group and its topics looked like at a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater_operator.decide.view import GroupView
+
+
+@dataclass(frozen=True)
+class KafkaSnapshot:
+    """The group, its topics' partitions and their offsets.
+
+    Attributes:
+        at_ms: when the observation began, wall clock.
+        group: the group; None when the broker did not say.
+        partitions: all partitions of the group's topics, in order.
+        ends: each partition's end offset (the next to be written), where known.
+        positions: where the group stands in each partition: the committed offset, or without one the offset
+            that it would start at; where known.
+        problems: what could not be observed, in words.
+    """
+
+    at_ms: int
+    group: GroupView | None = None
+    partitions: tuple[TopicPartition, ...] = ()
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    positions: Mapping[TopicPartition, int] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    @property
+    def lag(self) -> dict[TopicPartition, int | None]:
+        """How many records of each partition the group has not committed; None when that is not known."""
+        return {one: self._lag(one) for one in self.partitions}
+
+    def _lag(self, partition: TopicPartition) -> int | None:
+        end, position = self.ends.get(partition), self.positions.get(partition)
+        return None if end is None or position is None else max(0, end - position)
+
+
+class Observer(Protocol):
+    """Looks at one group, and removes members from it."""
+
+    async def observe(self) -> KafkaSnapshot:
+        """What is now. What could not be found out is missing in it, and told in `problems`."""
+        ...
+
+    async def remove_members(self, instance_ids: tuple[str, ...]) -> dict[str, str]:
+        """Removes static members by one LeaveGroup; gives the error of each that it could not remove."""
+        ...
+
+    async def close(self) -> None:
+        """Ends its connections."""
+        ...

@@ -1,0 +1,284 @@
+"""What a group keeps and loses when its coordinator moves or restarts.
+
+On real brokers three of them run, and the one that coordinates is stopped by SIGTERM; the dev broker
+moves its coordinator by its control port, and is also killed and started again. All rows prepare
+their groups first, then the coordinator moves once, then each row looks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import time
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from slackwater.kafka.wire import messages as m
+from slackwater.kafka.wire.errors import ErrorCode as E
+from tests.conftest import GROUP_CONFIG
+from tests.support.devbroker import DevBroker
+from tests.support.kafka import KafkaCluster
+from tests.support.rawclient import (
+    ConnectionClosed,
+    Member,
+    RawClient,
+    create_topic,
+    describe,
+    form,
+    join_all,
+    members,
+    remove,
+    successor,
+    until_rebalance,
+)
+
+Running = Generator[None, str, None]
+Row = Callable[[str, str], Running]
+ROWS: list[Row] = []
+
+
+def row(function: Row) -> Row:
+    """Marks a row: it prepares, yields while the coordinator moves, gets the new address, and checks."""
+    ROWS.append(function)
+    return function
+
+
+def moved(member: Member, bootstrap: str) -> Member:
+    """The same member, which keeps its ids, with connections to the new coordinator."""
+    back = Member(bootstrap, member.group, member.instance, protocols=member.protocols)
+    back.member_id, back.generation, back.joined = member.member_id, member.generation, member.joined
+    back.session_ms, back.rebalance_ms, back.leader = member.session_ms, member.rebalance_ms, member.leader
+    return back
+
+
+@row
+def stable_group_goes_on(bootstrap: str, name: str) -> Running:
+    """Known member.ids go on heartbeating, same generation, no rebalance; offsets stay; a pod that
+    returns gets its assignment back.
+    """
+    with members(bootstrap, name, "a", "b", "c") as group, RawClient.to(bootstrap) as client:
+        create_topic(client, name, 1)
+        leader = form(group)
+        assert leader.commit(name, 0, 42, "kept") == E.NONE
+        address = yield
+        with contextlib.ExitStack() as stack:
+            back = [stack.enter_context(moved(x, address)) for x in group]
+            assert [x.heartbeat() for x in back] == [E.NONE] * 3
+            follower = next(x for x in back if not x.is_leader)
+            pod = stack.enter_context(successor(follower))
+            assert pod.join().generation_id == leader.generation
+            assert pod.sync().assignment == (pod.instance or "").encode()
+            assert follower.heartbeat() == E.FENCED_INSTANCE_ID
+            assert pod.commit(name, 0, 43) == E.NONE
+
+
+@row
+def rebalance_in_flight_is_forgotten(bootstrap: str, name: str) -> Running:
+    """A rebalance in flight is forgotten: its members get ILLEGAL_GENERATION (new ones
+    UNKNOWN_MEMBER_ID) and its generation number is used again.
+    """
+    with members(bootstrap, name, "a", "b", "new") as [a, b, new]:
+        generation = form([a, b]).generation
+        join_all([a, b, new])
+        assert a.generation > generation
+        address = yield
+        with moved(a, address) as a2, moved(b, address) as b2, moved(new, address) as new2:
+            assert a2.heartbeat() == E.ILLEGAL_GENERATION
+            assert new2.heartbeat() == E.UNKNOWN_MEMBER_ID
+            assert a2.heartbeat(generation_id=generation) == E.NONE
+            a2.generation = b2.generation = generation
+            new2.send_join("")
+            until_rebalance(a2)
+            a2.send_join()
+            b2.send_join()
+            assert {x.receive_join().generation_id for x in (a2, b2, new2)} == {generation + 1}
+
+
+@row
+def removal_is_undone(bootstrap: str, name: str) -> Running:
+    """A removal is stored only with the next leader's Sync: a coordinator that moves before brings
+    the member back.
+    """
+    with members(bootstrap, name, "a", "b") as [a, b], RawClient.to(bootstrap) as client:
+        form([a, b])
+        assert remove(client, name, "b") == [E.NONE]
+        assert b.heartbeat() == E.UNKNOWN_MEMBER_ID
+        address = yield
+        with moved(a, address) as a2, moved(b, address) as b2:
+            assert [a2.heartbeat(), b2.heartbeat()] == [E.NONE, E.NONE]
+            shown = {x.group_instance_id for x in describe(a2.side, name).members}
+            assert shown == {"a", "b"}
+
+
+@row
+def removal_is_kept_after_a_sync(bootstrap: str, name: str) -> Running:
+    """After the next leader's Sync a removal stays."""
+    with members(bootstrap, name, "a", "b") as [a, b], RawClient.to(bootstrap) as client:
+        form([a, b])
+        assert remove(client, name, "b") == [E.NONE]
+        a.join()
+        assert a.sync({a.member_id: b"all"}).error_code == E.NONE
+        address = yield
+        with moved(a, address) as a2, moved(b, address) as b2:
+            assert a2.heartbeat() == E.NONE
+            assert b2.heartbeat() == E.UNKNOWN_MEMBER_ID
+
+
+@row
+def removal_of_all_is_kept(bootstrap: str, name: str) -> Running:
+    """A group that has become Empty is stored as such."""
+    with members(bootstrap, name, "a") as [a], RawClient.to(bootstrap) as client:
+        generation = form([a]).generation
+        assert remove(client, name, "a") == [E.NONE]
+        address = yield
+        with moved(a, address) as a2:
+            assert a2.heartbeat() == E.UNKNOWN_MEMBER_ID
+            assert describe(a2.side, name).group_state == "Empty"
+            assert a2.join("").generation_id == generation + 2
+
+
+@row
+def return_in_a_rebalance_is_undone(bootstrap: str, name: str) -> Running:
+    """A static rejoin during a rebalance is stored only with the leader's Sync: a coordinator that
+    moves before restores the old member.id and fences the rightful pod, until it rejoins with an
+    empty one.
+    """
+    with members(bootstrap, name, "a", "b", "new") as [a, b, new], contextlib.ExitStack() as stack:
+        generation = form([a, b]).generation
+        new.send_join()
+        until_rebalance(a)
+        pod = stack.enter_context(successor(b))
+        pod.send_join()
+        assert pod.main.is_silent(0.3)
+        a.send_join()
+        assert {x.receive_join().error_code for x in (a, pod, new)} == {E.NONE}
+        assert b.heartbeat() == E.FENCED_INSTANCE_ID
+        address = yield
+        pod2 = stack.enter_context(moved(pod, address))
+        assert pod2.heartbeat() == E.FENCED_INSTANCE_ID
+        b2 = stack.enter_context(moved(b, address))
+        assert b2.heartbeat() == E.NONE
+        assert pod2.join("").generation_id == generation
+        assert pod2.heartbeat() == E.NONE
+
+
+@row
+def return_in_stable_is_kept(bootstrap: str, name: str) -> Running:
+    """A static rejoin in Stable is stored at once."""
+    with members(bootstrap, name, "a", "b") as [a, b], contextlib.ExitStack() as stack:
+        form([a, b])
+        pod = stack.enter_context(successor(b))
+        assert pod.join().error_code == E.NONE
+        address = yield
+        pod2 = stack.enter_context(moved(pod, address))
+        assert pod2.heartbeat() == E.NONE
+        assert stack.enter_context(moved(b, address)).heartbeat() == E.FENCED_INSTANCE_ID
+
+
+@row
+def parked_requests_are_answered(bootstrap: str, name: str) -> Running:
+    """SIGTERM: parked requests get NOT_COORDINATOR (a killed broker just closes the connection)."""
+    with members(bootstrap, name, "a", "b") as [a, b]:
+        form([a])
+        b.send_join()
+        until_rebalance(a)
+        with members(bootstrap, name + "-sync", "a", "b") as pair:
+            leader = join_all(pair)
+            follower = next(x for x in pair if x is not leader)
+            follower.send_sync()
+            assert follower.main.is_silent(0.2)
+            yield
+            for parked in (b, follower):
+                with contextlib.suppress(ConnectionClosed):
+                    assert parked.main.receive().error_code == E.NOT_COORDINATOR
+
+
+@row
+def session_starts_anew(bootstrap: str, name: str) -> Running:
+    """Sessions start anew in full: a member that was silent before the move has a whole session more."""
+    with members(bootstrap, name, "a", "b", session_ms=6_000) as group:
+        leader = form(group)
+        silent = next(x for x in group if x is not leader)
+        formed = time.monotonic()
+        time.sleep(2.0)
+        address = yield
+        with moved(leader, address) as leader2:
+            while time.monotonic() - formed < 7.2:
+                assert leader2.heartbeat() == E.NONE
+                time.sleep(0.2)
+            shown = {x.member_id for x in describe(leader2.side, name).members}
+            assert silent.member_id in shown
+
+
+def _kafka_stop() -> Iterator[tuple[str, Callable[[], str]]]:
+    with KafkaCluster(3, GROUP_CONFIG) as cluster:
+        first = cluster.await_coordinator("any")
+
+        def move() -> str:
+            cluster.stop(first)
+            return cluster.address(cluster.await_coordinator("any", other_than=first))
+
+        yield cluster.address(first), move
+
+
+def _devbroker_move() -> Iterator[tuple[str, Callable[[], str]]]:
+    with DevBroker(GROUP_CONFIG) as broker:
+
+        def move() -> str:
+            broker.control("POST", "/coordinator/move", {"down_ms": 300})
+            with RawClient.to(broker.bootstrap) as client:
+                assert client.request(m.FindCoordinatorRequest(key="any"), 3).error_code == (
+                    E.COORDINATOR_NOT_AVAILABLE
+                )
+                while client.request(m.FindCoordinatorRequest(key="any"), 3).error_code != E.NONE:
+                    time.sleep(0.02)
+            return broker.bootstrap
+
+        yield broker.bootstrap, move
+
+
+def _devbroker_kill() -> Iterator[tuple[str, Callable[[], str]]]:
+    with DevBroker(GROUP_CONFIG) as broker:
+
+        def move() -> str:
+            broker.kill()
+            broker.start()
+            return broker.bootstrap
+
+        yield broker.bootstrap, move
+
+
+MOVES = {"kafka-4.3-stop": _kafka_stop, "devbroker-move": _devbroker_move, "devbroker-kill": _devbroker_kill}
+_NUMBERS = itertools.count(1)
+
+
+@pytest.fixture(scope="module", params=sorted(MOVES))
+def after_the_move(request: pytest.FixtureRequest) -> Iterator[dict[str, Callable[[], None]]]:
+    """Every row, prepared; the coordinator has moved; each value runs the rest of its row."""
+    with contextlib.contextmanager(MOVES[request.param])() as (bootstrap, move):
+        run = f"m-{os.getpid()}-{next(_NUMBERS)}"
+        rows = {r.__name__: r(bootstrap, f"{run}-{r.__name__}") for r in ROWS}
+        with ThreadPoolExecutor(len(rows)) as pool:
+            list(pool.map(next, rows.values()))
+        address = move()
+        yield {name: _rest(prepared, address) for name, prepared in rows.items()}
+        for prepared in rows.values():
+            prepared.close()
+
+
+def _rest(prepared: Running, address: str) -> Callable[[], None]:
+    def run() -> None:
+        with contextlib.suppress(StopIteration):
+            prepared.send(address)
+            raise AssertionError("a row yields once")
+
+    return run
+
+
+@pytest.mark.parametrize("name", [r.__name__ for r in ROWS])
+def test_moved_coordinator(after_the_move: dict[str, Callable[[], None]], name: str) -> None:
+    """The outcome of one row; what it says stands in the scenario of that name."""
+    after_the_move[name]()

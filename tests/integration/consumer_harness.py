@@ -1,0 +1,155 @@
+"""What the consumer's integration tests share: topics with numbered records, and consumers on threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kafka import KafkaProducer
+from kafka.admin import KafkaAdminClient, NewTopic
+
+from slackwater.kafka import KafkaConsumer, TopicPartition
+
+DEADLINE_S = 30.0
+
+
+def unique(prefix: str) -> str:
+    """A name that no other test uses."""
+    return f"{prefix}-{uuid.uuid4().hex[:8]}"
+
+
+def make_topic(bootstrap: str, partitions: int, records: int = 0) -> str:
+    """A topic with ``records`` records dealt out to its partitions; each value is its number in its partition."""
+    topic = unique("t")
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        admin.create_topics([NewTopic(topic, partitions, 1)])
+    finally:
+        admin.close()
+    if records:
+        produce(bootstrap, topic, partitions, records)
+    return topic
+
+
+def produce(bootstrap: str, topic: str, partitions: int, records: int, start: int = 0) -> None:
+    """Appends records by another client than the one that is tested."""
+    producer = KafkaProducer(bootstrap_servers=bootstrap, linger_ms=5)
+    try:
+        for number in range(records):
+            producer.send(
+                topic, b"%d" % (start + number // partitions), key=b"k", partition=number % partitions
+            )
+        producer.flush(timeout=DEADLINE_S)
+    finally:
+        producer.close()
+
+
+def options(bootstrap: str, group: str | None, **more: Any) -> dict[str, Any]:
+    """Keyword arguments of most tests."""
+    return {
+        "bootstrap_servers": bootstrap,
+        "group_id": group,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "session_timeout_ms": 10_000,
+        "heartbeat_interval_ms": 300,
+        **more,
+    }
+
+
+def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = DEADLINE_S) -> Any:
+    """Waits until ``condition()`` is true, looking every 10 ms, and gives its value."""
+    deadline = time.monotonic() + timeout_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
+        time.sleep(0.01)
+    return value
+
+
+def drain(consumer: KafkaConsumer, count: int) -> dict[TopicPartition, list[int]]:
+    """Polls until ``count`` records came: each partition's values in order."""
+    found: dict[TopicPartition, list[int]] = {}
+    deadline = time.monotonic() + DEADLINE_S
+    while sum(map(len, found.values())) < count:
+        assert time.monotonic() < deadline, f"only {sum(map(len, found.values()))} of {count} records"
+        for tp, records in consumer.poll(200).items():
+            found.setdefault(tp, []).extend(int(record.value) for record in records)
+    return found
+
+
+class Member:
+    """A consumer that a thread of its own polls, until told to stop."""
+
+    def __init__(self, topics: list[str], **configs: Any) -> None:
+        self.consumer = KafkaConsumer(**configs)
+        self.events: list[tuple[str, list[TopicPartition]]] = []
+        self.held_when_told: list[set[TopicPartition]] = []
+        self.values: dict[TopicPartition, list[int]] = {}
+        self.error: BaseException | None = None
+        self._stop = threading.Event()
+        self.consumer.subscribe(topics, listener=self)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
+        self.held_when_told.append(self.consumer.assignment())
+        if self.consumer.membership().state != "dead":
+            self.consumer.commit()
+        self.events.append(("revoked", revoked))
+
+    def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
+        self.events.append(("assigned", assigned))
+
+    def on_partitions_lost(self, lost: list[TopicPartition]) -> None:
+        self.events.append(("lost", lost))
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                for tp, records in self.consumer.poll(100).items():
+                    self.values.setdefault(tp, []).extend(int(record.value) for record in records)
+        except BaseException as exc:
+            self.error = exc
+
+    @property
+    def stable(self) -> bool:
+        """Whether it is in the group and has been told its partitions."""
+        return self.consumer.membership().state == "stable"
+
+    @property
+    def generation(self) -> int:
+        """Its generation."""
+        return self.consumer.membership().generation
+
+    def told(self, kind: str) -> list[TopicPartition]:
+        """The partitions of all calls of one kind."""
+        return [tp for name, partitions in self.events for tp in partitions if name == kind]
+
+    def stop(self, **how: Any) -> None:
+        """Ends the thread and closes the consumer."""
+        self._stop.set()
+        self._thread.join(DEADLINE_S)
+        self.consumer.close(**how)
+
+
+@contextmanager
+def members() -> Iterator[list[Member]]:
+    """A list whose members are stopped at the end."""
+    running: list[Member] = []
+    try:
+        yield running
+    finally:
+        for member in running:
+            member.stop()
+
+
+def settled(group: list[Member], topic: str, partitions: int) -> bool:
+    """Whether the members share all partitions of a topic, each by one, in one generation."""
+    held = [tp for member in group for tp in member.consumer.assignment()]
+    whole = sorted(held) == [TopicPartition(topic, number) for number in range(partitions)]
+    generations = {member.generation for member in group}
+    return whole and len(generations) == 1 and all(member.stable for member in group)

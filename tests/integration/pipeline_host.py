@@ -1,0 +1,166 @@
+"""An engine in a process of its own: one process has Spark's local mode or its Connect client, not both."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from slackwater.kafka.records import ARROW_SCHEMA
+from slackwater.pipeline.spark_engine import SparkEngine
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TIMEOUT_S = 120.0
+
+HANDLERS = '''
+import time
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType
+
+def keep(df):
+    return df
+
+def counts(df):
+    """A shuffle: every record of a partition with the partition's number of records."""
+    sizes = df.groupBy("partition").agg(F.count("*").alias("records"))
+    return df.select("topic", "partition", "offset").join(sizes, "partition")
+
+def zone(df):
+    return df.withColumn("zone", F.current_timezone())
+
+def unknown_column(df):
+    return df.select("topic", "partition", "offset", "nothing")
+
+def no_offset(df):
+    return df.select("topic", "partition")
+
+def number_as_error(df):
+    return df.select("topic", "partition", "offset", F.lit(1).alias("_error"))
+
+def no_frame(df):
+    return 3
+
+def raises(df):
+    raise KeyError("mine")
+
+def fails_in_java(df):
+    return df.withColumn("x", F.raise_error(F.concat(F.lit("bad record "), F.col("offset").cast("string"))))
+
+def fails_in_python(df):
+    @F.udf(IntegerType())
+    def broken(offset):
+        raise ValueError(f"offset {offset} is unlucky")
+    return df.withColumn("x", broken("offset"))
+
+def hangs(df):
+    @F.udf(IntegerType())
+    def slow(offset):
+        if offset == 13:
+            time.sleep(600)
+        return 1
+    return df.withColumn("x", slow("offset"))
+'''
+
+_engine: SparkEngine | None = None
+
+
+def table(offsets: list[int], values: list[bytes | None] | None = None) -> pa.Table:
+    """Polled records of ``t-0``."""
+    n = len(offsets)
+    columns = {
+        "topic": ["t"] * n,
+        "partition": [0] * n,
+        "offset": offsets,
+        "timestamp": [1_357_034_400_123 + i for i in range(n)],
+        "key": [None if i % 2 else b"\x00key" for i in range(n)],
+        "value": values if values is not None else [f"v{i}".encode() for i in range(n)],
+        "headers": [[{"key": "h", "value": b"\xff"}] if i % 3 == 0 else [] for i in range(n)],
+    }
+    return pa.Table.from_pydict(columns, schema=ARROW_SCHEMA)
+
+
+def _start(spec: str, path: list[str], options: dict[str, Any]) -> None:
+    global _engine
+    _close()
+    _engine = SparkEngine(spec, path, **options)
+    _engine.start()
+
+
+def _call(name: str, *arguments: Any) -> Any:
+    assert _engine is not None
+    return getattr(_engine, name)(*arguments)
+
+
+def _close() -> None:
+    global _engine
+    if _engine is not None:
+        _engine.close()
+        _engine = None
+
+
+def _java_pid() -> int:
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    return int(gateway.proc.pid)
+
+
+def _forget_session() -> None:
+    """Lets the server drop this engine's session, as it does by itself after a time without queries."""
+    assert _engine is not None
+    spark: Any = _engine._spark
+    spark.client.release_session()
+
+
+def _read_with_spark(path: str) -> dict[str, list[Any]]:
+    """The columns that a Spark reader with its defaults sees."""
+    assert _engine is not None
+    assert _engine._spark is not None
+    found: dict[str, list[Any]] = _engine._spark.read.parquet(path).toArrow().to_pydict()
+    return found
+
+
+class EngineHost:
+    """Runs a SparkEngine's methods in a child; their results and errors come back."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        (folder / "sh_handlers.py").write_text(HANDLERS)
+        self._path = [str(folder), str(EXAMPLES)]
+        self._options = options
+        self._pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+
+    def run(self, function: Any, *arguments: Any) -> Any:
+        return self._pool.submit(function, *arguments).result(TIMEOUT_S)
+
+    def start(self, handler: str, **options: Any) -> None:
+        spec = handler if ":" in handler else f"sh_handlers:{handler}"
+        self.run(_start, spec, self._path, {"timeout_ms": 60_000, **self._options, **options})
+
+    def warm_up(self) -> None:
+        self.run(_call, "warm_up")
+
+    def transform(self, records: pa.Table) -> pa.Table:
+        found: pa.Table = self.run(_call, "transform", records)
+        return found
+
+    def close_engine(self) -> None:
+        self.run(_close)
+
+    def kill_java(self) -> None:
+        os.kill(self.run(_java_pid), signal.SIGKILL)
+
+    def forget_session(self) -> None:
+        self.run(_forget_session)
+
+    def read_with_spark(self, path: Path) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = self.run(_read_with_spark, str(path))
+        return found
+
+    def close(self) -> None:
+        self.close_engine()
+        self._pool.shutdown()

@@ -1,0 +1,82 @@
+"""The Connect server as a child process: it starts, answers, and never outlives who started it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from slackwater.pipeline.connect_server import ConnectServer
+from slackwater.runtime.errors import StartError
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def ends(pid: int, timeout_s: float = 20) -> bool:
+    """Whether the process is gone, or a zombie that waits for its parent."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        stat = Path(f"/proc/{pid}/stat")
+        try:
+            if stat.read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_it_answers_until_it_is_stopped(tmp_path: Path) -> None:
+    server = ConnectServer(log_path=tmp_path / "connect.log")
+    with server:
+        pid = server.pid
+        assert pid is not None
+        assert server.answers()
+    assert ends(pid, 1)
+    assert server.pid is None
+    assert not server.answers(10)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
+def test_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+    script = (
+        "import sys, threading, pathlib\n"
+        "from slackwater.pipeline.connect_server import ConnectServer\n"
+        "server = ConnectServer(log_path=pathlib.Path(sys.argv[1]))\n"
+        "starter = threading.Thread(target=server.spawn)\n"
+        "starter.start()\nstarter.join()\n"
+        "print(server.pid, flush=True)\n"
+        "threading.Event().wait()\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path / "connect.log")],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    try:
+        # The thread that called spawn() has ended: that alone must not end the server.
+        assert not ends(pid, 1)
+    finally:
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+    assert ends(pid)
+
+
+def test_a_setting_that_it_cannot_take_ends_it_with_a_pointer_to_the_log(tmp_path: Path) -> None:
+    server = ConnectServer({"spark.master": "nonsense"}, log_path=tmp_path / "connect.log")
+    with pytest.raises(StartError, match=r"ended with code \d+; see .*connect\.log"):
+        server.start()
+    assert server.pid is None
+    assert "Master must either be" in (tmp_path / "connect.log").read_text()
+
+
+def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
+    with pytest.raises(StartError, match="Spark has no Java: JAVA_HOME is .*none"):
+        ConnectServer(log_path=tmp_path / "connect.log").start()

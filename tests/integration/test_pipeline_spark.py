@@ -1,0 +1,234 @@
+"""The Spark engine on a real local session and on a real Connect server."""
+
+import itertools
+import json
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slackwater.pipeline.connect_server import ConnectServer
+from slackwater.pipeline.parquet_sink import ParquetSink
+from slackwater.pipeline.spark_engine import EngineLostError
+from slackwater.pipeline.spark_errors import SparkFailure
+from slackwater.runtime.errors import HandlerError, StartError
+from slackwater_operator.local.demo.source import read_rows, with_poison
+from tests.integration.pipeline_host import EngineHost, table
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(scope="module", params=["local", "connect"])
+def host(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineHost]:
+    folder = tmp_path_factory.mktemp(request.param)
+    if request.param == "local":
+        engine_host = EngineHost(folder)
+        yield engine_host
+        engine_host.close()
+        return
+    with ConnectServer(log_path=folder / "connect.log") as server:
+        engine_host = EngineHost(folder, remote=server.remote)
+        yield engine_host
+        engine_host.close()
+
+
+def test_records_pass_through_as_they_are(host: EngineHost) -> None:
+    host.start("keep")
+    host.warm_up()
+    records = table(list(range(100)))
+    found = host.transform(records)
+    assert found.to_pylist() == records.to_pylist()
+
+
+def test_a_shuffle_gives_every_row_back(host: EngineHost) -> None:
+    host.start("counts")
+    host.warm_up()
+    found = host.transform(table(list(range(1_000))))
+    assert sorted(found["offset"].to_pylist()) == list(range(1_000))
+    assert set(found["records"].to_pylist()) == {1_000}
+
+
+@pytest.mark.parametrize(
+    ("handler", "said"),
+    [
+        ("unknown_column", r"Spark refuses: .*nothing"),
+        ("no_offset", "column offset"),
+        ("number_as_error", "_error .* is int"),
+        ("no_frame", "returned int, not a Spark DataFrame"),
+        ("raises", "a batch without rows.*KeyError: 'mine'"),
+    ],
+)
+def test_warm_up_shows_a_bad_handler_before_any_record(host: EngineHost, handler: str, said: str) -> None:
+    host.start(handler)
+    with pytest.raises(HandlerError, match=said) as raised:
+        host.warm_up()
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("handler", "said"),
+    [
+        ("fails_in_java", "bad record 5"),
+        ("fails_in_python", r"ValueError: offset 5 is unlucky \(.*sh_handlers\.py line \d+\)"),
+    ],
+)
+def test_a_query_that_fails_says_why_in_one_line(host: EngineHost, handler: str, said: str) -> None:
+    host.start(handler)
+    host.warm_up()
+    with pytest.raises(SparkFailure, match=said) as raised:
+        host.transform(table([5]))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_query_that_hangs_is_cancelled_and_the_engine_goes_on(host: EngineHost) -> None:
+    host.start("hangs", timeout_ms=8_000)
+    host.warm_up()
+    began = time.monotonic()
+    with pytest.raises(HandlerError, match=r"8000 ms \(handlerTimeoutMs\) on 1 records"):
+        host.transform(table([13]))
+    assert time.monotonic() - began < 20
+    assert host.transform(table([14]))["x"].to_pylist() == [1]
+
+
+def flights_and_poison() -> tuple[list[bytes | None], list[str | None]]:
+    records = list(itertools.islice(with_poison(read_rows(), total=1_500, poison=50, seed=11), 1_550))
+    return [one.value for one in records], [one.poison for one in records]
+
+
+REASONS = {
+    "cut_json": "value is not a JSON object, or is cut short",
+    "bad_utf8": "value is not valid UTF-8",
+    "null_value": "value is null",
+    "wrong_type": "distance must be a whole number, not 'far'",
+    "oversized_field": "tailnum has 65536 characters, at most 10 fit",
+}
+
+
+def test_the_flights_come_out_and_the_poison_is_named(host: EngineHost) -> None:
+    values, kinds = flights_and_poison()
+    host.start("flights.pipeline:transform")
+    host.warm_up()
+    found = host.transform(table(list(range(len(values))), values)).sort_by("offset").to_pylist()
+    assert [row["offset"] for row in found] == list(range(len(values)))
+    reasons = defaultdict(set)
+    for value, kind, row in zip(values, kinds, found, strict=True):
+        if kind is not None:
+            reasons[kind].add(row["_error"])
+            continue
+        assert row["_error"] is None
+        for name, expected in json.loads(value or b"").items():
+            actual = row[name]
+            assert (actual.strftime("%Y-%m-%dT%H:%M:%SZ") if name == "time_hour" else actual) == expected
+    assert reasons == {kind: {reason} for kind, reason in REASONS.items()}
+
+
+GOOD = {
+    **dict.fromkeys(("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time", "tailnum")),
+    "year": 2013,
+    "month": 2,
+    "day": 9,
+    "sched_dep_time": 600,
+    "sched_arr_time": 811,
+    "carrier": "UA",
+    "flight": 1,
+    "origin": "EWR",
+    "dest": "IAH",
+    "distance": 1400,
+    "hour": 6,
+    "minute": 0,
+    "time_hour": "2013-02-09T11:00:00Z",
+}
+
+
+def test_joins_delay_classes_and_more_faults(host: EngineHost) -> None:
+    changes = [
+        {"dep_time": 555, "dep_delay": -5, "tailnum": "N14228"},
+        *({"dep_time": 600, "dep_delay": delay, "tailnum": "unknown"} for delay in (0, 14, 15, 59, 60)),
+        {},
+        *({"carrier": None}, {"time_hour": "soon"}, {"dep_time": True}, {"distance": "1400"}),
+    ]
+    values = [json.dumps({**GOOD, **change}).encode() for change in changes] + [b"{}", b"[]", b""]
+    host.start("flights.pipeline:transform")
+    found = host.transform(table(list(range(len(values))), values)).sort_by("offset").to_pylist()
+    assert [row["delay_class"] for row in found[:7]] == [
+        *("early", "on time", "on time", "late", "late", "very late", "cancelled")
+    ]
+    first = found[0]
+    names = ("airline", "plane_manufacturer", "origin_name", "dest_name", "plane_year")
+    assert [first[name] for name in names] == [
+        *("United Air Lines Inc.", "BOEING", "Newark Liberty Intl", "George Bush Intercontinental", 1999)
+    ]
+    assert found[1]["plane_model"] is None
+    assert [row["_error"] for row in found[:7]] == [None] * 7
+    assert [row["_error"] for row in found[7:]] == [
+        "carrier is missing",
+        "time_hour must be a time, not 'soon'",
+        "dep_time must be a whole number, not 'true'",
+        "a field is of another type than its column",
+        "year is missing",
+        "value is not a JSON object, or is cut short",
+        "value is not a JSON object",
+    ]
+
+
+def test_spark_reads_the_sinks_folder_with_its_defaults(host: EngineHost, tmp_path: Path) -> None:
+    host.start("keep")
+    sink = ParquetSink(str(tmp_path))
+    for start in (0, 7):
+        rows = table([start, start + 1])
+        sink.stage("t", 0, start, rows).publish()
+    sink.stage("t", 0, 9, table([9]))
+    found = host.read_with_spark(tmp_path)
+    assert list(found) == table([]).column_names
+    assert sorted(found["offset"]) == [0, 1, 7, 8]
+
+
+def test_a_lost_session_is_replaced(host: EngineHost, request: pytest.FixtureRequest) -> None:
+    if "connect" not in request.node.name:
+        pytest.skip("a local session is not dropped by a server")
+    host.start("flights.pipeline:transform")
+    host.forget_session()
+    found = host.transform(table([0], [json.dumps(GOOD).encode()]))
+    assert found["_error"].to_pylist() == [None]
+
+
+def test_a_java_process_that_dies_is_an_error_of_its_own(tmp_path: Path) -> None:
+    host = EngineHost(tmp_path)
+    try:
+        host.start("keep")
+        host.transform(table([1]))
+        host.kill_java()
+        began = time.monotonic()
+        with pytest.raises(EngineLostError, match="Java process has ended or does not answer"):
+            host.transform(table([2]))
+        host.close_engine()
+        assert time.monotonic() - began < 30
+    finally:
+        host.close()
+
+
+def test_a_server_that_stops_is_an_error_of_its_own(tmp_path: Path) -> None:
+    with ConnectServer(log_path=tmp_path / "connect.log") as server:
+        host = EngineHost(tmp_path, remote=server.remote)
+        try:
+            host.start("keep")
+            host.transform(table([1]))
+            server.stop()
+            began = time.monotonic()
+            with pytest.raises(EngineLostError, match="sc://127.0.0.1:.* has ended or does not answer"):
+                host.transform(table([2]))
+            host.close_engine()
+            with pytest.raises(StartError, match="sc://127.0.0.1:"):
+                host.start("keep")
+            assert time.monotonic() - began < 60
+        finally:
+            host.close()
+
+
+def test_conf_reaches_the_session(host: EngineHost) -> None:
+    host.start("zone")
+    assert host.transform(table([1]))["zone"].to_pylist() == ["UTC"]
+    host.start("zone", conf={"spark.sql.session.timeZone": "Asia/Tokyo"})
+    assert host.transform(table([1]))["zone"].to_pylist() == ["Asia/Tokyo"]

@@ -1,0 +1,414 @@
+"""A group, a consumer, a sink and a handler's thread in virtual time, for tests of the worker's loop.
+
+Records and columns are the real ones; what is made up is the broker's side, because a test of the loop
+must be able to say when a rebalance comes and which commit is refused.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from slackwater.kafka.errors import FencedInstanceIdError
+from slackwater.kafka.records import BatchBuilder, RecordColumns, decode
+from slackwater.kafka.structs import GenerationSeen, MembershipSnapshot, OffsetAndMetadata, TopicPartition
+from slackwater.runtime.config import WorkerConfig, parse
+from slackwater.runtime.deadletters import DeadLetters, Headers
+from slackwater.runtime.delivery import Delivery
+from slackwater.runtime.events import EventLog, Log
+from slackwater.runtime.metrics import Metrics
+from slackwater.runtime.status import Status
+from slackwater.runtime.tools import Tools
+
+START_MS = 1_700_000_000_000
+
+
+class VirtualClock:
+    """Time that passes only where something waits."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.skew_ms = 0
+
+    def wall_ms(self) -> int:
+        return START_MS + int(self.now) + self.skew_ms
+
+    def mono_ms(self) -> float:
+        return self.now
+
+    def sleep(self, ms: float) -> None:
+        assert ms >= 0
+        self.now += ms
+
+
+class VirtualTask:
+    """A call that was made at once and shows its end ``ends_at``."""
+
+    def __init__(self, clock: VirtualClock, call: Callable[[], Any], ends_at: float) -> None:
+        self._clock, self.ends_at = clock, ends_at
+        self._value, self._error = None, None
+        try:
+            self._value = call()
+        except BaseException as exc:
+            self._error = exc
+
+    def wait(self, timeout_ms: float) -> bool:
+        self._clock.now = min(max(self.ends_at, self._clock.now), self._clock.now + max(0.0, timeout_ms))
+        return self._clock.now >= self.ends_at
+
+    def result(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+class VirtualRunner:
+    """Each call takes the next of ``durations`` (ms), or no time."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self.durations: deque[float] = deque()
+        self._free_at = 0.0
+
+    def submit(self, call: Callable[[], Any]) -> VirtualTask:
+        took = self.durations.popleft() if self.durations else 0.0
+        self._free_at = max(self._free_at, self._clock.now) + took
+        return VirtualTask(self._clock, call, self._free_at)
+
+
+@dataclass
+class FakeCluster:
+    """Logs and committed offsets; outlives consumers."""
+
+    topic: str = "flights"
+    logs: dict[TopicPartition, list[bytes]] = field(default_factory=dict)
+    committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+    journal: list[tuple[Any, ...]] = field(default_factory=list)
+    """What happened, in order: stage, publish, discard, commit, letters."""
+    instance_owner: object = None
+
+    def produce(self, partition: int, values: Iterable[str]) -> TopicPartition:
+        tp = TopicPartition(self.topic, partition)
+        self.logs.setdefault(tp, []).extend(value.encode() for value in values)
+        return tp
+
+    def read(self, tp: TopicPartition, offset: int, most: int) -> RecordColumns:
+        values = self.logs[tp][offset : offset + most]
+        builder = BatchBuilder(max_bytes=1 << 24)
+        for i, value in enumerate(values):
+            assert builder.append(1_357_034_400_000 + offset + i, b"N%d" % i, value, [("h", b"x")])
+        return decode(builder.build(base_offset=offset), fetch_offset=offset)
+
+
+class FakeConsumer:
+    """A member whose rebalances and refused commits the test says."""
+
+    def __init__(self, cluster: FakeCluster, clock: VirtualClock, max_records: int = 100) -> None:
+        self._cluster, self._clock, self._max = cluster, clock, max_records
+        self.positions: dict[TopicPartition, int] = {}
+        self.paused: set[TopicPartition] = set()
+        self.at_poll: deque[Callable[[], None]] = deque()
+        """Done within the next polls, one in each."""
+        self.commit_errors: deque[Exception | None] = deque()
+        self.polls = 0
+        self.closed = False
+        self.snapshot = MembershipSnapshot("STABLE", -1, "", "w-0", False)
+        self.listener: Any = None
+        cluster.instance_owner = self
+
+    def subscribe(self, topics: Collection[str], *, listener: Any) -> None:
+        self.listener = listener
+
+    def join(self, generation: int, *, follow_up: bool = False, returned: bool = False) -> None:
+        seen = (*self.snapshot.generations, GenerationSeen(generation, follow_up, self._clock.wall_ms()))
+        self.snapshot = MembershipSnapshot(
+            "STABLE", generation, "w-0-id", "w-0", False, seen, returned=returned
+        )
+
+    def assign(self, *partitions: TopicPartition) -> None:
+        """To be called within a poll, as ``revoke`` and ``lose``."""
+        for tp in partitions:
+            found = self._cluster.committed.get(tp)
+            self.positions[tp] = found.offset if found else 0
+        self.listener.on_partitions_assigned(list(partitions))
+
+    def revoke(self, *partitions: TopicPartition) -> None:
+        self.listener.on_partitions_revoked(list(partitions))
+        self._drop(partitions)
+
+    def lose(self, *partitions: TopicPartition) -> None:
+        self.listener.on_partitions_lost(list(partitions))
+        self._drop(partitions)
+
+    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
+        for tp in partitions:
+            del self.positions[tp]
+            self.paused.discard(tp)
+
+    def poll_columns(
+        self, timeout_ms: float = 0, max_records: int | None = None
+    ) -> Mapping[TopicPartition, RecordColumns]:
+        self.polls += 1
+        self._check_fenced()
+        if self.at_poll:
+            self.at_poll.popleft()()
+        left, polled = self._max, {}
+        for tp, position in self.positions.items():
+            if tp in self.paused or position >= len(self._cluster.logs[tp]) or not left:
+                continue
+            polled[tp] = self._cluster.read(tp, position, left)
+            left -= len(polled[tp])
+            self.positions[tp] = polled[tp].next_offset
+        if not polled:
+            self._clock.sleep(timeout_ms)
+        return polled
+
+    def _check_fenced(self) -> None:
+        if self._cluster.instance_owner is not self:
+            raise FencedInstanceIdError("heartbeat")
+
+    def assignment(self) -> set[TopicPartition]:
+        return set(self.positions)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        assert self.positions.keys() >= set(partitions)
+        self.paused.update(partitions)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        assert self.positions.keys() >= set(partitions)
+        self.paused.difference_update(partitions)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        assert partition in self.positions
+        self.positions[partition] = offset
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        return len(self._cluster.logs[partition])
+
+    def committed(
+        self, partition: TopicPartition, metadata: bool = False, timeout_ms: int | None = None
+    ) -> OffsetAndMetadata | None:
+        assert metadata
+        return self._cluster.committed.get(partition)
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None = None
+    ) -> None:
+        error = self.commit_errors.popleft() if self.commit_errors else None
+        if error is not None:
+            self._cluster.journal.append(("refused", type(error).__name__))
+            raise error
+        self._check_fenced()
+        assert self.positions.keys() >= offsets.keys(), "a commit for partitions of somebody else"
+        self._cluster.committed.update(offsets)
+        self._cluster.journal.append(("commit", {str(tp): at.offset for tp, at in sorted(offsets.items())}))
+
+    def membership(self) -> MembershipSnapshot:
+        return self.snapshot
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeSink:
+    """Keeps what is published, by (partition, start offset): the offsets and values of the rows."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+        self.published: dict[tuple[int, int], list[tuple[int, str | None]]] = {}
+        self.staged = 0
+        self.stage_error: Exception | None = None
+        self.publish_error: Exception | None = None
+
+    def stage(self, topic: str, partition: int, start_offset: int, table: pa.Table) -> FakeStaged:
+        if self.stage_error is not None:
+            raise self.stage_error
+        self.staged += 1
+        self._cluster.journal.append(("stage", partition, start_offset))
+        return FakeStaged(self, self._cluster, partition, start_offset, table)
+
+    def rows(self, partition: int) -> list[int]:
+        """All published offsets of a partition, in order of the files."""
+        found = [(start, rows) for (p, start), rows in self.published.items() if p == partition]
+        return [offset for _, rows in sorted(found) for offset, _ in rows]
+
+
+class FakeStaged:
+    def __init__(
+        self, sink: FakeSink, cluster: FakeCluster, partition: int, start: int, table: pa.Table
+    ) -> None:
+        self._sink, self._cluster, self._where, self._table = sink, cluster, (partition, start), table
+
+    def publish(self) -> None:
+        if self._sink.publish_error is not None:
+            raise self._sink.publish_error
+        self._sink.staged -= 1
+        rows = self._table.to_pylist()
+        values = [(row["offset"], row["value"] and row["value"].decode()) for row in rows]
+        self._sink.published[self._where] = values
+        self._cluster.journal.append(("publish", *self._where))
+
+    def discard(self) -> None:
+        self._sink.staged -= 1
+        self._cluster.journal.append(("discard", *self._where))
+
+
+class FakeLetters:
+    """A dead-letter topic of two partitions. ``reads``: (partition, since_ms) of each read-back."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self._cluster = cluster
+        self.partitions: list[list[tuple[int, bytes | None, bytes | None, Headers]]] = [[], []]
+        self.reads: list[tuple[int, int | None]] = []
+        self.error: Exception | None = None
+
+    def partition_count(self) -> int:
+        return len(self.partitions)
+
+    def write(
+        self, records: Iterable[tuple[int, bytes | None, bytes | None, Headers]], timestamp_ms: int
+    ) -> None:
+        if self.error is not None:
+            raise self.error
+        records = list(records)
+        for partition, key, value, headers in records:
+            self.partitions[partition].append((timestamp_ms, key, value, headers))
+        if records:
+            self._cluster.journal.append(("letters", len(records)))
+
+    def headers_since(self, partition: int, since_ms: int | None) -> Iterator[Headers]:
+        self.reads.append((partition, since_ms))
+        for at, _, _, headers in self.partitions[partition]:
+            if since_ms is None or at >= since_ms:
+                yield headers
+
+    def origins(self) -> list[str]:
+        """``topic-partition@offset`` of every letter, sorted."""
+        found = []
+        for partition in self.partitions:
+            for _, _, _, headers in partition:
+                named = dict(headers)
+                place = [(named[f"slackwater.{n}"] or b"").decode() for n in ("topic", "partition", "offset")]
+                found.append(f"{place[0]}-{place[1]}@{place[2]}")
+        return sorted(found)
+
+
+class ValueEngine:
+    """Rejects records whose value starts with ``bad`` and leaves out those that start with ``skip``."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.errors: deque[BaseException | None] = deque()
+        self.result: Any = None
+
+    def start(self) -> None: ...
+
+    def warm_up(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def transform(self, table: pa.Table) -> pa.Table:
+        self.calls += 1
+        error = self.errors.popleft() if self.errors else None
+        if error is not None:
+            raise error
+        if self.result is not None:
+            return self.result
+        values = [value.decode() for value in table.column("value").to_pylist()]
+        errors = [f"rejected {value}" if value.startswith("bad") else None for value in values]
+        table = table.append_column("_error", pa.array(errors, pa.string()))
+        return table.filter(pa.array([not value.startswith("skip") for value in values]))
+
+
+def worker_config(**changes: Any) -> WorkerConfig:
+    """A small valid configuration; ``changes`` by the names of the file."""
+    document: dict[str, Any] = {
+        "groupId": "flights",
+        "topics": ["flights"],
+        "bootstrapServers": "127.0.0.1:9092",
+        "handler": "handlers.flights:transform",
+        "engine": "arrow",
+        "sink": {"format": "parquet", "path": "out"},
+        "deadLetterTopic": "flights.dlq",
+    }
+    return parse({**document, **changes})
+
+
+class Bench:
+    """A delivery with everything around it made up. ``restart`` puts a new process in its place."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.clock = VirtualClock()
+        self.cluster = FakeCluster()
+        self.sink = FakeSink(self.cluster)
+        self.letters = FakeLetters(self.cluster)
+        self.config = worker_config(**changes)
+        self.restart()
+
+    def restart(self, instance: str = "w-0", max_records: int = 100) -> None:
+        self.engine = ValueEngine()
+        self.runner = VirtualRunner(self.clock)
+        self.consumer = FakeConsumer(self.cluster, self.clock, max_records)
+        self.stdout, self.stderr = io.StringIO(), io.StringIO()
+        self.stop = 0
+        topic = self.config.dead_letter_topic
+        self.status = Status(self.config.group_id, instance, self.clock)
+        self.metrics = Metrics(group=self.config.group_id, instance=instance)
+        tools = Tools(
+            self.config,
+            instance,
+            self.runner,
+            self.clock,
+            EventLog(instance, self.clock, self.stdout),
+            Log(instance, self.clock, self.stderr),
+            self.metrics,
+            self.status,
+            self.engine,
+            self.sink,
+            DeadLetters(self.config.group_id, self.letters, self.clock) if topic else None,
+        )
+        self.delivery = Delivery(self.consumer, tools, give_up=lambda: self.stop > 1)
+        self.consumer.subscribe(["flights"], listener=self.delivery)
+
+    def produce(self, partition: int, *values: str) -> TopicPartition:
+        return self.cluster.produce(partition, values)
+
+    def assign(self, *partitions: TopicPartition, generation: int = 1) -> None:
+        """Lets the next poll join and assign."""
+        self.consumer.join(generation)
+        self.consumer.at_poll.append(lambda: self.consumer.assign(*partitions))
+
+    def steps(self, count: int, timeout_ms: float = 50) -> None:
+        for _ in range(count):
+            self.delivery.step(timeout_ms)
+
+    def until_idle(self, most: int = 1000) -> None:
+        """Steps until everything produced for the assignment is committed."""
+        for _ in range(most):
+            self.delivery.step(50)
+            behind = [
+                tp
+                for tp in self.consumer.positions
+                if tp not in self.cluster.committed
+                or self.cluster.committed[tp].offset < len(self.cluster.logs[tp])
+            ]
+            if not behind and self.delivery.in_flight.batch is None and not self.consumer.at_poll:
+                return
+        raise AssertionError(f"not idle after {most} steps: {self.cluster.journal[-10:]}")
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in self.stdout.getvalue().splitlines()]
+        return [line for line in lines if line["event"] == name]
+
+    def journal(self, *names: str) -> list[tuple[Any, ...]]:
+        return [entry for entry in self.cluster.journal if entry[0] in names]
+
+    def note(self, tp: TopicPartition) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self.cluster.committed[tp].metadata)
+        return document

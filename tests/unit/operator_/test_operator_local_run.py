@@ -1,0 +1,226 @@
+"""LocalRun with real processes that speak a worker's events, in a group that a test can see into."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from slackwater_operator.local.prepare import Source
+from slackwater_operator.local.run import LocalRun, RunSettings
+from slackwater_operator.local.views import OperationError, RunError
+from slackwater_operator.resources import parse
+from tests.unit.operator_.fake_group import FakeGroup
+
+HERE = Path(__file__).parent
+FAST = RunSettings(observe_interval_ms=50, grace_ms=700, max_failures=2)
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@dataclass
+class Bench:
+    """A run under test and the group that its workers join."""
+
+    run: LocalRun
+    group: FakeGroup
+    pids: list[int] = field(default_factory=list)
+
+
+Make = Callable[..., "asyncio.Future[Bench]"]
+
+
+@pytest.fixture
+async def make(tmp_path: Path) -> AsyncIterator[Make]:
+    """Makes a started run with `replicas` fake workers; all it began is over afterwards."""
+    benches: list[Bench] = []
+
+    async def build(replicas: int, *, behave: dict[str, str] | None = None, rollout: object = None) -> Bench:
+        group = FakeGroup(partitions=12)
+        (tmp_path / "fake.json").write_text(
+            json.dumps({"group": await group.start(), "behave": behave or {}})
+        )
+        spec = {
+            "kafka": {"bootstrapServers": "127.0.0.1:1"},
+            "topics": ["flights"],
+            "pipeline": {"handler": "flights.pipeline:transform", "sink": {"path": "out"}},
+            "replicas": replicas,
+            "rollout": rollout or {},
+        }
+        document = {"apiVersion": "slackwater.dev/v1alpha1", "kind": "ConsumerGroup", "spec": spec}
+        resource = parse({**document, "metadata": {"name": "flights"}})
+        run = LocalRun(
+            Source(resource, tmp_path, tmp_path),
+            group,
+            workdir=tmp_path / "run",
+            settings=FAST,
+            command=lambda _: [sys.executable, str(HERE / "fake_worker.py"), str(tmp_path / "fake.json")],
+        )
+        bench = Bench(run, group)
+        run.subscribe(lambda event: bench.pids.append(event.data["pid"]) if "pid" in event.data else None)
+        benches.append(bench)
+        await run.start()
+        return bench
+
+    yield build  # type: ignore[misc]
+    for bench in benches:
+        await bench.run.stop(grace_ms=2_000)
+        await bench.group.close()
+        assert bench.pids
+        async with asyncio.timeout(5):  # SIGKILL takes a moment
+            while any(alive(pid) for pid in bench.pids):
+                await asyncio.sleep(0.01)
+
+
+async def test_all_start_together_and_leave_together(make: Make) -> None:
+    bench = await make(3, behave={"flights-1": "slow"})
+    await bench.run.wait_until_stable(20)
+    shown = bench.run.snapshot()
+    assert [one.name for one in shown.workers] == ["flights-0", "flights-1", "flights-2"]
+    assert {one.phase for one in shown.workers} == {"running"}
+    assert shown.group_state == "Stable"
+    assert shown.generation == 1  # all three in one rebalance, though one was slow to warm up
+    assert set(shown.owners.values()) == {"flights-0", "flights-1", "flights-2"}
+    assert bench.run.reports[0].kind == "start"
+    assert bench.run.reports[0].rebalances == 1
+    await bench.run.stop()
+    assert bench.group.members == {}
+
+
+async def test_a_scale_up_costs_one_rebalance(make: Make) -> None:
+    bench = await make(3)
+    await bench.run.wait_until_stable(20)
+    report = await bench.run.set_replicas(5)
+    assert (report.kind, report.rebalances, report.outcome) == ("scale-up", 1, "done")
+    assert sorted(bench.group.members) == [f"flights-{number}" for number in range(5)]
+
+
+async def test_a_scale_down_removes_all_orphans_by_one_request(make: Make) -> None:
+    bench = await make(4)
+    await bench.run.wait_until_stable(20)
+    report = await bench.run.set_replicas(2)
+    assert bench.group.removals == [("flights-2", "flights-3")]
+    assert (report.kind, report.rebalances) == ("scale-down", 1)
+    assert report.removed == ("flights-2", "flights-3")
+    assert sorted(bench.group.members) == ["flights-0", "flights-1"]
+    assert len(bench.run.snapshot().workers) == 2
+
+
+async def test_a_removal_that_is_lost_is_repeated(make: Make) -> None:
+    bench = await make(2)
+    await bench.run.wait_until_stable(20)
+    bench.group.forget_removals = 2
+    await bench.run.set_replicas(1)
+    assert bench.group.removals == [("flights-1",)] * 3
+
+
+async def test_a_rolling_restart_costs_no_rebalance_and_takes_the_leader_last(make: Make) -> None:
+    bench = await make(3)
+    await bench.run.wait_until_stable(20)
+    order: list[str] = []
+    bench.run.subscribe(lambda event: order.append(event.instance) if event.event == "exited" else None)
+    report = await bench.run.rolling_restart()
+    assert report.rebalances == 0
+    assert order == ["flights-1", "flights-2", "flights-0"]  # flights-0 leads
+    assert [one.instance for one in report.restarts] == order
+    assert all(one.same_generation for one in report.restarts)
+    assert 0 < report.longest_unowned_ms < 5_000
+    assert {one.revision for one in bench.run.snapshot().workers} == {2}
+
+
+async def test_a_restart_that_takes_too_long_stops_the_roll(make: Make, tmp_path: Path) -> None:
+    bench = await make(2, rollout={"sessionBudget": "1%"})
+    await bench.run.wait_until_stable(20)
+    fake = json.loads((tmp_path / "fake.json").read_text())
+    (tmp_path / "fake.json").write_text(json.dumps({**fake, "behave": {"flights-1": "refuse"}}))
+    with pytest.raises(
+        OperationError, match=r"flights-1 has been away for .* more than 0\.5 s \(1% of"
+    ) as raised:
+        await bench.run.rolling_restart()
+    assert raised.value.report.outcome != "done"
+    workers = {one.name: one for one in bench.run.snapshot().workers}
+    assert workers["flights-0"].restarts == 0
+
+
+async def test_a_roll_that_cannot_fit_is_refused(make: Make) -> None:
+    bench = await make(2)
+    await bench.run.wait_until_stable(20)
+    await bench.run.rolling_restart()
+    tight = parse(
+        {
+            "apiVersion": "slackwater.dev/v1alpha1",
+            "kind": "ConsumerGroup",
+            "metadata": {"name": "flights"},
+            "spec": {
+                "kafka": {"bootstrapServers": "127.0.0.1:1", "properties": {"session.timeout.ms": "9000"}},
+                "topics": ["flights"],
+                "pipeline": {"handler": "flights.pipeline:transform", "sink": {"path": "out"}},
+                "rollout": {"sessionBudget": "0.1%"},
+            },
+        }
+    )
+    with pytest.raises(OperationError, match=r"raise spec\.kafka\.properties\[session\.timeout\.ms\] to \d+"):
+        await bench.run.rolling_restart(tight)
+    assert {one.restarts for one in bench.run.snapshot().workers} == {1}
+
+
+async def test_a_killed_worker_is_back_at_once_with_all_that_it_started(make: Make) -> None:
+    bench = await make(3)
+    await bench.run.wait_until_stable(20)
+    before = bench.run.snapshot().workers[1].pid
+    report = await bench.run.kill("flights-1")
+    after = bench.run.snapshot().workers[1]
+    assert report.rebalances == 0
+    assert after.pid != before
+    assert after.last_exit == -9
+    assert [one.instance for one in report.restarts] == ["flights-1"]
+    assert bench.run.snapshot().generation == 1
+
+
+async def test_a_deaf_worker_is_killed_after_the_grace(make: Make) -> None:
+    bench = await make(2, behave={"flights-1": "deaf"})
+    await bench.run.wait_until_stable(20)
+    await bench.run.set_replicas(1)
+    assert sorted(bench.group.members) == ["flights-0"]
+
+
+async def test_a_configuration_that_all_refuse_ends_the_run_with_their_line(make: Make) -> None:
+    bench = await make(2, behave={"flights-0": "refuse", "flights-1": "refuse"})
+    with pytest.raises(RunError, match=r"^flights\.pipeline: no module of this name; check"):
+        await bench.run.wait_until_stable(20)
+    assert bench.run.failure is not None
+
+
+async def test_a_worker_that_fails_again_and_again_ends_the_run(make: Make) -> None:
+    bench = await make(2, behave={"flights-1": "crash"})
+    with pytest.raises(RunError, match="flights-1 failed 2 times in a row: the sink is full"):
+        await bench.run.wait_until_stable(20)
+
+
+async def test_what_cannot_be_done_is_refused(make: Make) -> None:
+    bench = await make(1)
+    await bench.run.wait_until_stable(20)
+    with pytest.raises(ValueError, match="there is no worker flights-7"):
+        await bench.run.kill("flights-7")
+    with pytest.raises(ValueError, match="spec.scaling allows at least 0"):
+        await bench.run.set_replicas(-1)
+
+
+async def test_logs_are_kept(make: Make, tmp_path: Path) -> None:
+    bench = await make(1)
+    await bench.run.wait_until_stable(20)
+    logged = (tmp_path / "run" / "logs" / "flights-0.log").read_text()
+    assert "a line that is no event" in logged
+    assert '"event": "started"' in logged
+    assert (tmp_path / "run" / "logs" / "flights-0.err").exists()

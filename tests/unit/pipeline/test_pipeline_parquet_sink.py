@@ -1,0 +1,163 @@
+import errno
+import os
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from slackwater.pipeline import parquet_sink
+from slackwater.pipeline.parquet_sink import ParquetSink, file_name
+from slackwater.runtime.errors import ConfigError, SinkError
+
+
+def rows(offsets: list[int], topic: str = "flights", partition: int = 3) -> pa.Table:
+    n = len(offsets)
+    return pa.table(
+        {
+            "topic": pa.array([topic] * n, pa.string()),
+            "partition": pa.array([partition] * n, pa.int32()),
+            "offset": pa.array(offsets, pa.int64()),
+            "carrier": pa.array(["UA"] * n, pa.string()),
+        }
+    )
+
+
+def files(folder: Path) -> list[str]:
+    """Everything below ``folder`` that is a file, published or not."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def offsets(folder: Path) -> list[int]:
+    found = ds.dataset(folder, format="parquet").to_table()
+    return sorted(found["offset"].to_pylist()) if found.num_rows else []
+
+
+def put(sink: ParquetSink, start: int, table: pa.Table, topic: str = "flights", partition: int = 3) -> None:
+    sink.stage(topic, partition, start, table).publish()
+
+
+def test_staged_rows_are_invisible_until_published(tmp_path: Path) -> None:
+    staged = ParquetSink(str(tmp_path)).stage("flights", 3, 42, rows([42, 43]))
+    assert offsets(tmp_path) == []
+    staged.publish()
+    assert files(tmp_path) == ["flights-3-00000000000000000042.parquet"]
+    assert offsets(tmp_path) == [42, 43]
+
+
+@pytest.mark.parametrize("replayed", [[42], [42, 43, 44], [42, 43]])
+def test_a_replay_replaces_the_file_wherever_it_ends(tmp_path: Path, replayed: list[int]) -> None:
+    put(ParquetSink(str(tmp_path)), 42, rows([42, 43]))
+    put(ParquetSink(str(tmp_path)), 42, rows(replayed))
+    assert offsets(tmp_path) == replayed
+
+
+def test_a_replay_without_rows_takes_the_earlier_ones_away(tmp_path: Path) -> None:
+    sink = ParquetSink(str(tmp_path))
+    put(sink, 40, rows([40]))
+    put(sink, 42, rows([42, 43]))
+    staged = sink.stage("flights", 3, 42, rows([]))
+    assert offsets(tmp_path) == [40, 42, 43]
+    staged.publish()
+    assert offsets(tmp_path) == [40]
+    put(sink, 99, rows([]))
+    assert offsets(tmp_path) == [40]
+
+
+def test_discard_removes_and_forgives(tmp_path: Path) -> None:
+    staged = ParquetSink(str(tmp_path)).stage("flights", 3, 42, rows([42]))
+    staged.discard()
+    staged.discard()
+    assert files(tmp_path) == []
+
+
+def test_what_a_dead_worker_left_is_removed_once_and_only_of_that_partition(tmp_path: Path) -> None:
+    dead = ParquetSink(str(tmp_path))
+    dead.stage("flights", 3, 42, rows([42]))
+    dead.stage("flights", 33, 1, rows([1]))
+    sink = ParquetSink(str(tmp_path))
+    first = sink.stage("flights", 3, 42, rows([42]))
+    assert len([name for name in files(tmp_path) if "flights-3/" in name]) == 1
+    assert len([name for name in files(tmp_path) if "flights-33/" in name]) == 1
+    second = sink.stage("flights", 3, 43, rows([43]))
+    first.publish()
+    second.publish()
+    assert offsets(tmp_path) == [42, 43]
+
+
+def test_a_write_that_fails_half_way_leaves_nothing_and_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    sink = ParquetSink(str(tmp_path))
+    put(sink, 40, rows([40]))
+    monkeypatch.setattr(parquet_sink.os, "fsync", full)
+    table = rows([42, 43])
+    with pytest.raises(SinkError) as raised:
+        sink.stage("flights", 3, 42, table)
+    for part in (f"{table.nbytes} bytes", "flights-3-", "No space left", "free some space"):
+        assert part in str(raised.value)
+    assert files(tmp_path) == ["flights-3-00000000000000000040.parquet"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+def test_arrows_own_error_of_a_full_disk_is_understood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = ParquetSink(str(tmp_path))
+    real = Path.open
+
+    def to_full(path: Path, mode: str = "r") -> object:
+        return real(Path("/dev/full"), "wb") if mode == "xb" else real(path, mode)
+
+    monkeypatch.setattr(Path, "open", to_full)
+    with pytest.raises(SinkError, match="No space left on device; free some space"):
+        sink.stage("flights", 3, 42, rows(list(range(200_000))))
+
+
+def test_a_path_that_is_a_file_or_below_one(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("x")
+    for path in ("taken", "taken/below"):
+        with pytest.raises(SinkError, match=r"taken.*give the sink a path that is a folder"):
+            ParquetSink(str(tmp_path / path))
+
+
+@pytest.mark.parametrize("path", ["s3a://lake/flights", "hdfs://x/y", "file:/x"])
+def test_other_file_systems_are_refused_by_name(path: str) -> None:
+    with pytest.raises(ConfigError, match=f"sink.path: {path} is not on a local file system"):
+        ParquetSink(path)
+
+
+def test_a_file_url_is_a_folder(tmp_path: Path) -> None:
+    put(ParquetSink(f"file://{tmp_path}/out"), 0, rows([0]))
+    assert offsets(tmp_path / "out") == [0]
+
+
+@pytest.mark.parametrize("topic", [".hidden", "_internal", "a.b_c-9"])
+def test_readers_see_every_topic(tmp_path: Path, topic: str) -> None:
+    put(ParquetSink(str(tmp_path)), 0, rows([0], topic), topic)
+    assert ds.dataset(tmp_path, format="parquet").to_table()["topic"].to_pylist() == [topic]
+
+
+def test_file_names_differ_where_topics_and_partitions_do() -> None:
+    places = [(topic, p) for topic in ("a", "a-1", "a-1-1", "_a", ".a", "a.") for p in (0, 1, 11)]
+    assert len({file_name(topic, p, 1) for topic, p in places}) == len(places)
+    assert file_name("a", 1, 5) < file_name("a", 1, 10)
+
+
+def test_pandas_and_arrow_read_the_folder_with_their_defaults(tmp_path: Path) -> None:
+    sink = ParquetSink(str(tmp_path))
+    put(sink, 0, rows([0, 1], partition=0), partition=0)
+    put(sink, 0, rows([0], partition=1), partition=1)
+    sink.stage("flights", 1, 1, rows([1], partition=1))
+    expected = ["topic", "partition", "offset", "carrier"]
+    for table in (ds.dataset(tmp_path).to_table(), pq.read_table(tmp_path)):
+        assert table.column_names == expected
+        assert table.num_rows == 3
+    frame = pd.read_parquet(tmp_path)
+    assert list(frame.columns) == expected
+    assert sorted(zip(frame["partition"], frame["offset"], strict=True)) == [(0, 0), (0, 1), (1, 0)]

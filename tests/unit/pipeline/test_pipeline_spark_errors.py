@@ -1,0 +1,39 @@
+from slackwater.pipeline.spark_errors import summary
+
+UDF = """Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times
+Traceback (most recent call last):
+  File "/x/site-packages/pyspark/worker.py", line 9, in main
+    process()
+  File "/home/u/flights.py", line 12, in parse
+    return int(value)
+  File "/x/site-packages/pyspark/util.py", line 3, in wrap
+    return f()
+ValueError: invalid literal for int()
+
+\tat org.apache.spark.api.python.BasePythonRunner
+Caused by: org.apache.spark.api.python.PythonException: Traceback"""
+
+JAVA = """Job aborted due to stage failure: Task 0 failed
+\tat org.apache.spark.X
+Caused by: org.apache.spark.SparkException: wrapped
+\tat y
+Caused by: java.lang.IllegalStateException: the root of it
+\tat z"""
+
+
+def test_an_error_in_a_udf_is_pythons_with_the_users_line() -> None:
+    assert summary(Exception(UDF)) == "ValueError: invalid literal for int() (/home/u/flights.py line 12)"
+
+
+def test_javas_root_cause() -> None:
+    assert summary(Exception(JAVA)) == "IllegalStateException: the root of it"
+
+
+def test_else_the_first_line_without_the_sqlstate() -> None:
+    text = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n== DataFrame ==\nmore"
+    assert summary(Exception(text)) == "[DIVIDE_BY_ZERO] Division by zero."
+    assert summary(RuntimeError()) == "RuntimeError"
+
+
+def test_long_lines_are_cut() -> None:
+    assert len(summary(Exception("x" * 10_000))) < 600

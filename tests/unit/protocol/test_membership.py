@@ -1,0 +1,632 @@
+"""The membership state machine in virtual time, against a scripted coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from slackwater.kafka.errors import (
+    FencedInstanceIdError,
+    GroupMaxSizeReachedError,
+    IllegalStateError,
+    InconsistentGroupProtocolError,
+    KafkaProtocolError,
+    UnsupportedVersionError,
+)
+from slackwater.kafka.protocol.assignors import CooperativeStickyAssignor, RangeAssignor
+from slackwater.kafka.protocol.consumer_protocol import (
+    MemberSubscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from slackwater.kafka.protocol.membership import (
+    NEVER_MS,
+    TRANSITIONS,
+    Event,
+    Lane,
+    Membership,
+    MembershipConfig,
+    NoticeKind,
+    Send,
+    State,
+)
+from slackwater.kafka.structs import TopicPartition
+from slackwater.kafka.wire import messages as m
+from slackwater.kafka.wire.errors import ErrorCode as E
+
+
+def tps(*numbers: int, topic: str = "t") -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in numbers]
+
+
+class Bench:
+    """A member, what it owns, and the clock."""
+
+    def __init__(self, *, static: bool = True, assignors: Iterable[Any] = (), **settings: Any) -> None:
+        self.owned: set[TopicPartition] = set()
+        self.now = 1_000
+        config = MembershipConfig("g", "i-0" if static else None, **settings)
+        self.member = Membership(config, list(assignors) or [CooperativeStickyAssignor()], lambda: self.owned)
+        self.sent: list[Send] = []
+        self.wake_at = NEVER_MS
+
+    def poll(self, at: int | None = None) -> list[Send]:
+        if at is not None:
+            self.now = at
+        sends, self.wake_at = self.member.poll(self.now)
+        self.sent += sends
+        return sends
+
+    def take(self, kind: type[Any]) -> Any:
+        """The next request, which must be the only one and of this kind."""
+        (send,) = self.poll()
+        assert isinstance(send.request, kind)
+        return send
+
+    def answer(self, send: Send, response: Any) -> None:
+        self.member.on_response(send, response, self.now)
+
+    def tell(self) -> list[tuple[NoticeKind, list[TopicPartition]]]:
+        """Does what the application does with notices: the assignment changes after it was told."""
+        told = []
+        while self.member.notices:
+            notice = self.member.notices[0]
+            told.append((notice.kind, list(notice.partitions)))
+            if notice.kind is NoticeKind.ASSIGNED:
+                self.owned |= set(notice.partitions)
+            else:
+                self.owned -= set(notice.partitions)
+            self.member.notice_done(self.now)
+        return told
+
+    def subscribe(self, *topics: str) -> None:
+        self.member.caller_polls(self.now)
+        self.member.subscribe(topics or ("t",), self.now)
+
+    def join(self, generation: int = 1, member_id: str = "m-1", leader: str = "other", **more: Any) -> Send:
+        send = self.take(m.JoinGroupRequest)
+        if send.ahead is not None:
+            self.member.on_ahead(send, more.pop("probe", None))
+        self.answer(
+            send,
+            m.JoinGroupResponse(
+                generation_id=generation,
+                member_id=member_id,
+                leader=leader,
+                protocol_name=more.pop("protocol_name", "cooperative-sticky"),
+                **more,
+            ),
+        )
+        return send
+
+    def sync(self, *partitions: TopicPartition) -> Send:
+        send = self.take(m.SyncGroupRequest)
+        self.answer(send, m.SyncGroupResponse(assignment=encode_assignment(partitions)))
+        return send
+
+    def settle(self, *numbers: int, generation: int = 1) -> None:
+        self.subscribe()
+        self.join(generation)
+        self.sync(*tps(*numbers))
+        self.tell()
+        assert self.member.state is State.STABLE
+
+    def beat(self, code: int = 0) -> Send:
+        self.now = max(self.now, self.wake_at)
+        send = self.take(m.HeartbeatRequest)
+        self.answer(send, m.HeartbeatResponse(error_code=code))
+        return send
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+
+def test_every_state_has_a_row_and_illegal_moves_raise() -> None:
+    assert set(TRANSITIONS) == set(State)
+    for state in State:
+        for event in Event:
+            bench = Bench()
+            bench.member.state = state
+            if event in TRANSITIONS[state]:
+                bench.member._move(event)
+                assert bench.member.state is TRANSITIONS[state][event]
+            else:
+                with pytest.raises(IllegalStateError, match=event.name):
+                    bench.member._move(event)
+
+
+# -- joining ---------------------------------------------------------------------------------------
+
+
+def test_static_join_carries_the_instance_id_and_an_empty_member_id() -> None:
+    bench = Bench(session_timeout_ms=12_000, max_poll_interval_ms=60_000)
+    bench.subscribe("b", "a")
+    send = bench.take(m.JoinGroupRequest)
+    request = send.request
+    assert (request.group_id, request.member_id, request.group_instance_id) == ("g", "", "i-0")
+    assert (request.session_timeout_ms, request.rebalance_timeout_ms) == (12_000, 60_000)
+    assert send.lane is Lane.GROUP
+    assert send.timeout_ms == 65_000
+    assert isinstance(send.ahead, m.DescribeGroupsRequest)
+    told = decode_subscription(request.protocols[0].metadata)
+    assert (told.topics, told.owned, told.generation) == (("a", "b"), (), -1)
+
+
+def test_dynamic_member_adopts_the_id_it_is_given() -> None:
+    bench = Bench(static=False)
+    bench.subscribe()
+    first = bench.take(m.JoinGroupRequest)
+    assert first.ahead is None
+    bench.answer(first, m.JoinGroupResponse(error_code=E.MEMBER_ID_REQUIRED, member_id="given"))
+    again = bench.take(m.JoinGroupRequest)
+    assert (again.request.member_id, again.request.group_instance_id) == ("given", None)
+
+
+def test_follower_syncs_empty_and_is_told_its_partitions() -> None:
+    bench = Bench()
+    bench.subscribe()
+    bench.join(7)
+    request = bench.sync(*tps(1, 0)).request
+    assert (request.generation_id, request.member_id, request.group_instance_id) == (7, "m-1", "i-0")
+    assert (request.protocol_type, request.protocol_name) == ("consumer", "cooperative-sticky")
+    assert request.assignments == []
+    assert bench.member.state is State.ASSIGNING
+    assert bench.tell() == [(NoticeKind.ASSIGNED, tps(0, 1))]
+    assert bench.member.state is State.STABLE
+
+
+def test_leader_plans_with_the_partition_counts_it_is_given() -> None:
+    bench = Bench()
+    bench.subscribe()
+    members = [
+        m.JoinGroupResponseMember(
+            member_id=name,
+            group_instance_id=instance,
+            metadata=encode_subscription(MemberSubscription((topic,))),
+        )
+        for name, instance, topic in [("m-1", "i-0", "t"), ("m-2", "i-1", "u")]
+    ]
+    bench.join(1, leader="m-1", members=members)
+    assert bench.poll() == []
+    assert bench.member.wanted_topics == {"t", "u"}
+    bench.member.plan({"t": 2, "u": 1}, bench.now)
+    sync = bench.take(m.SyncGroupRequest).request
+    plan = {one.member_id: decode_assignment(one.assignment) for one in sync.assignments}
+    assert plan == {"m-1": tuple(tps(0, 1)), "m-2": tuple(tps(0, topic="u"))}
+
+
+def test_leader_gives_nothing_to_a_member_it_cannot_read() -> None:
+    bench = Bench()
+    bench.subscribe()
+    members = [
+        m.JoinGroupResponseMember(member_id="m-1", metadata=encode_subscription(MemberSubscription(("t",)))),
+        m.JoinGroupResponseMember(member_id="m-2", metadata=b"\x00"),
+    ]
+    bench.join(1, leader="m-1", members=members)
+    bench.member.plan({"t": 2}, bench.now)
+    sync = bench.take(m.SyncGroupRequest).request
+    plan = {one.member_id: decode_assignment(one.assignment) for one in sync.assignments}
+    assert plan == {"m-1": tuple(tps(0, 1)), "m-2": ()}
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (E.GROUP_MAX_SIZE_REACHED, GroupMaxSizeReachedError),
+        (E.INCONSISTENT_GROUP_PROTOCOL, InconsistentGroupProtocolError),
+        (E.UNSUPPORTED_VERSION, UnsupportedVersionError),
+    ],
+)
+def test_join_errors_that_end_the_member(code: int, kind: type[Exception]) -> None:
+    bench = Bench()
+    bench.subscribe()
+    bench.answer(bench.take(m.JoinGroupRequest), m.JoinGroupResponse(error_code=code))
+    assert bench.member.state is State.DEAD
+    assert isinstance(bench.member.error, kind)
+    assert bench.poll() == []
+    assert bench.wake_at == NEVER_MS
+
+
+def test_a_code_nobody_knows_ends_the_member() -> None:
+    bench = Bench()
+    bench.subscribe()
+    bench.answer(bench.take(m.JoinGroupRequest), m.JoinGroupResponse(error_code=999))
+    assert "UNKNOWN_CODE_999" in str(bench.member.error)
+
+
+@pytest.mark.parametrize("code", [E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR])
+def test_join_is_repeated_after_a_growing_back_off(code: int) -> None:
+    bench = Bench(retry_backoff_ms=100, retry_backoff_max_ms=300)
+    bench.subscribe()
+    for delay in (100, 200, 300, 300):
+        bench.answer(bench.take(m.JoinGroupRequest), m.JoinGroupResponse(error_code=code))
+        assert bench.poll() == []
+        assert bench.wake_at == bench.now + delay
+        assert bench.poll(bench.now + delay - 1) == []
+        bench.now += 1
+    assert bench.member.coordinator_lost is (code == E.NOT_COORDINATOR)
+
+
+def test_lost_join_is_repeated_with_a_new_coordinator() -> None:
+    bench = Bench()
+    bench.subscribe()
+    bench.member.on_failure(bench.take(m.JoinGroupRequest), bench.now)
+    assert bench.member.coordinator_lost
+    bench.now += 100
+    assert bench.take(m.JoinGroupRequest).request.member_id == ""
+
+
+def test_a_protocol_that_was_not_offered_ends_the_member() -> None:
+    bench = Bench()
+    bench.subscribe()
+    bench.join(1, protocol_name="sticky")
+    assert isinstance(bench.member.error, KafkaProtocolError)
+
+
+# -- returning -------------------------------------------------------------------------------------
+
+
+def probe(state: str, mine: bytes, *others: bytes, protocol: str = "cooperative-sticky") -> Any:
+    members = [m.DescribeGroupsResponseMember(member_id="x", group_instance_id="i-0", member_assignment=mine)]
+    members += [m.DescribeGroupsResponseMember(member_id="y", member_assignment=other) for other in others]
+    group = m.DescribeGroupsResponseGroup(
+        group_id="g", group_state=state, protocol_data=protocol, members=members
+    )
+    return m.DescribeGroupsResponse(groups=[group])
+
+
+def test_returning_leader_sends_an_empty_sync_at_once() -> None:
+    bench = Bench()
+    bench.subscribe()
+    mine = encode_assignment(tps(0, 1))
+    metadata = encode_subscription(MemberSubscription(("t",)))
+    members = [m.JoinGroupResponseMember(member_id="m-1", metadata=metadata)]
+    bench.join(
+        4, leader="m-1", skip_assignment=True, members=members, probe=probe("Stable", mine, b"")
+    )
+    assert bench.sync(*tps(0, 1)).request.assignments == []
+    assert bench.member.returned
+    assert bench.member.is_leader
+    bench.tell()
+    bench.member.plan({"t": 2}, bench.now)
+    assert bench.member.state is State.STABLE
+
+
+@pytest.mark.parametrize("counts", [{"t": 3}, {"t": 1}, {}])
+def test_returning_leader_asks_for_a_rejoin_when_partitions_changed(counts: dict[str, int]) -> None:
+    bench = Bench()
+    bench.subscribe()
+    mine = encode_assignment(tps(0, 1))
+    metadata = encode_subscription(MemberSubscription(("t",)))
+    members = [m.JoinGroupResponseMember(member_id="m-1", metadata=metadata)]
+    bench.join(4, leader="m-1", skip_assignment=True, members=members, probe=probe("Stable", mine))
+    bench.sync(*tps(0, 1))
+    bench.tell()
+    bench.member.plan(counts, bench.now)
+    assert "while the leader was away" in bench.take(m.JoinGroupRequest).request.reason
+
+
+@pytest.mark.parametrize(
+    ("state", "described", "protocol", "returned"),
+    [
+        ("Stable", (0, 1), "cooperative-sticky", True),
+        ("Stable", (0, 2), "cooperative-sticky", False),
+        ("Stable", (0, 1), "range", False),
+        ("PreparingRebalance", (0, 1), "cooperative-sticky", False),
+        ("Empty", (), "cooperative-sticky", False),
+    ],
+)
+def test_follower_knows_whether_it_returned(
+    state: str, described: tuple[int, ...], protocol: str, returned: bool
+) -> None:
+    bench = Bench()
+    bench.subscribe()
+    bench.join(4, probe=probe(state, encode_assignment(tps(*described)), protocol=protocol))
+    bench.sync(*tps(0, 1))
+    assert bench.member.returned is returned
+
+
+# -- heartbeats ------------------------------------------------------------------------------------
+
+
+def test_heartbeats_keep_their_own_time() -> None:
+    bench = Bench(heartbeat_interval_ms=3_000)
+    bench.settle(0)
+    assert bench.poll() == []
+    due = bench.now + 3_000
+    assert bench.wake_at == due
+    assert bench.poll(due - 1) == []
+    (send,) = bench.poll(due)
+    request = send.request
+    assert (request.generation_id, request.member_id, request.group_instance_id) == (1, "m-1", "i-0")
+    assert send.lane is Lane.COORDINATOR
+    assert bench.poll(due + 2_000) == []
+    bench.answer(send, m.HeartbeatResponse())
+    assert bench.poll(due + 2_000 + 2_999) == []
+    assert len(bench.poll(due + 2_000 + 3_000)) == 1
+
+
+def test_heartbeats_go_on_while_a_sync_is_parked() -> None:
+    bench = Bench()
+    bench.subscribe()
+    bench.join(1)
+    bench.take(m.SyncGroupRequest)
+    bench.poll()
+    bench.beat(E.UNKNOWN_MEMBER_ID)
+    assert bench.member.state is State.JOINING
+    bench.now += 100
+    assert bench.take(m.JoinGroupRequest).request.member_id == ""
+
+
+def test_a_sync_that_is_not_answered_is_repeated() -> None:
+    bench = Bench(request_timeout_ms=30_000)
+    bench.subscribe()
+    bench.join(1)
+    first = bench.take(m.SyncGroupRequest)
+    assert first.timeout_ms == 30_000
+    bench.member.on_failure(first, bench.now)
+    bench.now += 100
+    again = bench.take(m.SyncGroupRequest)
+    assert again.request == first.request
+
+
+def test_session_that_ends_unanswered_looks_for_the_coordinator() -> None:
+    bench = Bench(session_timeout_ms=10_000, heartbeat_interval_ms=3_000)
+    bench.settle(0)
+    start = bench.now
+    bench.poll(start + 3_000)
+    bench.poll(start + 9_999)
+    assert not bench.member.coordinator_lost
+    bench.poll(start + 10_000)
+    assert bench.member.coordinator_lost
+    assert bench.member.state is State.STABLE
+
+
+def test_an_answer_to_an_older_self_is_ignored() -> None:
+    bench = Bench()
+    bench.settle(0)
+    bench.poll()
+    bench.now = bench.wake_at
+    old = bench.take(m.HeartbeatRequest)
+    bench.member.request_rejoin("test", bench.now)
+    bench.join(2)
+    bench.answer(old, m.HeartbeatResponse(error_code=E.UNKNOWN_MEMBER_ID))
+    assert (bench.member.state, bench.member.member_id) == (State.SYNCING, "m-1")
+
+
+# -- rebalances ------------------------------------------------------------------------------------
+
+
+def test_cooperative_member_keeps_what_it_owns_and_revokes_after_the_sync() -> None:
+    bench = Bench()
+    bench.settle(0, 1, 2)
+    bench.poll()
+    bench.beat(E.REBALANCE_IN_PROGRESS)
+    request = bench.take(m.JoinGroupRequest)
+    told = decode_subscription(request.request.protocols[0].metadata)
+    assert (sorted(told.owned), told.generation) == (tps(0, 1, 2), 1)
+    assert request.request.member_id == "m-1"
+    bench.answer(
+        request,
+        m.JoinGroupResponse(
+            generation_id=2, member_id="m-1", leader="o", protocol_name="cooperative-sticky"
+        ),
+    )
+    bench.sync(*tps(0, 1))
+    assert bench.owned == set(tps(0, 1, 2))
+    assert bench.tell() == [(NoticeKind.REVOKED, tps(2)), (NoticeKind.ASSIGNED, [])]
+    follow_up = bench.join(3)
+    assert "revoked" in follow_up.request.reason
+    bench.sync(*tps(0, 1))
+    bench.tell()
+    seen = bench.member.snapshot().generations
+    assert [(one.generation, one.follow_up) for one in seen] == [(1, False), (2, False), (3, True)]
+
+
+def test_eager_member_revokes_before_it_joins() -> None:
+    bench = Bench(assignors=[RangeAssignor()])
+    bench.subscribe()
+    bench.join(1, protocol_name="range")
+    bench.sync(*tps(0, 1))
+    bench.tell()
+    bench.poll()
+    bench.beat(E.REBALANCE_IN_PROGRESS)
+    assert bench.poll() == []
+    assert bench.member.state is State.PREPARING
+    # The application may take its time: the session must not end meanwhile.
+    bench.beat(E.REBALANCE_IN_PROGRESS)
+    assert bench.tell() == [(NoticeKind.REVOKED, tps(0, 1))]
+    told = decode_subscription(bench.take(m.JoinGroupRequest).request.protocols[0].metadata)
+    assert told.owned == ()
+
+
+def test_a_rebalance_told_while_the_listener_runs_waits_for_it() -> None:
+    bench = Bench()
+    bench.subscribe()
+    bench.join(1)
+    bench.sync(*tps(0))
+    bench.poll()
+    bench.beat(E.REBALANCE_IN_PROGRESS)
+    assert bench.member.state is State.ASSIGNING
+    assert bench.poll() == []
+    bench.tell()
+    bench.take(m.JoinGroupRequest)
+
+
+def test_illegal_generation_keeps_the_id_and_loses_the_partitions() -> None:
+    bench = Bench()
+    bench.settle(0, 1)
+    bench.poll()
+    bench.beat(E.ILLEGAL_GENERATION)
+    assert bench.poll() == []
+    assert bench.tell() == [(NoticeKind.LOST, tps(0, 1))]
+    request = bench.take(m.JoinGroupRequest).request
+    assert request.member_id == "m-1"
+    assert decode_subscription(request.protocols[0].metadata).owned == ()
+
+
+def test_unknown_member_drops_the_id_and_loses_the_partitions() -> None:
+    bench = Bench()
+    bench.settle(0, 1)
+    bench.poll()
+    bench.beat(E.UNKNOWN_MEMBER_ID)
+    assert bench.tell() == [(NoticeKind.LOST, tps(0, 1))]
+    bench.now += 100
+    request = bench.take(m.JoinGroupRequest).request
+    assert (request.member_id, request.group_instance_id) == ("", "i-0")
+
+
+def test_sync_refused_by_a_new_rebalance_joins_again() -> None:
+    bench = Bench()
+    bench.subscribe()
+    bench.join(1)
+    send = bench.take(m.SyncGroupRequest)
+    bench.answer(send, m.SyncGroupResponse(error_code=E.REBALANCE_IN_PROGRESS))
+    assert bench.take(m.JoinGroupRequest).request.member_id == "m-1"
+
+
+def test_changed_subscription_revokes_what_is_no_longer_wanted_first() -> None:
+    bench = Bench()
+    bench.subscribe("t", "u")
+    bench.join(1)
+    bench.sync(*tps(0), *tps(0, topic="u"))
+    bench.tell()
+    bench.subscribe("t")
+    assert bench.poll() == []
+    assert bench.tell() == [(NoticeKind.REVOKED, tps(0, topic="u"))]
+    told = decode_subscription(bench.take(m.JoinGroupRequest).request.protocols[0].metadata)
+    assert (told.topics, told.owned) == (("t",), tuple(tps(0)))
+
+
+def test_leader_watches_the_partition_counts() -> None:
+    bench = Bench()
+    bench.subscribe()
+    metadata = encode_subscription(MemberSubscription(("t",)))
+    bench.join(
+        1, leader="m-1", members=[m.JoinGroupResponseMember(member_id="m-1", metadata=metadata)]
+    )
+    bench.member.plan({"t": 1}, bench.now)
+    bench.sync(*tps(0))
+    bench.tell()
+    bench.member.metadata_changed({"t": 1, "other": 5}, bench.now)
+    assert bench.member.state is State.STABLE
+    bench.member.metadata_changed({"t": 2}, bench.now)
+    assert bench.take(m.JoinGroupRequest).request.reason == "partitions of t changed"
+
+
+# -- fences ----------------------------------------------------------------------------------------
+
+
+def test_fence_ends_the_member_at_once() -> None:
+    bench = Bench()
+    bench.settle(0)
+    bench.poll()
+    bench.beat(E.FENCED_INSTANCE_ID)
+    assert isinstance(bench.member.error, FencedInstanceIdError)
+    assert "i-0" in str(bench.member.error)
+    assert bench.poll() == []
+
+
+def test_fence_by_a_coordinator_that_moved_before_the_sync_is_forgiven_once() -> None:
+    bench = Bench()
+    bench.subscribe()
+    bench.join(5, member_id="new")
+    sync = bench.take(m.SyncGroupRequest)
+    bench.answer(sync, m.SyncGroupResponse(error_code=E.NOT_COORDINATOR))
+    bench.now += 100
+    again = bench.take(m.SyncGroupRequest)
+    bench.answer(again, m.SyncGroupResponse(error_code=E.FENCED_INSTANCE_ID))
+    assert bench.member.state is State.JOINING
+    bench.now += 1_000
+    join = bench.take(m.JoinGroupRequest)
+    assert join.request.member_id == ""
+    bench.answer(join, m.JoinGroupResponse(generation_id=5, member_id="third", leader="o",
+                                           protocol_name="cooperative-sticky"))  # fmt: skip
+    bench.member.on_failure(bench.take(m.SyncGroupRequest), bench.now)
+    bench.now += 1_000
+    last = bench.take(m.SyncGroupRequest)
+    bench.answer(last, m.SyncGroupResponse(error_code=E.FENCED_INSTANCE_ID))
+    assert isinstance(bench.member.error, FencedInstanceIdError)
+
+
+def test_fence_without_a_move_of_the_coordinator_is_final_even_before_the_sync() -> None:
+    bench = Bench()
+    bench.subscribe()
+    bench.join(5)
+    send = bench.take(m.SyncGroupRequest)
+    bench.answer(send, m.SyncGroupResponse(error_code=E.FENCED_INSTANCE_ID))
+    assert isinstance(bench.member.error, FencedInstanceIdError)
+
+
+def test_fence_after_a_sync_is_final_even_if_the_coordinator_moved() -> None:
+    bench = Bench()
+    bench.settle(0)
+    bench.poll()
+    bench.beat(E.NOT_COORDINATOR)
+    bench.poll()
+    bench.beat(E.FENCED_INSTANCE_ID)
+    assert isinstance(bench.member.error, FencedInstanceIdError)
+
+
+def test_a_fenced_commit_fences_the_member() -> None:
+    bench = Bench()
+    bench.settle(0)
+    bench.member.on_commit_error(E.FENCED_INSTANCE_ID, (0, "older"), bench.now)
+    assert bench.member.error is None
+    bench.member.on_commit_error(E.FENCED_INSTANCE_ID, bench.member.identity, bench.now)
+    assert isinstance(bench.member.error, FencedInstanceIdError)
+
+
+# -- the application -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_max_poll_interval(static: bool, caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(static=static, max_poll_interval_ms=10_000, heartbeat_interval_ms=1_000_000)
+    bench.settle(0)
+    bench.poll(bench.now + 20_000)
+    assert bench.member.state is State.STABLE, "inside poll() there is no limit"
+    bench.member.caller_leaves(bench.now)
+    left = bench.now
+    bench.poll(left + 9_999)
+    assert bench.member.state is State.STABLE
+    assert bench.wake_at == left + 10_000
+    assert bench.poll(left + 10_000) == []
+    assert bench.member.poll_expired
+    assert bench.member.departed_member_id == ("" if static else "m-1")
+    assert "max.poll.records" in caplog.text
+    assert bench.poll(left + 500_000) == []
+    bench.member.caller_polls(bench.now)
+    assert bench.tell() == [(NoticeKind.LOST, tps(0))]
+    assert bench.take(m.JoinGroupRequest).request.member_id == ""
+
+
+def test_a_return_within_the_process_is_one_generation() -> None:
+    bench = Bench(max_poll_interval_ms=10_000)
+    bench.settle(0)
+    bench.member.caller_leaves(bench.now)
+    bench.poll(bench.now + 10_000)
+    bench.member.caller_polls(bench.now)
+    bench.tell()
+    bench.join(1, member_id="m-2")
+    bench.sync(*tps(0))
+    bench.tell()
+    seen = bench.member.snapshot()
+    assert seen.returned
+    assert [one.generation for one in seen.generations] == [1]
+
+
+def test_leave() -> None:
+    bench = Bench()
+    assert bench.member.leave() == ""
+    bench.settle(0)
+    request = bench.member.leave_request("m-1", 5, "bye")
+    assert (request.members[0].member_id, request.members[0].group_instance_id) == ("m-1", "i-0")
+    assert bench.member.leave_request("m-1", 2, "bye").member_id == "m-1"
+    assert bench.member.leave() == "m-1"
+    assert bench.poll() == []
+    assert bench.wake_at == NEVER_MS

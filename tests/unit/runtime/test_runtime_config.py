@@ -1,0 +1,156 @@
+"""The worker's configuration file: what is read, and what is said about each fault."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slackwater.runtime.config import SinkConfig, WorkerConfig, dump, load, parse
+from slackwater.runtime.errors import ConfigError
+
+FULL = """\
+groupId: flights
+topics: [flights]
+bootstrapServers: 127.0.0.1:9092
+properties: {session.timeout.ms: "45000", max.poll.records: 5000, check.crcs: true}
+handler: flights.pipeline:transform
+handlerPath: [examples]
+engine: spark
+spark: {remote: "", conf: {spark.ui.enabled: false, spark.sql.shuffle.partitions: 2}}
+sink: {format: parquet, path: /data/out}
+deadLetterTopic: flights.dlq
+drainTimeoutMs: 20000
+joinGateMs: 1000
+health: {host: 127.0.0.1, port: 8080}
+"""
+SMALL: dict[str, Any] = {
+    "groupId": "g",
+    "topics": ["t"],
+    "bootstrapServers": "h:1",
+    "handler": "m:f",
+    "sink": {"format": "parquet", "path": "out"},
+}
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "worker.yaml"
+    file.write_text(text)
+    return file
+
+
+def test_a_full_file_is_read(tmp_path: Path) -> None:
+    config = load(write(tmp_path, FULL))
+    assert config.properties == {
+        "session.timeout.ms": "45000",
+        "max.poll.records": "5000",
+        "check.crcs": "true",
+    }
+    assert config.spark.conf == {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
+    assert config.sink == SinkConfig("parquet", "/data/out")
+    assert (config.topics, config.handler_path) == (("flights",), ("examples",))
+    assert (config.drain_timeout_ms, config.join_gate_ms, config.health.port) == (20_000, 1000, 8080)
+    assert config.session_timeout_ms == 45_000
+    assert config.handler_timeout_ms == 270_000
+
+
+def test_a_small_file_gets_defaults() -> None:
+    config = parse(SMALL)
+    assert (config.engine, config.dead_letter_topic, config.drain_timeout_ms) == ("spark", None, 15_000)
+    assert (config.retries, config.health.port, config.join_gate_ms) == (2, 0, 0)
+
+
+def test_dump_is_read_back_as_the_same(tmp_path: Path) -> None:
+    config = load(write(tmp_path, FULL))
+    assert parse(dump(config)) == config
+    assert load(write(tmp_path, json.dumps(dump(config), indent=2))) == config
+    assert parse(dump(parse(SMALL))) == parse(SMALL)
+
+
+def test_the_handlers_time_follows_the_poll_interval() -> None:
+    config = parse({**SMALL, "properties": {"max.poll.interval.ms": "60000"}})
+    assert config.handler_timeout_ms == 54_000
+
+
+def test_flow_style_yaml_that_is_no_json_is_read(tmp_path: Path) -> None:
+    text = (
+        "{groupId: g, topics: [t], bootstrapServers: 'h:1', handler: 'm:f', sink: {format: parquet, path: o}}"
+    )
+    assert load(write(tmp_path, text)).group_id == "g"
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "words"),
+    [
+        ({"drainTimeout": 1}, "drainTimeout", "did you mean drainTimeoutMs"),
+        ({"zzz": 1}, "zzz", "known: groupId"),
+        ({"sink": {"format": "parquet", "path": "o", "pth": 1}}, "sink.pth", "did you mean path"),
+        ({"sink": {"format": "parquet"}}, "sink.path", "is missing"),
+        ({"sink": {"format": "parqet", "path": "o"}}, "sink.format", "must be parquet"),
+        ({"sink": "out"}, "sink", "must be a mapping"),
+        ({"groupId": None}, "groupId", "is missing"),
+        ({"groupId": 7}, "groupId", "must be text, not a number"),
+        ({"groupId": " "}, "groupId", "must not be empty"),
+        ({"topics": "flights"}, "topics", r"must be a list of names.*\[flights\]"),
+        ({"topics": []}, "topics", "at least one"),
+        ({"topics": ["a", 3]}, r"topics\[1\]", "must be text"),
+        ({"topics": ["a", "a"]}, "topics", "twice"),
+        ({"bootstrapServers": "localhost"}, "bootstrapServers", "host:port"),
+        ({"bootstrapServers": "h:99999"}, "bootstrapServers", "host:port"),
+        ({"handler": "flights.pipeline"}, "handler", "module:function"),
+        ({"handler": "flights..pipeline:f"}, "handler", "module:function"),
+        ({"engine": "sparc"}, "engine", "spark or arrow.*did you mean spark"),
+        ({"spark": {"remote": "http://x"}}, "spark.remote", "sc://"),
+        ({"spark": {"conf": {"a": [1]}}}, "spark.conf.a", "must be text, not a list"),
+        ({"drainTimeoutMs": "15s"}, "drainTimeoutMs", "whole number"),
+        ({"drainTimeoutMs": True}, "drainTimeoutMs", "whole number"),
+        ({"drainTimeoutMs": -1}, "drainTimeoutMs", "from 0 to"),
+        ({"health": {"port": 70000}}, "health.port", "from 0 to 65535"),
+        ({"properties": {"group.id": "x"}}, "properties.group.id", "groupId instead"),
+        (
+            {"properties": {"group.instance.id": "x"}},
+            "properties.group.instance.id",
+            "SLACKWATER_INSTANCE_ID",
+        ),
+        ({"properties": {"bootstrap.servers": "x"}}, "properties.bootstrap.servers", "bootstrapServers"),
+        ({"properties": {"enable.auto.commit": "true"}}, "properties.enable.auto.commit", "leave it out"),
+        ({"properties": {"session.timeout.ms": "45s"}}, "properties.session.timeout.ms", "whole number"),
+        ({"properties": ["a"]}, "properties", "must be a mapping"),
+        ({"deadLetterTopic": "t"}, "deadLetterTopic", "one of topics"),
+        ({"handlerTimeoutMs": 300_000}, "handlerTimeoutMs", r"below max.poll.interval.ms \(300000\)"),
+    ],
+)
+def test_each_fault_names_file_and_field(change: dict[str, Any], field: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=f"^worker.yaml: {field}: .*{words}") as raised:
+        parse({**SMALL, **change}, "worker.yaml")
+    assert "\n" not in str(raised.value)
+    assert raised.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: [1", r"line \d, column \d: no valid YAML"),
+        ("groupId: a\n\tb: c", "line 2, column 1"),
+        ("- 1", "must be a mapping with groupId"),
+        ("", "must be a mapping"),
+        ("!!python/object/apply:os.getcwd []", "no valid YAML"),
+    ],
+)
+def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=f"worker.yaml: .*{words}"):
+        load(write(tmp_path, text))
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="none.yaml: cannot be read: No such file"):
+        load(tmp_path / "none.yaml")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load(tmp_path / "binary")
+
+
+def test_every_field_of_the_class_has_a_name_in_the_file() -> None:
+    assert len(dump(parse({**SMALL, "deadLetterTopic": "d"}))) == len(WorkerConfig.__dataclass_fields__)

@@ -1,0 +1,665 @@
+"""The worker's loop against a made-up group in virtual time."""
+
+from __future__ import annotations
+
+import errno
+
+import pyarrow as pa
+import pytest
+
+from slackwater.kafka.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    KafkaConnectionError,
+    KafkaTimeoutError,
+    RebalanceInProgressError,
+    TopicAuthorizationFailedError,
+)
+from slackwater.runtime.errors import DeadLetterError, FencedError, HandlerError, SinkError, WorkerError
+from tests.support.runtime_fakes import START_MS, Bench
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def values(count: int, start: int = 0) -> list[str]:
+    return [f"v{start + i}" for i in range(count)]
+
+
+def test_a_batch_is_staged_fenced_published_and_committed_in_this_order(bench: Bench) -> None:
+    a, b = bench.produce(0, *values(3)), bench.produce(1, *values(2))
+    bench.assign(a, b)
+    bench.until_idle()
+    assert bench.cluster.journal == [
+        ("stage", 0, 0),
+        ("stage", 1, 0),
+        ("commit", {"flights-0": 0, "flights-1": 0}),
+        ("publish", 0, 0),
+        ("publish", 1, 0),
+        ("commit", {"flights-0": 3, "flights-1": 2}),
+    ]
+    assert bench.engine.calls == 1
+    assert bench.sink.published == {
+        (0, 0): [(0, "v0"), (1, "v1"), (2, "v2")],
+        (1, 0): [(0, "v0"), (1, "v1")],
+    }
+    assert bench.note(a)["instance"] == "w-0"
+    assert START_MS <= bench.note(a)["at"] <= bench.clock.wall_ms()
+    (batch,) = bench.events("batch")
+    assert (batch["records"], batch["out"], batch["dead"]) == (5, 5, 0)
+    assert batch["by_partition"] == {"flights-0": [0, 3], "flights-1": [0, 2]}
+    assert bench.events("committed")[0]["offsets"] == {"flights-0": 3, "flights-1": 2}
+
+
+def test_rows_left_out_are_committed_and_not_written(bench: Bench) -> None:
+    tp = bench.produce(0, "v0", "skip", "v2")
+    bench.assign(tp)
+    bench.until_idle()
+    assert bench.sink.rows(0) == [0, 2]
+    assert bench.cluster.committed[tp].offset == 3
+
+
+def test_polling_goes_on_with_all_paused_while_the_handler_works(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.assign(tp)
+    bench.runner.durations.append(1000)
+    bench.steps(2)
+    assert bench.delivery.in_flight.batch is not None
+    assert bench.consumer.paused == {tp}
+    before = bench.consumer.polls
+    bench.until_idle()
+    assert bench.consumer.polls - before >= 1000 / 50
+    assert bench.consumer.paused == set()
+
+
+def test_one_batch_is_in_flight(bench: Bench) -> None:
+    bench.restart(max_records=2)
+    tp = bench.produce(0, *values(6))
+    bench.assign(tp)
+    bench.runner.durations.extend([300, 300, 300])
+    bench.until_idle()
+    assert bench.journal("stage", "publish") == [
+        (what, 0, start) for start in (0, 2, 4) for what in ("stage", "publish")
+    ]
+
+
+def test_a_partition_assigned_during_a_batch_waits_for_its_end(bench: Bench) -> None:
+    a, b = bench.produce(0, *values(3)), bench.produce(1, *values(2))
+    bench.assign(a)
+    bench.runner.durations.append(500)
+    bench.steps(2)
+    bench.assign(b, generation=2)
+    bench.steps(3)
+    assert bench.consumer.paused == {a, b}
+    bench.until_idle()
+    assert bench.sink.rows(1) == [0, 1]
+
+
+def test_a_held_delivery_polls_and_takes_nothing(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.delivery.hold()
+    bench.assign(tp)
+    bench.steps(5)
+    assert bench.consumer.polls == 5
+    assert bench.engine.calls == 0
+    bench.delivery.release()
+    bench.until_idle()
+    assert bench.sink.rows(0) == [0, 1, 2]
+
+
+# ---- what a rebalance does to a batch
+
+
+def test_revoke_finishes_the_batch_in_flight_and_commits_before_it_returns(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.assign(tp)
+    bench.runner.durations.append(400)
+    bench.steps(2)
+    bench.consumer.at_poll.append(lambda: bench.consumer.revoke(tp))
+    bench.steps(1)
+    assert bench.cluster.committed[tp].offset == 3
+    assert bench.sink.rows(0) == [0, 1, 2]
+    assert bench.delivery.in_flight.batch is None
+    assert bench.events("revoked")[0]["partitions"] == [["flights", 0]]
+
+
+def test_revoke_gives_up_only_the_revoked_part_at_its_deadline(bench: Bench) -> None:
+    bench = Bench(drainTimeoutMs=1000)
+    a, b = bench.produce(0, *values(3)), bench.produce(1, *values(2))
+    bench.assign(a, b)
+    bench.runner.durations.append(5000)
+    bench.steps(2)
+    began = bench.clock.now
+    bench.consumer.at_poll.append(lambda: bench.consumer.revoke(a))
+    bench.steps(1)
+    assert 1000 <= bench.clock.now - began < 1200
+    assert a not in bench.cluster.committed
+    bench.until_idle()
+    assert bench.sink.published.keys() == {(1, 0)}
+    assert bench.sink.staged == 0
+    assert bench.cluster.committed[b].offset == 2
+    assert a not in bench.cluster.committed
+
+
+def test_a_given_up_part_is_handled_by_the_next_owner_from_the_committed_offset(bench: Bench) -> None:
+    bench = Bench(drainTimeoutMs=1000)
+    a = bench.produce(0, *values(3))
+    bench.assign(a)
+    bench.runner.durations.append(5000)
+    bench.steps(2)
+    bench.consumer.at_poll.append(lambda: bench.consumer.revoke(a))
+    bench.steps(1)
+    bench.assign(a, generation=3)
+    bench.until_idle()
+    assert bench.sink.rows(0) == [0, 1, 2]
+    assert bench.engine.calls == 2
+
+
+def test_lost_partitions_are_given_up_at_once_without_a_commit(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.assign(tp)
+    bench.runner.durations.append(5000)
+    bench.steps(2)
+    began = bench.clock.now
+    bench.consumer.at_poll.append(lambda: bench.consumer.lose(tp))
+    bench.steps(1)
+    assert bench.clock.now - began <= 50
+    bench.steps(200)
+    assert bench.cluster.committed == {}
+    assert bench.sink.published == {}
+    assert bench.sink.staged == 0
+    assert bench.delivery.in_flight.batch is None
+
+
+def test_a_refused_fence_publishes_nothing_and_reads_the_records_again(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.assign(tp)
+    bench.consumer.commit_errors.append(CommitFailedError())
+    bench.until_idle()
+    assert bench.cluster.journal == [
+        ("stage", 0, 0),
+        ("refused", "CommitFailedError"),
+        ("discard", 0, 0),
+        ("stage", 0, 0),
+        ("commit", {"flights-0": 0}),
+        ("publish", 0, 0),
+        ("commit", {"flights-0": 3}),
+    ]
+
+
+def test_a_commit_refused_after_the_publish_is_replayed_over_the_same_file(bench: Bench) -> None:
+    bench.restart(max_records=3)
+    tp = bench.produce(0, *values(5))
+    bench.assign(tp)
+    bench.consumer.commit_errors.extend([None, CommitFailedError()])
+    bench.steps(4)
+    assert bench.sink.rows(0) == [0, 1, 2]
+    assert bench.cluster.committed[tp].offset == 0
+    bench.restart(max_records=2)  # the replay ends elsewhere
+    bench.assign(tp, generation=2)
+    bench.until_idle()
+    assert bench.sink.rows(0) == [0, 1, 2, 3, 4]
+    assert sorted(bench.sink.published) == [(0, 0), (0, 2), (0, 4)]
+
+
+def test_a_fence_during_a_rebalance_is_repeated_after_a_poll(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.assign(tp)
+    bench.consumer.commit_errors.extend([RebalanceInProgressError(), RebalanceInProgressError()])
+    bench.until_idle()
+    assert bench.engine.calls == 1
+    assert bench.journal("refused", "publish", "commit") == [
+        ("refused", "RebalanceInProgressError"),
+        ("refused", "RebalanceInProgressError"),
+        ("commit", {"flights-0": 0}),
+        ("publish", 0, 0),
+        ("commit", {"flights-0": 3}),
+    ]
+
+
+def test_a_broker_that_is_away_is_waited_for_with_few_lines(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.assign(tp)
+    bench.consumer.commit_errors.extend([KafkaConnectionError("no route")] * 300)
+    bench.until_idle()
+    assert bench.sink.rows(0) == [0, 1, 2]
+    lines = [line for line in bench.stderr.getvalue().splitlines() if "no route" in line]
+    assert 1 <= len(lines) <= 3
+
+
+def test_a_commit_that_cannot_be_mended_ends_the_worker(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.assign(tp)
+    bench.consumer.commit_errors.append(TopicAuthorizationFailedError("flights"))
+    with pytest.raises(WorkerError, match="TOPIC_AUTHORIZATION_FAILED") as raised:
+        bench.steps(5)
+    assert raised.value.exit_code == 1
+    assert bench.sink.published == {}
+
+
+@pytest.mark.parametrize("where", ["poll", "fence"])
+def test_a_fenced_worker_writes_nothing_more(bench: Bench, where: str) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.assign(tp)
+    bench.runner.durations.append(200)
+    bench.steps(2)
+    if where == "poll":
+        bench.cluster.instance_owner = "another process"
+    else:
+        bench.consumer.commit_errors.append(FencedInstanceIdError("commit"))
+    with pytest.raises(FencedError) as raised:
+        bench.steps(20)
+    assert raised.value.exit_code == 3
+    bench.delivery.abandon_all()
+    assert bench.sink.published == {}
+    assert bench.cluster.committed == {}
+
+
+def test_an_error_in_the_listener_is_raised_after_the_poll(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.assign(tp)
+    bench.runner.durations.append(100)
+    bench.engine.errors.extend([ValueError("boom")] * 3)
+    bench.steps(2)
+    left = []
+
+    def revoke() -> None:
+        bench.consumer.revoke(tp)
+        left.append(True)
+
+    bench.consumer.at_poll.append(revoke)
+    with pytest.raises(HandlerError, match="boom"):
+        bench.steps(100)
+    assert left == [True], "the client must get to the end of its rebalance"
+
+
+# ---- the stop
+
+
+def test_drain_finishes_the_batch_and_notes_the_time_in_all_partitions(bench: Bench) -> None:
+    a, b = bench.produce(0, *values(3)), bench.produce(1, *values(1))
+    bench.assign(a, b)
+    bench.until_idle()
+    bench.produce(0, *values(2))
+    bench.runner.durations.append(700)
+    bench.steps(1)
+    bench.delivery.drain(15_000)
+    assert bench.sink.rows(0) == [0, 1, 2, 3, 4]
+    assert bench.cluster.committed[a].offset == 5
+    assert bench.note(a)["at"] == bench.note(b)["at"] == bench.clock.wall_ms()
+
+
+def test_drain_takes_no_new_records(bench: Bench) -> None:
+    bench.restart(max_records=2)
+    tp = bench.produce(0, *values(6))
+    bench.assign(tp)
+    bench.runner.durations.append(100)
+    bench.steps(2)
+    bench.delivery.drain(15_000)
+    assert bench.sink.rows(0) == [0, 1]
+    assert bench.cluster.committed[tp].offset == 2
+
+
+def test_drain_gives_up_at_its_deadline_and_a_replay_follows(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.assign(tp)
+    bench.runner.durations.append(60_000)
+    bench.steps(2)
+    began = bench.clock.now
+    bench.delivery.drain(2000)
+    assert 2000 <= bench.clock.now - began < 2100
+    assert bench.sink.published == {}
+    assert tp not in bench.cluster.committed
+    bench.restart()
+    bench.assign(tp, generation=1)
+    bench.until_idle()
+    assert bench.sink.rows(0) == [0, 1, 2]
+
+
+def test_a_second_request_to_stop_gives_up_at_once(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.assign(tp)
+    bench.runner.durations.append(60_000)
+    bench.steps(2)
+    began = bench.clock.now
+    bench.stop = 2
+    bench.delivery.drain(15_000)
+    assert bench.clock.now == began
+    assert bench.sink.published == {}
+
+
+def test_drain_does_not_wait_for_a_retry(bench: Bench) -> None:
+    bench = Bench(retryBackoffMs=60_000)
+    tp = bench.produce(0, *values(3))
+    bench.assign(tp)
+    bench.engine.errors.append(ValueError("boom"))
+    bench.steps(3)
+    began = bench.clock.now
+    bench.delivery.drain(15_000)
+    assert bench.clock.now - began < 100
+
+
+# ---- handler and sink
+
+
+def test_a_handler_that_raises_is_tried_again_with_growing_waits(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.assign(tp)
+    bench.engine.errors.extend([ValueError("once"), ValueError("twice")])
+    bench.until_idle()
+    assert bench.engine.calls == 3
+    assert bench.clock.now >= 500 + 1000
+    assert bench.sink.rows(0) == [0, 1, 2]
+    assert bench.metrics.value("handler_failures") == 2
+
+
+def test_a_handler_that_keeps_raising_ends_the_worker_and_names_the_batch(bench: Bench) -> None:
+    tp = bench.produce(3, *values(3))
+    bench.assign(tp)
+    bench.engine.errors.extend([ValueError("boom")] * 3)
+    with pytest.raises(
+        HandlerError, match="failed 3 times on the batch flights-3 offsets 0 to 2: ValueError: boom"
+    ):
+        bench.steps(1000)
+    assert bench.cluster.committed == {}
+    assert bench.sink.published == {}
+
+
+def test_a_handler_that_calls_exit_has_failed(bench: Bench) -> None:
+    bench = Bench(retries=0)
+    bench.assign(bench.produce(0, *values(1)))
+    bench.engine.errors.append(SystemExit(0))
+    with pytest.raises(HandlerError, match="failed once .*SystemExit"):
+        bench.steps(10)
+
+
+def test_a_handler_that_hangs_ends_the_worker_at_its_time_limit(bench: Bench) -> None:
+    bench = Bench(handlerTimeoutMs=3000)
+    bench.assign(bench.produce(0, *values(3)))
+    bench.runner.durations.append(10**9)
+    with pytest.raises(HandlerError, match=r"handlerTimeoutMs \(3000\)"):
+        bench.steps(1000)
+    assert 5000 < bench.clock.now < 5300
+    assert bench.cluster.committed == {}
+
+
+def test_a_wrong_schema_is_not_tried_again(bench: Bench) -> None:
+    bench.assign(bench.produce(0, *values(3)))
+    bench.engine.result = pa.table({"topic": ["flights"], "partition": [0]})
+    with pytest.raises(HandlerError, match="offset"):
+        bench.steps(10)
+    assert bench.engine.calls == 1
+
+
+def test_a_full_disk_ends_the_worker_and_leaves_nothing_staged(bench: Bench) -> None:
+    a, b = bench.produce(0, *values(3)), bench.produce(1, *values(3))
+    bench.assign(a, b)
+    stage = bench.sink.stage
+
+    def full(topic: str, partition: int, start: int, table: pa.Table) -> object:
+        if partition == 1:
+            raise OSError(errno.ENOSPC, "No space left on device", "/out/x")
+        return stage(topic, partition, start, table)
+
+    bench.sink.stage = full  # type: ignore[method-assign, assignment]
+    with pytest.raises(SinkError, match="flights-1 from offset 0: No space left on device") as raised:
+        bench.steps(10)
+    assert raised.value.exit_code == 4
+    assert bench.sink.staged == 0
+    assert bench.cluster.committed == {}
+
+
+def test_a_publish_that_fails_is_not_committed(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.assign(tp)
+    bench.sink.publish_error = OSError(errno.EACCES, "Permission denied", "/out/x")
+    with pytest.raises(SinkError, match="Permission denied"):
+        bench.steps(10)
+    assert bench.cluster.committed[tp].offset == 0
+
+
+# ---- dead letters
+
+
+def test_rejected_records_become_dead_letters_after_they_were_announced(bench: Bench) -> None:
+    tp = bench.produce(3, "v0", "bad1", "v2")
+    bench.assign(tp)
+    bench.until_idle()
+    assert bench.letters.origins() == ["flights-3@1"]
+    assert bench.sink.rows(3) == [0, 2]
+    assert bench.cluster.journal == [
+        ("stage", 3, 0),
+        ("commit", {"flights-3": 0}),
+        ("letters", 1),
+        ("commit", {"flights-3": 0}),
+        ("publish", 3, 0),
+        ("commit", {"flights-3": 3}),
+    ]
+    ((at, key, value, headers),) = bench.letters.partitions[1]
+    assert (key, value) == (b"N1", b"bad1")
+    assert at >= START_MS, "the letter has the time of writing"
+    assert headers == [
+        ("h", b"x"),
+        ("slackwater.error", b"rejected bad1"),
+        ("slackwater.topic", b"flights"),
+        ("slackwater.partition", b"3"),
+        ("slackwater.offset", b"1"),
+        ("slackwater.timestamp", b"1357034400001"),
+        ("slackwater.group", b"flights"),
+    ]
+    assert "letters" not in bench.note(tp)
+
+
+def test_letters_of_an_unfinished_batch_are_not_written_again(bench: Bench) -> None:
+    bench.restart(max_records=4)
+    tp = bench.produce(0, "bad0", "v1", "v2", "bad3", "bad4", "v5")
+    bench.assign(tp)
+    bench.consumer.commit_errors.extend([None, *[KafkaTimeoutError("gone")] * 5])
+    bench.steps(4)  # killed between the letters and the publish
+    assert bench.sink.published == {}
+    assert bench.letters.origins() == ["flights-0@0", "flights-0@3"]
+    bench.restart(max_records=2)
+    bench.assign(tp)
+    bench.runner.durations.extend([0, 0, 0, 10**6])
+    bench.steps(8)  # a batch of two, whose commit carries on that letters up to offset 4 may exist
+    assert bench.cluster.committed[tp].offset == 2
+    assert bench.note(tp)["letters"][1] == 4
+    bench.clock.sleep(10 * 60_000)  # far beyond any slack of clocks
+    bench.restart(max_records=100)
+    bench.assign(tp)
+    bench.until_idle()
+    assert bench.letters.origins() == ["flights-0@0", "flights-0@3", "flights-0@4"]
+    assert bench.sink.rows(0) == [1, 2, 5]
+    assert "letters" not in bench.note(tp)
+
+
+def test_the_topic_is_read_back_only_where_letters_may_stand_in_it(bench: Bench) -> None:
+    tp = bench.produce(0, "bad0")
+    bench.assign(tp)
+    bench.until_idle()
+    assert bench.letters.reads == [(0, None)], "no worker has committed before: from the start"
+    bench.restart()
+    bench.produce(0, "bad1")
+    bench.assign(tp)
+    bench.until_idle()
+    assert bench.letters.reads == [(0, None)], "the note says that nothing is open"
+    assert bench.letters.origins() == ["flights-0@0", "flights-0@1"]
+
+
+def test_letters_of_another_group_or_partition_do_not_count(bench: Bench) -> None:
+    tp = bench.produce(0, "bad0")
+    mine = [("slackwater.topic", b"flights"), ("slackwater.partition", b"0"), ("slackwater.offset", b"0")]
+    bench.letters.partitions[0] = [
+        (START_MS, None, None, [*mine, ("slackwater.group", b"other")]),
+        (
+            START_MS,
+            None,
+            None,
+            [("slackwater.group", b"flights"), *mine[:1], ("slackwater.partition", b"2"), mine[2]],
+        ),
+        (START_MS, None, None, [("slackwater.group", b"flights"), ("slackwater.offset", b"x")]),
+        (START_MS, None, None, []),
+    ]
+    bench.assign(tp)
+    bench.until_idle()
+    assert len(bench.letters.partitions[0]) == 5
+
+
+def test_without_a_dead_letter_topic_a_rejected_record_ends_the_worker() -> None:
+    bench = Bench(deadLetterTopic=None)
+    tp = bench.produce(0, "v0", "bad1")
+    bench.assign(tp)
+    with pytest.raises(HandlerError, match="rejects flights-0 offset 1 .*deadLetterTopic"):
+        bench.steps(10)
+    assert bench.cluster.committed == {}
+
+
+def test_a_letter_that_cannot_be_stored_ends_the_worker_uncommitted(bench: Bench) -> None:
+    tp = bench.produce(0, "v0", "bad1")
+    bench.assign(tp)
+    bench.letters.error = KafkaTimeoutError("no answer")
+    with pytest.raises(DeadLetterError, match=r"flights\.dlq: no answer"):
+        bench.steps(10)
+    assert bench.cluster.committed[tp].offset == 0
+    assert bench.sink.published == {}
+
+
+# ---- the restart gap and the note
+
+
+def test_the_restart_gap_is_measured_from_the_last_commit_to_the_first_records(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.assign(tp)
+    bench.until_idle()
+    assert bench.events("first_records") == [], "nobody served the partition before"
+    bench.delivery.drain(1000)
+    bench.clock.sleep(4500)
+    bench.produce(0, *values(1))
+    bench.restart()
+    bench.assign(tp)
+    bench.until_idle()
+    (first,) = bench.events("first_records")
+    assert first["partition"] == "flights-0"
+    assert (first["offset"], first["session_timeout_ms"], first["restart"]) == (3, 45_000, True)
+    assert 4500 <= first["gap_ms"] < 4700
+    assert bench.metrics.value("restart_gap_session_ratio") == pytest.approx(first["gap_ms"] / 45_000)
+    assert bench.status.last_gap is not None
+    assert bench.status.last_gap["gap_ms"] == first["gap_ms"]
+
+
+def test_a_gap_is_never_negative(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.assign(tp)
+    bench.until_idle()
+    bench.clock.skew_ms = -100_000  # the machine that it returns on is behind
+    bench.produce(0, *values(1))
+    bench.restart()
+    bench.assign(tp)
+    bench.until_idle()
+    assert bench.events("first_records")[0]["gap_ms"] == 0
+
+
+def test_another_members_partition_is_no_restart(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.assign(tp)
+    bench.until_idle()
+    bench.produce(0, *values(1))
+    bench.restart(instance="w-1")
+    bench.assign(tp)
+    bench.until_idle()
+    (first,) = bench.events("first_records")
+    assert (first["restart"], first["before"]) == (False, "w-0")
+    assert bench.metrics.value("restart_gap_seconds") == 0
+
+
+def test_a_quiet_partition_has_no_gap_of_hours(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.assign(tp)
+    bench.until_idle()
+    bench.steps(3600 * 10, timeout_ms=100)  # an hour without records, then killed
+    bench.restart()
+    bench.clock.sleep(3000)
+    bench.assign(tp)
+    bench.steps(3)
+    bench.clock.sleep(3_600_000)
+    bench.produce(0, *values(1))
+    bench.until_idle()
+    (first,) = bench.events("first_records")
+    assert first["quiet"]
+    assert 3000 <= first["gap_ms"] <= 3000 + 4500 + 500
+
+
+def test_a_refresh_moves_no_offset_and_is_no_event(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.assign(tp)
+    bench.until_idle()
+    before = bench.note(tp)["at"]
+    bench.steps(200, timeout_ms=100)
+    assert bench.cluster.committed[tp].offset == 3
+    assert bench.note(tp)["at"] >= before + 4500
+    assert len(bench.events("committed")) == 1
+
+
+def test_another_clients_metadata_is_no_note(bench: Bench) -> None:
+    from slackwater.kafka.structs import OffsetAndMetadata
+
+    tp = bench.produce(0, *values(3))
+    bench.cluster.committed[tp] = OffsetAndMetadata(1, '{"at": "noon"}')
+    bench.assign(tp)
+    bench.until_idle()
+    assert bench.sink.rows(0) == [1, 2]
+    assert bench.events("first_records") == []
+
+
+# ---- membership
+
+
+def test_each_generation_is_told_once(bench: Bench) -> None:
+    tp = bench.produce(0, *values(1))
+    bench.assign(tp, generation=5)
+    bench.steps(3)
+    bench.consumer.join(6)
+    bench.consumer.join(7, follow_up=True)
+    bench.steps(3)
+    assert [(e["generation"], e["follow_up"], e["returned"]) for e in bench.events("joined")] == [
+        (5, False, False),
+        (6, False, False),
+        (7, True, False),
+    ]
+    assert bench.status.generation == 7
+    assert bench.metrics.value("rebalances", ("follow_up",)) == 1
+
+
+def test_a_return_is_told_as_such(bench: Bench) -> None:
+    bench.consumer.join(9, returned=True)
+    bench.produce(0)
+    bench.steps(1)
+    assert bench.events("joined")[0]["returned"] is True
+    assert bench.metrics.value("rebalances", ("returned",)) == 1
+
+
+def test_status_shows_the_batch_in_flight(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.assign(tp)
+    bench.runner.durations.append(500)
+    bench.steps(2)
+    shown = bench.status.document()
+    assert shown["assignment"] == [["flights", 0]]
+    assert shown["in_flight"] == {"flights-0": [0, 3]}
+    assert shown["positions"] == {"flights-0": 3}
+    bench.until_idle()
+    assert bench.status.document()["in_flight"] == {}
+    assert bench.status.document()["committed"] == {"flights-0": 3}
+
+
+def test_lag_counts_from_the_committed_offset(bench: Bench) -> None:
+    bench.restart(max_records=2)
+    tp = bench.produce(0, *values(10))
+    bench.assign(tp)
+    bench.runner.durations.extend([0, 1500, 0])
+    bench.steps(3)
+    bench.steps(25)
+    assert bench.status.lag == {"flights-0": 8}
+    assert bench.metrics.value("lag_records", ("flights", "0")) == 8

@@ -1,0 +1,152 @@
+"""The broker's end of the group coordinator: requests to it, its timers, and its moves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from slackwater.devbroker.connection import Exchange
+from slackwater.devbroker.group import FileGroupStore, GroupConfig, GroupCoordinator, StoreError
+from slackwater.devbroker.options import BrokerOptions
+from slackwater.devbroker.topics import TopicStore
+from slackwater.kafka.wire import messages as m
+from slackwater.kafka.wire.errors import ErrorCode
+from slackwater.kafka.wire.schema import Request
+
+log = logging.getLogger(__name__)
+
+_GROUP_KEY = 0
+_TRANSACTION_KEY = 1
+
+
+class Coordination:
+    """One coordinator for all groups, stored in ``path``. Raises StoreError if that cannot be read."""
+
+    def __init__(
+        self,
+        path: Path,
+        options: BrokerOptions,
+        topics: TopicStore,
+        make_uuid: Callable[[], UUID],
+        now_ms: Callable[[], float],
+    ) -> None:
+        self._options = options
+        self._now_ms = now_ms
+        self._timer: asyncio.TimerHandle | None = None
+        self._return: asyncio.TimerHandle | None = None
+        self._store = FileGroupStore(path)
+        if self._store.truncated_bytes:
+            log.warning("%s: the last %d bytes were damaged and are gone", path, self._store.truncated_bytes)
+        self.coordinator = GroupCoordinator(
+            GroupConfig(
+                initial_rebalance_delay_ms=options.group_initial_rebalance_delay_ms,
+                min_session_timeout_ms=options.group_min_session_timeout_ms,
+                max_session_timeout_ms=options.group_max_session_timeout_ms,
+                max_size=options.group_max_size,
+                max_offset_metadata_chars=options.offset_metadata_max_bytes,
+            ),
+            self._store,
+            lambda prefix: f"{prefix}-{make_uuid()}",
+            topics,
+        )
+        self.available = False
+
+    def load(self) -> None:
+        """Begins to serve what is stored."""
+        self._return = None
+        self.coordinator.start_loading()
+        self.coordinator.load(self._now_ms())
+        self.available = True
+        self._arm()
+
+    def move(self, down_ms: float) -> None:
+        """Lets the coordinator go away as when its broker stops, and come back after ``down_ms``.
+
+        Parked requests get NOT_COORDINATOR, and so does every request meanwhile; FindCoordinator
+        says COORDINATOR_NOT_AVAILABLE. With 0 it is back before the next request.
+        """
+        self._cancel()
+        self.available = False
+        self.coordinator.unload()
+        if down_ms > 0:
+            self._return = asyncio.get_running_loop().call_later(down_ms / 1000, self.load)
+        else:
+            self.load()
+
+    def close(self) -> None:
+        """Answers what is parked with NOT_COORDINATOR and closes the store."""
+        self._cancel()
+        self.available = False
+        self.coordinator.unload()
+        self._store.close()
+
+    def topic_deleted(self, name: str) -> None:
+        """Forgets the offsets that were committed for a topic."""
+        try:
+            self.coordinator.topics_deleted([name])
+        except StoreError as exc:
+            log.error("cannot forget the offsets of topic %s: %s", name, exc)
+
+    def handle(self, exchange: Exchange, request: Request[Any]) -> None:
+        """Hands a request to the coordinator, which answers now or later."""
+        self.coordinator.handle(
+            request,
+            version=exchange.header.api_version,
+            client_id=exchange.header.client_id,
+            client_host=exchange.client_host,
+            now_ms=self._now_ms(),
+            reply=exchange.reply,
+        )
+        self._arm()
+
+    def find(self, exchange: Exchange, request: m.FindCoordinatorRequest, address: tuple[str, int]) -> None:
+        """FindCoordinator: this broker, for every group; one or many keys (KIP-699)."""
+        error, message = self._find_problem(exchange, request.key_type)
+        host, port = ("", -1) if error else address
+        node_id = -1 if error else self._options.node_id
+        if exchange.header.api_version < 4:
+            exchange.reply(
+                m.FindCoordinatorResponse(
+                    error_code=int(error), error_message=message, node_id=node_id, host=host, port=port
+                )
+            )
+            return
+        found = [
+            m.FindCoordinatorResponseCoordinator(
+                key=key, node_id=node_id, host=host, port=port, error_code=int(error), error_message=message
+            )
+            for key in request.coordinator_keys
+        ]
+        exchange.reply(m.FindCoordinatorResponse(coordinators=found))
+
+    def _find_problem(self, exchange: Exchange, key_type: int) -> tuple[ErrorCode, str | None]:
+        if key_type == _TRANSACTION_KEY:
+            log.warning(
+                "%s asked for a transaction coordinator; transactions are not supported", exchange.peer
+            )
+        if key_type != _GROUP_KEY:
+            return ErrorCode.INVALID_REQUEST, "this broker coordinates consumer groups only"
+        if not self.available:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator is away"
+        return ErrorCode.NONE, None
+
+    def _arm(self) -> None:
+        """Fires what is due and comes back when the next timer is."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now_ms = self._now_ms()
+        deadline_ms = self.coordinator.poll(now_ms)
+        if deadline_ms is not None:
+            delay_s = max(0.0, deadline_ms - now_ms) / 1000
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._arm)
+
+    def _cancel(self) -> None:
+        for timer in (self._timer, self._return):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._return = None

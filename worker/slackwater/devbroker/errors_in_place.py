@@ -1,0 +1,343 @@
+"""Puts an error where each API has its place for it: at the top, by topic, by partition or by group.
+
+Used for injected faults. ``matches(group, topic, partition)`` picks the items that get the error
+(an argument is ``None`` where the API has no such thing); the others are left for the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from slackwater.kafka.wire import messages as m
+from slackwater.kafka.wire.errors import ErrorCode
+from slackwater.kafka.wire.schema import Request, Response, Struct
+
+Matches = Callable[[str | None, Any, int | None], bool]
+"""Group id, topic (name or id), partition -> whether the item gets the error."""
+S = TypeVar("S", bound=Struct)
+
+_FETCH_TOP_LEVEL = {
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+}
+
+
+def changed(struct: S, **values: Any) -> S:
+    """A copy of ``struct`` with other values."""
+    return type(struct)(**{**vars(struct), **values})
+
+
+def topic_key(topic: Any) -> Any:
+    """What a request's topic is called: its name, or its id where it has no name."""
+    name = getattr(topic, "name", None) or getattr(topic, "topic", None)
+    return name or topic.topic_id
+
+
+def is_top_level_in_fetch(code: ErrorCode) -> bool:
+    """Whether a Fetch has this error at its top and not in its partitions."""
+    return code in _FETCH_TOP_LEVEL
+
+
+def split(request: Request[Any], matches: Matches) -> tuple[Request[Any] | None, Request[Any] | None]:
+    """``request`` as the part that gets the error and the part that is handled; ``None`` for nothing."""
+    name = type(request).__name__
+    if name in _BY_PARTITION:
+        topics_field, partitions_field, index_field = _BY_PARTITION[name]
+        return _split_partitions(request, matches, topics_field, partitions_field, index_field)
+    if name in _BY_ITEM:
+        return _split_items(request, matches, *_BY_ITEM[name])
+    return request, None
+
+
+_BY_PARTITION = {
+    "ProduceRequest": ("topic_data", "partition_data", "index"),
+    "ListOffsetsRequest": ("topics", "partitions", "partition_index"),
+    "OffsetCommitRequest": ("topics", "partitions", "partition_index"),
+}
+_BY_ITEM: dict[str, tuple[tuple[str, ...], str]] = {
+    "CreateTopicsRequest": (("topics",), "topic"),
+    "DeleteTopicsRequest": (("topics", "topic_names"), "topic"),
+    "MetadataRequest": (("topics",), "topic"),
+    "FindCoordinatorRequest": (("coordinator_keys",), "group"),
+    "DescribeGroupsRequest": (("groups",), "group"),
+    "DeleteGroupsRequest": (("groups_names",), "group"),
+}
+
+
+def _split_partitions(
+    request: Request[Any], matches: Matches, topics_field: str, partitions_field: str, index_field: str
+) -> tuple[Request[Any] | None, Request[Any] | None]:
+    group = getattr(request, "group_id", None)
+    hit: list[Any] = []
+    rest: list[Any] = []
+    for topic in getattr(request, topics_field):
+        partitions = getattr(topic, partitions_field)
+        chosen = [matches(group, topic_key(topic), getattr(part, index_field)) for part in partitions]
+        for target, wanted in ((hit, True), (rest, False)):
+            picked = [part for part, is_hit in zip(partitions, chosen, strict=True) if is_hit is wanted]
+            if picked:
+                target.append(changed(topic, **{partitions_field: picked}))
+    return (
+        changed(request, **{topics_field: hit}) if hit else None,
+        changed(request, **{topics_field: rest}) if rest else None,
+    )
+
+
+def _split_items(
+    request: Request[Any], matches: Matches, item_fields: tuple[str, ...], kind: str
+) -> tuple[Request[Any] | None, Request[Any] | None]:
+    hit: dict[str, list[Any]] = {}
+    rest: dict[str, list[Any]] = {}
+    for field in item_fields:
+        for item in getattr(request, field) or []:
+            key = item if isinstance(item, str) else topic_key(item)
+            is_hit = matches(key, None, None) if kind == "group" else matches(None, key, None)
+            (hit if is_hit else rest).setdefault(field, []).append(item)
+    if not hit and not rest:
+        return request, None
+    return (
+        changed(request, **{field: hit.get(field, []) for field in item_fields}) if hit else None,
+        changed(request, **{field: rest.get(field, []) for field in item_fields}) if rest else None,
+    )
+
+
+_MERGED_LIST = {
+    "ProduceResponse": "responses",
+    "ListOffsetsResponse": "topics",
+    "OffsetCommitResponse": "topics",
+    "CreateTopicsResponse": "topics",
+    "DeleteTopicsResponse": "responses",
+    "MetadataResponse": "topics",
+    "FindCoordinatorResponse": "coordinators",
+    "DescribeGroupsResponse": "groups",
+    "DeleteGroupsResponse": "results",
+}
+
+
+def merge(handled: Response, failed: Response) -> Response:
+    """The answer to the handled part with the failed items in it."""
+    field = _MERGED_LIST[type(handled).__name__]
+    return changed(handled, **{field: [*getattr(handled, field), *getattr(failed, field)]})
+
+
+def error_response(request: Request[Any], version: int, code: ErrorCode, message: str) -> Response:
+    """An answer to all of ``request`` that holds nothing but the error, each where it belongs."""
+    maker = _MAKERS.get(type(request).__name__)
+    if maker is not None:
+        return maker(request, version, int(code), message)
+    return _top_level(request.response_type, int(code), message)
+
+
+def _top_level(response_type: type[Response], code: int, message: str) -> Response:
+    response = response_type(error_code=code)
+    if hasattr(response, "error_message"):
+        response.error_message = message
+    return response
+
+
+def _produce(request: Any, version: int, code: int, message: str) -> Response:
+    def part(index: int) -> m.ProduceResponsePartition:
+        return m.ProduceResponsePartition(
+            index=index, error_code=code, base_offset=-1, error_message=message if version >= 8 else None
+        )
+
+    return m.ProduceResponse(
+        responses=[
+            m.ProduceResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[part(p.index) for p in topic.partition_data],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+def _fetch(request: Any, version: int, code: int, message: str) -> Response:
+    if code in _FETCH_TOP_LEVEL and version >= 7:
+        return m.FetchResponse(error_code=code)
+    topics = [
+        m.FetchResponseTopic(
+            topic=topic.topic,
+            topic_id=topic.topic_id,
+            partitions=[
+                m.FetchResponsePartition(
+                    partition_index=part.partition, error_code=code, high_watermark=-1, records=b""
+                )
+                for part in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return m.FetchResponse(responses=topics)
+
+
+def _list_offsets(request: Any, version: int, code: int, message: str) -> Response:
+    topics = [
+        m.ListOffsetsResponseTopicResponse(
+            name=topic.name,
+            partitions=[
+                m.ListOffsetsResponsePartitionResponse(partition_index=part.partition_index, error_code=code)
+                for part in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return m.ListOffsetsResponse(topics=topics)
+
+
+def _offset_commit(request: Any, version: int, code: int, message: str) -> Response:
+    topics = [
+        m.OffsetCommitResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=[
+                m.OffsetCommitResponsePartition(partition_index=part.partition_index, error_code=code)
+                for part in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return m.OffsetCommitResponse(topics=topics)
+
+
+def _metadata(request: Any, version: int, code: int, message: str) -> Response:
+    if code == ErrorCode.REBOOTSTRAP_REQUIRED and version >= 13:
+        return m.MetadataResponse(error_code=code)
+    return m.MetadataResponse(
+        topics=[
+            m.MetadataResponseTopic(error_code=code, name=topic.name, topic_id=topic.topic_id)
+            for topic in request.topics or []
+        ]
+    )
+
+
+def _create_topics(request: Any, version: int, code: int, message: str) -> Response:
+    return m.CreateTopicsResponse(
+        topics=[
+            m.CreateTopicsResponseTopic(name=topic.name, error_code=code, error_message=message)
+            for topic in request.topics
+        ]
+    )
+
+
+def _delete_topics(request: Any, version: int, code: int, message: str) -> Response:
+    answers = [
+        m.DeleteTopicsResponseTopic(name=t.name, topic_id=t.topic_id, error_code=code, error_message=message)
+        for t in request.topics
+    ]
+    answers += [
+        m.DeleteTopicsResponseTopic(name=name, error_code=code, error_message=message)
+        for name in request.topic_names
+    ]
+    return m.DeleteTopicsResponse(responses=answers)
+
+
+def _describe_configs(request: Any, version: int, code: int, message: str) -> Response:
+    return m.DescribeConfigsResponse(
+        results=[
+            m.DescribeConfigsResponseResult(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource in request.resources
+        ]
+    )
+
+
+def _find_coordinator(request: Any, version: int, code: int, message: str) -> Response:
+    if version < 4:
+        return m.FindCoordinatorResponse(error_code=code, error_message=message, node_id=-1, port=-1)
+    return m.FindCoordinatorResponse(
+        coordinators=[
+            m.FindCoordinatorResponseCoordinator(
+                key=key, node_id=-1, port=-1, error_code=code, error_message=message
+            )
+            for key in request.coordinator_keys
+        ]
+    )
+
+
+def _describe_groups(request: Any, version: int, code: int, message: str) -> Response:
+    return m.DescribeGroupsResponse(
+        groups=[
+            m.DescribeGroupsResponseGroup(
+                group_id=group, error_code=code, error_message=message if version >= 6 else None
+            )
+            for group in request.groups
+        ]
+    )
+
+
+def _delete_groups(request: Any, version: int, code: int, message: str) -> Response:
+    return m.DeleteGroupsResponse(
+        results=[m.DeleteGroupsResponseResult(group_id=g, error_code=code) for g in request.groups_names]
+    )
+
+
+def _offset_fetch(request: Any, version: int, code: int, message: str) -> Response:
+    if version >= 8:
+        groups = [m.OffsetFetchResponseGroup(group_id=g.group_id, error_code=code) for g in request.groups]
+        return m.OffsetFetchResponse(groups=groups)
+    # Version 1 has no place at the top, so every version below 8 also says it by partition.
+    topics = [
+        m.OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=[
+                m.OffsetFetchResponsePartition(
+                    partition_index=index, committed_offset=-1, metadata="", error_code=code
+                )
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in request.topics or []
+    ]
+    return m.OffsetFetchResponse(topics=topics, error_code=code)
+
+
+_MAKERS: dict[str, Callable[[Any, int, int, str], Response]] = {
+    "ProduceRequest": _produce,
+    "FetchRequest": _fetch,
+    "ListOffsetsRequest": _list_offsets,
+    "OffsetCommitRequest": _offset_commit,
+    "OffsetFetchRequest": _offset_fetch,
+    "MetadataRequest": _metadata,
+    "CreateTopicsRequest": _create_topics,
+    "DeleteTopicsRequest": _delete_topics,
+    "DescribeConfigsRequest": _describe_configs,
+    "FindCoordinatorRequest": _find_coordinator,
+    "DescribeGroupsRequest": _describe_groups,
+    "DeleteGroupsRequest": _delete_groups,
+}
+
+
+def with_offset_fetch_errors(
+    response: m.OffsetFetchResponse, matches: Matches, code: ErrorCode, group_id: str
+) -> m.OffsetFetchResponse:
+    """``response`` with the error in the partitions that match (OffsetFetch v1 to v10)."""
+    for group in response.groups:
+        for topic in group.topics:
+            for part in topic.partitions:
+                if matches(group.group_id, topic_key(topic), part.partition_index):
+                    part.error_code, part.committed_offset, part.metadata = int(code), -1, ""
+    for old_topic in response.topics:
+        for old in old_topic.partitions:
+            if matches(group_id, old_topic.name, old.partition_index):
+                old.error_code, old.committed_offset, old.metadata = int(code), -1, ""
+    return response
+
+
+def with_metadata_errors(
+    response: m.MetadataResponse, matches: Matches, code: ErrorCode
+) -> m.MetadataResponse:
+    """``response`` with the error in the topics that match."""
+    if code == ErrorCode.REBOOTSTRAP_REQUIRED:
+        return m.MetadataResponse(error_code=int(code))
+    for topic in response.topics:
+        if matches(None, topic_key(topic), None):
+            topic.error_code, topic.partitions = int(code), []
+    return response

@@ -1,0 +1,20 @@
+"""The group coordinator: the classic group protocol as a pure state machine, and what it stores."""
+
+from slackwater.devbroker.group.config import GroupConfig, TopicLookup
+from slackwater.devbroker.group.coordinator import GroupCoordinator
+from slackwater.devbroker.group.records import StoreImage
+from slackwater.devbroker.group.states import GroupState, IllegalTransition
+from slackwater.devbroker.group.store import FileGroupStore, GroupStore, MemoryGroupStore, StoreError
+
+__all__ = [
+    "FileGroupStore",
+    "GroupConfig",
+    "GroupCoordinator",
+    "GroupState",
+    "GroupStore",
+    "IllegalTransition",
+    "MemoryGroupStore",
+    "StoreError",
+    "StoreImage",
+    "TopicLookup",
+]

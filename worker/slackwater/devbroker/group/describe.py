@@ -1,0 +1,147 @@
+"""DescribeGroups, ListGroups, DeleteGroups, and the state as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from slackwater.devbroker.group.group import Group
+from slackwater.devbroker.group.member import Member
+from slackwater.devbroker.group.rebalance import Rebalancer
+from slackwater.devbroker.group.records import GroupRecord, OffsetRecord, Record, StoreImage
+from slackwater.devbroker.group.states import GroupState
+from slackwater.kafka.wire import messages as m
+from slackwater.kafka.wire.errors import ErrorCode
+
+_NOT_FOUND_FROM = 6  # KIP-1043
+_CLASSIC = "classic"
+#: READ, DELETE and DESCRIBE as bits of their ``AclOperation`` codes, and those of group configs
+#: (KIP-1043): what may be done to a group where nothing is forbidden.
+_ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+
+
+def describe_groups(
+    groups: dict[str, Group], request: m.DescribeGroupsRequest, version: int, unavailable: ErrorCode
+) -> m.DescribeGroupsResponse:
+    """Each group asked for; one that is not there is Dead, with GROUP_ID_NOT_FOUND from version 6 on."""
+    made = []
+    for group_id in request.groups:
+        group = groups.get(group_id)
+        if unavailable:
+            made.append(m.DescribeGroupsResponseGroup(group_id=group_id, error_code=unavailable))
+        elif group is None:
+            made.append(_describe_missing(group_id, version))
+        else:
+            made.append(_describe(group))
+        if request.include_authorized_operations and made[-1].error_code == ErrorCode.NONE:
+            made[-1].authorized_operations = _ALL_OPERATIONS
+    return m.DescribeGroupsResponse(groups=made)
+
+
+def _describe_missing(group_id: str, version: int) -> m.DescribeGroupsResponseGroup:
+    answer = m.DescribeGroupsResponseGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+    if version >= _NOT_FOUND_FROM:
+        answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+        answer.error_message = f"Group {group_id} not found."
+    return answer
+
+
+def _describe(group: Group) -> m.DescribeGroupsResponseGroup:
+    """The protocol and the members' metadata show only in Stable."""
+    protocol = group.protocol if group.state is GroupState.STABLE else None
+    return m.DescribeGroupsResponseGroup(
+        group_id=group.group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=protocol or "",
+        members=[_describe_member(member, protocol) for member in group.members.values()],
+    )
+
+
+def _describe_member(member: Member, protocol: str | None) -> m.DescribeGroupsResponseMember:
+    return m.DescribeGroupsResponseMember(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client.client_id,
+        client_host=member.client.host,
+        member_metadata=member.metadata(protocol),
+        member_assignment=member.assignment,
+    )
+
+
+def list_groups(groups: Iterable[Group], request: m.ListGroupsRequest) -> m.ListGroupsResponse:
+    """All groups in one of the states (version 4, KIP-518) and of one of the types (5, KIP-848) asked for.
+
+    Letter case does not matter; an empty filter lets everything through.
+    """
+    states = {name.strip().lower() for name in request.states_filter}
+    types = {name.strip().lower() for name in request.types_filter}
+    if types and _CLASSIC not in types:
+        return m.ListGroupsResponse()
+    return m.ListGroupsResponse(
+        groups=[
+            m.ListGroupsResponseGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=group.state.value,
+                group_type=_CLASSIC,
+            )
+            for group in groups
+            if not states or group.state.value.lower() in states
+        ]
+    )
+
+
+def check_delete(group: Group | None) -> ErrorCode:
+    """What speaks against deleting the group."""
+    if group is None:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    return ErrorCode.NONE if group.state is GroupState.EMPTY else ErrorCode.NON_EMPTY_GROUP
+
+
+def tombstones(image: StoreImage, group_id: str) -> list[Record]:
+    """The records that remove a group and all its offsets."""
+    records: list[Record] = [
+        OffsetRecord(group_id=group_id, topic=topic, partition=partition, deleted=True)
+        for topic, partitions in image.group_offsets(group_id).items()
+        for partition in partitions
+    ]
+    records.append(GroupRecord(group_id=group_id, deleted=True))
+    return records
+
+
+def snapshot(group: Group, rebalancer: Rebalancer, image: StoreImage) -> dict[str, Any]:
+    """One group as plain values, for people and tests to look at."""
+    offsets = image.group_offsets(group.group_id)
+    return {
+        "group": group.group_id,
+        "state": group.state.value,
+        "generation": group.generation,
+        "protocol_type": group.protocol_type,
+        "protocol": group.protocol,
+        "leader": group.leader,
+        "last_rebalance_reason": group.last_rebalance_reason,
+        "pending_joins": sorted(group.pending_joins),
+        "pending_syncs": list(group.pending_syncs),
+        "members": [_snapshot_member(group, member, rebalancer) for member in group.members.values()],
+        "offsets": {
+            topic: {partition: record.offset for partition, record in sorted(partitions.items())}
+            for topic, partitions in offsets.items()
+        },
+    }
+
+
+def _snapshot_member(group: Group, member: Member, rebalancer: Rebalancer) -> dict[str, Any]:
+    parked = "join" if member.join_reply else "sync" if member.sync_reply else None
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.instance_id,
+        "client_id": member.client.client_id,
+        "client_host": member.client.host,
+        "session_timeout_ms": member.session_timeout_ms,
+        "rebalance_timeout_ms": member.rebalance_timeout_ms,
+        "session_deadline_ms": rebalancer.session_deadline_ms(group, member.member_id),
+        "protocols": [name for name, _ in member.protocols],
+        "assignment_bytes": len(member.assignment),
+        "parked": parked,
+    }

@@ -1,0 +1,157 @@
+"""Groups: what they are, and how to end them or a member of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from slackwater.kafka.admin.attempts import Attempts
+from slackwater.kafka.admin.results import GroupDescription, GroupListing, MemberDescription, PerItem
+from slackwater.kafka.errors import IllegalArgumentError, KafkaError, UnsupportedVersionError, for_code
+from slackwater.kafka.net.cluster import Cluster
+from slackwater.kafka.net.connection import ByVersion
+from slackwater.kafka.protocol.consumer_protocol import (
+    PROTOCOL_TYPE,
+    decode_assignment,
+    decode_subscription,
+)
+from slackwater.kafka.wire import messages as m
+from slackwater.kafka.wire.errors import DecodeError, ErrorCode
+
+_LEAVE_BY_MEMBERS = 3
+"""LeaveGroup takes a list of members, by instance id, from this version on (KIP-345)."""
+_LIST_WITH_STATES = 4
+_REMOVED_BY_ADMIN = "removed by an administrator"
+
+T = TypeVar("T")
+
+
+async def list_groups(cluster: Cluster, attempts: Attempts, states: Iterable[str]) -> list[GroupListing]:
+    """Every group of every broker; each broker lists those that it coordinates (KIP-518: by state)."""
+    wanted = sorted(set(states))
+
+    def make(version: int) -> m.ListGroupsRequest:
+        return m.ListGroupsRequest(states_filter=wanted if version >= _LIST_WITH_STATES else [])
+
+    async def attempt(nodes: list[int]) -> Mapping[int, list[GroupListing] | KafkaError]:
+        results: dict[int, list[GroupListing] | KafkaError] = {}
+        for node_id in nodes:
+            try:
+                request = ByVersion(m.ListGroupsRequest, make)
+                answer = await cluster.send(node_id, request, timeout_ms=attempts.left_ms)
+                if answer.error_code:
+                    raise for_code(answer.error_code, f"ListGroups at broker {node_id}")
+                results[node_id] = [
+                    GroupListing(g.group_id, g.protocol_type, g.group_state, g.group_type)
+                    for g in answer.groups
+                ]
+            except KafkaError as exc:
+                results[node_id] = exc
+        return results
+
+    await cluster.refresh()
+    by_node = (await attempts.each(sorted(cluster.metadata.brokers), attempt)).unwrap()
+    found = {one.group_id: one for groups in by_node.values() for one in groups}
+    return [
+        found[group_id] for group_id in sorted(found) if not wanted or found[group_id].state in ("", *wanted)
+    ]
+
+
+async def describe(
+    cluster: Cluster, attempts: Attempts, group_ids: Iterable[str]
+) -> PerItem[str, GroupDescription]:
+    async def ask(node_id: int, groups: list[str]) -> Mapping[str, GroupDescription | KafkaError]:
+        request = m.DescribeGroupsRequest(groups=groups)
+        answer = await cluster.send(node_id, request, timeout_ms=attempts.left_ms)
+        return {told.group_id: _described(told, node_id) for told in answer.groups}
+
+    return await attempts.by_coordinator(cluster, group_ids, ask)
+
+
+def _described(told: m.DescribeGroupsResponseGroup, node_id: int) -> GroupDescription | KafkaError:
+    # A group that is not there: Dead up to v5, GROUP_ID_NOT_FOUND from v6 on (KIP-1043).
+    if told.error_code not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+        return for_code(told.error_code, told.error_message or f"group {told.group_id!r}")
+    members = tuple(_member(told, member) for member in told.members)
+    state = "Dead" if told.error_code else told.group_state
+    return GroupDescription(told.group_id, state, told.protocol_type, told.protocol_data, members, node_id)
+
+
+def _member(
+    group: m.DescribeGroupsResponseGroup, member: m.DescribeGroupsResponseMember
+) -> MemberDescription:
+    consumers = group.protocol_type == PROTOCOL_TYPE
+    subscription = _read(decode_subscription, member.member_metadata) if consumers else None
+    assignment = _read(decode_assignment, member.member_assignment) if consumers else None
+    return MemberDescription(
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host,
+        (subscription.topics if subscription else ()) if consumers else None,
+        tuple(assignment or ()) if consumers else None,
+        member.member_metadata,
+        member.member_assignment,
+    )
+
+
+def _read(decode: Callable[[bytes], T], data: bytes) -> T | None:
+    if not data:
+        return None
+    try:
+        return decode(data)
+    except DecodeError:
+        return None
+
+
+async def delete(cluster: Cluster, attempts: Attempts, group_ids: Iterable[str]) -> PerItem[str, None]:
+    async def ask(node_id: int, groups: list[str]) -> Mapping[str, KafkaError | None]:
+        request = m.DeleteGroupsRequest(groups_names=groups)
+        answer = await cluster.send(node_id, request, timeout_ms=attempts.left_ms)
+        return {
+            told.group_id: for_code(told.error_code, f"group {told.group_id!r}") if told.error_code else None
+            for told in answer.results
+        }
+
+    return await attempts.by_coordinator(cluster, group_ids, ask)
+
+
+async def remove_members(
+    cluster: Cluster, attempts: Attempts, group_id: str, instance_ids: Iterable[str], reason: str
+) -> PerItem[str, None]:
+    left = list(dict.fromkeys(instance_ids))
+    if any(not instance_id for instance_id in left):
+        raise IllegalArgumentError(f"remove_members({group_id!r}): an instance id is empty")
+    results: PerItem[str, None] = PerItem()
+    if not left:
+        return results
+
+    async def ask(node_id: int, groups: list[str]) -> Mapping[str, PerItem[str, None] | KafkaError]:
+        request = ByVersion(m.LeaveGroupRequest, lambda version: _leave(version, group_id, left, reason))
+        answer = await cluster.send(node_id, request, timeout_ms=attempts.left_ms)
+        if answer.error_code:
+            return {group_id: for_code(answer.error_code, f"LeaveGroup of {group_id!r}")}
+        return {
+            group_id: PerItem({m_.group_instance_id or "": _removed(group_id, m_) for m_ in answer.members})
+        }
+
+    outcome = (await attempts.by_coordinator(cluster, [group_id], ask))[group_id]
+    if isinstance(outcome, KafkaError):
+        return PerItem(dict.fromkeys(left, outcome))
+    return outcome
+
+
+def _leave(version: int, group_id: str, instance_ids: list[str], reason: str) -> m.LeaveGroupRequest:
+    if version < _LEAVE_BY_MEMBERS:
+        raise UnsupportedVersionError("this broker cannot remove members by instance id (Kafka 2.4 can)")
+    members = [
+        m.LeaveGroupRequestMember(member_id="", group_instance_id=one, reason=reason or _REMOVED_BY_ADMIN)
+        for one in instance_ids
+    ]
+    return m.LeaveGroupRequest(group_id=group_id, members=members)
+
+
+def _removed(group_id: str, member: m.LeaveGroupResponseMember) -> KafkaError | None:
+    if not member.error_code:
+        return None
+    return for_code(member.error_code, f"member {member.group_instance_id!r} of group {group_id!r}")

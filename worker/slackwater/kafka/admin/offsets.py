@@ -1,0 +1,131 @@
+"""Offsets: of partitions, by time, and those that groups have committed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+
+from slackwater.kafka.admin.attempts import Attempts
+from slackwater.kafka.admin.results import PerItem
+from slackwater.kafka.errors import KafkaError, for_code
+from slackwater.kafka.net.cluster import Cluster
+from slackwater.kafka.net.connection import ByVersion
+from slackwater.kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from slackwater.kafka.wire import messages as m
+from slackwater.kafka.wire.errors import ErrorCode
+
+_FETCH_BY_GROUPS = 8
+"""OffsetFetch takes several groups from this version on (KIP-709)."""
+_FETCH_BY_NAME = 9
+"""The last version of OffsetFetch that names topics by name: offsets may outlive a topic and its id."""
+
+Committed = dict[TopicPartition, OffsetAndMetadata]
+
+
+async def list_offsets(
+    cluster: Cluster, attempts: Attempts, wanted: Mapping[TopicPartition, int], *, isolation_level: int
+) -> PerItem[TopicPartition, OffsetAndTimestamp]:
+    cluster.track_also({tp.topic for tp in wanted})
+
+    async def ask(
+        node_id: int, tps: list[TopicPartition]
+    ) -> Mapping[TopicPartition, OffsetAndTimestamp | KafkaError]:
+        topics: dict[str, m.ListOffsetsRequestTopic] = {}
+        for tp in tps:
+            topic = topics.setdefault(tp.topic, m.ListOffsetsRequestTopic(name=tp.topic))
+            topic.partitions.append(
+                m.ListOffsetsRequestPartition(
+                    partition_index=tp.partition,
+                    current_leader_epoch=cluster.metadata.leader_epoch(tp),
+                    timestamp=wanted[tp],
+                )
+            )
+        request = m.ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=isolation_level,
+            topics=list(topics.values()),
+            timeout_ms=attempts.left_ms,
+        )
+        answer = await cluster.send(node_id, request, timeout_ms=attempts.left_ms)
+        return {
+            TopicPartition(topic.name, told.partition_index): _offset(topic.name, told)
+            for topic in answer.topics
+            for told in topic.partitions
+        }
+
+    def unknown(tp: TopicPartition) -> KafkaError:
+        topic = cluster.metadata.topics.get(tp.topic)
+        missing = topic is None or tp.partition not in topic.partitions
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if missing else ErrorCode.LEADER_NOT_AVAILABLE
+        return for_code(code, str(tp))
+
+    return await attempts.by_leader(cluster, cluster.metadata.leader, wanted, ask, unknown)
+
+
+def _offset(topic: str, told: m.ListOffsetsResponsePartitionResponse) -> OffsetAndTimestamp | KafkaError:
+    if told.error_code:
+        return for_code(told.error_code, f"offset of {topic}-{told.partition_index}")
+    return OffsetAndTimestamp(told.offset, told.timestamp, told.leader_epoch)
+
+
+async def committed(
+    cluster: Cluster, attempts: Attempts, group_ids: Iterable[str], partitions: list[TopicPartition] | None
+) -> PerItem[str, Committed]:
+    async def ask(node_id: int, groups: list[str]) -> Mapping[str, Committed | KafkaError]:
+        results: dict[str, Committed | KafkaError] = {}
+        waiting = list(groups)
+        while waiting:
+            now = list(waiting)
+            request = ByVersion(m.OffsetFetchRequest, partial(_fetch, groups=now, partitions=partitions))
+            answer = await cluster.send(
+                node_id, request, timeout_ms=attempts.left_ms, version_cap=_FETCH_BY_NAME
+            )
+            told = _by_group(answer, now[0])
+            results.update(told)
+            # An older broker answers for one group at a time.
+            waiting = [group for group in waiting if group not in told and group != now[0]]
+        return results
+
+    return await attempts.by_coordinator(cluster, group_ids, ask)
+
+
+def _fetch(version: int, groups: list[str], partitions: list[TopicPartition] | None) -> m.OffsetFetchRequest:
+    numbers: dict[str, list[int]] = {}
+    for tp in partitions or ():
+        numbers.setdefault(tp.topic, []).append(tp.partition)
+    if version >= _FETCH_BY_GROUPS:
+        topics = [m.OffsetFetchRequestTopics(name=t, partition_indexes=n) for t, n in numbers.items()]
+        asked = None if partitions is None else topics
+        return m.OffsetFetchRequest(
+            groups=[m.OffsetFetchRequestGroup(group_id=group, topics=asked) for group in groups]
+        )
+    older = [m.OffsetFetchRequestTopic(name=t, partition_indexes=n) for t, n in numbers.items()]
+    return m.OffsetFetchRequest(group_id=groups[0], topics=None if partitions is None else older)
+
+
+def _by_group(answer: m.OffsetFetchResponse, only: str) -> dict[str, Committed | KafkaError]:
+    if not answer.groups:
+        return {only: _offsets(only, answer.error_code, answer.topics)}
+    return {
+        group.group_id: _offsets(group.group_id, group.error_code, group.topics) for group in answer.groups
+    }
+
+
+def _offsets(
+    group_id: str,
+    error_code: int,
+    topics: list[m.OffsetFetchResponseTopics] | list[m.OffsetFetchResponseTopic],
+) -> Committed | KafkaError:
+    if error_code:
+        return for_code(error_code, f"committed offsets of group {group_id!r}")
+    found: Committed = {}
+    for topic in topics:
+        for told in topic.partitions:
+            tp = TopicPartition(topic.name, told.partition_index)
+            if told.error_code:
+                return for_code(told.error_code, f"committed offset of {tp} in group {group_id!r}")
+            if told.committed_offset >= 0:
+                found[tp] = OffsetAndMetadata(
+                    told.committed_offset, told.metadata or "", told.committed_leader_epoch
+                )
+    return found

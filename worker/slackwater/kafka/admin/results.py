@@ -1,0 +1,141 @@
+"""What the admin client takes and gives."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple, TypeVar
+from uuid import UUID
+
+from slackwater.kafka.errors import KafkaError
+from slackwater.kafka.protocol.metadata import Broker, Partition
+from slackwater.kafka.structs import TopicPartition
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+EARLIEST = -2
+"""For ``list_offsets``: the first offset that is still there."""
+LATEST = -1
+"""For ``list_offsets``: the offset that the next record will get."""
+
+
+class PerItem(dict[K, V | KafkaError]):
+    """Outcomes by item: what was asked for, or why it was not to be had."""
+
+    @property
+    def errors(self) -> dict[K, KafkaError]:
+        """The items that failed."""
+        return {item: outcome for item, outcome in self.items() if isinstance(outcome, KafkaError)}
+
+    @property
+    def values_ok(self) -> dict[K, V]:
+        """The items that did not fail."""
+        return {item: outcome for item, outcome in self.items() if not isinstance(outcome, KafkaError)}
+
+    def unwrap(self) -> dict[K, V]:
+        """All outcomes; raises the first error if there is one."""
+        for error in self.errors.values():
+            raise error
+        return self.values_ok
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to make. -1: the broker's default. ``configs`` by Kafka's names."""
+
+    name: str
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic as the cluster has it."""
+
+    name: str
+    topic_id: UUID
+    is_internal: bool
+    partitions: Mapping[int, Partition]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """The cluster's id and brokers. ``controller_id`` is -1 if there is none."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: tuple[Broker, ...]
+
+
+class ResourceType(IntEnum):
+    """What a configuration belongs to."""
+
+    TOPIC = 2
+    BROKER = 4
+    GROUP = 32
+
+
+class ConfigResource(NamedTuple):
+    """A thing with a configuration: a topic's name, a broker's node id, a group's id."""
+
+    type: ResourceType
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One setting. ``value`` is ``None`` for a sensitive one. ``source``: Kafka's number (5: default)."""
+
+    name: str
+    value: str | None
+    source: int
+    read_only: bool
+    sensitive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group as a broker lists it; ``state`` and ``type`` are empty where the broker does not say."""
+
+    group_id: str
+    protocol_type: str
+    state: str = ""
+    type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """A member of a group.
+
+    ``assignment``: its partitions, empty outside Stable; ``None`` if the group is not of consumers, or the
+    bytes could not be read. ``subscription``: the topics it asks for, likewise. ``metadata`` and
+    ``assignment_bytes``: as the member sent and got them.
+    """
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    subscription: tuple[str, ...] | None
+    assignment: tuple[TopicPartition, ...] | None
+    metadata: bytes
+    assignment_bytes: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group of the classic protocol. A group that does not exist is ``Dead``, without members.
+
+    ``state``: ``Empty``, ``PreparingRebalance``, ``CompletingRebalance``, ``Stable`` or ``Dead``.
+    ``protocol``: the assignor that was chosen. ``coordinator``: a node id.
+    """
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: tuple[MemberDescription, ...]
+    coordinator: int

@@ -1,0 +1,235 @@
+"""Topics, the cluster, configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from slackwater.kafka.admin.attempts import Attempts
+from slackwater.kafka.admin.results import (
+    ClusterDescription,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    PerItem,
+    ResourceType,
+    TopicDescription,
+)
+from slackwater.kafka.errors import KafkaError, KafkaTimeoutError, UnsupportedVersionError, for_code
+from slackwater.kafka.net.cluster import Cluster
+from slackwater.kafka.net.connection import ByVersion
+from slackwater.kafka.protocol.metadata import ANY_NODE, Broker, Partition
+from slackwater.kafka.wire import messages as m
+from slackwater.kafka.wire.errors import ErrorCode
+
+_DELETE_BY_STRUCT = 6
+"""DeleteTopics names topics in another field from this version on (KIP-516)."""
+
+
+def _controller(cluster: Cluster) -> int:
+    known = cluster.metadata.controller_id
+    return known if known in cluster.metadata.brokers else ANY_NODE
+
+
+async def create(
+    cluster: Cluster, attempts: Attempts, topics: Iterable[NewTopic], *, validate_only: bool
+) -> PerItem[str, TopicDescription]:
+    by_name = {topic.name: topic for topic in topics}
+
+    async def attempt(names: list[str]) -> Mapping[str, TopicDescription | KafkaError]:
+        request = m.CreateTopicsRequest(
+            topics=[_new_topic(by_name[name]) for name in names],
+            timeout_ms=attempts.left_ms,
+            validate_only=validate_only,
+        )
+        answer = await cluster.send(_controller(cluster), request, timeout_ms=attempts.left_ms)
+        if any(topic.error_code == ErrorCode.NOT_CONTROLLER for topic in answer.topics):
+            await cluster.refresh()
+        return {topic.name: _created(topic) for topic in answer.topics}
+
+    return await attempts.each(by_name, attempt)
+
+
+def _new_topic(topic: NewTopic) -> m.CreateTopicsRequestTopic:
+    return m.CreateTopicsRequestTopic(
+        name=topic.name,
+        num_partitions=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        configs=[m.CreateTopicsRequestTopicConfig(name=k, value=v) for k, v in topic.configs.items()],
+    )
+
+
+def _created(topic: m.CreateTopicsResponseTopic) -> TopicDescription | KafkaError:
+    if topic.error_code:
+        return for_code(topic.error_code, f"topic {topic.name!r}: {topic.error_message or 'not created'}")
+    partitions = {n: Partition(-1) for n in range(max(0, topic.num_partitions))}
+    return TopicDescription(topic.name, topic.topic_id, False, partitions)
+
+
+async def delete(cluster: Cluster, attempts: Attempts, names: Iterable[str]) -> PerItem[str, None]:
+    async def attempt(left: list[str]) -> Mapping[str, KafkaError | None]:
+        def make(version: int) -> m.DeleteTopicsRequest:
+            timeout_ms = attempts.left_ms
+            if version < _DELETE_BY_STRUCT:
+                return m.DeleteTopicsRequest(topic_names=left, timeout_ms=timeout_ms)
+            named = [m.DeleteTopicsRequestTopic(name=name) for name in left]
+            return m.DeleteTopicsRequest(topics=named, timeout_ms=timeout_ms)
+
+        request = ByVersion(m.DeleteTopicsRequest, make)
+        answer = await cluster.send(_controller(cluster), request, timeout_ms=attempts.left_ms)
+        if any(topic.error_code == ErrorCode.NOT_CONTROLLER for topic in answer.responses):
+            await cluster.refresh()
+        return {
+            topic.name: for_code(topic.error_code, f"topic {topic.name!r}") if topic.error_code else None
+            for topic in answer.responses
+            if topic.name is not None
+        }
+
+    return await attempts.each(names, attempt)
+
+
+async def describe(
+    cluster: Cluster, attempts: Attempts, names: Iterable[str] | None
+) -> PerItem[str, TopicDescription]:
+    """Topics by name; all of them for ``None``."""
+    if names is None:
+        found = await attempts.each([None], lambda _: _describe_all(cluster, attempts))
+        return found.unwrap()[None]
+
+    async def attempt(left: list[str]) -> Mapping[str, TopicDescription | KafkaError]:
+        asked = [m.MetadataRequestTopic(name=name) for name in left]
+        request = m.MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        answer = await cluster.send_any(request, timeout_ms=attempts.left_ms)
+        return _descriptions(answer)
+
+    return await attempts.each(names, attempt)
+
+
+async def _describe_all(
+    cluster: Cluster, attempts: Attempts
+) -> Mapping[None, PerItem[str, TopicDescription] | KafkaError]:
+    request = m.MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    answer = await cluster.send_any(request, timeout_ms=attempts.left_ms)
+    return {None: _descriptions(answer)}
+
+
+def _descriptions(answer: m.MetadataResponse) -> PerItem[str, TopicDescription]:
+    return PerItem({topic.name: _described(topic) for topic in answer.topics if topic.name})
+
+
+def _described(topic: m.MetadataResponseTopic) -> TopicDescription | KafkaError:
+    if topic.error_code:
+        return for_code(topic.error_code, f"topic {topic.name!r}")
+    partitions = {
+        p.partition_index: Partition(
+            p.leader_id, p.leader_epoch, p.error_code, tuple(p.replica_nodes), tuple(p.isr_nodes)
+        )
+        for p in sorted(topic.partitions, key=lambda p: p.partition_index)
+    }
+    return TopicDescription(topic.name or "", topic.topic_id, topic.is_internal, partitions)
+
+
+async def wait_for(
+    cluster: Cluster, attempts: Attempts, name: str, partitions: int | None, *, there: bool
+) -> None:
+    """Until every broker has the topic with a leader for each partition; or, not ``there``, none has it."""
+    while True:
+        try:
+            await cluster.refresh()
+            waiting = [
+                str(node)
+                for node in sorted(cluster.metadata.brokers)
+                if not await _as_wanted(cluster, attempts, node, name, partitions, there)
+            ]
+            problem = f"not so at broker {', '.join(waiting)}"
+            if not waiting:
+                return
+        except KafkaError as exc:
+            if not exc.retriable:
+                raise
+            problem = str(exc)
+        if not await attempts.again():
+            wanted = "in the metadata of all brokers" if there else "gone from the metadata of all brokers"
+            raise KafkaTimeoutError(
+                f"topic {name!r} is not {wanted} after {attempts.timeout_ms} ms: {problem}"
+            )
+
+
+async def _as_wanted(
+    cluster: Cluster, attempts: Attempts, node: int, name: str, partitions: int | None, there: bool
+) -> bool:
+    request = m.MetadataRequest(topics=[m.MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+    answer = await cluster.send(node, request, timeout_ms=attempts.left_ms)
+    topic = next((topic for topic in answer.topics if topic.name == name), None)
+    gone = topic is None or topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if not there or topic is None or gone:
+        return gone and not there
+    count = len(topic.partitions)
+    enough = count > 0 if partitions is None else count >= partitions
+    led = all(p.leader_id >= 0 and p.error_code == 0 for p in topic.partitions)
+    return topic.error_code == 0 and enough and led
+
+
+async def describe_cluster(cluster: Cluster, attempts: Attempts) -> ClusterDescription:
+    async def attempt(_: list[None]) -> Mapping[None, ClusterDescription | KafkaError]:
+        try:
+            answer = await cluster.send_any(m.DescribeClusterRequest(), timeout_ms=attempts.left_ms)
+        except UnsupportedVersionError:
+            await cluster.refresh()
+            known = cluster.metadata
+            brokers = tuple(known.brokers.values())
+            return {None: ClusterDescription(known.cluster_id, known.controller_id, brokers)}
+        if answer.error_code:
+            return {None: for_code(answer.error_code, answer.error_message or "DescribeCluster")}
+        brokers = tuple(Broker(b.broker_id, b.host, b.port, b.rack) for b in answer.brokers)
+        return {None: ClusterDescription(answer.cluster_id, answer.controller_id, brokers)}
+
+    found = await attempts.each([None], attempt)
+    return found.unwrap()[None]
+
+
+async def describe_configs(
+    cluster: Cluster, attempts: Attempts, resources: Iterable[ConfigResource]
+) -> PerItem[ConfigResource, dict[str, ConfigEntry]]:
+    async def attempt(
+        left: list[ConfigResource],
+    ) -> Mapping[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
+        results: dict[ConfigResource, dict[str, ConfigEntry] | KafkaError] = {}
+        nodes: dict[int, list[ConfigResource]] = {}
+        for resource in left:
+            # A broker's own settings are known to that broker alone.
+            own = resource.type == ResourceType.BROKER and resource.name
+            nodes.setdefault(int(resource.name) if own else ANY_NODE, []).append(resource)
+        for node_id, at_node in nodes.items():
+            try:
+                results.update(await _configs_at(cluster, attempts, node_id, at_node))
+            except KafkaError as exc:
+                results.update(dict.fromkeys(at_node, exc))
+        return results
+
+    return await attempts.each(resources, attempt)
+
+
+async def _configs_at(
+    cluster: Cluster, attempts: Attempts, node_id: int, resources: list[ConfigResource]
+) -> Mapping[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
+    request = m.DescribeConfigsRequest(
+        resources=[
+            m.DescribeConfigsRequestResource(
+                resource_type=int(r.type), resource_name=r.name, configuration_keys=None
+            )
+            for r in resources
+        ]
+    )
+    answer = await cluster.send(node_id, request, timeout_ms=attempts.left_ms)
+    results: dict[ConfigResource, dict[str, ConfigEntry] | KafkaError] = {}
+    for told in answer.results:
+        resource = ConfigResource(ResourceType(told.resource_type), told.resource_name)
+        if told.error_code:
+            text = told.error_message or "DescribeConfigs"
+            results[resource] = for_code(told.error_code, f"{resource.type.name} {resource.name!r}: {text}")
+        else:
+            results[resource] = {
+                one.name: ConfigEntry(one.name, one.value, one.config_source, one.read_only, one.is_sensitive)
+                for one in told.configs
+            }
+    return results

@@ -1,0 +1,178 @@
+"""What has been fetched and not yet been handed over.
+
+The loop puts undecoded bytes in, the application's thread decodes and takes. Both sides hold the
+lock only for moments; decoding is outside of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from slackwater.kafka.errors import CorruptRecordError
+from slackwater.kafka.protocol.subscription import FetchState, Subscription
+from slackwater.kafka.records import RecordColumns, RecordError, decode
+from slackwater.kafka.structs import TopicPartition
+from slackwater.kafka.wire.primitives import Buffer
+
+
+@dataclass(slots=True)
+class Chunk:
+    """One partition's bytes of one fetch, and how much of it has been handed over.
+
+    ``end_offset`` is where the fetcher goes on, by the batches' headers.
+    """
+
+    tp: TopicPartition
+    data: Buffer
+    fetch_offset: int
+    end_offset: int
+    version: int
+    columns: RecordColumns | None = None
+    taken: int = 0
+    size_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size_bytes = len(self.data)
+
+
+class FetchBuffer:
+    """Chunks in the order they came; a partition's chunks stay in order."""
+
+    def __init__(self, subscription: Subscription, *, check_crcs: bool, on_room: Callable[[], None]) -> None:
+        self._subscription = subscription
+        self._check_crcs = check_crcs
+        self._on_room = on_room
+        self._lock = threading.Lock()
+        self._chunks: deque[Chunk] = deque()
+        self._bytes: dict[TopicPartition, int] = {}
+        self.total_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    def add(self, chunk: Chunk) -> None:
+        """Takes a chunk from the fetcher."""
+        with self._lock:
+            self._chunks.append(chunk)
+            self._count(chunk, chunk.size_bytes)
+
+    def held_bytes(self, tp: TopicPartition) -> int:
+        """How much waits for this partition, what is being handed over included."""
+        return self._bytes.get(tp, 0)
+
+    def has_ready(self) -> bool:
+        """Whether :meth:`collect` might give something."""
+        with self._lock:
+            return any(not self._is_paused(chunk) for chunk in self._chunks)
+
+    def _is_paused(self, chunk: Chunk) -> bool:
+        state = self._subscription.partitions.get(chunk.tp)
+        return state is not None and state.paused and state.version == chunk.version
+
+    def _count(self, chunk: Chunk, delta: int) -> None:
+        self.total_bytes += delta
+        self._bytes[chunk.tp] = self._bytes.get(chunk.tp, 0) + delta
+
+    def _is_current(self, chunk: Chunk) -> bool:
+        state = self._subscription.partitions.get(chunk.tp)
+        return state is not None and state.version == chunk.version and state.state is FetchState.FETCHING
+
+    def clear(self) -> None:
+        """Drops everything."""
+        with self._lock:
+            self._chunks.clear()
+            self._bytes.clear()
+            self.total_bytes = 0
+
+    def drop_stale(self) -> None:
+        """Drops what belongs to partitions that were taken away or have jumped."""
+        with self._lock:
+            gone = [chunk for chunk in self._chunks if not self._is_current(chunk)]
+            for chunk in gone:
+                self._chunks.remove(chunk)
+                self._count(chunk, -chunk.size_bytes)
+        if gone:
+            self._on_room()
+
+    def collect(self, max_records: int) -> dict[TopicPartition, RecordColumns]:
+        """Up to ``max_records``, moving the positions of their partitions on. For one thread at a time.
+
+        At most one chunk of each partition is given at a time, and paused partitions keep theirs. A batch
+        that cannot be read raises :class:`CorruptRecordError`, once what stands before it was given.
+        """
+        out: dict[TopicPartition, RecordColumns] = {}
+        passed_over: set[TopicPartition] = set()
+        left = max_records
+        finished = False
+        for chunk in list(self._chunks):
+            if left <= 0:
+                break
+            if chunk.tp in out or chunk.tp in passed_over or self._is_paused(chunk):
+                continue
+            if not self._is_current(chunk):
+                finished |= self._finish(chunk)
+                continue
+            try:
+                columns = self._decoded(chunk)
+            except CorruptRecordError:
+                if out:
+                    break
+                raise
+            taken = self._take(chunk, columns, left)
+            if taken is None:
+                finished |= self._finish(chunk)
+                continue
+            rows, done = taken
+            finished |= done and self._finish(chunk)
+            if len(rows):
+                out[chunk.tp] = rows
+                left -= len(rows)
+            if not done:
+                passed_over.add(chunk.tp)
+        if finished:
+            self._on_room()
+        return out
+
+    def _decoded(self, chunk: Chunk) -> RecordColumns:
+        if chunk.columns is None:
+            try:
+                chunk.columns = decode(
+                    chunk.data, fetch_offset=chunk.fetch_offset, check_crc=self._check_crcs
+                )
+            except RecordError as exc:
+                offset = getattr(exc, "offset", -1)
+                error = CorruptRecordError(
+                    f"{chunk.tp} at offset {chunk.fetch_offset}: {exc}. "
+                    f"To go on behind it, seek past offset {max(offset, chunk.fetch_offset)}"
+                )
+                error.offset = offset
+                raise error from exc
+        return chunk.columns
+
+    def _take(self, chunk: Chunk, columns: RecordColumns, left: int) -> tuple[RecordColumns, bool] | None:
+        """The next rows, and whether they are the last; ``None`` when the partition has jumped meanwhile."""
+        end = min(len(columns), chunk.taken + left)
+        done = end == len(columns)
+        rows = columns if chunk.taken == 0 and done else columns.slice(chunk.taken, end)
+        with self._lock:
+            state = self._subscription.partitions.get(chunk.tp)
+            if state is None or state.version != chunk.version:
+                return None
+            chunk.taken = end
+            state.position = columns.next_offset if done else rows.next_offset
+            if done and columns.next_offset < chunk.end_offset:
+                # Part of it cannot be read: what was fetched behind it must not be handed over before it.
+                self._subscription.start_at(state, columns.next_offset)
+        return rows, done
+
+    def _finish(self, chunk: Chunk) -> bool:
+        with self._lock:
+            try:
+                self._chunks.remove(chunk)
+            except ValueError:
+                return False
+            self._count(chunk, -chunk.size_bytes)
+            return True

@@ -1,0 +1,115 @@
+"""Questions to the cluster that change nothing, for both faces; and checks of what they are given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from slackwater.kafka.consumer.core import Core
+from slackwater.kafka.consumer.positions import offsets_only, same_time
+from slackwater.kafka.errors import IllegalStateError, KafkaError, KafkaTimeoutError, raise_for_code
+from slackwater.kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from slackwater.kafka.wire import messages as m
+from slackwater.kafka.wire.errors import ErrorCode
+
+_GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INVALID_TOPIC_EXCEPTION)
+
+
+class Lookups:
+    """All run on the client's loop, and raise :class:`KafkaTimeoutError` after ``timeout_ms``."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def committed(
+        self, partitions: Collection[TopicPartition], timeout_ms: int
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The group's committed offsets."""
+        if self._core.group is None:
+            raise IllegalStateError("committed(): this needs a group_id")
+        return await self._core.group.committed(partitions, timeout_ms)
+
+    async def ends(
+        self, partitions: Collection[TopicPartition], which: int, timeout_ms: int
+    ) -> dict[TopicPartition, int]:
+        """The beginnings or the ends (``EARLIEST``, ``LATEST``) of partitions."""
+        return offsets_only(await self._core.positions.by_time(same_time(partitions, which), timeout_ms))
+
+    async def by_time(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: int
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first offsets at or after times in ms."""
+        for tp, at in timestamps.items():
+            check_partitions([tp])
+            if at < 0:
+                raise ValueError(f"the time for {tp} is {at}; it must not be negative")
+        wanted = {tp: int(at) for tp, at in timestamps.items()}
+        return await self._core.positions.by_time(wanted, timeout_ms)
+
+    async def topics(self, timeout_ms: int) -> set[str]:
+        """The names of all topics."""
+        response = await self._metadata(None, timeout_ms)
+        internal = self._core.config.exclude_internal_topics
+        return {
+            topic.name
+            for topic in response.topics
+            if topic.name and not topic.error_code and not (internal and topic.is_internal)
+        }
+
+    async def partitions_for_topic(self, topic: str, timeout_ms: int) -> set[int] | None:
+        """The partition numbers of a topic; ``None``: there is no such topic."""
+        known = self._core.cluster.metadata.topics.get(topic)
+        if known is not None and known.partitions:
+            return set(known.partitions)
+        response = await self._metadata([topic], timeout_ms)
+        found = response.topics[0]
+        if found.error_code in _GONE:
+            return None
+        raise_for_code(found.error_code, f"topic {topic!r}")
+        return {partition.partition_index for partition in found.partitions}
+
+    async def _metadata(self, topics: list[str] | None, timeout_ms: int) -> m.MetadataResponse:
+        names = None if topics is None else [m.MetadataRequestTopic(name=name) for name in topics]
+        request = m.MetadataRequest(topics=names, allow_auto_topic_creation=False)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        while True:
+            try:
+                return await self._core.cluster.send_any(request, timeout_ms=timeout_ms)
+            except KafkaError as exc:
+                delay = self._core.config.retry_backoff_ms / 1000
+                if not exc.retriable:
+                    raise
+                if loop.time() + delay >= deadline:
+                    raise KafkaTimeoutError(f"no metadata within {timeout_ms} ms: {exc}") from exc
+                await asyncio.sleep(delay)
+
+
+def check_partitions(partitions: Iterable[Any]) -> list[TopicPartition]:
+    """The partitions as a list; a TypeError for what is none."""
+    found = list(partitions)
+    for one in found:
+        if (
+            not isinstance(one, tuple)
+            or len(one) != 2
+            or not isinstance(one[0], str)
+            or not isinstance(one[1], int)
+        ):
+            raise TypeError(f"expected a TopicPartition, not {one!r}")
+    return [one if isinstance(one, TopicPartition) else TopicPartition(*one) for one in found]
+
+
+def check_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The offsets of a commit; plain integers and kafka-python's tuples are taken, too."""
+    found: dict[TopicPartition, OffsetAndMetadata] = {}
+    for key, given in offsets.items():
+        (tp,) = check_partitions([key])
+        value = (given,) if isinstance(given, int) else given
+        if not isinstance(value, tuple) or not isinstance(value[0], int) or isinstance(value[0], bool):
+            raise TypeError(f"expected an OffsetAndMetadata for {tp}, not {given!r}")
+        one = OffsetAndMetadata(*value)
+        if one.offset < 0:
+            raise ValueError(f"the offset to commit for {tp} is negative: {one.offset}")
+        found[tp] = one._replace(metadata=one.metadata or "")
+    return found

@@ -1,0 +1,27 @@
+"""The network: the only sockets and the only clock of the client. asyncio only.
+
+:class:`~.connection.Connection` is one socket to one broker; :class:`~.cluster.Cluster` knows the
+brokers and keeps the connections.
+"""
+
+from slackwater.kafka.net.cluster import Cluster
+from slackwater.kafka.net.connection import (
+    ByVersion,
+    Connect,
+    Connection,
+    ConnectionSettings,
+    RequestTimeoutError,
+    open_connection,
+)
+from slackwater.kafka.net.pool import Purpose
+
+__all__ = [
+    "ByVersion",
+    "Cluster",
+    "Connect",
+    "Connection",
+    "ConnectionSettings",
+    "Purpose",
+    "RequestTimeoutError",
+    "open_connection",
+]

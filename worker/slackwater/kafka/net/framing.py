@@ -1,0 +1,94 @@
+"""Cuts a byte stream into response frames, with one copy at most for each byte.
+
+Small frames are read together into a staging buffer and copied out. A frame that does not fit
+the staging buffer gets a buffer of its own, which the socket then fills directly: a large fetch
+response is written once by the kernel and afterwards only looked at.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from slackwater.kafka.wire.errors import DecodeError
+from slackwater.kafka.wire.frame import frame_size
+from slackwater.kafka.wire.primitives import Buffer
+
+_CORRELATION_ID = struct.Struct(">i")
+_PREFIX_BYTES = 8
+"""The length and the correlation id: enough to say whether a frame is one that was asked for."""
+
+STAGING_BYTES = 64 * 1024
+
+
+class FrameReader:
+    """Takes bytes in by :meth:`buffer` and :meth:`advance`, gives frames out.
+
+    ``on_header(correlation_id)`` is called as soon as a frame's first eight bytes are there, before
+    room is made for it, and may raise to refuse the frame; ``on_frame(payload)`` when it is whole
+    (``payload`` is without the length, belongs to the receiver, and is not changed afterwards).
+    """
+
+    def __init__(
+        self,
+        max_frame_bytes: int,
+        on_header: Callable[[int], None],
+        on_frame: Callable[[Buffer], None],
+    ) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._on_header = on_header
+        self._on_frame = on_frame
+        self._staging = memoryview(bytearray(STAGING_BYTES))
+        self._staged = 0
+        self._large: bytearray | None = None
+        self._filled = 0
+
+    @property
+    def partial(self) -> bool:
+        """Whether a frame has begun that is not whole yet."""
+        return self._large is not None or self._staged > 0
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes of the stream go; never empty."""
+        if self._large is not None:
+            return memoryview(self._large)[self._filled :]
+        return self._staging[self._staged :]
+
+    def advance(self, size: int) -> None:
+        """Says that ``size`` bytes were put into :meth:`buffer`.
+
+        Raises :class:`DecodeError` for a frame that is too large or too small to be a response, and
+        whatever the callbacks raise. After that the stream cannot be read on.
+        """
+        if self._large is None:
+            self._staged += size
+            self._cut()
+            return
+        self._filled += size
+        if self._filled == len(self._large):
+            payload, self._large = self._large, None
+            self._on_frame(payload)
+
+    def _cut(self) -> None:
+        pos = 0
+        while self._large is None and self._staged - pos >= _PREFIX_BYTES:
+            body = pos + 4
+            size = frame_size(self._staging[pos:body], self._max_frame_bytes)
+            if size < _CORRELATION_ID.size:
+                raise DecodeError(f"response frame of {size} bytes, too short for a correlation id")
+            self._on_header(_CORRELATION_ID.unpack_from(self._staging, body)[0])
+            if body + size <= self._staged:
+                self._on_frame(bytes(self._staging[body : body + size]))
+                pos = body + size
+            elif size + 4 > STAGING_BYTES:
+                self._begin_large(body, size)
+                pos = self._staged
+            else:
+                break
+        self._staging[: self._staged - pos] = self._staging[pos : self._staged]
+        self._staged -= pos
+
+    def _begin_large(self, start: int, size: int) -> None:
+        self._large = bytearray(size)
+        self._filled = self._staged - start
+        self._large[: self._filled] = self._staging[start : self._staged]

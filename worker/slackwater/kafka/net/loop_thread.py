@@ -1,0 +1,70 @@
+"""An event loop on a thread of its own, for the synchronous faces of the client."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from slackwater.kafka.errors import IllegalStateError, KafkaTimeoutError
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """Runs coroutines on a daemon thread. ``name`` shows in stack dumps."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+        self._thread.start()
+
+    def _main(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.close()
+
+    @property
+    def running(self) -> bool:
+        """Whether :meth:`stop` has not been called."""
+        return self._thread.is_alive() and not self.loop.is_closed()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Starts ``work`` on the loop. Raises :class:`IllegalStateError` after :meth:`stop`."""
+        if not self.running:
+            work.close()
+            raise IllegalStateError("the client is closed")
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """Runs ``work`` and waits for it. Raises :class:`KafkaTimeoutError` after ``timeout_s``.
+
+        ``work`` is cancelled then, and also when the waiting thread is interrupted (Ctrl-C). Raises
+        :class:`IllegalStateError` on the loop's own thread, where it would wait for itself.
+        """
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise IllegalStateError("a blocking call from a callback of the same client would never return")
+        future = self.submit(work)
+        try:
+            return future.result(timeout_s)
+        except TimeoutError:
+            if future.done():
+                raise
+            future.cancel()
+            raise KafkaTimeoutError(f"not done within {timeout_s} s") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """Ends the loop and its thread. May be called again."""
+        if self.running:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()

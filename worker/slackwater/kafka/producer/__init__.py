@@ -1,0 +1,15 @@
+"""The producer: records in, batches out, each record stored once and in order."""
+
+from slackwater.kafka.producer.batch import FutureRecordMetadata, RecordMetadata
+from slackwater.kafka.producer.config import ProducerConfig
+from slackwater.kafka.producer.faces import AsyncProducer, KafkaProducer
+from slackwater.kafka.producer.partitioner import murmur2
+
+__all__ = [
+    "AsyncProducer",
+    "FutureRecordMetadata",
+    "KafkaProducer",
+    "ProducerConfig",
+    "RecordMetadata",
+    "murmur2",
+]

@@ -1,0 +1,223 @@
+"""What both faces of the producer share: from a record to its batch."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from slackwater.kafka.errors import (
+    IllegalArgumentError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    MessageSizeTooLargeError,
+    for_code,
+)
+from slackwater.kafka.net.backoff import Backoff
+from slackwater.kafka.net.clock import Clock
+from slackwater.kafka.net.cluster import Cluster
+from slackwater.kafka.producer.accumulator import Accumulator, Headers
+from slackwater.kafka.producer.batch import Batch, FutureRecordMetadata
+from slackwater.kafka.producer.config import ProducerConfig, Serializer
+from slackwater.kafka.producer.partitioner import next_sticky, partition_for_key
+from slackwater.kafka.producer.sender import Sender
+from slackwater.kafka.protocol.metadata import ClusterMetadata
+from slackwater.kafka.records import HEADER_BYTES, record_size
+from slackwater.kafka.structs import TopicPartition
+from slackwater.kafka.wire.errors import ErrorCode
+
+_WORTH_WAITING = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+
+
+class ProducerCore:
+    """The accumulator, the sender and the cluster of one producer. Made on the producer's loop."""
+
+    def __init__(self, config: ProducerConfig, clock: Clock, rng: random.Random) -> None:
+        self.config = config
+        self.clock = clock
+        self._rng = rng
+        self.cluster = Cluster(
+            config.bootstrap_servers,
+            client_id=config.client_id,
+            request_timeout_ms=config.request_timeout_ms,
+            reconnect_backoff_ms=config.reconnect_backoff_ms,
+            reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
+            retry_backoff_ms=config.retry_backoff_ms,
+            metadata_max_age_ms=config.metadata_max_age_ms,
+            allow_auto_topic_creation=True,
+            rng=rng,
+        )
+        self.cluster.on_metadata.append(self._metadata_changed)
+        self.accumulator = Accumulator(config)
+        self.sender = Sender(self.cluster, self.accumulator, config, clock, rng)
+        self.topics: dict[str, _TopicPartitions] = {}
+        """What is known of topics; replaced as a whole, so any thread may look."""
+        self._sticky: dict[str, TopicPartition] = {}
+        self._task: asyncio.Task[None] | None = None
+        self.closed = False
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Finds the cluster and starts to send. Raises :class:`NoBrokersAvailable`."""
+        try:
+            await self.cluster.start(self.config.bootstrap_timeout_ms)
+        except BaseException:
+            await self.cluster.close()
+            raise
+        self._task = asyncio.create_task(self.sender.run(), name="producer sender")
+
+    async def stop(self) -> None:
+        """Closes everything; what has no outcome fails."""
+        self.closed = True
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        self.sender.fail_all(IllegalStateError("the producer was closed before the record was acknowledged"))
+        await self.cluster.close()
+
+    def _metadata_changed(self, metadata: ClusterMetadata) -> None:
+        for name, topic in metadata.topics.items():
+            if topic.partitions:
+                available = [n for n, partition in topic.partitions.items() if partition.leader >= 0]
+                self.topics[name] = _TopicPartitions(name, len(topic.partitions), available)
+        self.sender.wake()
+
+    async def find_topic(self, topic: str) -> _TopicPartitions:
+        """The partitions of a topic, asked for until there are some, up to ``max_block_ms``.
+
+        Raises :class:`KafkaTimeoutError`, or at once an error that no waiting cures.
+        """
+        deadline = self.clock.monotonic_ms() + self.config.max_block_ms
+        backoff = Backoff(self.config.retry_backoff_ms, 1_000, self._rng)
+        self.cluster.track_also([topic])
+        problem: KafkaError | None = None
+        failures = 0
+        while topic not in self.topics:
+            try:
+                await self.cluster.refresh()
+                code = self.cluster.metadata.topics[topic].error_code
+                if code not in _WORTH_WAITING:
+                    raise for_code(code, f"topic {topic!r}")
+                problem = for_code(code, f"topic {topic!r}") if code else None
+            except KafkaError as exc:
+                if not exc.retriable:
+                    raise
+                problem = exc
+            failures += 1
+            if topic in self.topics:
+                break
+            if self.clock.monotonic_ms() >= deadline:
+                raise KafkaTimeoutError(
+                    f"topic {topic!r} has no partitions to send to after max_block_ms "
+                    f"({self.config.max_block_ms} ms): {problem or 'not in the metadata'}; create it first"
+                )
+            await asyncio.sleep(backoff.delay_ms(failures) / 1000)
+        return self.topics[topic]
+
+    # -- records -----------------------------------------------------------------------------------
+
+    def check(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers | None) -> None:
+        """Raises for a record that cannot be sent, whatever happens.
+
+        :class:`IllegalStateError` (closed), :class:`TypeError` (not bytes),
+        :class:`MessageSizeTooLargeError`, and what ended an idempotent producer for good.
+        """
+        if self.closed:
+            raise IllegalStateError("the producer is closed")
+        if self.sender.fatal is not None:
+            raise self.sender.fatal
+        size = record_size(key, value, headers) + HEADER_BYTES
+        if size > self.config.max_request_size or size > self.config.buffer_memory:
+            raise MessageSizeTooLargeError(
+                f"a record of {size} bytes to topic {topic!r} is larger than max_request_size "
+                f"({self.config.max_request_size}) or buffer_memory ({self.config.buffer_memory})"
+            )
+
+    def try_send(
+        self,
+        topic: _TopicPartitions,
+        partition: int | None,
+        timestamp_ms: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None,
+    ) -> FutureRecordMetadata | None:
+        """Puts a record into its batch; ``None`` if there is no room in ``buffer_memory``. Any thread."""
+        stamp = self.clock.wall_ms() if timestamp_ms is None else timestamp_ms
+        now_ms = self.clock.monotonic_ms()
+        put: tuple[Batch, int, bool] | None
+        if partition is None and key is None and self.config.partitioner is None:
+            put = self._put_sticky(topic, now_ms, stamp, value, headers)
+        else:
+            tp = topic.tps[self._choose(topic, partition, key)]
+            put = self.accumulator.append(tp, now_ms, stamp, key, value, headers)
+        if put is None:
+            return None
+        batch, index, news = put
+        if news:
+            self.sender.wake_threadsafe()
+        return FutureRecordMetadata(
+            batch, index, stamp, -1 if key is None else len(key), -1 if value is None else len(value)
+        )
+
+    def _choose(self, topic: _TopicPartitions, partition: int | None, key: bytes | None) -> int:
+        if partition is None:
+            if self.config.partitioner is None:
+                assert key is not None
+                return partition_for_key(key, topic.count)
+            partition = self.config.partitioner(key, range(topic.count), topic.available)
+        if not 0 <= partition < topic.count:
+            raise IllegalArgumentError(
+                f"partition {partition} of topic {topic.name!r}: it has partitions 0 to {topic.count - 1}"
+            )
+        return partition
+
+    def _put_sticky(
+        self, topic: _TopicPartitions, now_ms: float, stamp: int, value: bytes | None, headers: Headers | None
+    ) -> tuple[Batch, int, bool] | None:
+        """KIP-480: stay with a partition until its batch is full, then go to another."""
+        append = self.accumulator.append
+        with self.accumulator.lock:
+            tp = self._sticky.get(topic.name)
+            if tp is not None:
+                put = append(tp, now_ms, stamp, None, value, headers, only_open=True)
+                if put is not None:
+                    return put
+            previous = None if tp is None else tp.partition
+            chosen = next_sticky(topic.available, topic.count, previous, self._rng)
+            tp = self._sticky[topic.name] = topic.tps[chosen]
+            return append(tp, now_ms, stamp, None, value, headers)
+
+
+class _TopicPartitions:
+    """A topic's partitions, for the choice among them."""
+
+    __slots__ = ("available", "count", "name", "tps")
+
+    def __init__(self, name: str, count: int, available: Sequence[int]) -> None:
+        self.name = name
+        self.count = count
+        self.available = available
+        self.tps = [TopicPartition(name, n) for n in range(count)]
+
+
+def serialize(serializer: Serializer | None, value: Any, what: str) -> bytes | None:
+    """``value`` as bytes. Raises :class:`TypeError` that says which serializer is missing."""
+    made = value if serializer is None else serializer(value)
+    if made is None or isinstance(made, bytes):
+        return made
+    if isinstance(made, bytearray | memoryview):
+        return bytes(made)
+    raise TypeError(f"{what} is {type(made).__name__}, not bytes: encode it, or set {what}_serializer")

@@ -1,0 +1,397 @@
+"""Sends batches to the leaders of their partitions, and takes the answers in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from functools import partial
+
+from slackwater.kafka.errors import (
+    BrokerError,
+    KafkaConnectionError,
+    KafkaError,
+    UnsupportedVersionError,
+    for_code,
+)
+from slackwater.kafka.net.backoff import Backoff
+from slackwater.kafka.net.clock import Clock
+from slackwater.kafka.net.cluster import Cluster
+from slackwater.kafka.net.connection import Connection
+from slackwater.kafka.net.pool import Purpose
+from slackwater.kafka.producer.accumulator import Accumulator
+from slackwater.kafka.producer.batch import Batch, Identity
+from slackwater.kafka.producer.config import ProducerConfig
+from slackwater.kafka.producer.queue import PartitionQueue
+from slackwater.kafka.protocol.metadata import Broker
+from slackwater.kafka.structs import TopicPartition
+from slackwater.kafka.wire import messages as m
+from slackwater.kafka.wire.errors import EncodeError, ErrorCode
+from slackwater.kafka.wire.primitives import ZERO_UUID
+
+log = logging.getLogger(__name__)
+
+_LAST_VERSION_BY_NAME = 12
+"""Produce names topics by id from the next version on (KIP-516)."""
+
+_FATAL = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
+_IDLE_S = 30.0
+_NOT_ANSWERED = ErrorCode.NETWORK_EXCEPTION
+
+
+class Sender:
+    """One task that looks at the queues whenever something may have changed.
+
+    ``fatal`` is set when nothing can be sent any more; what waits then has failed with it.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        accumulator: Accumulator,
+        config: ProducerConfig,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._config = config
+        self._clock = clock
+        self._backoff = Backoff(config.retry_backoff_ms, max(1_000, config.retry_backoff_ms), rng)
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+        self._wake_pending = False
+        self._tasks: dict[object, asyncio.Task[None]] = {}
+        self._identity: Identity | None = None
+        self._leaders_wanted = False
+        self.last_problem: KafkaError | None = None
+        """Why nothing could be sent lately; told to those whose records expire."""
+        self.fatal: KafkaError | None = None
+
+    # -- the task ----------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Makes the sender look again. From its own loop."""
+        self._changed.set()
+
+    def wake_threadsafe(self) -> None:
+        """Makes the sender look again. From any thread; cheap when it is about to look anyway."""
+        if not self._wake_pending:
+            self._wake_pending = True
+            self._loop.call_soon_threadsafe(self._changed.set)
+
+    async def run(self) -> None:
+        """Runs until cancelled."""
+        try:
+            while True:
+                self._wake_pending = False
+                self._changed.clear()
+                next_ms = self._pass(self._clock.monotonic_ms())
+                delay = _IDLE_S if next_ms is None else (next_ms - self._clock.monotonic_ms()) / 1000
+                timer = self._loop.call_later(max(0.0, delay), self._changed.set)
+                try:
+                    await self._changed.wait()
+                finally:
+                    timer.cancel()
+        finally:
+            tasks = list(self._tasks.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _pass(self, now_ms: float) -> float | None:
+        """Sends what can be sent. Returns when to look again, if nothing happens before."""
+        for batch in self._accumulator.expire(now_ms):
+            log.warning("%s", batch.error)
+        by_node: dict[int, list[PartitionQueue]] = {}
+        waits: list[float] = []
+        with self._accumulator.lock:
+            for queue in self._accumulator.active():
+                self._look_at(queue, now_ms, by_node, waits)
+        self._leaders_wanted = self._leaders_wanted or any(node < 0 for node in by_node)
+        if self._leaders_wanted:
+            self._start("metadata", self._refresh)
+        for node_id, queues in by_node.items():
+            if node_id >= 0:
+                self._send_to(node_id, queues, now_ms)
+        return min(waits, default=None)
+
+    def _look_at(
+        self,
+        queue: PartitionQueue,
+        now_ms: float,
+        by_node: dict[int, list[PartitionQueue]],
+        waits: list[float],
+    ) -> None:
+        deadline = queue.next_deadline_ms()
+        if deadline is not None:
+            waits.append(deadline)
+        if queue.needs_identity:
+            if self._identity is None:
+                self._start("identity", self._init_producer_id)
+                return
+            queue.set_identity(self._identity)
+        due = queue.due_ms(self._config.linger_ms, at_once=self._accumulator.at_once)
+        if due is None:
+            return
+        if due > now_ms:
+            waits.append(due)
+            return
+        leader = self._cluster.metadata.leader(queue.tp)
+        by_node.setdefault(-1 if leader is None else leader, []).append(queue)
+
+    def _start(self, key: object, make: Callable[[], object]) -> None:
+        """Runs a job in the background, one of a kind at a time."""
+        if key in self._tasks:
+            return
+
+        async def job() -> None:
+            try:
+                await make()  # type: ignore[misc]
+            finally:
+                del self._tasks[key]
+                self.wake()
+
+        self._tasks[key] = asyncio.create_task(job(), name=f"producer {key}")
+
+    # -- background jobs ---------------------------------------------------------------------------
+
+    async def _refresh(self) -> None:
+        failures = 0
+        while self._leaders_wanted:
+            self._leaders_wanted = False
+            try:
+                await self._cluster.refresh()
+            except KafkaError as exc:
+                self.last_problem = exc
+                self._leaders_wanted = True
+            failures += 1
+            # Also after success: a new leader takes a moment, and asking faster does not make it one.
+            await asyncio.sleep(self._backoff.delay_ms(failures) / 1000)
+            self.wake()
+
+    async def _connect(self, node_id: int) -> None:
+        try:
+            await self._cluster.connection(node_id, Purpose.PRODUCE)
+        except KafkaConnectionError as exc:
+            self.last_problem = exc
+            self._note_problem(node_id, exc)
+            self._leaders_wanted = True
+        except KafkaError as exc:
+            self.fail_all(exc)
+
+    def _note_problem(self, node_id: int, error: KafkaError) -> None:
+        with self._accumulator.lock:
+            for queue in self._accumulator.active():
+                if self._cluster.metadata.leader(queue.tp) == node_id:
+                    for batch in queue.batches():
+                        batch.last_error = error
+
+    async def _init_producer_id(self) -> None:
+        failures = 0
+        while self._identity is None:
+            try:
+                request = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+                answer = await self._cluster.send_any(request)
+                if answer.error_code:
+                    raise for_code(answer.error_code, "InitProducerId")
+                self._identity = Identity(answer.producer_id, answer.producer_epoch)
+                return
+            except KafkaError as exc:
+                if not exc.retriable:
+                    self.fail_all(_no_idempotence(exc))
+                    return
+                self.last_problem = exc
+                failures += 1
+                await asyncio.sleep(self._backoff.delay_ms(failures) / 1000)
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def _send_to(self, node_id: int, queues: list[PartitionQueue], now_ms: float) -> None:
+        connection = self._cluster.open_connection(node_id, Purpose.PRODUCE)
+        if connection is None:
+            self._start(("connect", node_id), partial(self._connect, node_id))
+            return
+        start = 0
+        limit = self._config.max_in_flight_requests_per_connection
+        while start < len(queues) and connection.in_flight < limit and not connection.closed:
+            batches, start = self._collect(queues, start, now_ms)
+            if batches:
+                self._send(connection, batches)
+        # What is left when the limit is reached goes out at the next answer, which wakes the sender.
+
+    def _collect(self, queues: list[PartitionQueue], start: int, now_ms: float) -> tuple[list[Batch], int]:
+        """One batch of each queue from ``start`` on, as many as fit a request; and where to go on."""
+        batches: list[Batch] = []
+        size = 0
+        for index in range(start, len(queues)):
+            with self._accumulator.lock:
+                at_once = self._accumulator.at_once
+                batch = queues[index].take(now_ms, self._config.linger_ms, at_once=at_once)
+            if batch is None:
+                continue
+            batches.append(batch)
+            size += len(batch.payload())
+            if size >= self._config.max_request_size:
+                return batches, index + 1
+        return batches, len(queues)
+
+    def _send(self, connection: Connection, batches: list[Batch]) -> None:
+        request, cap = self._request(batches)
+        acks = self._config.required_acks
+        try:
+            answer = connection.send(request, version_cap=cap, answered=acks != 0)
+        except KafkaConnectionError as exc:
+            self._all_failed(batches, exc)
+            return
+        except (UnsupportedVersionError, EncodeError) as exc:
+            error = exc if isinstance(exc, KafkaError) else KafkaError(str(exc))
+            for batch in batches:
+                self._give_up(batch, error)
+            return
+        if acks == 0:
+            for batch in batches:
+                self._succeed(batch, -1, -1)
+            self.wake()
+            return
+        answer.add_done_callback(partial(self._answered, batches))
+
+    def _request(self, batches: list[Batch]) -> tuple[m.ProduceRequest, int | None]:
+        topics: dict[str, m.ProduceRequestTopic] = {}
+        cap: int | None = None
+        for batch in batches:
+            name = batch.tp.topic
+            topic = topics.get(name)
+            if topic is None:
+                topic_id = self._cluster.metadata.topic_id(name)
+                cap = _LAST_VERSION_BY_NAME if topic_id == ZERO_UUID else cap
+                topic = topics[name] = m.ProduceRequestTopic(name=name, topic_id=topic_id)
+            partition = m.ProduceRequestPartition(index=batch.tp.partition, records=batch.payload())
+            topic.partition_data.append(partition)
+        return m.ProduceRequest(
+            acks=self._config.required_acks,
+            timeout_ms=self._config.request_timeout_ms,
+            topic_data=list(topics.values()),
+        ), cap
+
+    # -- answers -----------------------------------------------------------------------------------
+
+    def _answered(self, batches: list[Batch], answer: asyncio.Future[m.ProduceResponse]) -> None:
+        self.wake()
+        if answer.cancelled():
+            self._all_failed(batches, KafkaConnectionError("the request was cancelled"))
+            return
+        problem = answer.exception()
+        if problem is not None:
+            error = problem if isinstance(problem, KafkaError) else KafkaError(str(problem))
+            self._all_failed(batches, error)
+            return
+        told = self._by_partition(answer.result(), {batch.tp.topic for batch in batches})
+        for batch in batches:
+            partition = told.get(batch.tp)
+            if partition is None:
+                text = f"the answer to Produce leaves {batch.tp} out"
+                self._retry_or_give_up(batch, for_code(_NOT_ANSWERED, text))
+            else:
+                self._take_answer(batch, partition)
+
+    def _by_partition(
+        self, response: m.ProduceResponse, topics: set[str]
+    ) -> dict[TopicPartition, m.ProduceResponsePartition]:
+        metadata = self._cluster.metadata
+        ids = {metadata.topic_id(name): name for name in topics}
+        told = {}
+        for topic in response.responses:
+            name = topic.name or ids.get(topic.topic_id) or metadata.topic_name(topic.topic_id)
+            for partition in topic.partition_responses:
+                if name is not None:
+                    told[TopicPartition(name, partition.index)] = partition
+        for node in response.node_endpoints:
+            metadata.learn_broker(Broker(node.node_id, node.host, node.port, node.rack))
+        return told
+
+    def _take_answer(self, batch: Batch, told: m.ProduceResponsePartition) -> None:
+        code = told.error_code
+        if code == ErrorCode.NONE:
+            self._succeed(batch, told.base_offset, told.log_append_time_ms)
+            return
+        if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            self._succeed(batch, -1, -1)
+            return
+        error = for_code(code, _explain(batch, told))
+        retry_at = self._clock.monotonic_ms() + self._backoff.delay_ms(batch.attempts)
+        with self._accumulator.lock:
+            queue = self._accumulator.queues[batch.tp]
+            if queue.gap(batch, code, error, retry_at):
+                if batch.finished.is_set():
+                    self._accumulator.done(batch)
+                log.warning("%s; going on from there (epoch %d)", error, queue.identity.epoch)
+                return
+        if code in _FATAL and self._config.enable_idempotence:
+            self.fail_all(error)
+            return
+        leader = told.current_leader
+        self._cluster.metadata.learn_leader(batch.tp, leader.leader_id, leader.leader_epoch)
+        self._retry_or_give_up(batch, error)
+
+    def _all_failed(self, batches: list[Batch], error: KafkaError) -> None:
+        for batch in batches:
+            self._retry_or_give_up(batch, error)
+
+    def _retry_or_give_up(self, batch: Batch, error: KafkaError) -> None:
+        self._leaders_wanted = self._leaders_wanted or error.invalid_metadata
+        if not error.retriable or batch.attempts > self._config.retries:
+            self._give_up(batch, error)
+            return
+        with self._accumulator.lock:
+            retry_at = self._clock.monotonic_ms() + self._backoff.delay_ms(batch.attempts)
+            self._accumulator.queues[batch.tp].to_retry(batch, error, retry_at)
+            if batch.finished.is_set():
+                self._accumulator.done(batch)
+        self.wake()
+
+    def _give_up(self, batch: Batch, error: KafkaError) -> None:
+        with self._accumulator.lock:
+            self._accumulator.queues[batch.tp].given_up(batch)
+            self._accumulator.done(batch)
+        batch.finish(error=error)
+        self.wake()
+
+    def _succeed(self, batch: Batch, offset: int, log_append_ms: int) -> None:
+        with self._accumulator.lock:
+            self._accumulator.queues[batch.tp].succeeded(batch)
+            self._accumulator.done(batch)
+        batch.finish(offset=offset, log_append_ms=log_append_ms)
+
+    def fail_all(self, error: KafkaError, *, fatal: bool = True) -> None:
+        """Fails everything that has no outcome; ``fatal``: and everything that is sent from now on."""
+        if fatal:
+            self.fatal = error
+        with self._accumulator.lock:
+            batches = [b for queue in self._accumulator.active() for b in queue.batches()]
+            for batch in batches:
+                self._accumulator.queues[batch.tp].given_up(batch)
+                self._accumulator.done(batch)
+        for batch in batches:
+            batch.finish(error=error)
+
+
+def _explain(batch: Batch, told: m.ProduceResponsePartition) -> str:
+    """What was being done, with what the broker says of single records (KIP-467)."""
+    text = f"{batch.count} record(s) to {batch.tp}"
+    if told.error_message:
+        text += f": {told.error_message}"
+    for one in told.record_errors:
+        text += f"; record {one.batch_index}: {one.batch_index_error_message or 'refused'}"
+    if told.error_code == ErrorCode.MESSAGE_TOO_LARGE:
+        size = len(batch.payload())
+        text += f": the batch has {size} bytes; lower batch_size or raise the topic's max.message.bytes"
+    return text
+
+
+def _no_idempotence(error: KafkaError) -> KafkaError:
+    hint = "the producer got no producer id; set enable_idempotence=False to do without"
+    if isinstance(error, BrokerError):
+        return for_code(error.code, f"{hint}: {error}")
+    return KafkaError(f"{hint}: {error}")

@@ -1,0 +1,1 @@
+"""State machines of the client, without I/O, clock or randomness: requests out, responses in."""

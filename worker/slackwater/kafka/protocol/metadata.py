@@ -1,0 +1,165 @@
+"""What the client knows of the cluster, from Metadata responses.
+
+Leader epochs only go forward (KIP-320): a slower broker's older view of a partition does not
+replace a newer one. A topic that comes back under another id has been deleted and made anew, and
+starts afresh (KIP-516).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater.kafka.wire import messages as m
+from slackwater.kafka.wire.errors import ErrorCode
+from slackwater.kafka.wire.primitives import ZERO_UUID
+
+ANY_NODE = -1
+"""Stands for any broker that can be reached."""
+
+_GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker's address. ``rack`` is ``None`` where it has none."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition's leader; ``leader`` is -1 when there is none, ``leader_epoch`` -1 when unknown."""
+
+    leader: int
+    leader_epoch: int = -1
+    error_code: int = 0
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic. ``error_code`` is what the broker said of it last; ``topic_id`` is zero before Kafka 2.8."""
+
+    name: str
+    topic_id: UUID = ZERO_UUID
+    is_internal: bool = False
+    error_code: int = 0
+    partitions: dict[int, Partition] = field(default_factory=dict)
+
+
+class ClusterMetadata:
+    """The cluster as last heard of. ``updated_at_ms`` is ``None`` before the first response."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[int, Broker] = {}
+        self.topics: dict[str, Topic] = {}
+        self.controller_id = -1
+        self.cluster_id: str | None = None
+        self.updated_at_ms: int | None = None
+        self._names: dict[UUID, str] = {}
+
+    def update(self, response: m.MetadataResponse, now_ms: int, *, complete: bool = False) -> None:
+        """Takes a response in. ``complete``: it was asked for all topics, so others are gone."""
+        self.brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
+        self.controller_id = response.controller_id
+        self.cluster_id = response.cluster_id or self.cluster_id
+        self.updated_at_ms = now_ms
+        seen = {told.name: told for told in response.topics if told.name}
+        if complete:
+            for name in self.topics.keys() - seen.keys():
+                self._forget(name)
+        for name, told in seen.items():
+            self._update_topic(name, told)
+
+    def _update_topic(self, name: str, told: m.MetadataResponseTopic) -> None:
+        if told.error_code in _GONE:
+            self._forget(name)
+        topic = self.topics.get(name)
+        if topic is None or (told.topic_id != ZERO_UUID and topic.topic_id not in (ZERO_UUID, told.topic_id)):
+            self._forget(name)
+            topic = self.topics[name] = Topic(name)
+        topic.error_code = told.error_code
+        if told.error_code and not told.partitions:
+            return
+        topic.is_internal = told.is_internal
+        topic.topic_id = told.topic_id
+        if told.topic_id != ZERO_UUID:
+            self._names[told.topic_id] = name
+        topic.partitions = {p.partition_index: _newer(topic, p) for p in told.partitions}
+
+    def _forget(self, name: str) -> None:
+        topic = self.topics.pop(name, None)
+        if topic is not None:
+            self._names.pop(topic.topic_id, None)
+
+    def retain(self, names: Iterable[str]) -> None:
+        """Forgets every topic but ``names``."""
+        for name in self.topics.keys() - set(names):
+            self._forget(name)
+
+    def learn_leader(self, tp: TopicPartition, leader: int, leader_epoch: int) -> bool:
+        """Takes a leader from a Fetch or Produce answer (KIP-951); false when it is no news."""
+        topic = self.topics.get(tp.topic)
+        known = topic.partitions.get(tp.partition) if topic else None
+        if topic is None or known is None or leader < 0 or leader_epoch <= known.leader_epoch:
+            return False
+        topic.partitions[tp.partition] = Partition(leader, leader_epoch, 0, known.replicas, known.isr)
+        return True
+
+    def learn_broker(self, broker: Broker) -> None:
+        """Takes a broker's address from elsewhere than a Metadata response."""
+        self.brokers[broker.node_id] = broker
+
+    def partition(self, tp: TopicPartition) -> Partition | None:
+        """What is known of a partition; ``None``: nothing."""
+        topic = self.topics.get(tp.topic)
+        return topic.partitions.get(tp.partition) if topic else None
+
+    def leader(self, tp: TopicPartition) -> int | None:
+        """The leader's node id, or ``None`` while there is none or it is not known."""
+        found = self.partition(tp)
+        return found.leader if found is not None and found.leader >= 0 else None
+
+    def leader_epoch(self, tp: TopicPartition) -> int:
+        """The leader's epoch, -1 if unknown."""
+        found = self.partition(tp)
+        return found.leader_epoch if found is not None else -1
+
+    def partition_count(self, topic: str) -> int | None:
+        """How many partitions a topic has, or ``None`` if it is not known (yet)."""
+        found = self.topics.get(topic)
+        return len(found.partitions) if found is not None and found.partitions else None
+
+    def partition_counts(self, topics: Iterable[str]) -> Mapping[str, int]:
+        """Partition counts of those of ``topics`` that are known."""
+        counts = ((topic, self.partition_count(topic)) for topic in topics)
+        return {topic: count for topic, count in counts if count is not None}
+
+    def topic_id(self, topic: str) -> UUID:
+        """A topic's id; zero if it is not known or the broker gives none."""
+        found = self.topics.get(topic)
+        return found.topic_id if found is not None else ZERO_UUID
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        """The name of the topic with this id."""
+        return self._names.get(topic_id)
+
+
+def _newer(topic: Topic, told: m.MetadataResponsePartition) -> Partition:
+    known = topic.partitions.get(told.partition_index)
+    if known is not None and 0 <= told.leader_epoch < known.leader_epoch:
+        return known
+    return Partition(
+        told.leader_id,
+        told.leader_epoch,
+        told.error_code,
+        tuple(told.replica_nodes),
+        tuple(told.isr_nodes),
+    )

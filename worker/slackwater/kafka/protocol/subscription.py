@@ -1,0 +1,195 @@
+"""What a consumer reads: topics or partitions, and for each partition its position.
+
+A partition's position is where the application has got to; how far has been fetched ahead is the
+fetcher's. ``version`` counts the jumps (seek, reset, new assignment), so that what was fetched before
+a jump is known to be stale.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from enum import Enum
+from itertools import count
+
+from slackwater.kafka.errors import IllegalArgumentError, IllegalStateError
+from slackwater.kafka.structs import TopicPartition
+
+EARLIEST = -2
+LATEST = -1
+"""Timestamps that ListOffsets takes for the ends of a log."""
+
+
+class Mode(Enum):
+    """How the partitions are chosen; they exclude each other until ``unsubscribe()``."""
+
+    NONE = "none"
+    TOPICS = "topics"
+    PATTERN = "pattern"
+    ASSIGNED = "assigned by the application"
+
+
+class FetchState(Enum):
+    """Whether a partition can be fetched."""
+
+    INITIALIZING = "needs its committed offset"
+    AWAIT_RESET = "needs an offset by time"
+    FETCHING = "has a position"
+
+
+MOVES: dict[FetchState, frozenset[FetchState]] = {
+    FetchState.INITIALIZING: frozenset({FetchState.AWAIT_RESET, FetchState.FETCHING}),
+    FetchState.AWAIT_RESET: frozenset({FetchState.AWAIT_RESET, FetchState.FETCHING}),
+    FetchState.FETCHING: frozenset({FetchState.AWAIT_RESET, FetchState.FETCHING}),
+}
+
+
+class PartitionState:
+    """One assigned partition."""
+
+    __slots__ = (
+        "highwater", "last_stable_offset", "leader_epoch", "log_start_offset", "paused", "position",
+        "reset_to", "state", "tp", "version",
+    )  # fmt: skip
+
+    def __init__(self, tp: TopicPartition, version: int) -> None:
+        self.tp = tp
+        self.state = FetchState.INITIALIZING
+        self.version = version
+        self.position: int | None = None
+        self.reset_to: int | None = None
+        self.leader_epoch = -1
+        self.paused = False
+        self.highwater: int | None = None
+        self.last_stable_offset: int | None = None
+        self.log_start_offset: int | None = None
+
+    def move(self, following: FetchState) -> None:
+        """Raises :class:`IllegalStateError` for a move that the table does not have."""
+        if following not in MOVES[self.state]:
+            raise IllegalStateError(f"{self.tp} cannot go from {self.state.name} to {following.name}")
+        self.state = following
+
+
+class Subscription:
+    """One consumer's subscription. Changed on the client's loop, but for positions; read from anywhere."""
+
+    def __init__(self) -> None:
+        self.mode = Mode.NONE
+        self.topics: frozenset[str] = frozenset()
+        self.pattern: re.Pattern[str] | None = None
+        self.partitions: dict[TopicPartition, PartitionState] = {}
+        self._versions = count(1)
+
+    # -- choosing --------------------------------------------------------------------------------
+
+    def _choose(self, mode: Mode) -> None:
+        if self.mode not in (Mode.NONE, mode):
+            raise IllegalStateError(
+                f"this consumer reads {self.mode.value}; call unsubscribe() before it reads by {mode.value}: "
+                "subscribe() by topics, subscribe() by pattern and assign() exclude each other"
+            )
+        self.mode = mode
+
+    def subscribe_topics(self, topics: Iterable[str]) -> None:
+        """Reads these topics, as a member of the group."""
+        self._choose(Mode.TOPICS)
+        self.topics = frozenset(topics)
+
+    def subscribe_pattern(self, pattern: str | re.Pattern[str]) -> None:
+        """Reads the topics whose names the pattern matches from their beginning (``re.match``)."""
+        try:
+            compiled = re.compile(pattern)
+        except re.error as exc:
+            raise IllegalArgumentError(f"pattern {pattern!r} is not a regular expression: {exc}") from exc
+        self._choose(Mode.PATTERN)
+        self.pattern = compiled
+
+    def match(self, topics: Iterable[str]) -> bool:
+        """Takes the topics that match the pattern; true if that changes them."""
+        assert self.pattern is not None
+        found = frozenset(topic for topic in topics if self.pattern.match(topic))
+        changed, self.topics = found != self.topics, found
+        return changed
+
+    def assign_by_user(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads these partitions, outside of group management."""
+        wanted = list(partitions)
+        self._choose(Mode.ASSIGNED)
+        self.topics = frozenset(tp.topic for tp in wanted)
+        self._set(wanted)
+
+    def unsubscribe(self) -> None:
+        """Reads nothing."""
+        self.mode, self.topics, self.pattern = Mode.NONE, frozenset(), None
+        self.partitions = {}
+
+    @property
+    def by_group(self) -> bool:
+        """Whether the group gives the partitions."""
+        return self.mode in (Mode.TOPICS, Mode.PATTERN)
+
+    # -- the assignment ------------------------------------------------------------------------------
+
+    def add(self, partitions: Iterable[TopicPartition]) -> None:
+        """Partitions that the group gives."""
+        self._set([*self.partitions, *partitions])
+
+    def remove(self, partitions: Collection[TopicPartition]) -> None:
+        """Partitions that the group takes."""
+        gone = set(partitions)
+        self._set([tp for tp in self.partitions if tp not in gone])
+
+    def _set(self, wanted: Iterable[TopicPartition]) -> None:
+        # A new dict each time: another thread may be walking the old one.
+        fresh: dict[TopicPartition, PartitionState] = {}
+        for tp in sorted(set(wanted)):
+            known = self.partitions.get(tp)
+            fresh[tp] = known if known is not None else PartitionState(tp, self._next_version())
+        self.partitions = fresh
+
+    def _next_version(self) -> int:
+        return next(self._versions)
+
+    def get(self, tp: TopicPartition) -> PartitionState:
+        """Raises :class:`IllegalStateError` when ``tp`` is not assigned."""
+        found = self.partitions.get(tp)
+        if found is None:
+            raise IllegalStateError(f"{tp} is not assigned to this consumer")
+        return found
+
+    # -- positions -----------------------------------------------------------------------------------
+
+    def in_state(self, state: FetchState) -> list[PartitionState]:
+        """The partitions in a state."""
+        return [one for one in self.partitions.values() if one.state is state]
+
+    def seek(self, tp: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
+        """Sets the position by the application's will."""
+        if offset < 0:
+            raise IllegalArgumentError(f"offset {offset} of {tp} is negative")
+        self._place(self.get(tp), offset, leader_epoch)
+
+    def start_at(self, state: PartitionState, offset: int, leader_epoch: int = -1) -> None:
+        """Sets the position by the committed offset, or by the answer to a reset."""
+        self._place(state, offset, leader_epoch)
+
+    def _place(self, state: PartitionState, offset: int, leader_epoch: int) -> None:
+        state.move(FetchState.FETCHING)
+        state.position, state.leader_epoch, state.reset_to = offset, leader_epoch, None
+        state.version = self._next_version()
+
+    def reset(self, tp: TopicPartition, timestamp: int) -> None:
+        """Has the position looked up by time (``EARLIEST``, ``LATEST``)."""
+        state = self.get(tp)
+        state.move(FetchState.AWAIT_RESET)
+        state.reset_to = timestamp
+        state.version = self._next_version()
+
+    def consumed(self) -> dict[TopicPartition, tuple[int, int]]:
+        """Position and leader epoch of all partitions that have one: what a commit without offsets stores."""
+        return {
+            tp: (one.position, one.leader_epoch)
+            for tp, one in self.partitions.items()
+            if one.position is not None and one.state is FetchState.FETCHING
+        }

@@ -1,0 +1,72 @@
+"""Small values that the client takes and gives. Field names and order are kafka-python's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed offset: the next one to read, a note stored with it, and the leader epoch (-1: unknown)."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """An offset found by time, with its record's timestamp in ms and the leader epoch (-1: unknown)."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int = -1
+
+
+class ConsumerGroupMetadata(NamedTuple):
+    """What fences this member's commits (KIP-447)."""
+
+    group_id: str | None = None
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+class GenerationSeen(NamedTuple):
+    """A generation this member joined.
+
+    ``follow_up``: the join was asked for by a member that had just revoked, so that this generation
+    is the second half of a cooperative rebalance (KIP-429). ``at_ms``: when, by the member's clock.
+    """
+
+    generation: int
+    follow_up: bool
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipSnapshot:
+    """What a member knows of its membership.
+
+    ``state``: a name of ``protocol.membership.State``. ``generation``: -1 outside the group.
+    ``returned``: the last join was a static member's return into the generation that already was, so
+    that no rebalance happened. ``generations``: the log, oldest first.
+    """
+
+    state: str
+    generation: int
+    member_id: str
+    instance_id: str | None
+    is_leader: bool
+    generations: tuple[GenerationSeen, ...] = ()
+    returned: bool = False
+    protocol: str = ""

@@ -1,0 +1,39 @@
+"""What the records go through: the engines that run a user's handler, and the sinks that store its rows.
+
+Importing this package loads neither Spark nor Arrow; making an engine or a sink doesn't either: a
+returning worker joins its group first, and loads them in :meth:`Engine.start`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slackwater.runtime.config import WorkerConfig
+    from slackwater.runtime.interfaces import Engine, Sink
+
+__all__ = ["make_engine", "make_sink"]
+
+
+def make_engine(config: WorkerConfig) -> Engine:
+    """The engine that ``config.engine`` names. It loads nothing before ``start()``."""
+    if config.engine == "arrow":
+        from slackwater.pipeline.arrow_engine import ArrowEngine
+
+        return ArrowEngine(config.handler, config.handler_path, timeout_ms=config.handler_timeout_ms)
+    from slackwater.pipeline.spark_engine import SparkEngine
+
+    return SparkEngine(
+        config.handler,
+        config.handler_path,
+        remote=config.spark.remote,
+        conf=config.spark.conf,
+        timeout_ms=config.handler_timeout_ms,
+    )
+
+
+def make_sink(config: WorkerConfig) -> Sink:
+    """The sink that ``config.sink`` names. Raises SinkError for a path that it cannot write to."""
+    from slackwater.pipeline.parquet_sink import ParquetSink
+
+    return ParquetSink(config.sink.path)

@@ -1,0 +1,88 @@
+"""Loads ``module:function``, and says in one line what is wrong where that fails."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from slackwater.runtime.errors import HandlerLoadError
+
+Handler = Callable[[Any], Any]
+"""Takes and returns a Spark DataFrame or a ``pyarrow.Table``, as the engine has it."""
+
+log = logging.getLogger(__name__)
+
+
+def load(spec: str, path: Sequence[str] = ()) -> Handler:
+    """The function that ``spec`` (``module:function``) names.
+
+    The folders ``path`` are put first on ``sys.path``, in their order, and stay there, because the
+    handler may import more later. Raises HandlerLoadError.
+    """
+    name, _, function = spec.partition(":")
+    if not name or not function:
+        raise HandlerLoadError(f"handler {spec!r}: write it as module:function")
+    folders = [str(Path(folder).resolve()) for folder in path]
+    for folder in folders:
+        if not Path(folder).is_dir():
+            raise HandlerLoadError(f"handler {spec}: {folder} in handlerPath is no folder")
+    sys.path[:0] = [folder for folder in folders if folder not in sys.path]
+    module = _import(spec, name, folders)
+    found = getattr(module, function, None)
+    if not callable(found):
+        raise HandlerLoadError(f"handler {spec}: {_no_function(module, function)}")
+    return found  # type: ignore[no-any-return]  # what it takes and gives shows in warm-up
+
+
+def _import(spec: str, name: str, folders: Sequence[str]) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as exc:
+        parts = name.split(".")
+        if exc.name in {".".join(parts[:n]) for n in range(1, len(parts) + 1)}:
+            searched = ", ".join(folders) or "no handlerPath is set"
+            raise HandlerLoadError(
+                f"handler {spec}: no module {exc.name} in handlerPath ({searched}) nor in Python's own path"
+            ) from None
+        raise _failed(spec, exc) from exc
+    except BaseException as exc:  # also SystemExit: a module that calls exit() is no handler
+        if isinstance(exc, KeyboardInterrupt):
+            raise
+        raise _failed(spec, exc) from exc
+
+
+def _failed(spec: str, exc: BaseException) -> HandlerLoadError:
+    log.error("importing the handler %s failed", spec, exc_info=exc)
+    if isinstance(exc, SyntaxError):
+        return HandlerLoadError(f"handler {spec}: {exc.filename} line {exc.lineno}: {exc.msg}")
+    return HandlerLoadError(f"handler {spec}: importing it raised {describe(exc)}")
+
+
+def _no_function(module: ModuleType, name: str) -> str:
+    where = f"{module.__name__} ({getattr(module, '__file__', None) or 'a namespace package'})"
+    if hasattr(module, name):
+        return f"{name} in {where} is no function but {type(getattr(module, name)).__name__}"
+    functions = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
+    close = get_close_matches(name, functions, 1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f"{where} has no function {name}{hint}"
+
+
+def describe(exc: BaseException) -> str:
+    """Type, first line of the message, and the innermost line of the user's code: one line."""
+    text = str(exc).strip().splitlines()
+    frames = [
+        frame
+        for frame in traceback.extract_tb(exc.__traceback__)
+        if "importlib" not in frame.filename and not frame.filename.startswith(str(Path(__file__).parent))
+    ]
+    outside = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+    where = f" ({outside[-1].filename} line {outside[-1].lineno})" if outside else ""
+    return f"{type(exc).__name__}{': ' + text[0] if text else ''}{where}"

@@ -1,0 +1,175 @@
+"""The engine ``spark``: the handler takes and returns a Spark DataFrame."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from slackwater.pipeline import handler as handlers
+from slackwater.pipeline.spark_errors import SparkFailure, summary
+from slackwater.pipeline.spark_session import Backend, make_backend
+from slackwater.pipeline.timed import CallTimedOut, TimedCalls
+from slackwater.runtime.errors import HandlerError, StartError, WorkerError
+from slackwater.runtime.split import split
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+START_TIMEOUT_MS = 120_000
+"""How long Spark may take to start: some seconds where the machine is idle."""
+
+log = logging.getLogger(__name__)
+
+
+class EngineLostError(WorkerError):
+    """Spark is gone: its Java process or its server. The batch is not committed."""
+
+
+class SparkEngine:
+    """Runs the handler ``spec`` on a local session, or on the Connect server ``remote``.
+
+    ``conf`` goes before the settings of :mod:`slackwater.pipeline.spark_session`; ``timeout_ms`` bounds
+    each call of :meth:`transform` and :meth:`warm_up`.
+    """
+
+    def __init__(
+        self,
+        spec: str,
+        path: Sequence[str] = (),
+        *,
+        remote: str = "",
+        conf: Mapping[str, str] | None = None,
+        timeout_ms: float = 300_000,
+    ) -> None:
+        self._spec, self._path, self._timeout_ms = spec, tuple(path), timeout_ms
+        self._backend: Backend = make_backend(remote, conf or {})
+        self._calls: TimedCalls | None = None
+        self._spark: SparkSession | None = None
+        self._handler: handlers.Handler | None = None
+
+    def start(self) -> None:
+        """Imports the handler and opens a session. Raises HandlerLoadError and StartError."""
+        self._handler = handlers.load(self._spec, self._path)
+        self._calls = TimedCalls("spark")
+        try:
+            self._spark = self._calls.call(self._backend.open, START_TIMEOUT_MS, lambda: None)
+        except CallTimedOut as exc:
+            raise StartError(f"{self._backend} did not start within {START_TIMEOUT_MS // 1000} s") from exc
+
+    def warm_up(self) -> None:
+        """Runs the handler on a batch without rows, so that classes are loaded and code is compiled.
+
+        It also shows what the handler returns before any record is read. Raises HandlerError.
+        """
+        from slackwater.kafka.records import ARROW_SCHEMA
+
+        try:
+            output = self.transform(ARROW_SCHEMA.empty_table())
+        except WorkerError:
+            raise
+        except BaseException as exc:
+            problem = str(exc) if isinstance(exc, SparkFailure) else handlers.describe(exc)
+            raise HandlerError(
+                f"handler {self._spec} fails on a batch without rows, which it must take: {problem}"
+            ) from exc
+        split(output, {})
+
+    def transform(self, table: pa.Table) -> pa.Table:
+        """The handler's rows for ``table``, as Arrow.
+
+        Raises HandlerError for what would fail again (a query that Spark cannot plan, a result that is no
+        DataFrame, a call that took too long), EngineLostError where Spark is gone, SparkFailure for a
+        query that failed, and else what the handler raises.
+        """
+        try:
+            return self._run(table)
+        except Exception as exc:
+            if not _session_lost(exc):
+                raise
+            log.warning("%s has dropped the session; opening another", self._backend)
+        self._backend.close()
+        self.start()
+        return self._run(table)
+
+    def _run(self, table: pa.Table) -> pa.Table:
+        if self._calls is None:
+            raise RuntimeError("start() was not called")
+        try:
+            return self._calls.call(lambda: self._query(table), self._timeout_ms, self._backend.cancel)
+        except CallTimedOut as exc:
+            if not self._backend.alive():
+                raise self._lost() from exc
+            raise HandlerError(
+                f"handler {self._spec} did not end within {self._timeout_ms:.0f} ms (handlerTimeoutMs) "
+                f"on {table.num_rows} records; its query was cancelled"
+            ) from exc
+        except WorkerError:
+            raise
+        except Exception as exc:
+            raise self._explained(exc) from exc
+
+    def _query(self, table: pa.Table) -> pa.Table:
+        spark, handler = self._spark, self._handler
+        if spark is None or handler is None:
+            raise RuntimeError("start() was not called")
+        result: Any = handler(_frame(spark, table))
+        to_arrow: Callable[[], pa.Table] | None = getattr(result, "toArrow", None)
+        if to_arrow is None:
+            raise HandlerError(
+                f"handler {self._spec} returned {type(result).__name__}, not a Spark DataFrame"
+            )
+        return to_arrow()
+
+    def _explained(self, exc: Exception) -> Exception:
+        """The error to raise for ``exc``: itself, if the handler's own Python raised it."""
+        if not _from_spark(exc):
+            return exc
+        if _session_lost(exc):
+            return exc
+        log.error("a query of the handler %s failed", self._spec, exc_info=exc)
+        if not self._backend.alive():
+            return self._lost()
+        from pyspark.errors import AnalysisException
+
+        if isinstance(exc, AnalysisException):
+            return HandlerError(f"handler {self._spec} makes a query that Spark refuses: {summary(exc)}")
+        return SparkFailure(summary(exc))
+
+    def _lost(self) -> EngineLostError:
+        return EngineLostError(f"{self._backend} has ended or does not answer; this batch was not committed")
+
+    def close(self) -> None:
+        """Ends the session; in bounded time, whatever Spark does."""
+        self._backend.close()
+        if self._calls is not None:
+            self._calls.close()
+            self._calls = None
+
+
+def _frame(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """``table`` as a data frame. One without rows is a row that is filtered out where Spark runs.
+
+    Spark Connect refuses a table without rows, and a local session would optimise the whole query away
+    and warm nothing up; of a random number it does not know beforehand that it is below 1.
+    """
+    if table.num_rows:
+        return spark.createDataFrame(table)
+    import pyarrow as pa
+    from pyspark.sql.functions import rand
+
+    row = dict.fromkeys(table.column_names)
+    return spark.createDataFrame(pa.Table.from_pylist([row], schema=table.schema)).where(rand() > 1)
+
+
+def _from_spark(exc: BaseException) -> bool:
+    """Whether Spark raised ``exc``, or the way to it (Py4J, gRPC, a closed socket of theirs)."""
+    return any(
+        kind.__module__.partition(".")[0] in ("pyspark", "py4j", "grpc") for kind in type(exc).__mro__
+    ) or isinstance(exc, ConnectionError | EOFError)
+
+
+def _session_lost(exc: BaseException) -> bool:
+    """Whether a Connect server has forgotten the session, as it does after an hour without queries."""
+    return _from_spark(exc) and "INVALID_HANDLE.SESSION" in str(exc)

@@ -1,0 +1,186 @@
+"""Spark for one worker: a session in a Java process of its own, or one on a Spark Connect server.
+
+The settings are the measured ones of ``docs/design/spark.md``; what the user's ``conf`` says goes before.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from slackwater import java
+from slackwater.pipeline.spark_errors import summary
+from slackwater.pipeline.timed import bounded
+from slackwater.runtime.errors import StartError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TUNED = {
+    # A batch goes to the executors as Arrow, never as rows that the driver evaluates one by one.
+    "spark.sql.execution.arrow.localRelationThreshold": "0",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    # A batch is small: more partitions are more tasks for nothing, and adaptive execution more stages.
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    # Timestamps of records are UTC; without this they would come back in the machine's zone.
+    "spark.sql.session.timeZone": "UTC",
+}
+"""Settings of a session, local or on a server."""
+
+LOCAL = {
+    "spark.app.name": "slackwater",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Spark warns of every batch above 1 MB; what fails is raised, and logged by us.
+    "spark.log.level": "ERROR",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # A worker's Java starts often and lives for small batches: the serial collector starts faster, and
+    # does not take a second core's worth of threads.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
+}
+"""Settings that must be there when the Java process starts."""
+
+DEFAULT_MASTER = "local[*]"
+PROBE_TIMEOUT_MS = 5_000
+CLOSE_TIMEOUT_MS = 5_000
+
+log = logging.getLogger(__name__)
+
+
+class Backend(Protocol):
+    """Where the session comes from."""
+
+    def open(self) -> SparkSession:
+        """A session, ready to use. Raises StartError."""
+
+    def alive(self) -> bool:
+        """Whether a query is still answered; takes at most ``PROBE_TIMEOUT_MS``."""
+
+    def cancel(self) -> None:
+        """Stops the queries of this session. Never raises."""
+
+    def close(self) -> None:
+        """Ends the session, in at most ``CLOSE_TIMEOUT_MS``. Never raises."""
+
+    def __str__(self) -> str:
+        """What it is, for messages."""
+
+
+def make_backend(remote: str, conf: Mapping[str, str]) -> Backend:
+    """The Connect server ``remote`` (``sc://host:port``), or a local session where it is empty."""
+    return ConnectBackend(remote, conf) if remote else LocalBackend(conf)
+
+
+class LocalBackend:
+    """A Java process that is this worker's child, and ends with it (its standard input closes)."""
+
+    def __init__(self, conf: Mapping[str, str]) -> None:
+        self._conf = {"spark.master": DEFAULT_MASTER, **LOCAL, **TUNED, **conf}
+        self._spark: SparkSession | None = None
+
+    def __str__(self) -> str:
+        return "Spark's Java process"
+
+    def open(self) -> SparkSession:
+        prepare_environment()
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder
+        for key, value in self._conf.items():
+            builder = builder.config(key, value)
+        try:
+            self._spark = builder.getOrCreate()
+        except Exception as exc:
+            log.exception("Spark does not start")
+            raise StartError(f"Spark does not start: {summary(exc)}; its own log is above") from exc
+        return self._spark
+
+    def alive(self) -> bool:
+        spark = self._spark
+        return spark is not None and bounded(lambda: spark.range(1).count(), PROBE_TIMEOUT_MS, "spark-probe")
+
+    def cancel(self) -> None:
+        spark = self._spark
+        if spark is not None:
+            bounded(lambda: spark.sparkContext.cancelAllJobs(), PROBE_TIMEOUT_MS, "spark-cancel")
+
+    def close(self) -> None:
+        spark, self._spark = self._spark, None
+        if spark is None:
+            return
+        if not bounded(spark.stop, CLOSE_TIMEOUT_MS, "spark-stop"):
+            log.warning("%s did not stop by itself within %d ms; it ends with this process", self, CLOSE_TIMEOUT_MS)
+
+
+class ConnectBackend:
+    """A session of one's own on a server that others use too. Needs no Java here."""
+
+    def __init__(self, remote: str, conf: Mapping[str, str]) -> None:
+        self._remote, self._conf = remote, {**TUNED, **conf}
+        self._spark: SparkSession | None = None
+
+    def __str__(self) -> str:
+        return f"the Spark Connect server {self._remote}"
+
+    def open(self) -> SparkSession:
+        try:
+            from pyspark.sql import SparkSession
+
+            # create(), not getOrCreate(): after a lost session the old one must not come back.
+            spark = SparkSession.builder.remote(self._remote).create()
+            _retry_briefly(spark)
+        except Exception as exc:
+            log.exception("no session on %s", self)
+            raise StartError(f"{self} gives no session: {summary(exc)}") from exc
+        self._spark = spark
+        if not self.alive():
+            raise StartError(f"{self} does not answer; start it, or correct spark.remote")
+        for key, value in self._conf.items():
+            try:
+                spark.conf.set(key, value)
+            except Exception as exc:
+                raise StartError(f"spark.conf: {self} does not take {key}={value}: {summary(exc)}") from exc
+        return spark
+
+    def alive(self) -> bool:
+        spark = self._spark
+        return spark is not None and bounded(lambda: spark.range(1).count(), PROBE_TIMEOUT_MS, "spark-probe")
+
+    def cancel(self) -> None:
+        spark = self._spark
+        if spark is not None:
+            bounded(spark.interruptAll, PROBE_TIMEOUT_MS, "spark-cancel")
+
+    def close(self) -> None:
+        spark, self._spark = self._spark, None
+        if spark is None:
+            return
+        if not bounded(spark.stop, CLOSE_TIMEOUT_MS, "spark-stop"):
+            log.warning("%s did not release the session within %d ms", self, CLOSE_TIMEOUT_MS)
+
+
+def prepare_environment() -> java.Java:
+    """Sets the environment in which Spark's scripts find Java, Python and the loopback address.
+
+    Raises StartError where there is no usable Java.
+    """
+    try:
+        found = java.find()
+    except java.JavaNotUsable as exc:
+        raise StartError(f"Spark has no Java: {exc}") from None
+    os.environ["JAVA_HOME"] = str(found.home)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return found
+
+
+def _retry_briefly(spark: Any) -> None:
+    """The client's own policy tries for ten minutes, in which a worker would neither work nor end."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    spark.client.set_retry_policies([DefaultPolicy(max_retries=4, max_backoff=1_000)])

@@ -1,0 +1,164 @@
+"""One batch: what was polled together, and what becomes of each partition's part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.clock import Clock
+from slackwater.runtime.errors import SinkError, WorkerError
+from slackwater.runtime.interfaces import Columns, Engine, Sink, Staged
+from slackwater.runtime.partition import OwnedPartition
+from slackwater.runtime.runner import Task
+
+if TYPE_CHECKING:
+    from slackwater.runtime.deadletters import Letter
+
+
+class Stage(Enum):
+    """How far a batch is."""
+
+    HANDLING = "handling"
+    """The handler runs, then the sink writes."""
+    BACKING_OFF = "backing off"
+    """The handler raised; it is called again later."""
+    READING = "reading dead letters back"
+    WRITING = "writing dead letters"
+    READY = "ready"
+    """To be fenced and published."""
+    PUBLISHED = "published"
+    """To be committed."""
+
+
+@dataclass
+class Part:
+    """One partition's part. It covers the offsets from ``start`` up to ``end`` (not included)."""
+
+    owned: OwnedPartition
+    columns: Columns
+    start: int
+    end: int
+    staged: Staged | None = None
+    letters: list[Letter] = field(default_factory=list)
+    rows_out: int = 0
+    letters_written: int = 0
+    published: bool = False
+
+    def discard(self) -> None:
+        """Removes what is written and not visible yet."""
+        if self.staged is not None and not self.published:
+            self.staged.discard()
+        self.staged = None
+
+
+@dataclass
+class Batch:
+    """``parts`` holds those that are still to be committed; what was given up is taken out of it."""
+
+    parts: dict[TopicPartition, Part]
+    stage: Stage
+    task: Task | None
+    since_ms: float
+    """Monotonic time at which the stage began."""
+    attempt: int = 0
+    retry_at_ms: float = 0.0
+    ms: dict[str, float] = field(default_factory=dict)
+    """Time by phase."""
+
+    def enter(self, stage: Stage, now_ms: float, task: Task | None = None) -> None:
+        """Goes to ``stage``; the time in the old one is noted."""
+        self.ms[self.stage.name.lower()] = round(
+            self.ms.get(self.stage.name.lower(), 0.0) + now_ms - self.since_ms, 3
+        )
+        self.stage, self.task, self.since_ms = stage, task, now_ms
+
+    def __str__(self) -> str:
+        return describe(self.parts)
+
+
+def describe(parts: Mapping[TopicPartition, Part], most: int = 3) -> str:
+    """The batch for a message: ``flights-3 offsets 100 to 199, flights-5 ...``."""
+    named = [f"{tp} offsets {part.start} to {part.end - 1}" for tp, part in sorted(parts.items())]
+    more = f" and {len(named) - most} more partitions" if len(named) > most else ""
+    return ", ".join(named[:most]) + more
+
+
+class TransformError(Exception):
+    """The handler raised; its exception is the cause."""
+
+
+@dataclass
+class Handled:
+    """What the handler's thread made of a batch."""
+
+    staged: dict[TopicPartition, Staged]
+    rows: dict[TopicPartition, int]
+    letters: dict[TopicPartition, list[Letter]]
+    ms: dict[str, float]
+
+
+def handle(batch: Batch, engine: Engine, sink: Sink, clock: Clock) -> Handled:
+    """Runs the handler on the batch and stages what comes out. On the handler's thread.
+
+    Raises TransformError, HandlerError or SinkError; nothing stays staged then.
+    """
+    import pyarrow as pa
+
+    from slackwater.runtime.deadletters import letters_of
+    from slackwater.runtime.split import split
+
+    marks = [clock.mono_ms()]
+    inputs = {
+        tp: part.columns.to_arrow(tp.topic, tp.partition) for tp, part in sorted(dict(batch.parts).items())
+    }
+    if not inputs:
+        return Handled({}, {}, {}, {})
+    table = pa.Table.from_batches(inputs.values())
+    marks.append(clock.mono_ms())
+    try:
+        output = engine.transform(table)
+    except WorkerError:
+        raise
+    except BaseException as exc:  # also SystemExit: a handler that calls exit() has failed
+        raise TransformError(f"{type(exc).__name__}: {exc}") from exc
+    marks.append(clock.mono_ms())
+    outputs = split(output, inputs)
+    staged = _stage(batch, sink, {tp: part.rows for tp, part in outputs.items()})
+    marks.append(clock.mono_ms())
+    return Handled(
+        staged,
+        {tp: part.rows.num_rows for tp, part in outputs.items()},
+        {tp: letters_of(inputs[tp], part.dead) for tp, part in outputs.items()},
+        {
+            name: round(after - before, 3)
+            for name, before, after in zip(("arrow", "transform", "stage"), marks, marks[1:], strict=False)
+        },
+    )
+
+
+def _stage(batch: Batch, sink: Sink, tables: Mapping[TopicPartition, Any]) -> dict[TopicPartition, Staged]:
+    staged: dict[TopicPartition, Staged] = {}
+    for tp, rows in tables.items():
+        part = batch.parts.get(tp)
+        if part is None:
+            continue  # given up meanwhile
+        try:
+            staged[tp] = sink.stage(tp.topic, tp.partition, part.start, rows)
+        except BaseException as exc:
+            for one in staged.values():
+                one.discard()
+            raise sink_error(f"write {tp} from offset {part.start}", exc) from exc
+    return staged
+
+
+def sink_error(what: str, exc: BaseException) -> WorkerError:
+    """``exc`` as the error that ends the worker."""
+    if isinstance(exc, WorkerError):
+        return exc
+    if isinstance(exc, OSError):
+        where = f" ({exc.filename})" if exc.filename else ""
+        return SinkError(f"the sink cannot {what}: {exc.strerror or exc}{where}; nothing of it was committed")
+    return SinkError(f"the sink cannot {what}: {type(exc).__name__}: {exc}; nothing of it was committed")

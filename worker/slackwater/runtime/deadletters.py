@@ -1,0 +1,173 @@
+"""Dead letters, each stored once: what an earlier try has written is read back and left out.
+
+A batch's letters are written before its offsets are committed, so a worker that ends in between
+leaves letters that the replay would write again. Therefore the note in the commit that fences the
+batch says, before the first letter is written, from when on and up to which offset letters may stand
+in the dead-letter topic (:class:`~slackwater.runtime.partition.CommitNote`). Their record timestamp is
+the time of writing, whatever the source's was, so that they can be found by time, and so that
+retention counts from then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from slackwater.runtime.clock import Clock
+from slackwater.runtime.partition import OwnedPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CLOCK_SLACK_MS = 60_000
+"""How far the clocks of two workers may differ."""
+MAX_ERROR_CHARS = 4096
+
+ERROR_HEADER = "slackwater.error"
+TOPIC_HEADER = "slackwater.topic"
+PARTITION_HEADER = "slackwater.partition"
+OFFSET_HEADER = "slackwater.offset"
+GROUP_HEADER = "slackwater.group"
+TIMESTAMP_HEADER = "slackwater.timestamp"
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A record that the handler has rejected, as it was polled. ``timestamp_ms``: the source record's."""
+
+    offset: int
+    error: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int
+
+
+class LetterStore(Protocol):
+    """The dead-letter topic."""
+
+    def partition_count(self) -> int: ...
+
+    def write(
+        self, records: Iterable[tuple[int, bytes | None, bytes | None, Headers]], timestamp_ms: int
+    ) -> None:
+        """Stores (partition, key, value, headers); returns when the broker has all. Raises KafkaError."""
+
+    def headers_since(self, partition: int, since_ms: int | None) -> Iterator[Headers]:
+        """The headers of what stands in ``partition`` now, from ``since_ms`` (record time; None: all)."""
+
+
+class DeadLetters:
+    """Writes a group's dead letters. Used by one thread at a time."""
+
+    def __init__(self, group: str, store: LetterStore, clock: Clock) -> None:
+        self._group, self._store, self._clock = group, store, clock
+
+    def read_back(self, partitions: Sequence[OwnedPartition]) -> None:
+        """Fills ``letters`` of partitions that are about to have their first, one pass over each target.
+
+        To be called before the commit that announces letters (``letters_fence_of``).
+        """
+        count = 0
+        by_target: dict[int, list[OwnedPartition]] = {}
+        for owned in partitions:
+            if owned.letters is not None:
+                continue
+            if owned.letters_since_ms is None:
+                owned.letters = set()
+                continue
+            count = count or self._store.partition_count()
+            by_target.setdefault(owned.tp.partition % count, []).append(owned)
+        for target, sources in by_target.items():
+            self._scan(target, sources)
+
+    def write(self, letters: Sequence[tuple[OwnedPartition, list[Letter]]]) -> int:
+        """Stores letters of partitions that were read back, without those that are there.
+
+        Returns how many are new. The partitions' ``letters`` say afterwards what is stored.
+        """
+        count = self._store.partition_count()
+        new = [
+            (owned, letter)
+            for owned, found in letters
+            for letter in found
+            if letter.offset not in _known(owned)
+        ]
+        self._store.write(
+            [
+                (owned.tp.partition % count, letter.key, letter.value, self._headers(owned, letter))
+                for owned, letter in new
+            ],
+            self._clock.wall_ms(),
+        )
+        for owned, letter in new:
+            _known(owned).add(letter.offset)
+        return len(new)
+
+    def _headers(self, owned: OwnedPartition, letter: Letter) -> Headers:
+        return [
+            *letter.headers,
+            (ERROR_HEADER, letter.error[:MAX_ERROR_CHARS].encode("utf-8", "replace")),
+            (TOPIC_HEADER, owned.tp.topic.encode()),
+            (PARTITION_HEADER, str(owned.tp.partition).encode()),
+            (OFFSET_HEADER, str(letter.offset).encode()),
+            (TIMESTAMP_HEADER, str(letter.timestamp_ms).encode()),
+            (GROUP_HEADER, self._group.encode()),
+        ]
+
+    def _scan(self, target: int, sources: list[OwnedPartition]) -> None:
+        since = min(owned.letters_since_ms or 0 for owned in sources)
+        found: dict[tuple[str, int], set[int]] = {owned.tp: set() for owned in sources}
+        for headers in self._store.headers_since(target, max(0, since - CLOCK_SLACK_MS) or None):
+            origin = self._origin(headers)
+            if origin is not None and (origin[0], origin[1]) in found:
+                found[origin[0], origin[1]].add(origin[2])
+        for owned in sources:
+            owned.letters = found[owned.tp]
+
+    def _origin(self, headers: Headers) -> tuple[str, int, int] | None:
+        """Where a letter of this group came from; None for other records."""
+        # The last header of a name counts: a record that was a dead letter before has an older one too.
+        values = dict(headers)
+        if values.get(GROUP_HEADER) != self._group.encode():
+            return None
+        topic, partition, offset = (values.get(n) for n in (TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER))
+        try:
+            return (topic or b"").decode(), int(partition or b""), int(offset or b"")
+        except ValueError:
+            return None
+
+
+def _known(owned: OwnedPartition) -> set[int]:
+    assert owned.letters is not None, "read_back() comes first"
+    return owned.letters
+
+
+def letters_of(batch: pa.RecordBatch, dead: list[tuple[int, str]]) -> list[Letter]:
+    """The records of ``batch`` (the schema of a poll) at the offsets of ``dead``, with their errors."""
+    if not dead:
+        return []
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    offsets = pa.array([offset for offset, _ in dead], pa.int64())
+    rows = batch.take(pc.index_in(offsets, value_set=batch.column("offset")))
+    return [
+        Letter(
+            offset=row["offset"],
+            error=error,
+            key=row["key"],
+            value=row["value"],
+            headers=[(header["key"], header["value"]) for header in row["headers"] or ()],
+            timestamp_ms=timestamp,
+        )
+        for row, timestamp, (_, error) in zip(
+            rows.drop_columns(["timestamp"]).to_pylist(),
+            rows.column("timestamp").cast(pa.int64()).to_pylist(),
+            dead,
+            strict=True,
+        )
+    ]

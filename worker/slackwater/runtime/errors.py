@@ -1,0 +1,61 @@
+"""What ends a worker, each with its exit code (``docs/design/README.md``, Worker)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+EXIT_OK = 0
+EXIT_OTHER = 1
+EXIT_BAD_CONFIG = 2
+EXIT_FENCED = 3
+EXIT_HANDLER_OR_SINK = 4
+
+
+class WorkerError(Exception):
+    """Ends the worker with ``exit_code``. The message is one line: what is wrong, and what to do."""
+
+    exit_code: ClassVar[int] = EXIT_OTHER
+
+
+class StartError(WorkerError):
+    """Something outside the worker is missing at start: the broker, a topic, a Java."""
+
+
+class ConfigError(WorkerError):
+    """A configuration that cannot be used. ``field`` is the dotted path in ``file``, or empty."""
+
+    exit_code = EXIT_BAD_CONFIG
+
+    def __init__(self, problem: str, *, file: str = "", field: str = "") -> None:
+        self.problem, self.file, self.field = problem, file, field
+        super().__init__(": ".join(part for part in (file, field, problem) if part))
+
+
+class HandlerLoadError(WorkerError):
+    """The handler's module or function cannot be loaded."""
+
+    exit_code = EXIT_BAD_CONFIG
+
+
+class FencedError(WorkerError):
+    """Another process has this worker's instance id. Nothing may be written any more."""
+
+    exit_code = EXIT_FENCED
+
+
+class HandlerError(WorkerError):
+    """The handler raised on every try, took too long, or returned what it must not."""
+
+    exit_code = EXIT_HANDLER_OR_SINK
+
+
+class SinkError(WorkerError):
+    """The sink cannot write: a full disk, a missing right, a path that is no folder."""
+
+    exit_code = EXIT_HANDLER_OR_SINK
+
+
+class DeadLetterError(WorkerError):
+    """A dead letter cannot be stored; the batch it belongs to is not committed."""
+
+    exit_code = EXIT_HANDLER_OR_SINK

@@ -1,0 +1,59 @@
+"""What a worker tells its supervisor: one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from typing import Any, TextIO
+
+from slackwater.runtime.clock import Clock
+
+
+class EventLog:
+    """Writes events to ``stream``. Any thread may call it; lines do not mix.
+
+    A reader that has gone away (EPIPE) does not end the worker: what it does for the group goes on.
+    """
+
+    def __init__(self, instance: str, clock: Clock, stream: TextIO) -> None:
+        self._instance, self._clock, self._stream = instance, clock, stream
+        self._lock = threading.Lock()
+        self._broken = False
+
+    def emit(self, event: str, **fields: Any) -> None:
+        """One line ``{"ts_ms": ..., "event": ..., "instance": ..., ...fields}``, flushed."""
+        line = json.dumps(
+            {"ts_ms": self._clock.wall_ms(), "event": event, "instance": self._instance, **fields},
+            separators=(",", ":"),
+        )
+        with self._lock:
+            if self._broken:
+                return
+            try:
+                self._stream.write(line + "\n")
+                self._stream.flush()
+            except (BrokenPipeError, ValueError):
+                self._broken = True
+
+
+class Log:
+    """Lines for people, to stderr. ``seldom`` keeps a lasting trouble from filling it."""
+
+    def __init__(
+        self, instance: str, clock: Clock, stream: TextIO | None = None, every_ms: int = 10_000
+    ) -> None:
+        self._instance, self._clock, self._every_ms = instance, clock, every_ms
+        self._stream = stream if stream is not None else sys.stderr
+        self._last: dict[str, float] = {}
+
+    def line(self, text: str) -> None:
+        """Writes one line."""
+        print(f"{self._instance}: {text}", file=self._stream, flush=True)
+
+    def seldom(self, kind: str, text: str) -> None:
+        """Writes one line unless one of the same ``kind`` was written in the last ``every_ms``."""
+        now = self._clock.mono_ms()
+        if now - self._last.get(kind, -float("inf")) >= self._every_ms:
+            self._last[kind] = now
+            self.line(text)

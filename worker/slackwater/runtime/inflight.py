@@ -1,0 +1,251 @@
+"""The batch in flight, from the handler's call to the commit; one at a time.
+
+``advance`` takes it as far as it goes without waiting: the handler (on the runner's thread), dead
+letters read back, announced in a fence and written, then fence, publish, commit. The fence is a commit
+that moves nothing: the broker takes it only from the partition's owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+
+from slackwater.kafka.errors import KafkaError
+from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
+from slackwater.runtime.batch import (
+    Batch,
+    Handled,
+    Part,
+    Stage,
+    TransformError,
+    describe,
+    handle,
+    sink_error,
+)
+from slackwater.runtime.commits import Committer, Outcome
+from slackwater.runtime.deadletters import DeadLetters
+from slackwater.runtime.errors import DeadLetterError, HandlerError
+from slackwater.runtime.tools import Tools
+
+GRACE_MS = 2000
+"""What a hanging handler gets on top of its time limit, so that an engine that can stop it does so first."""
+
+
+class InFlight:
+    """Holds at most one batch; what it needs of its delivery comes as calls."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        committer: Committer,
+        *,
+        seek_back: Callable[[Mapping[TopicPartition, int]], None],
+        extra_commits: Callable[[], dict[TopicPartition, OffsetAndMetadata]],
+        stored: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None],
+        ended: Callable[[Batch | None], None],
+    ) -> None:
+        """``seek_back``: reads partitions again from offsets. ``extra_commits``: what to commit along with
+        a batch. ``stored``: told what the broker has taken. ``ended``: told the batch, if it was committed.
+        """
+        self._tools, self._config, self._clock = tools, tools.config, tools.clock
+        self._committer = committer
+        self._seek_back, self._extra_commits = seek_back, extra_commits
+        self._stored, self._ended = stored, ended
+        self.batch: Batch | None = None
+
+    def begin(self, parts: dict[TopicPartition, Part]) -> None:
+        """Hands ``parts`` over to the handler."""
+        assert self.batch is None
+        self.batch = Batch(parts, Stage.HANDLING, None, self._clock.mono_ms())
+        self._hand_over(self.batch)
+
+    def holds(self, partitions: Collection[TopicPartition]) -> bool:
+        """Whether some of ``partitions`` are still to be committed."""
+        return self.batch is not None and not self.batch.parts.keys().isdisjoint(partitions)
+
+    def wait(self, timeout_ms: float) -> bool:
+        """Waits for what runs; False where nothing runs, and a poll or the time must help."""
+        if self.batch is None or self.batch.task is None:
+            return False
+        self.batch.task.wait(timeout_ms)
+        return True
+
+    def abandon(self, partitions: Collection[TopicPartition], why: str) -> None:
+        """Gives up these partitions' part: nothing of it is published or committed from now on."""
+        batch = self.batch
+        if batch is None:
+            return
+        gone = {tp: batch.parts.pop(tp) for tp in partitions if tp in batch.parts}
+        for part in gone.values():
+            part.discard()
+        if gone:
+            self._tools.log.line(f"gives up {describe(gone)}: {why}")
+            self._tools.metrics.count("batches", ("abandoned",))
+        if not batch.parts and batch.task is None:
+            self._end(None)
+
+    def advance(self) -> None:
+        """Goes on as far as possible. Raises WorkerError where the worker must end."""
+        while self.batch is not None and self._advance_once(self.batch):
+            pass
+
+    def _advance_once(self, batch: Batch) -> bool:
+        """One step; False where something must be waited for."""
+        if batch.task is not None:
+            if batch.task.wait(0):
+                self._task_ended(batch)
+                return True
+            self._check_time(batch)
+            return False
+        if not batch.parts:
+            self._end(None)
+            return False
+        if batch.stage is Stage.BACKING_OFF:
+            return self._retry(batch)
+        if batch.stage is Stage.WRITING:
+            return self._write_letters(batch)
+        if batch.stage is Stage.READY:
+            return self._publish(batch)
+        return self._commit_ends(batch)
+
+    def _enter(self, batch: Batch, stage: Stage, call: Callable[[], object] | None = None) -> None:
+        batch.enter(stage, self._clock.mono_ms(), self._tools.runner.submit(call) if call else None)
+
+    def _end(self, committed: Batch | None) -> None:
+        self.batch = None
+        self._ended(committed)
+
+    # ---- the handler
+
+    def _hand_over(self, batch: Batch) -> None:
+        engine, sink = self._tools.engine, self._tools.sink
+        assert engine is not None, "records are taken after the warm-up only"
+        assert sink is not None
+        batch.attempt += 1
+        self._enter(batch, Stage.HANDLING, partial(handle, batch, engine, sink, self._clock))
+
+    def _retry(self, batch: Batch) -> bool:
+        if self._clock.mono_ms() < batch.retry_at_ms:
+            return False
+        self._hand_over(batch)
+        return True
+
+    def _check_time(self, batch: Batch) -> None:
+        limit = self._config.handler_timeout_ms
+        if batch.stage is Stage.HANDLING and self._clock.mono_ms() - batch.since_ms > limit + GRACE_MS:
+            raise HandlerError(
+                f"the handler {self._config.handler} did not return within handlerTimeoutMs ({limit}); "
+                f"the batch ({batch}) is not committed"
+            )
+
+    def _task_ended(self, batch: Batch) -> None:
+        task, batch.task = batch.task, None
+        assert task is not None
+        try:
+            result = task.result()
+        except TransformError as exc:
+            self._handler_raised(batch, exc)
+            return
+        except HandlerError as exc:
+            raise HandlerError(f"{exc} (handler {self._config.handler}, batch {batch})") from exc
+        except KafkaError as exc:
+            topic = self._config.dead_letter_topic
+            raise DeadLetterError(f"dead letters of {batch} cannot be stored in {topic}: {exc}") from exc
+        if batch.stage is Stage.HANDLING:
+            self._take_in(batch, result)
+        else:
+            self._enter(batch, Stage.WRITING if batch.stage is Stage.READING else Stage.READY)
+
+    def _handler_raised(self, batch: Batch, error: TransformError) -> None:
+        self._tools.metrics.count("handler_failures")
+        if not batch.parts:
+            return
+        if batch.attempt > self._config.retries:
+            tries = "once" if batch.attempt == 1 else f"{batch.attempt} times"
+            raise HandlerError(
+                f"the handler {self._config.handler} failed {tries} on the batch {batch}: {error}; it is not "
+                "committed. Correct the handler, or let it set _error on the records that it cannot take"
+            ) from error
+        wait = self._config.retry_backoff_ms * 2 ** (batch.attempt - 1)
+        self._tools.log.line(f"the handler failed on {batch}, tries again in {wait} ms: {error}")
+        batch.retry_at_ms = self._clock.mono_ms() + wait
+        self._enter(batch, Stage.BACKING_OFF)
+
+    def _take_in(self, batch: Batch, handled: Handled) -> None:
+        """What the handler's thread has made; what was given up meanwhile is removed."""
+        batch.ms.update(handled.ms)
+        for tp, staged in handled.staged.items():
+            part = batch.parts.get(tp)
+            if part is None:
+                staged.discard()
+                continue
+            part.staged, part.rows_out, part.letters = staged, handled.rows[tp], handled.letters[tp]
+        lettered = [part.owned for part in batch.parts.values() if part.letters]
+        if lettered:
+            self._enter(batch, Stage.READING, partial(self._letters(batch).read_back, lettered))
+        else:
+            self._enter(batch, Stage.READY)
+
+    # ---- dead letters
+
+    def _letters(self, batch: Batch) -> DeadLetters:
+        if self._tools.letters is not None:
+            return self._tools.letters
+        part = next(part for part in batch.parts.values() if part.letters)
+        first = part.letters[0]
+        raise HandlerError(
+            f"the handler rejects {part.owned.tp} offset {first.offset} ({first.error}), "
+            "and the configuration has no deadLetterTopic to send it to"
+        )
+
+    def _write_letters(self, batch: Batch) -> bool:
+        """Announces the letters in a fence, then writes them."""
+        lettered = {tp: part for tp, part in batch.parts.items() if part.letters}
+        now, instance = self._clock.wall_ms(), self._tools.instance
+        announced = {
+            tp: part.owned.letters_fence_of(part.start, part.end, now, instance)
+            for tp, part in lettered.items()
+        }
+        if announced and not self._commit(batch, announced):
+            return False
+        letters = [(part.owned, part.letters) for part in lettered.values()]
+        if letters:
+            self._enter(batch, Stage.WRITING, partial(self._letters(batch).write, letters))
+        else:
+            self._enter(batch, Stage.READY)
+        return True
+
+    # ---- the end
+
+    def _commit(self, batch: Batch, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
+        """Whether the broker has taken ``offsets``. Where it refuses for good, the batch is given back."""
+        outcome = self._committer.commit(offsets)
+        if outcome is Outcome.DONE:
+            self._stored(offsets)
+            return True
+        if outcome is Outcome.GONE:
+            starts = {tp: part.start for tp, part in batch.parts.items()}
+            self.abandon(list(starts), "the group has moved on without this member")
+            self._seek_back(starts)
+        return False
+
+    def _publish(self, batch: Batch) -> bool:
+        if not self._commit(batch, {tp: part.owned.fence_of(part.start) for tp, part in batch.parts.items()}):
+            return False
+        for tp, part in batch.parts.items():
+            assert part.staged is not None
+            try:
+                part.staged.publish()
+            except Exception as exc:
+                raise sink_error(f"publish {tp} from offset {part.start}", exc) from exc
+            part.published = True
+        self._enter(batch, Stage.PUBLISHED)
+        return True
+
+    def _commit_ends(self, batch: Batch) -> bool:
+        now, instance = self._clock.wall_ms(), self._tools.instance
+        ends = {tp: part.owned.commit_of(part.end, now, instance) for tp, part in batch.parts.items()}
+        if self._commit(batch, {**self._extra_commits(), **ends}):
+            self._enter(batch, Stage.PUBLISHED)
+            self._end(batch)
+        return False

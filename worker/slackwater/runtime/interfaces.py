@@ -1,0 +1,116 @@
+"""What the worker's loop works with: an engine, a sink, a consumer. Engines and sinks live in ``pipeline``.
+
+An engine is used by one thread at a time, but not always by the same one. Errors that carry an exit
+code of their own are :mod:`slackwater.runtime.errors`; any other exception of ``transform`` counts as
+the handler's and is tried again, any other of a sink as the sink's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from slackwater.kafka.structs import MembershipSnapshot, OffsetAndMetadata, TopicPartition
+
+ERROR_COLUMN = "_error"
+"""Name of the output column (string, may be left out) that sends a row to the dead-letter topic."""
+
+PLACE_COLUMNS = ("topic", "partition", "offset")
+"""Columns of the input that the output must keep: where each row came from."""
+
+
+class Engine(Protocol):
+    """Runs the user's handler on a table of polled records."""
+
+    def start(self) -> None:
+        """Loads the handler and what it runs on.
+
+        Raises ``HandlerLoadError`` where the handler cannot be loaded (exit 2) and ``StartError``
+        where what it runs on cannot be had (exit 1).
+        """
+
+    def warm_up(self) -> None:
+        """Does once what the first batch would otherwise wait for. May take seconds."""
+
+    def transform(self, table: pa.Table) -> pa.Table:
+        """The handler's output for ``table`` (schema ``slackwater.kafka.records.ARROW_SCHEMA``).
+
+        The table holds the records of all partitions of one poll. Raises ``HandlerError`` for what
+        will fail again on every try, such as a result that is no table; other exceptions are tried again.
+        """
+
+    def close(self) -> None:
+        """Lets go of what ``start`` took. Called once, also when ``start`` failed or a call still runs."""
+
+
+class Staged(Protocol):
+    """One partition's part of a batch, written but not yet visible. Exactly one of the calls is made."""
+
+    def publish(self) -> None:
+        """Makes it visible at once, in place of what an earlier try with this start offset has left.
+
+        Must be quick (a rename), because the partition is known to be ours only for a session.
+        """
+
+    def discard(self) -> None:
+        """Removes it. Never raises for something that is already gone."""
+
+
+class Sink(Protocol):
+    """Stores a batch's output, a partition at a time."""
+
+    def stage(self, topic: str, partition: int, start_offset: int, table: pa.Table) -> Staged:
+        """Writes ``table`` where no reader sees it, durably enough to be published by a rename.
+
+        Called also with no rows, because then a publish removes what an earlier try has left.
+        ``start_offset`` names the result: the partition's committed offset before the batch.
+        Raises ``SinkError`` or OSError and leaves nothing behind.
+        """
+
+
+class Columns(Protocol):
+    """One partition's records of a poll; ``slackwater.kafka.RecordColumns`` is one."""
+
+    next_offset: int
+
+    @property
+    def first_offset(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def to_arrow(self, topic: str, partition: int) -> pa.RecordBatch: ...
+
+
+class Consumer(Protocol):
+    """What the loop needs of ``slackwater.kafka.KafkaConsumer``. All calls come from one thread."""
+
+    def subscribe(self, topics: Collection[str], *, listener: Any) -> None: ...
+
+    def poll_columns(
+        self, timeout_ms: float = 0, max_records: int | None = None
+    ) -> Mapping[TopicPartition, Columns]: ...
+
+    def assignment(self) -> Collection[TopicPartition]: ...
+
+    def pause(self, *partitions: TopicPartition) -> None: ...
+
+    def resume(self, *partitions: TopicPartition) -> None: ...
+
+    def seek(self, partition: TopicPartition, offset: int) -> None: ...
+
+    def highwater(self, partition: TopicPartition) -> int | None: ...
+
+    def committed(
+        self, partition: TopicPartition, metadata: bool = False, timeout_ms: int | None = None
+    ) -> Any: ...
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None = None
+    ) -> None: ...
+
+    def membership(self) -> MembershipSnapshot: ...
+
+    def close(self) -> None: ...

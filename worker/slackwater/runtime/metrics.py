@@ -1,0 +1,139 @@
+"""What a worker counts, as plain numbers that cost nothing to keep, and their Prometheus form.
+
+``prometheus_client`` is imported at the first scrape: its import (about 50 ms) would lengthen the
+restart gap of a returning worker.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+Labels = tuple[str, ...]
+
+_COUNTERS = {
+    "records_in": ("Records polled, in batches that were committed.", ("topic", "partition")),
+    "records_out": ("Rows written by the sink, in batches that were committed.", ("topic", "partition")),
+    "records_dead": ("Records written to the dead-letter topic.", ("topic", "partition")),
+    "batches": ("Batches by result: committed, or abandoned to another owner or a replay.", ("result",)),
+    "rebalances": ("Generations joined: kind joined, follow_up or returned.", ("kind",)),
+    "handler_failures": ("Calls of the handler that raised.", ()),
+    "commit_failures": ("Commits that were refused or had no answer.", ("kind",)),
+}
+_GAUGES = {
+    "lag_records": ("Records in the partition behind the committed offset.", ("topic", "partition")),
+    "assigned_partitions": ("Partitions this worker owns.", ()),
+    "generation": ("The group's generation as this worker knows it; -1 outside.", ()),
+    "leader": ("1 where this worker is the group's leader.", ()),
+    "phase": ("1 for the phase the worker is in.", ("phase",)),
+    "restart_gap_seconds": ("Longest time from a last commit to the first records after a restart.", ()),
+    "restart_gap_session_ratio": ("The restart gap as a share of the session timeout.", ()),
+}
+_HISTOGRAMS = {
+    "batch_phase_seconds": ("Time of a batch by phase.", ("phase",)),
+    "commit_seconds": ("Time of a commit until the broker's answer.", ()),
+    "poll_interval_seconds": ("Time between two polls.", ()),
+}
+_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class _Histogram:
+    def __init__(self) -> None:
+        self.counts = [0] * (len(_BUCKETS) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        at = next((i for i, bound in enumerate(_BUCKETS) if value <= bound), len(_BUCKETS))
+        self.counts[at] += 1
+        self.total += value
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        sums, so_far = [], 0
+        for bound, count in zip([*map(str, _BUCKETS), "+Inf"], self.counts, strict=True):
+            so_far += count
+            sums.append((bound, float(so_far)))
+        return sums
+
+
+class Metrics:
+    """A worker's numbers. Any thread may read and write. Names are those above, without ``slackwater_``."""
+
+    def __init__(self, *, group: str, instance: str) -> None:
+        self._constant = {"group": group, "instance": instance}
+        self._lock = threading.Lock()
+        self._values: dict[str, dict[Labels, float]] = {name: {} for name in (*_COUNTERS, *_GAUGES)}
+        self._histograms: dict[str, dict[Labels, _Histogram]] = {name: {} for name in _HISTOGRAMS}
+
+    def count(self, name: str, labels: Labels = (), by: float = 1) -> None:
+        """Adds to a counter."""
+        assert name in _COUNTERS
+        with self._lock:
+            series = self._values[name]
+            series[labels] = series.get(labels, 0) + by
+
+    def set(self, name: str, value: float, labels: Labels = ()) -> None:
+        """Sets a gauge."""
+        assert name in _GAUGES
+        with self._lock:
+            self._values[name][labels] = value
+
+    def replace(self, name: str, values: Mapping[Labels, float]) -> None:
+        """Sets all series of a gauge; others disappear."""
+        assert name in _GAUGES
+        with self._lock:
+            self._values[name] = dict(values)
+
+    def observe(self, name: str, seconds: float, labels: Labels = ()) -> None:
+        """Adds to a histogram."""
+        with self._lock:
+            self._histograms[name].setdefault(labels, _Histogram()).observe(seconds)
+
+    def value(self, name: str, labels: Labels = ()) -> float:
+        """A counter's or gauge's value; 0 where it has none."""
+        with self._lock:
+            return self._values[name].get(labels, 0)
+
+    def total(self, name: str) -> float:
+        """The sum over all series of a counter."""
+        with self._lock:
+            return sum(self._values[name].values())
+
+    def render(self) -> bytes:
+        """The Prometheus text format."""
+        from prometheus_client import CollectorRegistry, generate_latest
+
+        registry = CollectorRegistry()
+        registry.register(self)
+        return bytes(generate_latest(registry))
+
+    # The method makes this a collector in the registry's eyes.
+    def collect(self) -> Iterator[Metric]:
+        """For Prometheus' registry."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        with self._lock:
+            values = {name: dict(series) for name, series in self._values.items()}
+            histograms = {
+                name: {labels: (h.cumulative(), h.total) for labels, h in series.items()}
+                for name, series in self._histograms.items()
+            }
+        constant = list(self._constant.values())
+
+        def family(kind: Any, name: str, described: tuple[str, Labels]) -> Any:
+            return kind(f"slackwater_{name}", described[0], labels=[*self._constant, *described[1]])
+
+        for kind, names in ((CounterMetricFamily, _COUNTERS), (GaugeMetricFamily, _GAUGES)):
+            for name, described in names.items():
+                metric = family(kind, name, described)
+                for labels, value in values[name].items():
+                    metric.add_metric([*constant, *labels], value)
+                yield metric
+        for name, described in _HISTOGRAMS.items():
+            metric = family(HistogramMetricFamily, name, described)
+            for labels, (buckets, total) in histograms[name].items():
+                metric.add_metric([*constant, *labels], buckets=buckets, sum_value=total)
+            yield metric

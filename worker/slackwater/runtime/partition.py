@@ -1,0 +1,114 @@
+"""What a worker knows of a partition while it owns it, and the note in its commits."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
+
+
+@dataclass(frozen=True)
+class CommitNote:
+    """A commit's metadata.
+
+    ``at_ms``: when the partition was last known to be served (wall clock); None: not yet.
+    ``instance``: by whom. ``letters``: (since, end), where dead letters for offsets from the committed
+    one up to ``end`` (not included) may have been written, at ``since`` (wall clock, ms) or later.
+    """
+
+    at_ms: int | None
+    instance: str
+    letters: tuple[int, int] | None = None
+
+    def encode(self) -> str:
+        """The metadata string, below 200 characters for any usual instance name."""
+        document: dict[str, object] = {"at": self.at_ms, "instance": self.instance}
+        if self.letters is not None:
+            document["letters"] = self.letters
+        return json.dumps(document, separators=(",", ":"))
+
+    @classmethod
+    def decode(cls, metadata: str) -> CommitNote | None:
+        """The note in ``metadata``, or None where it is no worker's: another client may have committed."""
+        try:
+            document = json.loads(metadata)
+            at, instance, letters = document["at"], document["instance"], document.get("letters")
+            pair = None if letters is None else (int(letters[0]), int(letters[1]))
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+            return None
+        if not isinstance(instance, str) or isinstance(at, bool) or not isinstance(at, int | None):
+            return None
+        return cls(at, instance, pair)
+
+
+@dataclass
+class OwnedPartition:
+    """From assignment to revocation; a partition that comes back gets a new one."""
+
+    tp: TopicPartition
+    looked_up: bool = False
+    """Whether the committed offset is known. Nothing is taken before."""
+    committed: int | None = None
+    """The committed offset, which names the next batch's file. None: never committed."""
+    metadata: str = ""
+    """The committed metadata as it stands at the broker."""
+    found_note: CommitNote | None = None
+    """The note as it was at assignment."""
+    had_records: bool = False
+    letters: set[int] | None = None
+    """Source offsets that are in the dead-letter topic already; None: not known yet."""
+
+    def found(self, offset: int | None, metadata: str) -> None:
+        """Takes in what the broker has committed for the partition."""
+        self.looked_up, self.committed, self.metadata = True, offset, metadata
+        self.found_note = CommitNote.decode(metadata)
+
+    def stored(self, commit: OffsetAndMetadata) -> None:
+        """Takes in a commit of ours that the broker has accepted."""
+        self.committed, self.metadata = commit.offset, commit.metadata
+        if self.letters:
+            self.letters = {offset for offset in self.letters if offset >= commit.offset}
+
+    @property
+    def note(self) -> CommitNote | None:
+        """The note of the last commit."""
+        return CommitNote.decode(self.metadata)
+
+    def commit_of(self, offset: int, now_ms: int, instance: str) -> OffsetAndMetadata:
+        """The commit that says: served up to ``offset`` until now."""
+        note = self.note
+        letters = note.letters if note is not None else None
+        if letters is not None and letters[1] <= offset:
+            letters = None
+        return OffsetAndMetadata(offset, CommitNote(now_ms, instance, letters).encode())
+
+    def fence_of(self, start: int) -> OffsetAndMetadata:
+        """The commit that changes nothing: the broker accepts it only from the partition's owner."""
+        return OffsetAndMetadata(start, self.metadata)
+
+    def letters_fence_of(self, start: int, end: int, now_ms: int, instance: str) -> OffsetAndMetadata:
+        """A fence that says too that letters below ``end`` may be written from now on.
+
+        Where the note at assignment was no worker's, anything may be in the dead-letter topic.
+        """
+        note = self.note or CommitNote(None, instance)
+        since, old_end = note.letters or (now_ms if self.found_note is not None else 0, end)
+        return OffsetAndMetadata(start, replace(note, letters=(since, max(end, old_end))).encode())
+
+    @property
+    def letters_since_ms(self) -> int | None:
+        """From when letters of offsets not committed may have been written; None: there are none.
+
+        To be asked before :meth:`letters_fence_of` is committed for a first time.
+        """
+        if self.found_note is None:
+            return 0
+        note = self.note
+        return note.letters[0] if note is not None and note.letters is not None else None
+
+    def gap_ms(self, now_ms: int) -> int | None:
+        """How long the partition was not served until ``now_ms``; None where nobody served it before."""
+        if self.found_note is None or self.found_note.at_ms is None:
+            return None
+        return max(0, now_ms - self.found_note.at_ms)

@@ -1,0 +1,161 @@
+"""What a delivery tells the outside: events, metrics, status, the restart gap. It decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from slackwater.kafka.structs import GenerationSeen, TopicPartition
+from slackwater.runtime.batch import Batch
+from slackwater.runtime.interfaces import Columns, Consumer
+from slackwater.runtime.partition import OwnedPartition
+from slackwater.runtime.tools import Tools
+
+LAG_EVERY_MS = 1000.0
+
+
+class Report:
+    """Looks at the consumer and at ``owned``, which its delivery keeps."""
+
+    def __init__(
+        self, consumer: Consumer, tools: Tools, owned: Mapping[TopicPartition, OwnedPartition]
+    ) -> None:
+        self._consumer, self._tools, self._owned = consumer, tools, owned
+        self.in_flight: Batch | None = None
+        """Kept by the delivery."""
+        self._last_seen: GenerationSeen | None = None
+        self._lag_at_ms = -LAG_EVERY_MS
+
+    def turned(self) -> None:
+        """The main thread is alive."""
+        self._tools.status.turned_ms = self._tools.clock.mono_ms()
+
+    def moved(self, event: str, partitions: Collection[TopicPartition]) -> None:
+        """Partitions were ``assigned``, ``revoked`` or ``lost``."""
+        self.membership()
+        named = [[tp.topic, tp.partition] for tp in sorted(partitions)]
+        self._tools.events.emit(event, partitions=named, generation=self._consumer.membership().generation)
+        self.show()
+
+    def membership(self) -> None:
+        """Emits ``joined`` for each generation joined since the last call."""
+        now = self._consumer.membership()
+        for seen in now.generations:
+            if not self._is_new(seen):
+                continue
+            self._last_seen = seen
+            returned = now.returned and seen == now.generations[-1]
+            kind = "returned" if returned else "follow_up" if seen.follow_up else "joined"
+            self._tools.metrics.count("rebalances", (kind,))
+            self._tools.events.emit(
+                "joined",
+                generation=seen.generation,
+                member_id=now.member_id,
+                leader=now.is_leader,
+                follow_up=seen.follow_up,
+                returned=returned,
+            )
+        status = self._tools.status
+        if (status.generation, status.is_leader) != (now.generation, now.is_leader):
+            self.show()
+
+    def _is_new(self, seen: GenerationSeen) -> bool:
+        last = self._last_seen
+        return last is None or (seen.at_ms, seen.generation) > (last.at_ms, last.generation)
+
+    def first_records(self, owned: OwnedPartition, offset: int, *, quiet: bool = False) -> None:
+        """The partition is served again from now on. ``quiet``: there is nothing to read."""
+        if owned.had_records:
+            return
+        owned.had_records = True
+        gap = owned.gap_ms(self._tools.clock.wall_ms())
+        if gap is None or owned.found_note is None:
+            return
+        session = self._tools.config.session_timeout_ms
+        before = owned.found_note.instance
+        restart = before == self._tools.instance
+        self._tools.events.emit(
+            "first_records",
+            partition=str(owned.tp),
+            offset=offset,
+            gap_ms=gap,
+            session_timeout_ms=session,
+            restart=restart,
+            before=before,
+            quiet=quiet,
+        )
+        if restart:
+            self._gap(owned.tp, gap, session)
+
+    def _gap(self, tp: TopicPartition, gap: int, session: int) -> None:
+        metrics, status = self._tools.metrics, self._tools.status
+        if status.last_gap is not None and gap <= status.last_gap["gap_ms"]:
+            return
+        metrics.set("restart_gap_seconds", gap / 1000)
+        metrics.set("restart_gap_session_ratio", gap / session)
+        status.last_gap = {
+            "partition": str(tp),
+            "gap_ms": gap,
+            "session_timeout_ms": session,
+            "session_share": round(gap / session, 4),
+        }
+
+    def quiet(self, polled: Mapping[TopicPartition, Columns]) -> None:
+        """A partition that is found to have nothing to read is served: its gap ends without records."""
+        for tp, owned in self._owned.items():
+            if owned.had_records or not owned.looked_up or tp in polled:
+                continue
+            end = self._consumer.highwater(tp)
+            if end is not None and (owned.committed is None or end <= owned.committed):
+                self.first_records(owned, end, quiet=True)
+
+    def batch(self, batch: Batch) -> None:
+        """A batch was committed."""
+        parts, metrics = batch.parts, self._tools.metrics
+        for tp, part in parts.items():
+            labels = (tp.topic, str(tp.partition))
+            metrics.count("records_in", labels, len(part.columns))
+            metrics.count("records_out", labels, part.rows_out)
+            metrics.count("records_dead", labels, len(part.letters))
+        metrics.count("batches", ("committed",))
+        for phase, ms in batch.ms.items():
+            metrics.observe("batch_phase_seconds", ms / 1000, (phase,))
+        self._tools.events.emit(
+            "batch",
+            records=sum(len(part.columns) for part in parts.values()),
+            out=sum(part.rows_out for part in parts.values()),
+            dead=sum(len(part.letters) for part in parts.values()),
+            by_partition={str(tp): [part.start, part.end] for tp, part in parts.items()},
+            ms=batch.ms,
+        )
+        self._tools.events.emit("committed", offsets={str(tp): part.end for tp, part in parts.items()})
+
+    def show(self) -> None:
+        """Brings /status up to date."""
+        status, now, metrics = self._tools.status, self._consumer.membership(), self._tools.metrics
+        status.generation, status.member_id, status.is_leader = now.generation, now.member_id, now.is_leader
+        owned = dict(sorted(self._owned.items()))
+        status.assignment = [[tp.topic, tp.partition] for tp in owned]
+        status.committed = {str(tp): one.committed for tp, one in owned.items()}
+        parts = self.in_flight.parts if self.in_flight is not None else {}
+        status.in_flight = {str(tp): [part.start, part.end] for tp, part in parts.items()}
+        positions = {name: at for name, at in status.committed.items() if at is not None}
+        status.positions = {**positions, **{name: span[1] for name, span in status.in_flight.items()}}
+        metrics.set("generation", now.generation)
+        metrics.set("leader", now.is_leader)
+        metrics.set("assigned_partitions", len(owned))
+
+    def lag(self) -> None:
+        """Brings the lag up to date, at most every ``LAG_EVERY_MS``."""
+        now = self._tools.clock.mono_ms()
+        if now - self._lag_at_ms < LAG_EVERY_MS:
+            return
+        self._lag_at_ms = now
+        lag = {}
+        for tp, owned in self._owned.items():
+            end = self._consumer.highwater(tp)
+            if end is not None and owned.committed is not None:
+                lag[tp] = max(0, end - owned.committed)
+        self._tools.status.lag = {str(tp): records for tp, records in sorted(lag.items())}
+        self._tools.metrics.replace(
+            "lag_records", {(tp.topic, str(tp.partition)): float(records) for tp, records in lag.items()}
+        )

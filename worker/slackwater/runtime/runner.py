@@ -1,0 +1,76 @@
+"""One thread for what takes long: the handler, the sink, the dead letters.
+
+Not a ThreadPoolExecutor, because its threads are waited for at exit, and a handler that hangs would
+keep the process from ending.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Protocol
+
+
+class Task(Protocol):
+    """A call that runs elsewhere."""
+
+    def wait(self, timeout_ms: float) -> bool:
+        """Whether the call has ended, after waiting for it for at most ``timeout_ms``."""
+
+    def result(self) -> Any:
+        """What the ended call returned; raises what it raised."""
+
+
+class Runner(Protocol):
+    """Runs calls one after another."""
+
+    def submit(self, call: Callable[[], Any]) -> Task: ...
+
+
+class _ThreadTask:
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call = call
+        self._ended = threading.Event()
+        self._value: Any = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self._value = self._call()
+        except BaseException as exc:  # a handler may raise SystemExit: it ends the batch, not the thread
+            self._error = exc
+        self._ended.set()
+
+    def wait(self, timeout_ms: float) -> bool:
+        return self._ended.wait(max(0.0, timeout_ms) / 1000)
+
+    def result(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+class ThreadRunner:
+    """A daemon thread that runs what is submitted, in order."""
+
+    def __init__(self, name: str = "handler") -> None:
+        self._calls: queue.SimpleQueue[_ThreadTask | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, call: Callable[[], Any]) -> Task:
+        """Queues ``call``."""
+        task = _ThreadTask(call)
+        self._calls.put(task)
+        return task
+
+    def close(self, timeout_ms: float) -> bool:
+        """Ends the thread after what is queued; False if it still runs after ``timeout_ms``."""
+        self._calls.put(None)
+        self._thread.join(timeout_ms / 1000)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (task := self._calls.get()) is not None:
+            task.run()

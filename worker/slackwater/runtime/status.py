@@ -1,0 +1,67 @@
+"""What the endpoints show of a worker, written by the main thread and read by the server's."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from slackwater.runtime.clock import Clock
+
+PHASES = ("starting", "warming", "warm", "joining", "running", "draining", "stopped", "failed")
+
+STALE_MS = 60_000
+"""A main thread that has not turned for this long hangs: /healthz says so."""
+
+
+@dataclass
+class Status:
+    """Facts about the worker. Values are replaced, never changed in place, so readers need no lock."""
+
+    group: str
+    instance: str
+    clock: Clock
+    phase: str = "starting"
+    generation: int = -1
+    member_id: str = ""
+    is_leader: bool = False
+    assignment: list[list[Any]] = field(default_factory=list)
+    positions: dict[str, int] = field(default_factory=dict)
+    committed: dict[str, int | None] = field(default_factory=dict)
+    lag: dict[str, int] = field(default_factory=dict)
+    in_flight: dict[str, list[int]] = field(default_factory=dict)
+    last_gap: dict[str, Any] | None = None
+    error: str = ""
+    turned_ms: float = 0.0
+    """Monotonic time of the main thread's last turn."""
+    patience_ms: float = STALE_MS
+    gate: threading.Event = field(default_factory=threading.Event)
+    """Opened by POST /join."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether the main thread is turning."""
+        return self.clock.mono_ms() - self.turned_ms < self.patience_ms
+
+    @property
+    def ready(self) -> bool:
+        """Whether the worker is in the group and handles records."""
+        return self.phase == "running" and self.generation >= 0
+
+    def document(self) -> dict[str, Any]:
+        """The body of /status."""
+        return {
+            "group": self.group,
+            "instance": self.instance,
+            "phase": self.phase,
+            "generation": self.generation,
+            "member_id": self.member_id,
+            "is_leader": self.is_leader,
+            "assignment": self.assignment,
+            "positions": self.positions,
+            "committed": self.committed,
+            "lag": self.lag,
+            "in_flight": self.in_flight,
+            "last_gap": self.last_gap,
+            "error": self.error,
+        }

@@ -1,0 +1,31 @@
+"""What the parts of a worker share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slackwater.runtime.clock import Clock
+from slackwater.runtime.config import WorkerConfig
+from slackwater.runtime.deadletters import DeadLetters
+from slackwater.runtime.events import EventLog, Log
+from slackwater.runtime.interfaces import Engine, Sink
+from slackwater.runtime.metrics import Metrics
+from slackwater.runtime.runner import Runner
+from slackwater.runtime.status import Status
+
+
+@dataclass
+class Tools:
+    """All but the consumer. Engine and sink come with the warm-up; ``letters`` only with a topic for them."""
+
+    config: WorkerConfig
+    instance: str
+    runner: Runner
+    clock: Clock
+    events: EventLog
+    log: Log
+    metrics: Metrics
+    status: Status
+    engine: Engine | None = None
+    sink: Sink | None = None
+    letters: DeadLetters | None = None

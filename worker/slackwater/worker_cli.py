@@ -1,0 +1,192 @@
+"""``slackwater worker``: puts a worker together. The only place that knows both runtime and pipeline."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slackwater.runtime.config import WORKER_PROPERTIES, WorkerConfig, load
+from slackwater.runtime.errors import ConfigError, StartError, WorkerError
+
+if TYPE_CHECKING:
+    from slackwater.kafka.admin import KafkaAdmin
+    from slackwater.runtime.deadletters import DeadLetters
+    from slackwater.runtime.interfaces import Consumer, Engine, Sink
+
+
+def register(subparsers: Any) -> None:
+    """Adds the subcommand."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "worker",
+        help="run one worker of a consumer group",
+        description="Runs one worker. SLACKWATER_INSTANCE_ID in the environment is its name in the group. "
+        "Events go to stdout, one JSON object a line; logs to stderr.",
+    )
+    parser.add_argument("--config", required=True, metavar="FILE", type=Path, help="the worker's YAML file")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the worker to its end. Does not return: the process ends with the worker's exit code.
+
+    ``os._exit`` because a handler that hangs, and the shutdown hooks of what a handler has imported,
+    would otherwise keep the process, and its successor waiting.
+    """
+    from slackwater.runtime.worker import Stopping
+
+    stopping = Stopping()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stopping.request)
+    code = work(args.config, stopping, debug=getattr(args, "debug", False))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def work(file: Path, stopping: Any, *, debug: bool) -> int:
+    """Builds the worker that ``file`` describes and runs it. Returns the exit code."""
+    from slackwater.runtime.clock import SystemClock
+    from slackwater.runtime.events import EventLog, Log
+    from slackwater.runtime.runner import ThreadRunner
+    from slackwater.runtime.worker import Surroundings, Worker, instance_of
+
+    clock = SystemClock()
+    instance = os.environ.get("SLACKWATER_INSTANCE_ID", "")
+    events, log = EventLog(instance, clock, sys.stdout), Log(instance or "worker", clock)
+    try:
+        instance = instance_of(os.environ)
+        config = load(file)
+        parts = KafkaParts(config, instance, str(file))
+    except WorkerError as exc:
+        events.emit("error", message=str(exc))
+        log.line(f"error: {exc}")
+        events.emit("stopped", code=exc.exit_code)
+        return exc.exit_code
+    around = Surroundings(
+        clock, events, log, ThreadRunner("handler"), ThreadRunner("closer"), os.getpid(), str(file), debug
+    )
+    return Worker(config, instance, parts, around, stopping).run()
+
+
+class KafkaParts:
+    """A worker's parts on a real broker. Imports each when it is asked for: see ``runtime.worker``."""
+
+    def __init__(self, config: WorkerConfig, instance: str, file: str) -> None:
+        """Raises ConfigError for properties that the client does not take."""
+        from slackwater.kafka.consumer.config import ConsumerConfig
+        from slackwater.kafka.errors import KafkaConfigurationError
+
+        self._config, self._instance = config, instance
+        self._letter_topic: Any = None
+        try:
+            ConsumerConfig.from_properties(self._properties(), **self._options())
+        except KafkaConfigurationError as exc:
+            raise ConfigError(str(exc), file=file, field="properties") from exc
+
+    def _properties(self) -> dict[str, str]:
+        return {**WORKER_PROPERTIES, **self._config.properties}
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "bootstrap_servers": self._config.bootstrap_servers,
+            "group_id": self._config.group_id,
+            "group_instance_id": self._instance,
+            "client_id": self._instance,
+            "enable_auto_commit": False,
+            "allow_auto_create_topics": False,
+        }
+
+    def _admin(self) -> KafkaAdmin:
+        from slackwater.kafka import KafkaAdmin
+
+        return KafkaAdmin(self._config.bootstrap_servers, bootstrap_timeout_ms=2000, request_timeout_ms=5000)
+
+    def known_member(self) -> bool:
+        """Whether the group has this instance id (DescribeGroups). Raises KafkaError."""
+        group_id = self._config.group_id
+        with self._admin() as admin:
+            group = admin.describe_groups([group_id]).unwrap()[group_id]
+        return any(member.instance_id == self._instance for member in group.members)
+
+    def check_topics(self) -> None:
+        """Raises StartError for a topic of the configuration that does not exist."""
+        names = [*self._config.topics]
+        if self._config.dead_letter_topic:
+            names.append(self._config.dead_letter_topic)
+        with self._admin() as admin:
+            errors = admin.describe_topics(names).errors
+        if errors:
+            why = "; ".join(sorted({str(error) for error in errors.values()}))
+            raise StartError(
+                f"no topic {', '.join(sorted(errors))} at {self._config.bootstrap_servers}: create it, or "
+                f"correct topics and deadLetterTopic ({why})"
+            )
+
+    def consumer(self) -> Consumer:
+        """A static member; it joins when it is polled."""
+        from slackwater.kafka import KafkaConsumer
+
+        made: Consumer = KafkaConsumer.from_properties(self._properties(), **self._options())
+        return made
+
+    def _reader(self) -> Any:
+        """A consumer outside of any group."""
+        from slackwater.kafka import KafkaConsumer
+
+        return KafkaConsumer(
+            bootstrap_servers=self._config.bootstrap_servers,
+            client_id=f"{self._instance}-reader",
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            allow_auto_create_topics=False,
+        )
+
+    def engine(self) -> Engine:
+        """The configuration's engine, not started."""
+        from slackwater.pipeline import make_engine
+
+        return make_engine(self._config)
+
+    def sink(self) -> Sink:
+        """The configuration's sink."""
+        from slackwater.pipeline import make_sink
+
+        return make_sink(self._config)
+
+    def letters(self) -> DeadLetters | None:
+        """The dead-letter topic, if there is one. It is connected to at the first letter."""
+        topic = self._config.dead_letter_topic
+        if topic is None:
+            return None
+        from slackwater.runtime.clock import SystemClock
+        from slackwater.runtime.deadletter_topic import DeadLetterTopic
+        from slackwater.runtime.deadletters import DeadLetters
+
+        clock = SystemClock()
+        self._letter_topic = DeadLetterTopic(topic, producer=self._producer, reader=self._reader, clock=clock)
+        return DeadLetters(self._config.group_id, self._letter_topic, clock)
+
+    def _producer(self) -> Any:
+        from slackwater.kafka import KafkaProducer
+
+        # 10 MiB: a dead letter is larger than the record it comes from, which the topic took; the
+        # dead-letter topic's own max.message.bytes decides.
+        return KafkaProducer(
+            bootstrap_servers=self._config.bootstrap_servers,
+            client_id=f"{self._instance}-dead-letters",
+            compression_type="lz4",
+            linger_ms=0,
+            max_request_size=10 * 1024 * 1024,
+            max_block_ms=30_000,
+            request_timeout_ms=10_000,
+            delivery_timeout_ms=60_000,
+        )
+
+    def close(self) -> None:
+        """Closes the dead-letter producer."""
+        if self._letter_topic is not None:
+            self._letter_topic.close()
