@@ -25,7 +25,8 @@ from tests.support.rawclient import RawClient
 
 STEPS = 150
 WAIT_S = 5.0
-QUIET_S, QUIET_AFTER_PARKING_S = 0.003, 0.02
+QUIET_S, QUIET_AFTER_PARKING_S = 0.003, 0.05
+"""How long nothing may come; after a request that is parked also the time for Kafka to take it in."""
 _IDS = {"member_id", "leader"}
 
 
@@ -182,7 +183,7 @@ class Pair:
         }
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_random_requests_get_the_same_answers(kafka: KafkaCluster, seed: int) -> None:
     pair = Pair(kafka.bootstrap, f"differential-{seed}")
     requests = GroupRequests(random.Random(seed), pair.bench, usable=pair.real_of.__contains__)

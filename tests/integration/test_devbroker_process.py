@@ -18,8 +18,8 @@ import pytest
 from slackwater.kafka.records import decode
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
-from tests.support.batches import make_batch
 from tests.support.rawclient import Member, RawClient, form
+from tests.support.rawdata import batch as make_batch
 
 TOPIC = "kept"
 _COMMAND = [sys.executable, "-m", "slackwater.devbroker"]
@@ -75,7 +75,7 @@ def create(
 
 
 def produce(client: RawClient, *values: bytes, **options: Any) -> m.ProduceResponsePartition:
-    part = m.ProduceRequestPartition(index=0, records=bytes(make_batch(values, **options)))
+    part = m.ProduceRequestPartition(index=0, records=make_batch(values, **options))
     request = m.ProduceRequest(acks=-1, topic_data=[m.ProduceRequestTopic(name=TOPIC, partition_data=[part])])
     answer: m.ProduceResponse = client.request(request, 12)
     return answer.responses[0].partition_responses[0]

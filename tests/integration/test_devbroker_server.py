@@ -23,9 +23,9 @@ from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import EncodeError, ErrorCode
 from slackwater.kafka.wire.frame import RequestHeader, encode_request
 from slackwater.kafka.wire.schema import ARRAY, Struct
-from tests.support.batches import make_batch
 from tests.support.devbroker_thread import ThreadedBroker, running_broker
 from tests.support.rawclient import ConnectionClosed, Member, RawClient, form, parse_address
+from tests.support.rawdata import batch as make_batch
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "socket.request.max.bytes": "2000000"}
 TOPIC = "t"
@@ -65,7 +65,7 @@ def produce_request(*batches: tuple[int, bytes], acks: int = -1) -> m.ProduceReq
 
 
 def produce(client: RawClient, partition: int, *values: bytes) -> m.ProduceResponsePartition:
-    answer = client.request(produce_request((partition, bytes(make_batch(values)))), 12)
+    answer = client.request(produce_request((partition, make_batch(values))), 12)
     return answer.responses[0].partition_responses[0]
 
 
@@ -115,7 +115,7 @@ def test_nothing_is_answered_behind_a_parked_join(broker: ThreadedBroker, client
 
 def test_many_requests_sent_at_once_are_answered_in_order(client: RawClient) -> None:
     for number in range(300):
-        client.send(produce_request((number % 2, bytes(make_batch([b"%d" % number * 50])))), 12)
+        client.send(produce_request((number % 2, make_batch([b"%d" % number * 50]))), 12)
     offsets: dict[int, list[int]] = {0: [], 1: []}
     for _ in range(300):
         part = client.receive().responses[0].partition_responses[0]
@@ -212,17 +212,17 @@ def _all_of_partition_0() -> m.FetchRequestTopic:
 def test_acks_0_is_not_answered_and_an_error_closes_the_connection(
     broker: ThreadedBroker, client: RawClient
 ) -> None:
-    client.send(produce_request((0, bytes(make_batch([b"quiet"]))), acks=0), 12)
+    client.send(produce_request((0, make_batch([b"quiet"])), acks=0), 12)
     client._sent.clear()
     assert client.request(fetch_request(0), 12).responses[0].partitions[0].high_watermark == 1
-    client.send(produce_request((5, bytes(make_batch([b"nowhere"]))), acks=0), 12)
+    client.send(produce_request((5, make_batch([b"nowhere"])), acks=0), 12)
     assert client.closed_by_broker()
 
 
 def test_one_bad_partition_does_not_stop_the_others(client: RawClient) -> None:
-    bad = make_batch([b"bad"])
+    bad = bytearray(make_batch([b"bad"]))
     bad[-1] ^= 1
-    answer = client.request(produce_request((0, bytes(bad)), (1, bytes(make_batch([b"good"])))), 12)
+    answer = client.request(produce_request((0, bytes(bad)), (1, make_batch([b"good"]))), 12)
     assert [part.error_code for part in answer.responses[0].partition_responses] == [
         ErrorCode.CORRUPT_MESSAGE,
         ErrorCode.NONE,
@@ -287,7 +287,7 @@ def _filled_value(kind: Any) -> Any:
     if isinstance(kind, type):
         return filled(kind)
     plain = {"string": TOPIC, "uuid": UUID(int=7), "boolean": False}
-    records = bytes(make_batch([b"one", b"two"]))
+    records = make_batch([b"one", b"two"])
     return plain.get(kind.name, records if kind.name == "records" else b"x" if kind.name == "bytes" else 0)
 
 
@@ -381,7 +381,7 @@ def test_an_injected_error_hits_one_partition_and_the_others_are_appended(
     broker: ThreadedBroker, client: RawClient
 ) -> None:
     inject(broker, api="Produce", topic=TOPIC, partition=1, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    request = produce_request((0, bytes(make_batch([b"a"]))), (1, bytes(make_batch([b"b"]))))
+    request = produce_request((0, make_batch([b"a"])), (1, make_batch([b"b"])))
     codes = {
         part.index: part.error_code
         for topic in client.request(request, 12).responses
@@ -433,7 +433,7 @@ def test_a_request_that_is_dropped_before_was_not_handled(broker: ThreadedBroker
     for when, end in (("before", 0), ("after", 1)):
         inject(broker, api="Produce", drop=when)
         with RawClient.to(broker.bootstrap) as client:
-            client.send(produce_request((0, bytes(make_batch([b"x"])))), 12)
+            client.send(produce_request((0, make_batch([b"x"]))), 12)
             assert client.closed_by_broker()
         with RawClient.to(broker.bootstrap) as client:
             assert fetched(client.request(fetch_request(end), 12))[0].high_watermark == end
@@ -445,7 +445,7 @@ def test_a_delayed_request_is_handled_later_from_its_own_bytes(
     inject(broker, api="Produce", delay_ms=200)
     began = time.monotonic()
     for value in (b"first", b"second"):
-        client.send(produce_request((0, bytes(make_batch([value * 1000])))), 12)
+        client.send(produce_request((0, make_batch([value * 1000]))), 12)
     offsets = [client.receive().responses[0].partition_responses[0].base_offset for _ in range(2)]
     assert offsets == [0, 1]
     assert time.monotonic() - began >= 0.19
@@ -547,6 +547,27 @@ def test_garbage_at_the_control_port(broker: ThreadedBroker) -> None:
             sock.shutdown(socket.SHUT_WR)
             assert sock.recv(1000).startswith(b"HTTP/1.1 400")
     assert control(broker, "GET", "/state")[0] == 200
+
+
+def test_idle_connections_are_closed_also_behind_a_parked_request(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "connections.max.idle.ms": "600"}
+    with running_broker(tmp_path, settings) as broker:
+        first, second = (Member(broker.bootstrap, "g", name) for name in "ab")
+        form([first])
+        second.send_join()
+        began = time.monotonic()
+        ends = began + 2
+        while time.monotonic() < ends:
+            assert first.heartbeat() in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
+            if second.main.closed_by_broker(0.05):
+                break
+        else:
+            pytest.fail("the idle connection stayed open")
+        assert time.monotonic() - began >= 0.5
+        assert first.main.closed_by_broker(2)
+        assert first.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS, "the one that is used stays open"
+        first.close()
+        second.close()
 
 
 # -- the end ----------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ class RawClient:
     """One connection. Answers come back in the order of the requests (Kafka's rule per connection)."""
 
     def __init__(self, host: str, port: int, *, client_id: str = "raw", timeout_s: float = 5.0) -> None:
+        self.port = port
         self._socket = socket.create_connection((host, port), timeout=timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray()
@@ -437,21 +438,27 @@ def create_topic(client: RawClient, name: str, partitions: int = 1, **configs: s
     answer = client.request(m.CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
     assert answer.topics[0].error_code == 0, answer
     deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        found = topic_metadata(client, name)
-        ready = [p.error_code for p in found.partitions] == [0] * partitions
-        if ready and _all_served(client, name, partitions):
-            return
+    while not _is_served(client, name, partitions):
+        assert time.monotonic() < deadline, f"topic {name} got no leaders"
         time.sleep(0.02)
-    raise AssertionError(f"topic {name} got no leaders")
 
 
-def _all_served(client: RawClient, name: str, partitions: int) -> bool:
-    asked = [m.ListOffsetsRequestPartition(partition_index=i, timestamp=-1) for i in range(partitions)]
-    request = m.ListOffsetsRequest(
-        replica_id=-1, topics=[m.ListOffsetsRequestTopic(name=name, partitions=asked)]
-    )
-    return all(p.error_code == 0 for p in client.request(request, 5).topics[0].partitions)
+def _is_served(client: RawClient, name: str, partitions: int) -> bool:
+    """Whether all partitions have leaders, and those that this broker leads are served."""
+    request = m.MetadataRequest(topics=[m.MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+    metadata = client.request(request, 9)
+    found = metadata.topics[0].partitions
+    if [p.error_code for p in found] != [0] * partitions:
+        return False
+    here = {broker.node_id for broker in metadata.brokers if broker.port == client.port}
+    asked = [
+        m.ListOffsetsRequestPartition(partition_index=p.partition_index, timestamp=-1)
+        for p in found
+        if p.leader_id in here
+    ]
+    topic = m.ListOffsetsRequestTopic(name=name, partitions=asked)
+    answer = client.request(m.ListOffsetsRequest(replica_id=-1, topics=[topic]), 5)
+    return all(p.error_code == 0 for t in answer.topics for p in t.partitions)
 
 
 def topic_metadata(client: RawClient, name: str) -> m.MetadataResponseTopic:

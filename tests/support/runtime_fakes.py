@@ -212,7 +212,9 @@ class FakeConsumer:
     def membership(self) -> MembershipSnapshot:
         return self.snapshot
 
-    def close(self) -> None:
+    def close(self, *, timeout_ms: float | None = None) -> None:
+        if self.positions:
+            self.listener.on_partitions_revoked(sorted(self.positions))
         self.closed = True
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.runtime.config import WORKER_PROPERTIES, WorkerConfig, load
 from slackwater.runtime.errors import ConfigError, StartError, WorkerError
+from slackwater.runtime.stopping import Stopping
 
 if TYPE_CHECKING:
     from slackwater.kafka.admin import KafkaAdmin
@@ -36,8 +37,6 @@ def run(args: argparse.Namespace) -> int:
     ``os._exit`` because a handler that hangs, and the shutdown hooks of what a handler has imported,
     would otherwise keep the process, and its successor waiting.
     """
-    from slackwater.runtime.worker import Stopping
-
     stopping = Stopping()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stopping.request)
@@ -47,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     os._exit(code)
 
 
-def work(file: Path, stopping: Any, *, debug: bool) -> int:
+def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
     """Builds the worker that ``file`` describes and runs it. Returns the exit code."""
     from slackwater.runtime.clock import SystemClock
     from slackwater.runtime.events import EventLog, Log

@@ -13,7 +13,7 @@ from typing import Self
 
 from slackwater.kafka.admin import EARLIEST, LATEST, AsyncAdmin
 from slackwater.kafka.admin.results import GroupDescription, MemberDescription
-from slackwater.kafka.errors import KafkaError
+from slackwater.kafka.errors import KafkaError, UnknownMemberIdError, UnknownTopicOrPartitionError
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater_operator.decide.view import STABLE, GroupView, MemberView
 from slackwater_operator.observe.snapshot import KafkaSnapshot
@@ -91,7 +91,11 @@ class KafkaObserver:
             )
         except KafkaError as error:
             return dict.fromkeys(instance_ids, str(error))
-        return {one: str(error) for one, error in found.errors.items()}
+        return {
+            one: str(error)
+            for one, error in found.errors.items()
+            if not isinstance(error, UnknownMemberIdError)  # gone already, which is what was wanted
+        }
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -105,7 +109,9 @@ class KafkaObserver:
         except KafkaError as error:
             problems.append(str(error))
             return
-        problems += [f"topic {topic}: {failed}" for topic, failed in found.errors.items()]
+        for topic, failed in found.errors.items():
+            missing = isinstance(failed, UnknownTopicOrPartitionError)
+            problems.append(f"topic {topic} does not exist; create it" if missing else str(failed))
         if not found.errors:
             self._topics_at_s = time.monotonic()
             self._partitions = tuple(

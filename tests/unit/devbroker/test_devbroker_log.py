@@ -12,7 +12,7 @@ import pytest
 from slackwater.devbroker.partition import AppendResult, Partition
 from slackwater.kafka.records import decode, iter_batches, verify_crc
 from slackwater.kafka.wire.errors import ErrorCode
-from tests.support.batches import make_batch
+from tests.support.rawdata import batch as make_batch
 
 
 def open_partition(folder: Path, *, segment_bytes: int = 1 << 30, interval: int = 4096) -> Partition:
@@ -22,7 +22,7 @@ def open_partition(folder: Path, *, segment_bytes: int = 1 << 30, interval: int 
 
 
 def append(partition: Partition, values: Sequence[bytes], **options: object) -> AppendResult:
-    batch = make_batch(values, **options)  # type: ignore[arg-type]
+    batch = bytearray(make_batch(values, **options))  # type: ignore[arg-type]
     return partition.append(memoryview(batch), produce_version=9, max_batch_bytes=1 << 20)
 
 
@@ -97,7 +97,7 @@ def test_offsets_by_time_are_those_of_the_first_record_at_or_after_it(tmp_path: 
     partition = open_partition(tmp_path, segment_bytes=400, interval=100)
     times = [50, 10, 70, 70, 20, 90, 30, 60, 90, 40]
     for at in range(0, len(times), 2):
-        append(partition, [b"v", b"w"], timestamps_ms=times[at : at + 2], compression="gzip")
+        append(partition, [b"v", b"w"], timestamps=times[at : at + 2], compression="gzip")
     for wanted in range(0, 100, 5):
         expected = next(((o, t) for o, t in enumerate(times) if t >= wanted), None)
         assert partition.offset_for_time(wanted) == expected, wanted
@@ -127,7 +127,7 @@ def test_an_empty_log_has_no_times(tmp_path: Path) -> None:
 def test_bad_batches_are_refused_and_leave_no_trace(tmp_path: Path, damage: object, error: ErrorCode) -> None:
     partition = open_partition(tmp_path)
     append(partition, [b"good"])
-    batch = make_batch([b"one", b"two"])
+    batch = bytearray(make_batch([b"one", b"two"]))
     damage(batch)  # type: ignore[operator]
     result = partition.append(memoryview(batch), produce_version=9, max_batch_bytes=1 << 20)
     assert (result.error, result.base_offset) == (error, -1)
@@ -137,7 +137,7 @@ def test_bad_batches_are_refused_and_leave_no_trace(tmp_path: Path, damage: obje
 
 def test_a_batch_larger_than_allowed_is_refused(tmp_path: Path) -> None:
     partition = open_partition(tmp_path)
-    batch = make_batch([b"x" * 1000])
+    batch = bytearray(make_batch([b"x" * 1000]))
     result = partition.append(memoryview(batch), produce_version=9, max_batch_bytes=len(batch) - 1)
     assert result.error == ErrorCode.MESSAGE_TOO_LARGE
     assert not partition.append(memoryview(batch), produce_version=9, max_batch_bytes=len(batch)).error
@@ -145,7 +145,7 @@ def test_a_batch_larger_than_allowed_is_refused(tmp_path: Path) -> None:
 
 def test_zstd_needs_produce_7(tmp_path: Path) -> None:
     partition = open_partition(tmp_path)
-    batch = make_batch([b"x"], compression="zstd")
+    batch = bytearray(make_batch([b"x"], compression="zstd"))
     refused = partition.append(memoryview(batch), produce_version=6, max_batch_bytes=1 << 20)
     assert refused.error == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert not partition.append(memoryview(batch), produce_version=7, max_batch_bytes=1 << 20).error

@@ -7,6 +7,7 @@ import contextlib
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
@@ -41,9 +42,7 @@ class FakeBrokers:
     async def running(self, *nodes: int) -> AsyncIterator[str]:
         async with contextlib.AsyncExitStack() as stack:
             for node in nodes:
-                self.ports[node] = await stack.enter_async_context(
-                    scripted_broker(lambda peer, node=node: self.serve(node, peer))
-                )
+                self.ports[node] = await stack.enter_async_context(scripted_broker(partial(self.serve, node)))
             yield ",".join(f"127.0.0.1:{self.ports[node]}" for node in nodes)
 
     async def serve(self, node: int, peer: Peer) -> None:

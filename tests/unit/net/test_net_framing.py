@@ -8,6 +8,7 @@ import pytest
 
 from slackwater.kafka.net.framing import STAGING_BYTES, FrameReader
 from slackwater.kafka.wire.errors import DecodeError
+from slackwater.kafka.wire.primitives import Buffer
 
 
 def frames_of(sizes: list[int]) -> list[bytes]:
@@ -30,7 +31,9 @@ def test_frames_survive_any_cut(seed: int) -> None:
     rng = random.Random(seed)
     near = [STAGING_BYTES + delta for delta in (-5, -4, -3, 0, 1)]
     sizes = [rng.choice([4, 5, 60, 3000, *near, 300_000]) for _ in range(12)]
-    sent, headers, got = frames_of(sizes), [], []
+    sent = frames_of(sizes)
+    headers: list[int] = []
+    got: list[Buffer] = []
     reader = FrameReader(1 << 20, headers.append, got.append)
     feed(reader, b"".join(len(one).to_bytes(4, "big") + one for one in sent), rng)
     assert [bytes(one) for one in got] == sent

@@ -285,9 +285,7 @@ def test_returning_leader_sends_an_empty_sync_at_once() -> None:
     mine = encode_assignment(tps(0, 1))
     metadata = encode_subscription(MemberSubscription(("t",)))
     members = [m.JoinGroupResponseMember(member_id="m-1", metadata=metadata)]
-    bench.join(
-        4, leader="m-1", skip_assignment=True, members=members, probe=probe("Stable", mine, b"")
-    )
+    bench.join(4, leader="m-1", skip_assignment=True, members=members, probe=probe("Stable", mine, b""))
     assert bench.sync(*tps(0, 1)).request.assignments == []
     assert bench.member.returned
     assert bench.member.is_leader
@@ -412,9 +410,7 @@ def test_cooperative_member_keeps_what_it_owns_and_revokes_after_the_sync() -> N
     assert request.request.member_id == "m-1"
     bench.answer(
         request,
-        m.JoinGroupResponse(
-            generation_id=2, member_id="m-1", leader="o", protocol_name="cooperative-sticky"
-        ),
+        m.JoinGroupResponse(generation_id=2, member_id="m-1", leader="o", protocol_name="cooperative-sticky"),
     )
     bench.sync(*tps(0, 1))
     assert bench.owned == set(tps(0, 1, 2))
@@ -469,6 +465,30 @@ def test_illegal_generation_keeps_the_id_and_loses_the_partitions() -> None:
     assert decode_subscription(request.protocols[0].metadata).owned == ()
 
 
+def test_illegal_generation_while_a_join_is_under_way_is_left_to_its_answer() -> None:
+    bench = Bench()
+    bench.settle(0, 1)
+    before = bench.member.identity
+    bench.member.request_rejoin("test", bench.now)
+    join = bench.take(m.JoinGroupRequest)
+    bench.member.on_commit_error(E.ILLEGAL_GENERATION, before, bench.now)
+    answer = m.JoinGroupResponse(
+        generation_id=2, member_id="m-1", leader="o", protocol_name="cooperative-sticky"
+    )
+    bench.answer(join, answer)
+    bench.sync(*tps(0, 1))
+    assert bench.tell() == [(NoticeKind.ASSIGNED, [])]
+
+
+def test_a_generation_that_was_missed_loses_what_was_held_through_it() -> None:
+    bench = Bench()
+    bench.settle(0, 1)
+    bench.member.request_rejoin("test", bench.now)
+    bench.join(3)
+    bench.sync(*tps(1, 2))
+    assert bench.tell() == [(NoticeKind.LOST, tps(0, 1)), (NoticeKind.ASSIGNED, tps(1, 2))]
+
+
 def test_unknown_member_drops_the_id_and_loses_the_partitions() -> None:
     bench = Bench()
     bench.settle(0, 1)
@@ -506,9 +526,7 @@ def test_leader_watches_the_partition_counts() -> None:
     bench = Bench()
     bench.subscribe()
     metadata = encode_subscription(MemberSubscription(("t",)))
-    bench.join(
-        1, leader="m-1", members=[m.JoinGroupResponseMember(member_id="m-1", metadata=metadata)]
-    )
+    bench.join(1, leader="m-1", members=[m.JoinGroupResponseMember(member_id="m-1", metadata=metadata)])
     bench.member.plan({"t": 1}, bench.now)
     bench.sync(*tps(0))
     bench.tell()

@@ -24,7 +24,8 @@ from slackwater.runtime.health import HealthServer
 from slackwater.runtime.metrics import Metrics
 from slackwater.runtime.runner import ThreadRunner
 from slackwater.runtime.status import Status
-from slackwater.runtime.worker import Stopping, Surroundings, Worker, instance_of
+from slackwater.runtime.stopping import Stopping
+from slackwater.runtime.worker import Surroundings, Worker, instance_of
 from tests.support.runtime_fakes import (
     FakeCluster,
     FakeConsumer,
@@ -209,6 +210,7 @@ def test_a_stop_during_the_warm_up_works_at_once(known: bool) -> None:
     stage.parts.warm_up = stage.stopping.request
     assert stage.worker.run() == 0
     assert stage.clock.now < 1000
+    assert "engine closed" not in stage.parts.order, "it is not closed while it starts"
     assert stage.phases()[-1] == "stopped"
     assert stage.parts.cluster.committed == {}
     if known:
@@ -246,7 +248,7 @@ def test_what_fails_in_the_warm_up_is_told_in_one_line(error: Exception, code: i
     assert "\n" not in told["message"]
     assert stage.stderr.getvalue().count("\n") == 1
     assert stage.events("stopped")[0]["code"] == code
-    assert "join" not in stage.parts.order
+    assert stage.parts.order == ["engine", "engine closed", "closed"]
 
 
 def test_a_missing_topic_ends_the_start() -> None:
@@ -449,3 +451,11 @@ def test_events_are_one_json_object_a_line() -> None:
     assert stream.getvalue().count("\n") == 1
     assert json.loads(stream.getvalue())["message"] == "two\nlines"
     assert TopicPartition("a", 1) in {("a", 1)}
+
+
+def test_a_close_is_no_revocation() -> None:
+    stage = Stage()
+    stage.stop_when_committed()
+    assert stage.worker.run() == 0
+    assert stage.events("revoked") == []
+    assert stage.worker.status.assignment == [["flights", 0]]

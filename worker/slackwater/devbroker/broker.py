@@ -84,6 +84,7 @@ class DevBroker:
         self._control: ControlServer | None = None
         self._connections: set[Connection] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -103,6 +104,7 @@ class DevBroker:
             self.topics.open()
             self._start_coordination()
             await self._listen()
+            self._sweep()
         except (DataFolderError, StoreError) as exc:
             await self.stop()
             raise StartError(str(exc)) from exc
@@ -140,6 +142,9 @@ class DevBroker:
 
     async def stop(self) -> None:
         """Stops listening, answers what is parked, brings everything to disk, and lets go of the folder."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
         if self._control is not None:
             await self._control.stop()
             self._control = None
@@ -151,6 +156,22 @@ class DevBroker:
             self._coordination = None
         await self._end_connections()
         self.topics.close()
+
+    def _sweep(self) -> None:
+        """Closes the connections on which nothing moved for ``connections.max.idle.ms``, as Kafka does.
+
+        Twice in that time everybody's mark is looked at and taken away. This also ends those whose
+        client went away behind a request that is never answered, which nobody reads from.
+        """
+        idle_ms = self.options.connections_max_idle_ms
+        if idle_ms < 0 or self._loop is None:
+            return
+        for connection in list(self._connections):
+            if not connection.active and connection.seen_idle:
+                connection.close()
+            connection.seen_idle = not connection.active
+            connection.active = False
+        self._sweeper = self._loop.call_later(max(idle_ms / 2, 10) / 1000, self._sweep)
 
     async def _end_connections(self) -> None:
         for connection in list(self._connections):

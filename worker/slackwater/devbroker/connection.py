@@ -125,6 +125,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._fd = -1
         self.closed = False
+        self.active = False
+        """Whether anything came in or went out since this was last set to false."""
+        self.seen_idle = False
         self.peer: tuple[str, int] = ("?", 0)
         self.local: tuple[str, int] = ("?", 0)
 
@@ -162,6 +165,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._end += nbytes
+        self.active = True
         self._process()
 
     def pause_writing(self) -> None:
@@ -246,6 +250,7 @@ class Connection(asyncio.BufferedProtocol):
         """The request that was being handled is done; ``parts`` is the frame to send, if any."""
         if self.closed:
             return
+        self.active = True
         if parts:
             self._send(parts)
         self._busy = False

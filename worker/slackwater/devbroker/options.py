@@ -45,6 +45,7 @@ class BrokerOptions:
     message_max_bytes: int = 1048588
     fetch_max_bytes: int = 57671680
     socket_request_max_bytes: int = 100 * 1024**2
+    connections_max_idle_ms: int = 600000
     max_incremental_fetch_session_cache_slots: int = 1000
     group_min_session_timeout_ms: int = 6000
     group_max_session_timeout_ms: int = 1800000
@@ -85,6 +86,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "message_max_bytes": _at_least(0, 2**31 - 1),
     "fetch_max_bytes": _at_least(1024, 2**31 - 1),
     "socket_request_max_bytes": _at_least(1024, 2**31 - 1),
+    "connections_max_idle_ms": _at_least(-1),
     "max_incremental_fetch_session_cache_slots": _at_least(0, 2**31 - 1),
     "group_min_session_timeout_ms": _at_least(0, 2**31 - 1),
     "group_max_session_timeout_ms": _at_least(0, 2**31 - 1),

@@ -114,7 +114,9 @@ class LocalBackend:
         if spark is None:
             return
         if not bounded(spark.stop, CLOSE_TIMEOUT_MS, "spark-stop"):
-            log.warning("%s did not stop by itself within %d ms; it ends with this process", self, CLOSE_TIMEOUT_MS)
+            log.warning(
+                "%s did not stop by itself within %d ms; it ends with this process", self, CLOSE_TIMEOUT_MS
+            )
 
 
 class ConnectBackend:
@@ -141,11 +143,18 @@ class ConnectBackend:
         if not self.alive():
             raise StartError(f"{self} does not answer; start it, or correct spark.remote")
         for key, value in self._conf.items():
-            try:
-                spark.conf.set(key, value)
-            except Exception as exc:
-                raise StartError(f"spark.conf: {self} does not take {key}={value}: {summary(exc)}") from exc
+            self._set(spark, key, value)
         return spark
+
+    def _set(self, spark: SparkSession, key: str, value: str) -> None:
+        """Sets what belongs to the session; what belongs to the server's process was set when it started."""
+        if not key.startswith("spark.sql."):
+            log.info("spark.conf: %s is the server's to set; left out for a session on %s", key, self)
+            return
+        try:
+            spark.conf.set(key, value)
+        except Exception as exc:
+            raise StartError(f"spark.conf: {self} does not take {key}={value}: {summary(exc)}") from exc
 
     def alive(self) -> bool:
         spark = self._spark

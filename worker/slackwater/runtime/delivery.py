@@ -51,6 +51,10 @@ class Delivery:
         self._report = Report(consumer, tools, self._owned)
         self._held = held
         self._failure: Exception | None = None
+        self.closing = False
+        """Set before the consumer is closed, which tells its listener that partitions are revoked: a static
+        member's stay with it, so nobody is to hear of that.
+        """
         self._polled_at_ms: float | None = None
         self._refresh_ms = max(1000, self._config.session_timeout_ms // 10)
         self.in_flight = InFlight(
@@ -84,9 +88,11 @@ class Delivery:
             timeout_ms = 0
         polled = self._poll(min(timeout_ms, SLICE_MS) if busy else timeout_ms)
         self._look_up()
-        if busy:
+        if self.in_flight.batch is not None:
             self.in_flight.advance()
         elif polled:
+            # Also where there was a batch before the poll: a listener within it may have ended that, and
+            # then the poll goes on to hand records over.
             self._report.quiet(polled)
             self._begin(polled)
         elif not self._held:
@@ -133,6 +139,8 @@ class Delivery:
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         """Partitions that another member gets: finishes their part of the batch, or gives it up in time."""
+        if self.closing:
+            return
         try:
             self._finish(revoked)
         except Exception as exc:
@@ -141,6 +149,8 @@ class Delivery:
 
     def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
         """Partitions that are another member's already: no commit can count."""
+        if self.closing:
+            return
         self._leave("lost", lost, "its partitions are another member's")
 
     def _leave(self, event: str, partitions: Collection[TopicPartition], why: str) -> None:

@@ -25,12 +25,13 @@ from slackwater.runtime.interfaces import Consumer, Engine, Sink
 from slackwater.runtime.metrics import Metrics
 from slackwater.runtime.runner import Runner, Task
 from slackwater.runtime.status import PHASES, Status
+from slackwater.runtime.stopping import Stopping
 from slackwater.runtime.tools import Tools
 
 FIRST_JOIN_MS = 500.0
 """How long a returning member waits for its join before it warms up beside it: a rebalance may hold it up."""
 CLOSE_MS = 3000.0
-"""How long the engine's close may take."""
+"""How long the consumer's close may take, and the engine's."""
 
 
 class Parts(Protocol):
@@ -52,17 +53,6 @@ class Parts(Protocol):
 
     def close(self) -> None:
         """Closes what the parts share."""
-
-
-class Stopping:
-    """Counts requests to stop. The first one drains, the second gives up. For signal handlers."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def request(self, *_: Any) -> None:
-        """One more."""
-        self.count += 1
 
 
 class _Stopped(Exception):
@@ -174,20 +164,23 @@ class Worker:
         )
 
     def _warm_up(self) -> None:
-        """Loads the handler and what it runs on. On the runner's thread."""
+        """Loads the handler and what it runs on. On the runner's thread.
+
+        The engine is kept when it is ready only, so that a stop in between does not close it under way.
+        """
+        engine = self._parts.engine()
         try:
-            engine = self._parts.engine()
-            self._tools.engine = engine
             engine.start()
             engine.warm_up()
-        except (WorkerError, KafkaError):
-            raise
+            self._tools.sink = self._parts.sink()
         except Exception as exc:
-            raise StartError(
-                f"the engine {self._config.engine} cannot start: {type(exc).__name__}: {exc}"
-            ) from exc
-        self._tools.sink = self._parts.sink()
+            self._quietly(engine.close)
+            if isinstance(exc, WorkerError | KafkaError):
+                raise
+            name = self._config.engine
+            raise StartError(f"the engine {name} cannot start: {type(exc).__name__}: {exc}") from exc
         self._tools.letters = self._parts.letters()
+        self._tools.engine = engine
 
     def _wait_at_gate(self) -> None:
         if not self._config.join_gate_ms:
@@ -274,8 +267,10 @@ class Worker:
     def _close_consumer(self) -> None:
         """Closes without leaving: the group keeps the partitions for the same instance's return."""
         consumer, self._consumer = self._consumer, None
+        if self._delivery is not None:
+            self._delivery.closing = True
         if consumer is not None:
-            self._quietly(consumer.close)
+            self._quietly(lambda: consumer.close(timeout_ms=CLOSE_MS))
 
     def _close_engine(self) -> None:
         """In bounded time: the successor waits for this process's end."""

@@ -67,6 +67,8 @@ class Core:
         )  # fmt: skip
         self.cluster.on_metadata.append(self._on_metadata)
         self._refreshing: asyncio.Task[None] | None = None
+        self._later: asyncio.TimerHandle | None = None
+        self._missing_looks = 0
         self._background: set[asyncio.Task[None]] = set()
         self._next_auto_commit = self._loop.time() + config.auto_commit_interval_ms / 1000
         self.closed = False
@@ -193,8 +195,24 @@ class Core:
             self._match_pattern(metadata)
         if self.group is not None and self.subscription.by_group:
             self.group.metadata_changed()
+        self._look_again_for_missing_topics(metadata)
         self.positions.wake()
         self.fetcher.wake()
+
+    def _look_again_for_missing_topics(self, metadata: ClusterMetadata) -> None:
+        """A topic that is being created has no partitions yet, and one that is not there may come."""
+        wanted = self.subscription.topics
+        if all(metadata.partition_count(topic) for topic in wanted):
+            self._missing_looks = 0
+        elif self._later is None:
+            self._missing_looks += 1
+            delay = self.config.retry_backoff_ms << min(self._missing_looks, 6)
+            self._later = self._loop.call_later(max(delay, 10) / 1000, self._look_now)
+
+    def _look_now(self) -> None:
+        self._later = None
+        if not self.closed:
+            self.refresh_soon()
 
     def _on_positions(self) -> None:
         self.buffer.drop_stale()
@@ -281,11 +299,13 @@ class Core:
 
     # -- the end ---------------------------------------------------------------------------------
 
-    async def close(self, *, leave: bool, reason: str = "the consumer is closed") -> None:
-        """Closes everything; ``leave``: tells the coordinator. May be called again."""
+    async def close(self, *, leave: bool, timeout_ms: int = 5_000) -> None:
+        """Closes everything; ``leave``: tells the coordinator, within the time. May be called again."""
         if self.closed:
             return
         self.closed = True
+        if self._later is not None:
+            self._later.cancel()
         await self.fetcher.close()
         await self.positions.close()
         background = [task for task in (self._refreshing, *self._background) if task is not None]
@@ -293,7 +313,7 @@ class Core:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
         if self.group is not None:
-            await self.group.leave(reason, tell=leave)
+            await self.group.leave("the consumer is closed", tell=leave, timeout_ms=timeout_ms)
             await self.group.close()
         await self.cluster.close()
         self.buffer.clear()

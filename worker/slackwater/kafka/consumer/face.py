@@ -468,9 +468,7 @@ class KafkaConsumer:
             self._closed = True
             leave = self.config.group_instance_id is None if leave_group is None else leave_group
             try:
-                self._thread.run(self._core.close(leave=leave), limit / 1000 + 1)
-            except KafkaTimeoutError:
-                pass
+                self._thread.run(self._core.close(leave=leave, timeout_ms=limit))
             finally:
                 self._thread.stop()
             self._run_callbacks()
@@ -484,7 +482,7 @@ class KafkaConsumer:
         revoked = sorted(self._core.subscription.partitions)
         if self._core.listener is not None and self._core.subscription.by_group and revoked:
             lost = getattr(self._core.listener, "on_partitions_lost", None)
-            if group.membership.in_group or lost is None:
+            if lost is None or (group.membership.in_group and group.membership.error is None):
                 self._core.listener.on_partitions_revoked(revoked)
             else:
                 lost(revoked)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from itertools import count
 from typing import Any, TypeVar
 
 from slackwater.kafka.consumer.config import ConsumerConfig
@@ -67,6 +68,8 @@ class Group:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._group_task: asyncio.Task[None] | None = None
         self._planning = False
+        self._commit_numbers = count()
+        self._accepted: dict[TopicPartition, int] = {}
         self._driver: asyncio.Task[None] | None = None
 
     def now_ms(self) -> int:
@@ -290,10 +293,9 @@ class Group:
         repeated in the new generation. Raises :class:`CommitFailedError` when the group has moved on,
         :class:`RebalanceInProgressError`, :class:`FencedInstanceIdError`, :class:`KafkaTimeoutError`.
         """
-        if not offsets:
-            return
         deadline, failures = self.now_ms() + timeout_ms, 0
-        while True:
+        number = next(self._commit_numbers)
+        while offsets := self._not_superseded(offsets, number):
             self._may_commit()
             identity = self.membership.identity if self._subscription.by_group else (-1, "")
             request = self._commit_request(offsets, identity)
@@ -308,9 +310,14 @@ class Group:
             errors = o.commit_errors(response)
             if not errors:
                 self.membership.commit_accepted(self.now_ms())
+                self._accepted.update(dict.fromkeys(offsets, number))
                 return
             failures += 1
             await self._mend(offsets, errors, identity, failures, deadline)
+
+    def _not_superseded(self, offsets: Offsets, number: int) -> Offsets:
+        """Without the partitions of which a later commit was stored while this one was being repeated."""
+        return {tp: one for tp, one in offsets.items() if self._accepted.get(tp, -1) < number}
 
     def _may_commit(self) -> None:
         member = self.membership
@@ -358,6 +365,9 @@ class Group:
             if member.identity != identity:
                 return
             if action is Action.REJOIN_KEEPING_ID:
+                member.commit_refused_by_rebalance(self.now_ms())
+                self.touch()
+            if action is Action.REJOIN_KEEPING_ID or member.join_is_under_way:
                 await self._next_generation(identity, deadline, error)
                 return
         member.on_commit_error(code, identity, self.now_ms())
@@ -396,23 +406,24 @@ class Group:
 
     # -- leaving ---------------------------------------------------------------------------------
 
-    async def leave(self, reason: str, *, tell: bool) -> None:
+    async def leave(self, reason: str, *, tell: bool, timeout_ms: int = _LEAVE_TIMEOUT_MS) -> None:
         """Is no longer a member; ``tell``: the coordinator hears of it at once, not by the session's end."""
         member_id = self.membership.leave()
         if self._group_task is not None:
             self._group_task.cancel()
         if tell and member_id:
-            await self._leave(member_id, reason)
+            await self._leave(member_id, reason, timeout_ms)
 
-    async def _leave(self, member_id: str, reason: str) -> None:
+    async def _leave(self, member_id: str, reason: str, timeout_ms: int = _LEAVE_TIMEOUT_MS) -> None:
         member = self.membership
         request = ByVersion(
             m.LeaveGroupRequest, lambda version: member.leave_request(member_id, version, reason)
         )
         try:
-            node = await self._cluster.coordinator(self.group_id, _LEAVE_TIMEOUT_MS)
-            response = await self._cluster.send(node, request, timeout_ms=_LEAVE_TIMEOUT_MS)
-        except KafkaError as exc:
+            async with asyncio.timeout(timeout_ms / 1000):
+                node = await self._cluster.coordinator(self.group_id, timeout_ms)
+                response = await self._cluster.send(node, request, timeout_ms=timeout_ms)
+        except (KafkaError, TimeoutError) as exc:
             log.warning("group %s: could not say that %s leaves: %s", self.group_id, member_id, exc)
             return
         codes = [response.error_code, *(one.error_code for one in response.members)]

@@ -135,6 +135,10 @@ class Cluster:
         self._topics.update(topics)
         return any(topic not in self.metadata.topics for topic in topics)
 
+    def untrack(self, topics: Iterable[str]) -> None:
+        """Takes topics out of those asked for."""
+        self._topics.difference_update(topics)
+
     async def refresh(self) -> None:
         """Asks a broker for metadata of the tracked topics.
 

@@ -24,6 +24,7 @@ class ProducerConfig:
     ``batch_size`` counts before compression. ``linger_ms``: how long a batch waits for more records.
     ``delivery_timeout_ms``: by then every record has its outcome, counted from ``send``.
     ``max_block_ms``: how long ``send`` waits for metadata or for room in ``buffer_memory``.
+    ``allow_auto_create_topics``: a topic that does not exist is made by the broker, if that allows it.
     ``retries`` bounds the attempts of a batch (default: only the delivery timeout does).
     """
 
@@ -44,6 +45,7 @@ class ProducerConfig:
     delivery_timeout_ms: int = 120_000
     request_timeout_ms: int = 30_000
     max_block_ms: int = 60_000
+    allow_auto_create_topics: bool = True
     metadata_max_age_ms: int = 300_000
     bootstrap_timeout_ms: int = 10_000
     key_serializer: Serializer | None = None

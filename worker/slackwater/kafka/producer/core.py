@@ -19,6 +19,7 @@ from slackwater.kafka.errors import (
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.net.clock import Clock
 from slackwater.kafka.net.cluster import Cluster
+from slackwater.kafka.net.connection import Connect, open_connection
 from slackwater.kafka.producer.accumulator import Accumulator, Headers
 from slackwater.kafka.producer.batch import Batch, FutureRecordMetadata
 from slackwater.kafka.producer.config import ProducerConfig, Serializer
@@ -42,7 +43,9 @@ _WORTH_WAITING = frozenset(
 class ProducerCore:
     """The accumulator, the sender and the cluster of one producer. Made on the producer's loop."""
 
-    def __init__(self, config: ProducerConfig, clock: Clock, rng: random.Random) -> None:
+    def __init__(
+        self, config: ProducerConfig, clock: Clock, rng: random.Random, connect: Connect = open_connection
+    ) -> None:
         self.config = config
         self.clock = clock
         self._rng = rng
@@ -54,7 +57,8 @@ class ProducerCore:
             reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
             retry_backoff_ms=config.retry_backoff_ms,
             metadata_max_age_ms=config.metadata_max_age_ms,
-            allow_auto_topic_creation=True,
+            allow_auto_topic_creation=config.allow_auto_create_topics,
+            connect=connect,
             rng=rng,
         )
         self.cluster.on_metadata.append(self._metadata_changed)
@@ -99,9 +103,16 @@ class ProducerCore:
 
         Raises :class:`KafkaTimeoutError`, or at once an error that no waiting cures.
         """
+        self.cluster.track_also([topic])
+        try:
+            return await self._wait_for_partitions(topic)
+        except KafkaError:
+            self.cluster.untrack([topic])
+            raise
+
+    async def _wait_for_partitions(self, topic: str) -> _TopicPartitions:
         deadline = self.clock.monotonic_ms() + self.config.max_block_ms
         backoff = Backoff(self.config.retry_backoff_ms, 1_000, self._rng)
-        self.cluster.track_also([topic])
         problem: KafkaError | None = None
         failures = 0
         while topic not in self.topics:

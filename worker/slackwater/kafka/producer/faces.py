@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from slackwater.kafka.errors import KafkaConfigurationError, KafkaTimeoutError
 from slackwater.kafka.net.clock import SYSTEM_CLOCK, Clock
+from slackwater.kafka.net.connection import Connect, open_connection
 from slackwater.kafka.net.loop_thread import LoopThread
 from slackwater.kafka.producer.accumulator import Headers
 from slackwater.kafka.producer.batch import Batch, FutureRecordMetadata, RecordMetadata
@@ -22,10 +23,15 @@ class AsyncProducer:
     """A producer on the running event loop. Options: :class:`~.config.ProducerConfig`."""
 
     def __init__(
-        self, *, clock: Clock = SYSTEM_CLOCK, rng: random.Random | None = None, **options: Any
+        self,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        rng: random.Random | None = None,
+        connect: Connect = open_connection,
+        **options: Any,
     ) -> None:
         self.config = _config(options)
-        self._core = ProducerCore(self.config, clock, rng or random.Random())
+        self._core = ProducerCore(self.config, clock, rng or random.Random(), connect)
 
     async def start(self) -> Self:
         """Finds the cluster. Raises :class:`NoBrokersAvailable`, which names what was tried."""
@@ -122,12 +128,17 @@ class KafkaProducer:
     """
 
     def __init__(
-        self, *, clock: Clock = SYSTEM_CLOCK, rng: random.Random | None = None, **options: Any
+        self,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        rng: random.Random | None = None,
+        connect: Connect = open_connection,
+        **options: Any,
     ) -> None:
         self.config = _config(options)
         self._thread = LoopThread("slackwater-producer")
         try:
-            self._core = self._thread.run(_start(self.config, clock, rng or random.Random()))
+            self._core = self._thread.run(_start(self.config, clock, rng or random.Random(), connect))
         except BaseException:
             self._thread.stop()
             raise
@@ -208,8 +219,8 @@ class KafkaProducer:
         self.close()
 
 
-async def _start(config: ProducerConfig, clock: Clock, rng: random.Random) -> ProducerCore:
-    core = ProducerCore(config, clock, rng)
+async def _start(config: ProducerConfig, clock: Clock, rng: random.Random, connect: Connect) -> ProducerCore:
+    core = ProducerCore(config, clock, rng, connect)
     await core.start()
     return core
 

@@ -11,7 +11,7 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappush, heapreplace
 from itertools import cycle
 from typing import ClassVar
 
@@ -227,13 +227,15 @@ class _Loads:
 
     def add(self, member: str, delta: int) -> None:
         self.load[member] += delta
-        for names in self._classes_of[member]:
-            heappush(self._heaps[names], (self.load[member], self._rank[member], member))
+        # An entry may say less than the load is, never more: least() puts it right when it meets it.
+        if delta < 0:
+            for names in self._classes_of[member]:
+                heappush(self._heaps[names], (self.load[member], self._rank[member], member))
 
     def least(self, topic: str) -> str:
         heap = self._heaps[self._class_of[topic]]
-        while heap[0][0] != self.load[heap[0][2]]:
-            heappop(heap)
+        while heap[0][0] != (load := self.load[heap[0][2]]):
+            heapreplace(heap, (load, heap[0][1], heap[0][2]))
         return heap[0][2]
 
 

@@ -240,6 +240,7 @@ class Membership:
         self._follow_up = False
         self._follow_up_due = -1
         self._rejoin_wanted: str | None = None
+        self._missed_a_generation = False
         self._confirmed = False
         self._coordinator_moved = False
         self._fence_forgiven = False
@@ -314,8 +315,8 @@ class Membership:
         wanted = frozenset(topics)
         changed, self._topics = wanted != self._topics, wanted
         if self.state is State.OUT:
-            self._caller_away = True
-            self._timers.poll_ends_at = now_ms + self.config.max_poll_interval_ms
+            if self._caller_away:
+                self._timers.poll_ends_at = now_ms + self.config.max_poll_interval_ms
             self._move(Event.WANT)
             self._prepare(lost=False, now_ms=now_ms)
         elif changed:
@@ -593,6 +594,15 @@ class Membership:
         elif code == ErrorCode.NOT_COORDINATOR:
             self._lost_coordinator()
 
+    def commit_refused_by_rebalance(self, now_ms: int) -> None:
+        """An OffsetCommit was answered REBALANCE_IN_PROGRESS: no need to wait for a heartbeat to say so."""
+        self._on_group_rebalances(now_ms)
+
+    @property
+    def join_is_under_way(self) -> bool:
+        """Whether a Join is sent and not answered: the broker may be a generation ahead of this member."""
+        return self.state is State.JOINING and self._is_sending(m.JoinGroupRequest)
+
     def commit_accepted(self, now_ms: int) -> None:
         """An accepted commit refreshes the session like a heartbeat."""
         if self.in_group:
@@ -635,6 +645,9 @@ class Membership:
         if action is Action.REJOIN_KEEPING_ID:
             self._on_group_rebalances(now_ms)
         elif action is Action.REJOIN_LOSING:
+            if self.join_is_under_way:
+                # The Join may have completed, with its answer still on its way over the other connection.
+                return
             self._reset(f"the broker answered {name}", now_ms, drop_id=False)
         elif action is Action.REJOIN_DROPPING_ID:
             self._back_off(now_ms)
@@ -664,6 +677,8 @@ class Membership:
 
     def _on_joined(self, response: m.JoinGroupResponse, now_ms: int) -> None:
         first = self.member_id == ""
+        # Another generation came and went in between, so what is held may have been another's since.
+        self._missed_a_generation = 0 <= self.generation < response.generation_id - 1
         if response.member_id != self.member_id:
             self._confirmed = False
         self.member_id, self.generation = response.member_id, response.generation_id
@@ -763,6 +778,9 @@ class Membership:
 
     def _tell_assignment(self, assigned: tuple[TopicPartition, ...], now_ms: int) -> None:
         held = set(self._owned())
+        if self._missed_a_generation and held:
+            self.notices.append(Notice(NoticeKind.LOST, tuple(sorted(held))))
+            held = set()
         # A topic that was unsubscribed while the leader planned is not taken; the rejoin is on its way.
         self._assigned = tuple(tp for tp in assigned if tp.topic in self._topics)
         revoked = tuple(sorted(held - set(self._assigned)))

@@ -1,0 +1,164 @@
+"""`slackwater local run` as a user starts it: one clear line for each fault, and nothing left running."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from slackwater.kafka import KafkaAdmin
+from slackwater_operator.resources import load
+from tests.integration.local_run_files import Feed, create_topic, write_group
+from tests.support.devbroker import DevBroker
+from tests.support.kafka import free_ports
+
+
+def command(file: Path) -> list[str]:
+    return [
+        sys.executable,
+        "-m",
+        "slackwater.cli",
+        "local",
+        "run",
+        "-f",
+        str(file),
+        "--workdir",
+        str(file.parent),
+    ]
+
+
+def run(file: Path) -> tuple[int, list[str]]:
+    done = subprocess.run(command(file), capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stderr.splitlines()
+
+
+@contextmanager
+def started(file: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with (file.parent / "output").open("wb") as output:
+        process = subprocess.Popen(command(file), stdout=output, stderr=output)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+
+def until(what: Callable[[], bool], timeout_s: float = 40.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not what():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.02)
+
+
+def pids(folder: Path) -> list[int]:
+    """The workers' process ids, by their logs."""
+    found = []
+    for log in (folder / "logs").glob("*.log"):
+        for line in log.read_text().splitlines():
+            event = json.loads(line)
+            if event["event"] == "started":
+                found.append(int(event["pid"]))
+    return found
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.fixture
+def group(devbroker: DevBroker, tmp_path: Path) -> Path:
+    file = write_group(tmp_path, devbroker.bootstrap, replicas=2)
+    create_topic(devbroker.bootstrap, load(file).name)
+    return file
+
+
+def test_a_wrong_field(group: Path) -> None:
+    group.write_text(group.read_text().replace("replicas:", "replica:"))
+    code, errors = run(group)
+    assert code == 1
+    assert errors == [
+        f"slackwater local run: {group}:14: spec.replica: unknown field; did you mean replicas?"
+    ]
+
+
+def test_no_broker(group: Path, devbroker: DevBroker) -> None:
+    (port,) = free_ports(1)
+    group.write_text(group.read_text().replace(devbroker.bootstrap, f"127.0.0.1:{port}"))
+    code, errors = run(group)
+    assert code == 1
+    assert len(errors) == 1
+    assert f"127.0.0.1:{port}" in errors[0]
+
+
+def test_no_topic(group: Path) -> None:
+    group.write_text(group.read_text().replace("topics: [run", "topics: [other"))
+    code, errors = run(group)
+    assert code == 1
+    assert len(errors) == 1
+    assert errors[0].endswith("does not exist; create it")
+
+
+@pytest.mark.parametrize("handler", ["nowhere:keep", "passing:nothing"])
+def test_a_handler_that_is_not_there(group: Path, handler: str) -> None:
+    group.write_text(group.read_text().replace("passing:keep", handler))
+    code, errors = run(group)
+    assert code == 1
+    assert len(errors) == 1
+    assert handler.partition(":")[0] in errors[0]
+
+
+@pytest.mark.timeout(90)
+def test_a_handler_that_always_fails(group: Path, devbroker: DevBroker) -> None:
+    group.write_text(group.read_text().replace("passing:keep", "passing:fail"))
+    with Feed(devbroker.bootstrap, load(group).name):
+        code, errors = run(group)
+    assert code == 1
+    assert len(errors) == 1
+    assert "times in a row" in errors[0]
+    assert "this handler always fails" in errors[0]
+
+
+@pytest.mark.timeout(90)
+def test_ctrl_c_ends_everything_and_empties_the_group(group: Path, devbroker: DevBroker) -> None:
+    output = group.parent / "output"
+    with started(group) as process:
+        until(lambda: "done in" in output.read_text())
+        workers = pids(group.parent)
+        assert len(workers) == 2
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    assert [pid for pid in workers if alive(pid)] == []
+    assert output.read_text().splitlines()[-1].endswith("all workers have ended")
+    with KafkaAdmin(devbroker.bootstrap) as admin:
+        name = load(group).name
+        assert admin.describe_groups([name]).unwrap()[name].state == "Empty"
+
+
+@pytest.mark.timeout(90)
+def test_ctrl_c_before_anything_has_started(group: Path) -> None:
+    with started(group) as process:
+        until(lambda: len(pids(group.parent)) == 2 if (group.parent / "logs").exists() else False)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        workers = pids(group.parent)
+    until(lambda: not any(alive(pid) for pid in workers), 5)
+
+
+@pytest.mark.timeout(90)
+def test_workers_die_with_a_supervisor_that_is_killed(group: Path) -> None:
+    with started(group) as process:
+        until(lambda: "done in" in (group.parent / "output").read_text())
+        workers = pids(group.parent)
+        process.kill()
+        process.wait()
+    until(lambda: not any(alive(pid) for pid in workers), 10)

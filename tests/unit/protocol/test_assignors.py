@@ -1,0 +1,267 @@
+"""Assignors: fixed examples of Java's, and properties that hold for every group."""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slackwater.kafka.protocol.assignors import (
+    Assignor,
+    CooperativeStickyAssignor,
+    Plan,
+    RangeAssignor,
+    RebalanceProtocol,
+    RoundRobinAssignor,
+    common_protocol,
+    generation_of,
+)
+from slackwater.kafka.protocol.consumer_protocol import (
+    MemberSubscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from slackwater.kafka.structs import TopicPartition
+from slackwater.kafka.wire.errors import DecodeError
+
+TP = TopicPartition
+
+
+def member(*topics: str, owned: list[TopicPartition] | None = None, **more: object) -> MemberSubscription:
+    return MemberSubscription(topics, tuple(owned or ()), **more)  # type: ignore[arg-type]
+
+
+def numbers(plan: Plan) -> dict[str, list[str]]:
+    return {name: [f"{tp.topic}{tp.partition}" for tp in partitions] for name, partitions in plan.items()}
+
+
+# -- examples of Java's documentation ----------------------------------------------------------------
+
+
+def test_range_as_java_documents_it() -> None:
+    plan = RangeAssignor().assign({"t": 3, "u": 3}, {"c0": member("t", "u"), "c1": member("t", "u")})
+    assert numbers(plan) == {"c0": ["t0", "t1", "u0", "u1"], "c1": ["t2", "u2"]}
+
+
+def test_range_orders_static_members_by_instance_id() -> None:
+    members = {"z": member("t", instance_id="a"), "a": member("t", instance_id="b"), "b": member("t")}
+    plan = RangeAssignor().assign({"t": 3}, members)
+    assert numbers(plan) == {"z": ["t0"], "a": ["t1"], "b": ["t2"]}
+
+
+def test_round_robin_as_java_documents_it() -> None:
+    members = {"c0": member("t0"), "c1": member("t0", "t1"), "c2": member("t0", "t1", "t2")}
+    plan = RoundRobinAssignor().assign({"t0": 1, "t1": 2, "t2": 3}, members)
+    assert plan == {
+        "c0": [TP("t0", 0)],
+        "c1": [TP("t1", 0)],
+        "c2": [TP("t1", 1), TP("t2", 0), TP("t2", 1), TP("t2", 2)],
+    }
+
+
+def test_cooperative_takes_a_partition_away_before_it_gives_it() -> None:
+    assignor = CooperativeStickyAssignor()
+    first = {"a": member("t", owned=[TP("t", n) for n in range(4)], generation=1), "b": member("t")}
+    plan = assignor.assign({"t": 4}, first)
+    assert numbers(plan) == {"a": ["t0", "t1"], "b": []}
+    second = {"a": member("t", owned=plan["a"], generation=2), "b": member("t", generation=2)}
+    assert numbers(assignor.assign({"t": 4}, second)) == {"a": ["t0", "t1"], "b": ["t2", "t3"]}
+
+
+def test_newer_claim_wins_and_equal_claims_are_given_to_nobody() -> None:
+    assignor = CooperativeStickyAssignor()
+    claims = {
+        "old": member("t", owned=[TP("t", 0)], generation=1),
+        "new": member("t", owned=[TP("t", 0)], generation=2),
+    }
+    assert TP("t", 0) in assignor.assign({"t": 2}, claims)["new"]
+    equal = {name: member("t", owned=[TP("t", 0)], generation=2) for name in ("a", "b")}
+    plan = assignor.assign({"t": 2}, equal)
+    assert [tp for one in plan.values() for tp in one] == [TP("t", 1)]
+
+
+def test_topics_that_do_not_exist_are_left_out() -> None:
+    for assignor in (RangeAssignor(), RoundRobinAssignor(), CooperativeStickyAssignor()):
+        assert assignor.assign({}, {"a": member("nope")}) == {"a": []}
+        assert assignor.assign({"t": 1}, {}) == {}
+
+
+def test_common_protocol() -> None:
+    assert common_protocol([CooperativeStickyAssignor()]) is RebalanceProtocol.COOPERATIVE
+    assert common_protocol([CooperativeStickyAssignor(), RangeAssignor()]) is RebalanceProtocol.EAGER
+
+
+# -- properties --------------------------------------------------------------------------------------
+
+
+@st.composite
+def groups(draw: st.DrawFn, *, same_topics: bool) -> tuple[dict[str, int], dict[str, MemberSubscription]]:
+    """A group in the middle of anything: claims that are stale, twice made, or of partitions that are gone."""
+    counts = {f"t{n}": draw(st.integers(0, 9)) for n in range(draw(st.integers(1, 4)))}
+    everything = [TP(topic, n) for topic, count in counts.items() for n in range(count + 1)]
+    topics = st.lists(st.sampled_from(sorted(counts)), min_size=1, unique=True)
+    shared = draw(topics)
+    members = {}
+    for n in range(draw(st.integers(1, 6))):
+        mine = shared if same_topics else draw(topics)
+        owned = draw(st.lists(st.sampled_from(everything), unique=True)) if everything else []
+        members[f"m{n}"] = MemberSubscription(
+            tuple(mine), tuple(owned), draw(st.integers(-1, 3)),
+            instance_id=draw(st.one_of(st.none(), st.just(f"i{n}"))),
+        )  # fmt: skip
+    return counts, members
+
+
+def rounds(counts: dict[str, int], members: dict[str, MemberSubscription]) -> list[Plan]:
+    """What a group does: it takes each plan over and joins again until nothing moves."""
+    assignor, plans = CooperativeStickyAssignor(), []
+    for generation in range(10, 20):
+        plans.append(assignor.assign(counts, members))
+        members = {
+            name: MemberSubscription(
+                one.topics, tuple(plans[-1][name]), generation, instance_id=one.instance_id
+            )
+            for name, one in members.items()
+        }
+        if len(plans) > 1 and plans[-1] == plans[-2]:
+            return plans
+    raise AssertionError("the group does not come to rest")
+
+
+@pytest.mark.parametrize("assignor", [RangeAssignor(), RoundRobinAssignor(), CooperativeStickyAssignor()])
+@given(data=st.data(), same=st.booleans())
+def test_nothing_twice_nothing_unwanted_and_deterministic(
+    assignor: Assignor, data: st.DataObject, same: bool
+) -> None:
+    counts, members = data.draw(groups(same_topics=same))
+    plan = assignor.assign(counts, members)
+    given_out = [tp for one in plan.values() for tp in one]
+    assert set(plan) == set(members)
+    assert len(given_out) == len(set(given_out))
+    for name, partitions in plan.items():
+        assert {tp.topic for tp in partitions} <= set(members[name].topics)
+        assert all(tp.partition < counts[tp.topic] for tp in partitions)
+    shuffled = dict(random.Random(1).sample(sorted(members.items()), len(members)))
+    assert assignor.assign(dict(reversed(counts.items())), shuffled) == plan
+
+
+@given(data=st.data(), same=st.booleans())
+def test_cooperative_never_gives_what_another_still_owns(data: st.DataObject, same: bool) -> None:
+    counts, members = data.draw(groups(same_topics=same))
+    plan = CooperativeStickyAssignor().assign(counts, members)
+    for name, partitions in plan.items():
+        for tp in partitions:
+            newest = max((one.generation for one in members.values() if tp in one.owned), default=None)
+            holders = [
+                other
+                for other, one in members.items()
+                if tp in one.owned and one.generation == newest and tp.partition < counts[tp.topic]
+            ]
+            assert holders in ([], [name])
+
+
+@given(data=st.data(), same=st.booleans())
+def test_cooperative_comes_to_rest_complete_and_balanced(data: st.DataObject, same: bool) -> None:
+    counts, members = data.draw(groups(same_topics=same))
+    plans = rounds(counts, members)
+    final = plans[-1]
+    assert len(plans) <= 3, "one rebalance, one follow-up, and then nothing changes"
+    wanted = {topic for one in members.values() for topic in one.topics}
+    everything = {TP(topic, n) for topic in wanted for n in range(counts[topic])}
+    assert {tp for one in final.values() for tp in one} == everything
+    sizes = {name: len(one) for name, one in final.items()}
+    for name, partitions in final.items():
+        for tp in partitions:
+            able = [other for other, one in members.items() if tp.topic in one.topics]
+            assert all(sizes[name] - sizes[other] <= 1 for other in able)
+
+
+@given(count=st.integers(1, 60), before=st.integers(1, 8), after=st.integers(1, 8))
+def test_cooperative_moves_as_little_as_it_can(count: int, before: int, after: int) -> None:
+    counts = {"t": count}
+    start = rounds(counts, {f"m{n}": member("t", instance_id=f"i{n}") for n in range(before)})[-1]
+    members = {
+        f"m{n}": member("t", owned=start.get(f"m{n}"), generation=1, instance_id=f"i{n}")
+        for n in range(after)
+    }
+    final = rounds(counts, members)[-1]
+    kept = sum(len(set(start[name]) & set(final[name])) for name in start.keys() & final.keys())
+    share, ceilings = divmod(count, after)
+    # Nobody can keep more than the ceiling, and only so many members may have it.
+    held = sorted((len(start[name]) for name in start.keys() & final.keys()), reverse=True)
+    best = sum(min(size, share + 1 if n < ceilings else share) for n, size in enumerate(held))
+    assert kept == best
+
+
+@settings(max_examples=50)
+@given(data=st.data())
+def test_a_member_that_goes_leaves_the_others_what_they_have(data: st.DataObject) -> None:
+    counts, members = data.draw(groups(same_topics=True))
+    start = rounds(counts, members)[-1]
+    gone = data.draw(st.sampled_from(sorted(members)))
+    left = {
+        name: MemberSubscription(one.topics, tuple(start[name]), 30, instance_id=one.instance_id)
+        for name, one in members.items()
+        if name != gone
+    }
+    if left:
+        final = CooperativeStickyAssignor().assign(counts, left)
+        assert all(set(start[name]) <= set(final[name]) for name in left)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_large_groups_are_planned_in_near_linear_time(same: bool) -> None:
+    rng = random.Random(7)
+    topics = {f"t{n}": 100 for n in range(100)}
+
+    def group(size: int) -> dict[str, MemberSubscription]:
+        return {f"m{n}": member(*(topics if same else rng.sample(sorted(topics), 90))) for n in range(size)}
+
+    members = group(200)
+    started = time.process_time()
+    plan = CooperativeStickyAssignor().assign(topics, members)
+    joined = {
+        **{name: MemberSubscription(one.topics, tuple(plan[name]), 1) for name, one in members.items()},
+        "new": member(*topics),
+    }
+    CooperativeStickyAssignor().assign(topics, joined)
+    assert time.process_time() - started < 4
+
+
+# -- bytes -------------------------------------------------------------------------------------------
+
+
+def test_subscription_bytes_of_all_versions() -> None:
+    full = MemberSubscription(("a", "b"), (TP("a", 0), TP("a", 2)), 5, b"\0\0\0\5", "rack")
+    for version in range(4):
+        told = decode_subscription(encode_subscription(full, version), "i")
+        assert told.topics == ("a", "b")
+        assert told.user_data == b"\0\0\0\5"
+        assert told.owned == (full.owned if version >= 1 else ())
+        assert told.generation == (5 if version >= 2 else -1)
+        assert told.rack == ("rack" if version >= 3 else None)
+        assert generation_of(told) == 5
+
+
+def test_a_newer_version_is_read_as_the_newest_known() -> None:
+    data = encode_subscription(MemberSubscription(("a",), (), 1), 3)
+    assert decode_subscription(b"\0\x09" + data[2:] + b"more").topics == ("a",)
+    assert decode_assignment(b"\0\x09" + encode_assignment([TP("a", 1)])[2:] + b"more") == (TP("a", 1),)
+    assert decode_assignment(b"") == ()
+    with pytest.raises(DecodeError):
+        decode_subscription(b"\xff\xff")
+
+
+def test_generation_from_user_data_of_java_and_librdkafka() -> None:
+    assert CooperativeStickyAssignor().user_data(["t"], 7) == b"\0\0\0\7"
+    assert generation_of(member("t", user_data=b"\0\0\0\7")) == 7
+    sticky = struct.pack(">ih1siii", 1, 1, b"t", 1, 0, 9)
+    assert generation_of(member("t", user_data=sticky)) == 9
+    for junk in (b"", b"\1", b"\xff" * 9, b"\0" * 5):
+        assert generation_of(member("t", user_data=junk)) == -1
