@@ -23,6 +23,7 @@ KIND = "ConsumerGroup"
 MIN_SESSION_TIMEOUT_MS = 6_000
 MAX_SESSION_TIMEOUT_MS = 1_800_000
 DEFAULT_SESSION_TIMEOUT_MS = 45_000
+DEFAULT_MAX_POLL_INTERVAL_MS = 300_000
 
 RESERVED_PROPERTIES = {
     "bootstrap.servers": "set spec.kafka.bootstrapServers instead",
@@ -123,6 +124,12 @@ class Pipeline:
         fields.text_list(fields.text(pattern=r"\S(.*\S)?", example="../src")),
         "Folders to find the handler's module in, before Python's own. Locally a relative one starts at the "
         "resource's file, and without any the file's folder and the one above are taken.",
+    )
+    handler_timeout_ms: int | None = spec(
+        "handlerTimeout",
+        fields.duration(),
+        "How long one call of the handler may take (90s, 5m); after that the worker ends. Without it, nine "
+        "tenths of max.poll.interval.ms.",
     )
     engine: str = spec(
         "engine",
@@ -310,6 +317,7 @@ def parse(value: object, *, name: str = "resource", lines: dict[str, int] | None
     try:
         group = fields.parse_object(ConsumerGroup, value, "")
         _check_properties(group.spec.kafka.properties)
+        _check_handler_timeout(group.spec)
         _check_replicas(group.spec)
     except FieldError as error:
         line = yamlfile.line_of(error.path, lines or {})
@@ -329,10 +337,21 @@ def _check_properties(properties: dict[str, str]) -> None:
             f"is {session}, but brokers take {MIN_SESSION_TIMEOUT_MS} to {MAX_SESSION_TIMEOUT_MS} "
             "(milliseconds; group.min.session.timeout.ms and group.max.session.timeout.ms)",
         )
-    if _milliseconds(properties, "heartbeat.interval.ms", 3_000) * 3 > session:
+    if _milliseconds(properties, "heartbeat.interval.ms", 1) * 3 > session:
         raise FieldError(
             f"{path}[heartbeat.interval.ms]",
             f"must be at most a third of session.timeout.ms ({session}), so that one may be lost",
+        )
+
+
+def _check_handler_timeout(wanted: ConsumerGroupSpec) -> None:
+    timeout = wanted.pipeline.handler_timeout_ms
+    interval = _milliseconds(wanted.kafka.properties, "max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS)
+    if timeout is not None and timeout >= interval:
+        raise FieldError(
+            "spec.pipeline.handlerTimeout",
+            f"is {timeout} ms; it must be below max.poll.interval.ms ({interval}): raise that in "
+            "spec.kafka.properties, or lower this",
         )
 
 

@@ -10,7 +10,7 @@ import pytest
 from slackwater.kafka import records
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
-from tests.support.rawclient import RawClient, create_topic
+from tests.support.rawclient import RawClient, create_topic, wait_until
 from tests.support.rawdata import (
     batch,
     fetch,
@@ -141,11 +141,10 @@ class Producer:
     """A producer id of one's own, and numbered batches to partition 0."""
 
     def __init__(self, client: RawClient, topic: str) -> None:
-        deadline = time.monotonic() + 20
-        answer = client.request(m.InitProducerIdRequest(transactional_id=None), 4)
+        request = m.InitProducerIdRequest(transactional_id=None)
         # A broker that has just started has no block of ids yet.
-        while answer.error_code == E.COORDINATOR_LOAD_IN_PROGRESS and time.monotonic() < deadline:
-            answer = client.request(m.InitProducerIdRequest(transactional_id=None), 4)
+        wait_until(lambda: client.request(request, 4).error_code != E.COORDINATOR_LOAD_IN_PROGRESS)
+        answer = client.request(request, 4)
         assert answer.error_code == E.NONE
         self.client, self.topic = client, topic
         self.id, self.epoch = answer.producer_id, answer.producer_epoch
@@ -306,16 +305,9 @@ def test_topics_that_are_not_there_or_not_the_same(client: RawClient, topic: str
     old = topic_id_of(client, topic)
     assert fetch(client, uuid.uuid4(), 0, version=13).error_code == E.UNKNOWN_TOPIC_ID
     delete(client, topic)
-    wait_until_fetch_fails(client, old)
+    wait_until(lambda: fetch(client, old, 0, version=13).error_code != E.NONE)
     assert fetch(client, old, 0, version=13).error_code == E.UNKNOWN_TOPIC_ID
     assert fetch(client, topic, 0, version=12).error_code == E.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def wait_until_fetch_fails(client: RawClient, topic_id: uuid.UUID) -> None:
-    deadline = time.monotonic() + 20
-    while fetch(client, topic_id, 0, version=13).error_code == E.NONE:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 # --- fetch sessions (KIP-227) --------------------------------------------------------------------

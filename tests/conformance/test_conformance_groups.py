@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -26,6 +25,7 @@ from tests.support.rawclient import (
     sync_all,
     topic_metadata,
     until_rebalance,
+    wait_until,
 )
 
 
@@ -59,9 +59,7 @@ def _displaced_in_rebalance(stack: contextlib.ExitStack, bootstrap: str, group: 
 
 def _await_state(bootstrap: str, group: str, state: str) -> None:
     with RawClient.to(bootstrap) as client:
-        deadline = time.monotonic() + 10
-        while (now := describe(client, group).group_state) != state:
-            assert time.monotonic() < deadline, f"{group} is {now}, not {state}"
+        wait_until(lambda: describe(client, group).group_state == state)
 
 
 def _unknown_instance(stack: contextlib.ExitStack, bootstrap: str, group: str) -> Member:

@@ -15,6 +15,7 @@ from tests.support.rawclient import (
     remove,
     subscription,
     topic_metadata,
+    wait_until,
 )
 
 
@@ -175,8 +176,7 @@ def test_offsets_of_a_deleted_topic_are_forgotten(client: RawClient, name: str) 
     assert client.request(request, 9).topics[0].partitions[0].error_code == E.NONE
     assert fetched(client, name, 8)[0][0] == 5
     client.request(m.DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000), 5)
-    while topic_metadata(client, name).error_code == E.NONE:
-        pass
+    wait_until(lambda: topic_metadata(client, name).error_code != E.NONE)
     create_topic(client, name, 2)
     assert fetched(client, name, 8)[0][0] == -1
 
@@ -185,9 +185,9 @@ def test_offsets_of_a_deleted_topic_are_forgotten(client: RawClient, name: str) 
 def test_init_producer_id(client: RawClient, version: int) -> None:
     """InitProducerId 0-5 without a transactional id."""
     request = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+    # A broker that has just started has no block of ids yet.
+    wait_until(lambda: client.request(request, version).error_code != E.COORDINATOR_LOAD_IN_PROGRESS)
     answer = client.request(request, version)
-    while answer.error_code == E.COORDINATOR_LOAD_IN_PROGRESS:
-        answer = client.request(request, version)
     assert (answer.error_code, answer.producer_epoch) == (E.NONE, 0)
     assert answer.producer_id >= 0
 
@@ -210,11 +210,8 @@ def test_metadata_creates_topics_on_demand(client: RawClient, name: str) -> None
     request = m.MetadataRequest(topics=[m.MetadataRequestTopic(name=name)])
     first = client.request(request, 9).topics[0].error_code
     assert first in (E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION, E.LEADER_NOT_AVAILABLE)
-    for _ in range(2000):
-        found = topic_metadata(client, name)
-        if found.error_code == E.NONE and found.partitions:
-            break
-    assert [p.partition_index for p in found.partitions] == [0]
+    wait_until(lambda: topic_metadata(client, name).error_code == E.NONE)
+    assert [p.partition_index for p in topic_metadata(client, name).partitions] == [0]
 
 
 @pytest.mark.parametrize("key_type", [7, -1])

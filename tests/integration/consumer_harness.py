@@ -23,7 +23,7 @@ def unique(prefix: str) -> str:
 
 
 def make_topic(bootstrap: str, partitions: int, records: int = 0) -> str:
-    """A topic with ``records`` records dealt out to its partitions; each value is its number in its partition."""
+    """A topic with ``records`` records dealt out to its partitions; each value is its number there."""
     topic = unique("t")
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     try:

@@ -226,9 +226,11 @@ def test_max_poll_interval_exceeded_by_a_static_member(broker: Any, caplog: pyte
 def test_bad_group_settings_are_one_clear_error(broker: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 1), unique("g")
     bad = options(broker.bootstrap, group, session_timeout_ms=2_000_000_000)
-    with KafkaConsumer(topic, **bad) as consumer:
-        with pytest.raises(InvalidSessionTimeoutError, match="session_timeout_ms=2000000000"):
-            consumer.poll(10_000)
+    with (
+        KafkaConsumer(topic, **bad) as consumer,
+        pytest.raises(InvalidSessionTimeoutError, match="session_timeout_ms=2000000000"),
+    ):
+        consumer.poll(10_000)
     sticky = options(broker.bootstrap, group, partition_assignment_strategy="cooperative-sticky")
     ranges = options(broker.bootstrap, group, partition_assignment_strategy="range")
     with KafkaConsumer(topic, **sticky) as one, KafkaConsumer(**ranges) as other:
@@ -251,8 +253,7 @@ def test_pattern_subscription_follows_new_topics(kafka: Any) -> None:
         admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
         for name in (f"{prefix}-a", f"{prefix}-b"):
             admin.create_topics([NewTopic(name, 1, 1)])
-            wait_for(
-                lambda name=name: consumer.poll(50) or TopicPartition(name, 0) in consumer.assignment(), name
-            )
+            tp = TopicPartition(name, 0)
+            wait_for(lambda tp=tp: consumer.poll(50) or tp in consumer.assignment(), name)  # type: ignore[misc]
         admin.close()
         assert consumer.subscription() == {f"{prefix}-a", f"{prefix}-b"}

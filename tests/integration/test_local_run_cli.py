@@ -87,7 +87,7 @@ def test_a_wrong_field(group: Path) -> None:
     code, errors = run(group)
     assert code == 1
     assert errors == [
-        f"slackwater local run: {group}:14: spec.replica: unknown field; did you mean replicas?"
+        f"slackwater local run: {group}:13: spec.replica: unknown field; did you mean replicas?"
     ]
 
 

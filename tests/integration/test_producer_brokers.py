@@ -7,6 +7,7 @@ import random
 import time
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import kafka
 import pytest
@@ -22,7 +23,7 @@ from slackwater.kafka.errors import (
     MessageSizeTooLargeError,
     NoBrokersAvailable,
 )
-from slackwater.kafka.producer import AsyncProducer, KafkaProducer
+from slackwater.kafka.producer import AsyncProducer, KafkaProducer, RecordMetadata
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
@@ -81,6 +82,19 @@ def test_every_codec_reads_back_with_kafka_python(broker: Broker, topic: str, co
         assert list(record.headers) == ([("h", b"x"), ("nothing", None)] if n % 2 else [])
 
 
+@pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
+def test_large_batches_of_every_codec(broker: Broker, topic: str, codec: str | None) -> None:
+    """Codecs cut what is larger into blocks, in more ways than a broker reads."""
+    values = [bytes(500) + random.Random(n).randbytes(1500) for n in range(400)]
+    with KafkaProducer(
+        bootstrap_servers=broker.bootstrap, compression_type=codec, batch_size=900_000, linger_ms=2_000
+    ) as producer:
+        futures = [producer.send(topic, value, partition=0) for value in values]
+        producer.flush(30)
+        assert [f.exception for f in futures if not f.succeeded()] == []
+    assert [r.value for r in read_back(broker.bootstrap, topic, 400)] == values
+
+
 def test_confluent_reads_it_too_and_keys_go_where_its_java_partitioner_sends_them(
     broker: Broker, topic: str
 ) -> None:
@@ -103,7 +117,7 @@ def test_confluent_reads_it_too_and_keys_go_where_its_java_partitioner_sends_the
         while sum(map(len, seen.values())) < 80 and time.monotonic() < deadline:
             for message in consumer.consume(100, 0.5):
                 assert message.error() is None
-                seen[message.value()][message.key()] = message.partition()
+                seen[message.value() or b""][message.key() or b""] = message.partition() or 0
     finally:
         consumer.close()
     assert seen[b"ours"] == seen[b"theirs"] == ours
@@ -174,7 +188,7 @@ def test_lesser_acks(broker: Broker, topic: str, acks: int) -> None:
 
 
 def test_callbacks_and_serializers(broker: Broker, topic: str) -> None:
-    seen = []
+    seen: list[RecordMetadata] = []
     with KafkaProducer(
         bootstrap_servers=broker.bootstrap,
         value_serializer=lambda v: str(v).encode(),
@@ -335,7 +349,7 @@ def test_a_leader_that_moves_costs_nothing(kafka3: KafkaCluster) -> None:
         ({"lingers": 1}, "no option lingers"),
     ],
 )
-def test_options_that_cannot_be(options: dict[str, object], message: str) -> None:
+def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
     with pytest.raises(KafkaConfigurationError, match=message):
         KafkaProducer(bootstrap_servers="127.0.0.1:1", **options)
 

@@ -340,6 +340,22 @@ def test_scaling_up_and_down_moves_partitions_without_loss(site: Site) -> None:
     site.check()
 
 
+def test_a_worker_that_slept_through_its_session_writes_nothing_when_it_wakes(site: Site) -> None:
+    site.produce(400, bad_every=10)
+    properties = {**site.config()["properties"], "session.timeout.ms": "6000", "heartbeat.interval.ms": "500"}
+    sleeper = site.worker("w-0", environment={"SLOW_MS": "300"}, properties=properties)
+    sleeper.until("batch")
+    sleeper.signal(signal.SIGSTOP)
+    other = site.worker("w-1", properties=properties)
+    other.until("assigned", lambda e: len(e["partitions"]) == PARTITIONS)
+    site.until_done()
+    sleeper.signal(signal.SIGCONT)
+    sleeper.until("lost")
+    sleeper.until("assigned", lambda e: e["generation"] > other.named("joined")[0]["generation"])
+    assert {sleeper.terminate(), other.terminate()} == {0}
+    site.check()
+
+
 def test_the_gate_holds_the_join_until_it_is_opened(dev: Site) -> None:
     dev.produce(10)
     worker = dev.worker(joinGateMs=60_000)

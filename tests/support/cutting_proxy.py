@@ -45,7 +45,8 @@ class CuttingProxy:
     async def connect(self, host: str, port: int, settings: ConnectionSettings) -> Connection:
         """Connects to the proxy whatever address the cluster's metadata names."""
         assert self._server is not None
-        return await open_connection(*self._server.sockets[0].getsockname()[:2], settings)
+        own_host, own_port = self._server.sockets[0].getsockname()
+        return await open_connection(own_host, own_port, settings)
 
     async def _start(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)

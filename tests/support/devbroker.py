@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -78,7 +79,7 @@ class DevBroker:
         log = self._folder / "broker.log"
         with log.open("ab") as output:
             start = output.tell()
-            self._owned = OwnedProcess(command, output=output)
+            self._owned = OwnedProcess(command, output=output, then_remove=self._folder)
         deadline = time.monotonic() + self._start_timeout_s
         while '"listening"' not in (text := log.read_bytes()[start:].decode(errors="replace")):
             if not self._owned.running() or time.monotonic() > deadline:
@@ -101,6 +102,13 @@ class DevBroker:
         """SIGKILL; returns when the process is gone."""
         if self._owned is not None:
             self._owned.kill()
+            self._owned = None
+
+    def stop(self, node: int = 1, timeout_s: float = 10.0) -> None:
+        """SIGTERM; returns when the process is gone. Raises :class:`subprocess.TimeoutExpired`."""
+        if self._owned is not None:
+            self._owned.send(signal.SIGTERM)
+            self._owned.wait(timeout_s)
             self._owned = None
 
     def control(self, method: str, path: str, body: Any = None) -> Any:

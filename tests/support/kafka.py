@@ -40,6 +40,7 @@ KAFKA_VERSION = "4.3.0"
 LEAST_JAVA = 17
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache" / f"kafka-{KAFKA_VERSION}"
+RETRY_S = 2.0
 PORTS = range(20000, 32000)
 """Below the usual range of outgoing ports, so that no client's socket takes a stopped broker's port."""
 
@@ -130,7 +131,7 @@ def _fetch_libs(libs: Path) -> None:
         )
     output = ""
     for attempt in range(3):
-        time.sleep(2 * attempt)
+        time.sleep(RETRY_S * attempt)
         with tempfile.TemporaryDirectory(dir=CACHE, prefix="fetch-") as folder:
             output = _copy_dependencies(mvn, Path(folder))
             if any(Path(folder).glob(f"kafka_2.13-{KAFKA_VERSION}.jar")):
@@ -148,7 +149,7 @@ def _copy_dependencies(mvn: str, folder: Path) -> str:
             "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies",
             "-DincludeScope=runtime", f"-DoutputDirectory={folder}",
         ],
-        env={"JAVA_HOME": str(java_home), **os.environ},
+        env={**os.environ, "JAVA_HOME": str(java_home)},
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     if done.returncode:
@@ -165,7 +166,8 @@ class OwnedProcess:
 
     A watchdog holds the reading end of a pipe whose writing end only this process has: when the
     pipe breaks, for whatever reason, it kills the process group. (Linux's parent-death signal
-    would do the same, but at the end of the *thread* that started the process.)
+    would do the same, but at the end of the *thread* that started the process.) ``then_remove``: a
+    folder that the watchdog removes then.
     """
 
     def __init__(
@@ -176,6 +178,7 @@ class OwnedProcess:
         output: IO[bytes] | int | None = None,
         cwd: Path | None = None,
         end_signal: str = "KILL",
+        then_remove: Path | None = None,
     ) -> None:
         self.process = subprocess.Popen(
             command,
@@ -188,7 +191,13 @@ class OwnedProcess:
         )
         self.pid = self.process.pid
         self._watchdog = subprocess.Popen(
-            ["sh", "-c", f"read _; kill -{end_signal} -{self.pid}"],
+            [
+                "sh",
+                "-c",
+                f'read _; kill -{end_signal} -{self.pid}; rm -rf "$1"',
+                "sh",
+                str(then_remove or ""),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -385,6 +394,7 @@ class KafkaCluster:
                 env={k: v for k, v in os.environ.items() if not k.startswith(("KAFKA_", "LOG_DIR"))},
                 output=log,
                 cwd=self._folder,
+                then_remove=self._folder,
             )
 
     def _await_ready(self, nodes: list[int]) -> None:
@@ -470,13 +480,20 @@ def run_command(command: list[str], bootstrap: str) -> int:
     The command has a session of its own, so that Ctrl-C reaches it through here only. Returns its
     exit code, 128 + n if signal n ended it.
     """
-    child = OwnedProcess([part.replace("{bootstrap}", bootstrap) for part in command], end_signal="TERM")
+    early: list[int] = []
+    child: OwnedProcess | None = None
 
     def pass_on(number: int, frame: FrameType | None) -> None:
-        child.send(signal.Signals(number))
+        if child is None:
+            early.append(number)
+        else:
+            child.send(signal.Signals(number))
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, pass_on)
+    child = OwnedProcess([part.replace("{bootstrap}", bootstrap) for part in command], end_signal="TERM")
+    for missed in early:
+        child.send(signal.Signals(missed))
     code = child.wait()
     return code if code >= 0 else 128 - code
 

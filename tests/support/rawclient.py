@@ -11,7 +11,7 @@ import itertools
 import socket
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -412,12 +412,13 @@ def successor(member: Member, **options: Any) -> Member:
 
 def until_rebalance(member: Member) -> None:
     """Heartbeats until the broker says REBALANCE_IN_PROGRESS."""
-    for _ in range(2000):
+
+    def told() -> bool:
         error = member.heartbeat()
-        if error == ErrorCode.REBALANCE_IN_PROGRESS:
-            return
-        assert error == ErrorCode.NONE
-    raise AssertionError("no rebalance")
+        assert error in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
+        return error != ErrorCode.NONE
+
+    wait_until(told)
 
 
 def create_topic(client: RawClient, name: str, partitions: int = 1, **configs: str) -> None:
@@ -437,10 +438,15 @@ def create_topic(client: RawClient, name: str, partitions: int = 1, **configs: s
     )
     answer = client.request(m.CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
     assert answer.topics[0].error_code == 0, answer
-    deadline = time.monotonic() + 20
-    while not _is_served(client, name, partitions):
-        assert time.monotonic() < deadline, f"topic {name} got no leaders"
-        time.sleep(0.02)
+    wait_until(lambda: _is_served(client, name, partitions))
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
+    """Asks until ``condition`` holds. Raises :class:`AssertionError` after ``timeout_s``."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"still not so after {timeout_s} s"
+        time.sleep(0.01)
 
 
 def _is_served(client: RawClient, name: str, partitions: int) -> bool:

@@ -92,6 +92,8 @@ class FakeCluster:
     journal: list[tuple[Any, ...]] = field(default_factory=list)
     """What happened, in order: stage, publish, discard, commit, letters."""
     instance_owner: object = None
+    compacted: dict[TopicPartition, int] = field(default_factory=dict)
+    """Records below this offset are gone, though the log begins at 0, as compaction leaves it."""
 
     def produce(self, partition: int, values: Iterable[str]) -> TopicPartition:
         tp = TopicPartition(self.topic, partition)
@@ -99,6 +101,7 @@ class FakeCluster:
         return tp
 
     def read(self, tp: TopicPartition, offset: int, most: int) -> RecordColumns:
+        offset = max(offset, self.compacted.get(tp, 0))
         values = self.logs[tp][offset : offset + most]
         builder = BatchBuilder(max_bytes=1 << 24)
         for i, value in enumerate(values):

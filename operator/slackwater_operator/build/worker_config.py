@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from slackwater_operator.resources import DEFAULT_SESSION_TIMEOUT_MS, ConsumerGroup
+from slackwater_operator.resources import ConsumerGroup
 
+DEFAULT_HEARTBEAT_INTERVAL_MS = 3_000
+"""Kafka's default; with a short session it is a third of that."""
 DRAIN_TIMEOUT_MS = 15_000
 """How long a worker may take to finish its batch on SIGTERM. Its heartbeats go on meanwhile, so that
 this is no part of the session's budget."""
@@ -34,7 +36,12 @@ def worker_config(
         health_port: its port, 0 for a free one.
     """
     kafka, pipeline = group.spec.kafka, group.spec.pipeline
-    properties = {"session.timeout.ms": str(DEFAULT_SESSION_TIMEOUT_MS), **kafka.properties}
+    session_ms = group.session_timeout_ms
+    properties = {
+        "session.timeout.ms": str(session_ms),
+        "heartbeat.interval.ms": str(min(DEFAULT_HEARTBEAT_INTERVAL_MS, session_ms // 3)),
+        **kafka.properties,
+    }
     document: dict[str, Any] = {
         "groupId": group.group_id,
         "topics": list(group.spec.topics),
@@ -49,6 +56,8 @@ def worker_config(
         "joinGateMs": join_gate_ms,
         "health": {"host": health_host, "port": health_port},
     }
+    if pipeline.handler_timeout_ms is not None:
+        document["handlerTimeoutMs"] = pipeline.handler_timeout_ms
     if pipeline.dead_letter_topic:
         document["deadLetterTopic"] = pipeline.dead_letter_topic
     return document

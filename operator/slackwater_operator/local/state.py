@@ -116,8 +116,19 @@ class RunState:
                 self.counts[name] += value if isinstance(value, int) else 0
         for callback in list(self.subscribers):
             callback(event)
+        if event.event == "exited":
+            self._tell_exit(event)
         if event.event not in _QUIET_EVENTS:
             self.wake.set()
+
+    def _tell_exit(self, event: WorkerEvent) -> None:
+        """Says at once that a worker has ended which nobody asked to, and why."""
+        worker = self.pool.find(event.instance)
+        if worker is None or worker.stopping or self.stopping:
+            return
+        code = int(event.data.get("code", -1))
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+        self.notify(f"{worker.name} {how}{': ' if worker.last_error else ''}{worker.last_error}")
 
     def observed(self, seen: KafkaSnapshot) -> None:
         """Takes an observation in."""

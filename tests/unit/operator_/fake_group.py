@@ -27,6 +27,7 @@ class FakeGroup:
         self.members: dict[str, list[TopicPartition]] = {}
         self.removals: list[tuple[str, ...]] = []
         self.forget_removals = 0  # how many removals a moving coordinator brings back
+        self.lag = 0  # of each partition
         self._writers: dict[str, asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
         self._rebalance: asyncio.Task[None] | None = None
@@ -52,7 +53,8 @@ class FakeGroup:
             for name, held in self.members.items()
         )
         zero = dict.fromkeys(self.partitions, 0)
-        return KafkaSnapshot(at_ms, GroupView(state, members), self.partitions, zero, zero)
+        ends = dict.fromkeys(self.partitions, self.lag)
+        return KafkaSnapshot(at_ms, GroupView(state, members), self.partitions, ends, zero)
 
     async def remove_members(self, instance_ids: tuple[str, ...]) -> dict[str, str]:
         self.removals.append(instance_ids)

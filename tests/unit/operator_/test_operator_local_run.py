@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,12 @@ def alive(pid: int) -> bool:
     return state != "Z"
 
 
+async def until(what: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not what():
+            await asyncio.sleep(0.01)
+
+
 @dataclass
 class Bench:
     """A run under test and the group that its workers join."""
@@ -46,7 +52,14 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
     """Makes a started run with `replicas` fake workers; all it began is over afterwards."""
     benches: list[Bench] = []
 
-    async def build(replicas: int, *, behave: dict[str, str] | None = None, rollout: object = None) -> Bench:
+    async def build(
+        replicas: int,
+        *,
+        behave: dict[str, str] | None = None,
+        rollout: object = None,
+        scaling: object = None,
+        settings: RunSettings = FAST,
+    ) -> Bench:
         group = FakeGroup(partitions=12)
         (tmp_path / "fake.json").write_text(
             json.dumps({"group": await group.start(), "behave": behave or {}})
@@ -57,6 +70,7 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
             "pipeline": {"handler": "flights.pipeline:transform", "sink": {"path": "out"}},
             "replicas": replicas,
             "rollout": rollout or {},
+            "scaling": scaling,
         }
         document = {"apiVersion": "slackwater.dev/v1alpha1", "kind": "ConsumerGroup", "spec": spec}
         resource = parse({**document, "metadata": {"name": "flights"}})
@@ -64,7 +78,7 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
             Source(resource, tmp_path, tmp_path),
             group,
             workdir=tmp_path / "run",
-            settings=FAST,
+            settings=settings,
             command=lambda _: [sys.executable, str(HERE / "fake_worker.py"), str(tmp_path / "fake.json")],
         )
         bench = Bench(run, group)
@@ -206,6 +220,31 @@ async def test_a_worker_that_fails_again_and_again_ends_the_run(make: Make) -> N
     bench = await make(2, behave={"flights-1": "crash"})
     with pytest.raises(RunError, match="flights-1 failed 2 times in a row: the sink is full"):
         await bench.run.wait_until_stable(20)
+
+
+async def test_scales_by_itself_where_a_target_is_given(make: Make) -> None:
+    scaling = {"minReplicas": 1, "maxReplicas": 3, "lagPerReplica": 100}
+    settings = replace(FAST, settle_ms=100, down_window_ms=500)
+    bench = await make(1, scaling=scaling, settings=settings)
+    await bench.run.wait_until_stable(20)
+    bench.group.lag = 1_000
+    await until(lambda: bench.run.replicas == 3 and len(bench.group.members) == 3)
+    await bench.run.wait_until_stable(20)
+    decision = bench.run.snapshot().decisions["scaling"]
+    assert "limited by maxReplicas" in decision.reason
+    bench.group.lag = 0
+    await until(lambda: bench.run.replicas == 1 and sorted(bench.group.members) == ["flights-0"])
+    await bench.run.wait_until_stable(20)
+    assert [one.kind for one in bench.run.reports] == ["start", "scale-up", "scale-down"]
+
+
+async def test_decisions_are_only_shown_where_that_is_wanted(make: Make) -> None:
+    settings = replace(FAST, settle_ms=0, autoscale=False)
+    bench = await make(1, scaling={"lagPerReplica": 100}, settings=settings)
+    bench.group.lag = 1_000
+    await bench.run.wait_until_stable(20)
+    await until(lambda: getattr(bench.run.snapshot().decisions["scaling"].decision, "applied", 0) == 12)
+    assert bench.run.replicas == 1
 
 
 async def test_what_cannot_be_done_is_refused(make: Make) -> None:

@@ -7,8 +7,7 @@ import struct
 import time
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from slackwater.kafka.protocol.assignors import (
     Assignor,
@@ -102,7 +101,7 @@ def test_common_protocol() -> None:
 
 @st.composite
 def groups(draw: st.DrawFn, *, same_topics: bool) -> tuple[dict[str, int], dict[str, MemberSubscription]]:
-    """A group in the middle of anything: claims that are stale, twice made, or of partitions that are gone."""
+    """A group in the middle of anything: claims that are stale, made twice, or of what is gone."""
     counts = {f"t{n}": draw(st.integers(0, 9)) for n in range(draw(st.integers(1, 4)))}
     everything = [TP(topic, n) for topic, count in counts.items() for n in range(count + 1)]
     topics = st.lists(st.sampled_from(sorted(counts)), min_size=1, unique=True)

@@ -15,6 +15,7 @@ from slackwater.kafka.errors import (
     RebalanceInProgressError,
     TopicAuthorizationFailedError,
 )
+from slackwater.kafka.structs import OffsetAndMetadata
 from slackwater.runtime.errors import DeadLetterError, FencedError, HandlerError, SinkError, WorkerError
 from tests.support.runtime_fakes import START_MS, Bench
 
@@ -109,6 +110,30 @@ def test_a_held_delivery_polls_and_takes_nothing(bench: Bench) -> None:
     assert bench.sink.rows(0) == [0, 1, 2]
 
 
+def test_a_file_is_named_by_the_committed_offset_and_not_by_its_first_record(bench: Bench) -> None:
+    tp = bench.produce(0, *values(6))
+    bench.cluster.committed[tp] = OffsetAndMetadata(1, "")
+    bench.assign(tp)
+    bench.consumer.commit_errors.extend([None, *[KafkaTimeoutError("gone")] * 5])
+    bench.steps(4)  # killed between the publish and the commit
+    assert bench.sink.published.keys() == {(0, 1)}
+    bench.cluster.compacted[tp] = 3
+    bench.restart()
+    bench.assign(tp)
+    bench.until_idle()
+    assert bench.sink.rows(0) == [3, 4, 5], "the replay takes the place of the first try"
+
+
+def test_a_position_that_was_reset_backwards_starts_at_its_first_record(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))  # made anew, shorter than what was committed
+    bench.cluster.committed[tp] = OffsetAndMetadata(700, "")
+    bench.assign(tp)
+    bench.consumer.at_poll.append(lambda: bench.consumer.seek(tp, 0))
+    bench.until_idle()
+    assert bench.sink.published.keys() == {(0, 0)}
+    assert bench.cluster.committed[tp].offset == 3
+
+
 # ---- what a rebalance does to a batch
 
 
@@ -123,6 +148,18 @@ def test_revoke_finishes_the_batch_in_flight_and_commits_before_it_returns(bench
     assert bench.sink.rows(0) == [0, 1, 2]
     assert bench.delivery.in_flight.batch is None
     assert bench.events("revoked")[0]["partitions"] == [["flights", 0]]
+
+
+def test_records_of_the_poll_in_which_a_revocation_ended_the_batch_are_handled(bench: Bench) -> None:
+    bench.restart(max_records=4)
+    a, b = bench.produce(0, *values(2)), bench.produce(1, *values(6))
+    bench.assign(a, b)
+    bench.runner.durations.append(400)
+    bench.steps(2)
+    bench.consumer.at_poll.append(lambda: bench.consumer.revoke(a))
+    bench.until_idle()
+    assert bench.sink.rows(1) == [0, 1, 2, 3, 4, 5]
+    assert bench.cluster.committed[b].offset == 6
 
 
 def test_revoke_gives_up_only_the_revoked_part_at_its_deadline(bench: Bench) -> None:
@@ -603,8 +640,6 @@ def test_a_refresh_moves_no_offset_and_is_no_event(bench: Bench) -> None:
 
 
 def test_another_clients_metadata_is_no_note(bench: Bench) -> None:
-    from slackwater.kafka.structs import OffsetAndMetadata
-
     tp = bench.produce(0, *values(3))
     bench.cluster.committed[tp] = OffsetAndMetadata(1, '{"at": "noon"}')
     bench.assign(tp)

@@ -18,7 +18,13 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.config import HealthConfig, WorkerConfig
 from slackwater.runtime.deadletters import DeadLetters
-from slackwater.runtime.errors import ConfigError, HandlerLoadError, StartError
+from slackwater.runtime.errors import (
+    ConfigError,
+    HandlerError,
+    HandlerLoadError,
+    HandlerTimeoutError,
+    StartError,
+)
 from slackwater.runtime.events import EventLog, Log
 from slackwater.runtime.health import HealthServer
 from slackwater.runtime.metrics import Metrics
@@ -231,6 +237,8 @@ def test_a_stop_at_the_gate_joins_nothing() -> None:
         (HandlerLoadError("no module"), 2),
         (StartError("no Java"), 1),
         (ConfigError("bad"), 2),
+        (HandlerError("the output lacks the column offset"), 2),
+        (HandlerTimeoutError("did not end within 1000 ms"), 4),
         (OSError("x"), 1),
     ],
 )

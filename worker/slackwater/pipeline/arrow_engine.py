@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.pipeline import handler as handlers
 from slackwater.pipeline.timed import CallTimedOut, TimedCalls
-from slackwater.runtime.errors import HandlerError
+from slackwater.runtime.errors import HandlerError, HandlerTimeoutError
 from slackwater.runtime.split import split
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class ArrowEngine:
         try:
             return self._calls.call(lambda: handler(table), self._timeout_ms, lambda: None)
         except CallTimedOut as exc:
-            raise HandlerError(
+            raise HandlerTimeoutError(
                 f"handler {self._spec} did not end within {self._timeout_ms:.0f} ms (handlerTimeoutMs) "
                 f"on {table.num_rows} records"
             ) from exc

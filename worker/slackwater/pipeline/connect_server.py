@@ -28,8 +28,6 @@ SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 SERVER = {
     "spark.master": "local[*]",
     "spark.connect.grpc.binding.address": "127.0.0.1",
-    # Workers share it: without this the jobs of one wait for all stages of another.
-    "spark.scheduler.mode": "FAIR",
     # A worker whose topic is silent keeps its session.
     "spark.connect.session.manager.defaultSessionTimeout": "-1",
 }

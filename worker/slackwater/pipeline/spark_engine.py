@@ -10,7 +10,7 @@ from slackwater.pipeline import handler as handlers
 from slackwater.pipeline.spark_errors import SparkFailure, summary
 from slackwater.pipeline.spark_session import Backend, make_backend
 from slackwater.pipeline.timed import CallTimedOut, TimedCalls
-from slackwater.runtime.errors import HandlerError, StartError, WorkerError
+from slackwater.runtime.errors import HandlerError, HandlerTimeoutError, StartError, WorkerError
 from slackwater.runtime.split import split
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class SparkEngine:
         except CallTimedOut as exc:
             if not self._backend.alive():
                 raise self._lost() from exc
-            raise HandlerError(
+            raise HandlerTimeoutError(
                 f"handler {self._spec} did not end within {self._timeout_ms:.0f} ms (handlerTimeoutMs) "
                 f"on {table.num_rows} records; its query was cancelled"
             ) from exc

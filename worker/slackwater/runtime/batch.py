@@ -83,7 +83,7 @@ def describe(parts: Mapping[TopicPartition, Part], most: int = 3) -> str:
     """The batch for a message: ``flights-3 offsets 100 to 199, flights-5 ...``."""
     named = [f"{tp} offsets {part.start} to {part.end - 1}" for tp, part in sorted(parts.items())]
     more = f" and {len(named) - most} more partitions" if len(named) > most else ""
-    return ", ".join(named[:most]) + more
+    return ", ".join(named[:most]) + more if named else "given up meanwhile"
 
 
 class TransformError(Exception):

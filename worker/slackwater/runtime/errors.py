@@ -49,6 +49,16 @@ class HandlerError(WorkerError):
     exit_code = EXIT_HANDLER_OR_SINK
 
 
+class HandlerTimeoutError(HandlerError):
+    """A call of the handler took longer than it may; where the machine was busy, another may not."""
+
+
+class HandlerUnfitError(HandlerError):
+    """The warm-up shows that the handler cannot be used: it would fail on every batch, in every process."""
+
+    exit_code = EXIT_BAD_CONFIG
+
+
 class SinkError(WorkerError):
     """The sink cannot write: a full disk, a missing right, a path that is no folder."""
 

@@ -18,7 +18,17 @@ from slackwater.runtime.commits import fenced
 from slackwater.runtime.config import WorkerConfig
 from slackwater.runtime.deadletters import DeadLetters
 from slackwater.runtime.delivery import SLICE_MS, Delivery
-from slackwater.runtime.errors import EXIT_OK, EXIT_OTHER, ConfigError, FencedError, StartError, WorkerError
+from slackwater.runtime.errors import (
+    EXIT_OK,
+    EXIT_OTHER,
+    ConfigError,
+    FencedError,
+    HandlerError,
+    HandlerTimeoutError,
+    HandlerUnfitError,
+    StartError,
+    WorkerError,
+)
 from slackwater.runtime.events import EventLog, Log
 from slackwater.runtime.health import HealthServer
 from slackwater.runtime.interfaces import Consumer, Engine, Sink
@@ -124,14 +134,14 @@ class Worker:
             self._phase("joining")
             self._join(held=True)
             self._phase("warming")
-            self._await(self._around.runner.submit(self._warm_up))
+            self._warm_up()
             if self.status.generation < 0:
                 self._phase("joining")
                 self._until(lambda: self.status.generation >= 0)
         else:
             self._phase("warming")
             self._await(self._around.runner.submit(self._parts.check_topics))
-            self._await(self._around.runner.submit(self._warm_up))
+            self._warm_up()
             self._wait_at_gate()
             self._phase("joining")
             self._join(held=True)
@@ -164,23 +174,35 @@ class Worker:
         )
 
     def _warm_up(self) -> None:
-        """Loads the handler and what it runs on. On the runner's thread.
+        """Loads the handler and what it runs on; the group is served meanwhile.
 
-        The engine is kept when it is ready only, so that a stop in between does not close it under way.
+        A stop in between does not close an engine that still starts: it ends with the process.
         """
+        tools = self._tools
+        tools.engine, tools.sink, tools.letters = self._await(self._around.runner.submit(self._load))
+
+    def _load(self) -> tuple[Engine, Sink, DeadLetters | None]:
+        """On the runner's thread."""
         engine = self._parts.engine()
         try:
             engine.start()
-            engine.warm_up()
-            self._tools.sink = self._parts.sink()
+            self._warm_up_engine(engine)
+            return engine, self._parts.sink(), self._parts.letters()
         except Exception as exc:
             self._quietly(engine.close)
             if isinstance(exc, WorkerError | KafkaError):
                 raise
             name = self._config.engine
             raise StartError(f"the engine {name} cannot start: {type(exc).__name__}: {exc}") from exc
-        self._tools.letters = self._parts.letters()
-        self._tools.engine = engine
+
+    def _warm_up_engine(self, engine: Engine) -> None:
+        """A handler that fails without a record fails in each process: that is for the user to mend."""
+        try:
+            engine.warm_up()
+        except HandlerTimeoutError:
+            raise
+        except HandlerError as exc:
+            raise HandlerUnfitError(str(exc)) from exc
 
     def _wait_at_gate(self) -> None:
         if not self._config.join_gate_ms:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
@@ -208,7 +209,8 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "socks5_proxy": (None,),
     "receive_buffer_bytes": (None,),
     "send_buffer_bytes": (None,),
-    "socket_options": (None,),
+    # asyncio sets TCP_NODELAY itself.
+    "socket_options": (None, [], [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]),
     "metric_reporters": (None, [], ()),
     "group_protocol": (None, "classic"),
     "group_remote_assignor": (None,),

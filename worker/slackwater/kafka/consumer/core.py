@@ -13,6 +13,7 @@ from slackwater.kafka.consumer.buffer import FetchBuffer
 from slackwater.kafka.consumer.config import ConsumerConfig
 from slackwater.kafka.consumer.fetcher import Fetcher
 from slackwater.kafka.consumer.group import Group
+from slackwater.kafka.consumer.listener import check_listener
 from slackwater.kafka.consumer.positions import Positions
 from slackwater.kafka.errors import IllegalArgumentError, IllegalStateError, KafkaError
 from slackwater.kafka.net import Cluster
@@ -86,6 +87,7 @@ class Core:
         if self.group is None:
             raise IllegalStateError(f"subscribe(): {_NO_GROUP}; assign() does not")
         self.group.require()
+        check_listener(listener)
         if pattern is not None:
             self.subscription.subscribe_pattern(pattern)
             self.cluster.track((), all_topics=True)

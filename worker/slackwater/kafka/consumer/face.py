@@ -205,7 +205,7 @@ class KafkaConsumer:
             left = deadline - time.monotonic()
             if left <= 0:
                 return found
-            self._news.wait(left)
+            self._news.wait(min(left, 3_600.0))
 
     def _caller_polls(self) -> None:
         group = self._core.group
@@ -251,7 +251,8 @@ class KafkaConsumer:
     def __next__(self) -> ConsumerRecord:
         if self._closed:
             raise StopIteration
-        deadline = time.monotonic() + self.config.consumer_timeout_ms / 1000
+        patience_ms = self.config.consumer_timeout_ms
+        deadline = time.monotonic() + (patience_ms / 1000 if patience_ms >= 0 else float("inf"))
         while (record := self._iterator.next(self._core.subscription, self._reposition)) is None:
             left_ms = (deadline - time.monotonic()) * 1000
             if left_ms <= 0:

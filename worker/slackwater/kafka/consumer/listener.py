@@ -27,6 +27,15 @@ class ConsumerRebalanceListener:
         return self.on_partitions_revoked(lost)
 
 
+def check_listener(listener: Any) -> None:
+    """Raises a TypeError for what cannot be told of partitions."""
+    for name in ("on_partitions_assigned", "on_partitions_revoked"):
+        if listener is not None and not callable(getattr(listener, name, None)):
+            raise TypeError(
+                f"the listener {listener!r} has no method {name}(); see ConsumerRebalanceListener"
+            )
+
+
 def callback_for(listener: Any, notice: Notice) -> Callable[[], Any | Awaitable[Any]] | None:
     """The listener's call for a notice; a listener without ``on_partitions_lost`` is told "revoked"."""
     if listener is None:

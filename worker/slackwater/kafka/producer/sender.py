@@ -94,6 +94,10 @@ class Sender:
                     await self._changed.wait()
                 finally:
                     timer.cancel()
+        except Exception as exc:
+            # Nobody looks at the queues any more: rather an error than futures that never end.
+            log.exception("the producer's sender ended")
+            self.fail_all(KafkaError(f"the producer has failed: {exc!r}"))
         finally:
             tasks = list(self._tasks.values())
             for task in tasks:

@@ -595,8 +595,12 @@ class Membership:
             self._lost_coordinator()
 
     def commit_refused_by_rebalance(self, now_ms: int) -> None:
-        """An OffsetCommit was answered REBALANCE_IN_PROGRESS: no need to wait for a heartbeat to say so."""
-        self._on_group_rebalances(now_ms)
+        """An OffsetCommit was answered REBALANCE_IN_PROGRESS: a heartbeat is to ask at once what is going on.
+
+        The answer alone does not tell: a broker gives it while the group waits for the leader's Sync (a
+        rebalance this member is part of already), where a rejoin would bring one rebalance more.
+        """
+        self._timers.heartbeat_at = min(self._timers.heartbeat_at, now_ms)
 
     @property
     def join_is_under_way(self) -> bool:

@@ -129,7 +129,8 @@ def compress(codec: int, data: Buffer) -> bytes:
         # The xerial stream that Java writes: magic, version 1, compatible with 1, then sized blocks.
         return _XERIAL_MAGIC + _INT32.pack(1) + _INT32.pack(1) + _INT32.pack(len(block)) + block
     if codec == 3:
-        packed: bytes = lz4.frame.compress(data, store_size=False)
+        # KIP-57: Java reads independent blocks only, and blocks are linked by default (from 64 KiB on).
+        packed: bytes = lz4.frame.compress(data, store_size=False, block_linked=False)
         return packed
     if codec == 4:
         return zstandard.ZstdCompressor(level=3, write_content_size=True).compress(data)

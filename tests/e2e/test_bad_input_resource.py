@@ -1,0 +1,92 @@
+"""A resource or a configuration that cannot be used: one line, at once, and nothing has been started."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.commands import run
+from tests.e2e.site import Site
+
+FAULTS = [
+    ("unknown field", "  replicas: 1", "  replica: 1", r"group\.yaml:13: spec\.replica: unknown field; did you"),
+    ("wrong type", "replicas: 1", "replicas: many", r"group\.yaml:13: spec\.replicas: .*whole number"),
+    ("text for a list", "topics: [", "topics: x #[", r"group\.yaml:8: spec\.topics: .*list"),
+    ("number for a text", '"10000"', "10000", r"spec\.kafka\.properties\[session\.timeout\.ms\].*text"),
+    ("no handler", "    handler: handlers:keep\n", "", r"group\.yaml:9: spec\.pipeline\.handler: is missing"),
+    ("handler is no function", "handlers:keep", "keep", r"spec\.pipeline\.handler: .*flights\.pipeline:transform"),
+    ("unknown engine", "engine: arrow", "engine: pandas", r"spec\.pipeline\.engine: .*spark.*arrow"),
+    ("no YAML", "spec:", "spec: [", r"group\.yaml:\d+: is not YAML"),
+    ("a tab", "spec:\n", "spec:\n\tx: 1\n", r"group\.yaml:\d+: is not YAML"),
+    ("time", "engine: arrow", "handlerTimeout: soon", r"spec\.pipeline\.handlerTimeout: .*duration.*90s"),
+    ("time too long", "engine: arrow", "handlerTimeout: 1h", r"handlerTimeout: .*max\.poll\.interval\.ms"),
+    ("session", '"10000"', '"10"', r"session\.timeout\.ms\]: is 10, but brokers take 6000 to 1800000"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "told"), [f[1:] for f in FAULTS], ids=[f[0] for f in FAULTS])
+def test_a_resource_with_a_fault(tmp_path: Path, old: str, new: str, told: str) -> None:
+    site = Site("127.0.0.1:1", tmp_path)
+    site.change(old, new)
+    ended = run(*site.arguments(), timeout_s=30)
+    assert ended.code == 1, ended
+    assert ended.stderr.count("\n") == 1, ended
+    assert re.search(told, ended.error), ended
+    assert not site.work.exists()
+    assert not site.out.exists()
+
+
+def test_a_resource_that_is_not_there(tmp_path: Path) -> None:
+    ended = run("local", "run", "-f", tmp_path / "nowhere.yaml")
+    assert ended.code == 1, ended
+    assert ended.stderr.count("\n") == 1, ended
+    assert "nowhere.yaml: cannot be read: No such file" in ended.error
+
+
+WORKER_FAULTS = [
+    ("unknown field", {"topic": "x"}, r"worker\.json: topic: unknown field.*topics"),
+    ("wrong type", {"drainTimeoutMs": "soon"}, r"worker\.json: drainTimeoutMs: must be a whole number"),
+    ("empty handler", {"handler": ""}, r"worker\.json: handler: must be module:function"),
+    ("unknown property", {"properties": {"sesion.timeout.ms": "1"}}, r"properties: unknown property"),
+]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"), [f[1:] for f in WORKER_FAULTS], ids=[f[0] for f in WORKER_FAULTS]
+)
+def test_a_worker_s_configuration_with_a_fault(tmp_path: Path, changes: dict[str, object], told: str) -> None:
+    config = worker_config(tmp_path, "127.0.0.1:1")
+    ended = run(
+        "worker",
+        "--config",
+        written(tmp_path, {**config, **changes}),
+        environment={"SLACKWATER_INSTANCE_ID": "w-0"},
+    )
+    assert ended.code == 2, ended
+    assert re.search(told, ended.error), ended
+    assert "Traceback" not in ended.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def worker_config(folder: Path, bootstrap: str) -> dict[str, object]:
+    """A worker's configuration, correct but for what its test changes."""
+    return {
+        "groupId": "g",
+        "topics": ["t"],
+        "bootstrapServers": bootstrap,
+        "handler": "handlers:keep",
+        "handlerPath": [str(folder)],
+        "engine": "arrow",
+        "sink": {"format": "parquet", "path": str(folder / "out")},
+        "startTimeoutMs": 1000,
+    }
+
+
+def written(folder: Path, config: dict[str, object]) -> Path:
+    """``config`` as a file."""
+    path = folder / "worker.json"
+    path.write_text(json.dumps(config))
+    return path

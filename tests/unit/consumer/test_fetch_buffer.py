@@ -1,0 +1,139 @@
+"""What was fetched and not yet handed over: order, limits, pauses, jumps, unreadable batches."""
+
+from __future__ import annotations
+
+import pytest
+
+from slackwater.kafka.consumer.buffer import Chunk, FetchBuffer
+from slackwater.kafka.consumer.config import ConsumerConfig
+from slackwater.kafka.consumer.iteration import RecordIterator
+from slackwater.kafka.errors import CorruptRecordError
+from slackwater.kafka.protocol.subscription import Subscription
+from slackwater.kafka.records import BatchBuilder
+from slackwater.kafka.structs import TopicPartition
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def batch(base: int, count: int) -> bytes:
+    builder = BatchBuilder("none", 1_000_000)
+    for number in range(count):
+        assert builder.append(1_000 + number, None, b"%d" % (base + number), [])
+    return builder.build(base_offset=base)
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.subscription = Subscription()
+        self.subscription.assign_by_user([A, B])
+        for tp in (A, B):
+            self.subscription.seek(tp, 0)
+        self.room = 0
+        self.buffer = FetchBuffer(self.subscription, check_crcs=True, on_room=self._on_room)
+
+    def _on_room(self) -> None:
+        self.room += 1
+
+    def add(self, tp: TopicPartition, base: int, count: int, data: bytes | None = None) -> None:
+        version = self.subscription.get(tp).version
+        self.buffer.add(Chunk(tp, batch(base, count) if data is None else data, base, base + count, version))
+
+    def collect(self, limit: int = 1_000) -> dict[TopicPartition, list[int]]:
+        found = self.buffer.collect(limit)
+        return {tp: [record.offset for record in rows.records(*tp)] for tp, rows in found.items()}
+
+    def position(self, tp: TopicPartition) -> int | None:
+        return self.subscription.get(tp).position
+
+
+def test_records_come_in_order_within_the_limit_and_move_the_position() -> None:
+    bench = Bench()
+    bench.add(A, 0, 5)
+    bench.add(B, 0, 3)
+    bench.add(A, 5, 5)
+    assert bench.collect(7) == {A: [0, 1, 2, 3, 4], B: [0, 1]}
+    assert (bench.position(A), bench.position(B)) == (5, 2)
+    assert bench.room == 1
+    assert bench.collect(2) == {B: [2], A: [5]}
+    assert bench.collect() == {A: [6, 7, 8, 9]}
+    assert bench.collect() == {}
+    assert bench.buffer.total_bytes == 0
+    assert bench.buffer.held_bytes(A) == 0
+
+
+def test_paused_partitions_keep_their_place() -> None:
+    bench = Bench()
+    bench.add(A, 0, 2)
+    bench.add(B, 0, 2)
+    bench.subscription.get(A).paused = True
+    assert bench.collect() == {B: [0, 1]}
+    assert bench.collect() == {}
+    assert not bench.buffer.has_ready()
+    bench.subscription.get(A).paused = False
+    assert bench.collect() == {A: [0, 1]}
+
+
+def test_a_jump_makes_what_was_fetched_before_it_stale() -> None:
+    bench = Bench()
+    bench.add(A, 0, 5)
+    assert bench.collect(2) == {A: [0, 1]}
+    bench.subscription.seek(A, 100)
+    assert bench.collect() == {}
+    assert (bench.position(A), bench.buffer.total_bytes) == (100, 0)
+    bench.add(B, 0, 2)
+    bench.subscription.remove([B])
+    bench.buffer.drop_stale()
+    assert (len(bench.buffer), bench.buffer.total_bytes) == (0, 0)
+
+
+def test_records_below_the_position_are_left_out_and_their_batch_counts_as_read() -> None:
+    bench = Bench()
+    bench.subscription.seek(A, 3)
+    version = bench.subscription.get(A).version
+    bench.buffer.add(Chunk(A, batch(0, 5), 3, 5, version))
+    assert bench.collect() == {A: [3, 4]}
+
+
+def test_a_batch_that_cannot_be_read_comes_after_what_stands_before_it() -> None:
+    bench = Bench()
+    broken = bytearray(batch(3, 3))
+    broken[-1] ^= 1
+    bench.add(A, 0, 6, batch(0, 3) + bytes(broken))
+    bench.add(A, 6, 2)
+    before = bench.subscription.get(A).version
+    assert bench.collect() == {A: [0, 1, 2]}
+    # What was fetched behind the broken batch must not be handed over before it.
+    assert bench.subscription.get(A).version != before
+    assert bench.position(A) == 3
+    assert bench.collect() == {}
+    bench.add(A, 3, 3, bytes(broken))
+    for _ in range(2):
+        with pytest.raises(CorruptRecordError, match="t-0 at offset 3") as caught:
+            bench.collect()
+        assert caught.value.offset == 3
+    bench.subscription.seek(A, 6)
+    bench.add(A, 6, 2)
+    assert bench.collect() == {A: [6, 7]}
+
+
+def test_iteration_commits_no_further_than_it_gave() -> None:
+    bench = Bench()
+    iterator, config = RecordIterator(), ConsumerConfig()
+    seeks: list[tuple[TopicPartition, int]] = []
+
+    def following() -> int | None:
+        record = iterator.next(bench.subscription, lambda tp, offset: seeks.append((tp, offset)))
+        return None if record is None else record.offset
+
+    bench.add(A, 0, 4)
+    iterator.load(bench.buffer.collect(10), bench.subscription, config)
+    assert bench.position(A) == 0
+    assert (following(), bench.position(A)) == (0, 1)
+    bench.subscription.get(A).paused = True
+    assert following() is None
+    assert seeks == [(A, 1)]
+    bench.add(B, 0, 2)
+    iterator.load(bench.buffer.collect(10), bench.subscription, config)
+    assert following() == 0
+    bench.subscription.seek(B, 50)
+    assert (following(), bench.position(B)) == (None, 50)

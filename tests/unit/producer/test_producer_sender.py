@@ -1,0 +1,247 @@
+"""What the producer makes of a broker's answers, from a broker that answers as a test says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from slackwater.kafka.errors import (
+    ClusterAuthorizationFailedError,
+    InvalidProducerEpochError,
+    KafkaError,
+    KafkaTimeoutError,
+    TopicAuthorizationFailedError,
+)
+from slackwater.kafka.producer import AsyncProducer
+from slackwater.kafka.records import BatchHeader, iter_batches
+from slackwater.kafka.wire import messages as m
+from slackwater.kafka.wire.errors import ErrorCode
+from slackwater.kafka.wire.frame import RequestHeader
+from tests.support.scripted import Peer, scripted_broker
+
+Answer = m.ProduceResponsePartition | None
+
+
+class OneBroker:
+    """Topic ``t`` with one partition. ``script``: what the n-th batch is answered; ``None``: hang up."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.topic_id = UUID(int=7)
+        self.versions: dict[str, tuple[int, int]] = {}
+        self.script: list[Answer | int] = []
+        self.init_error = 0
+        self.batches: list[BatchHeader] = []
+        self.bytes: list[bytes] = []
+        self.topic_ids: list[UUID] = []
+        self.asked: Counter[str] = Counter()
+        self.silent = False
+
+    async def serve(self, peer: Peer) -> None:
+        await peer.negotiate(**self.versions)
+        while True:
+            header, body = await peer.receive()
+            self.asked[type(body).__name__.removesuffix("Request")] += 1
+            if isinstance(body, m.MetadataRequest):
+                await peer.answer(header, self.metadata())
+            elif isinstance(body, m.InitProducerIdRequest):
+                answer = m.InitProducerIdResponse(error_code=self.init_error, producer_id=99)
+                await peer.answer(header, answer)
+            elif not await self.produce(peer, header, body):
+                return
+
+    def metadata(self) -> m.MetadataResponse:
+        partition = m.MetadataResponsePartition(partition_index=0, leader_id=1, leader_epoch=3)
+        topic = m.MetadataResponseTopic(name="t", topic_id=self.topic_id, partitions=[partition])
+        broker = m.MetadataResponseBroker(node_id=1, host="127.0.0.1", port=self.port)
+        return m.MetadataResponse(brokers=[broker], topics=[topic])
+
+    async def produce(self, peer: Peer, header: RequestHeader, body: m.ProduceRequest) -> bool:
+        (topic,) = body.topic_data
+        (partition,) = topic.partition_data
+        data = bytes(partition.records or b"")
+        self.bytes.append(data)
+        self.batches += iter_batches(data)
+        self.topic_ids.append(topic.topic_id)
+        if self.silent:
+            return True
+        told = self.script.pop(0) if self.script else m.ProduceResponsePartition(base_offset=50)
+        if told is None:
+            return False
+        if isinstance(told, int):
+            told = m.ProduceResponsePartition(error_code=told)
+        answered = m.ProduceResponseTopic(name="t", topic_id=topic.topic_id, partition_responses=[told])
+        await peer.answer(header, m.ProduceResponse(responses=[answered]))
+        return True
+
+
+@contextlib.asynccontextmanager
+async def producing(
+    setup: Callable[[OneBroker], None] = lambda _: None, **options: Any
+) -> AsyncIterator[tuple[AsyncProducer, OneBroker]]:
+    broker = OneBroker()
+    setup(broker)
+    async with scripted_broker(broker.serve) as port:
+        broker.port = port
+        options = {"linger_ms": 0, "retry_backoff_ms": 2, "reconnect_backoff_ms": 2} | options
+        producer = AsyncProducer(bootstrap_servers=f"127.0.0.1:{port}", rng=random.Random(1), **options)
+        async with producer:
+            yield producer, broker
+
+
+def numbers(broker: OneBroker) -> list[tuple[int, int, int]]:
+    return [(b.producer_id, b.producer_epoch, b.base_sequence) for b in broker.batches]
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        None,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.CORRUPT_MESSAGE,
+    ],
+)
+async def test_a_retriable_answer_sends_the_same_bytes_again(trouble: int | None) -> None:
+    async with producing(lambda b: b.script.extend([trouble, trouble])) as (producer, broker):
+        assert (await producer.send_and_wait("t", b"x")).offset == 50
+        assert len(broker.bytes) == 3
+        assert len(set(broker.bytes)) == 1
+        assert numbers(broker)[0] == (99, 0, 0)
+
+
+async def test_duplicate_sequence_number_is_success_at_an_unknown_offset() -> None:
+    async with producing(lambda b: b.script.append(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)) as (producer, _):
+        assert (await producer.send_and_wait("t", b"x")).offset == -1
+
+
+@pytest.mark.parametrize("code", [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID])
+async def test_a_broker_that_lost_the_producer_gets_the_next_epoch(code: int) -> None:
+    async with producing() as (producer, broker):
+        await producer.send_and_wait("t", b"a")
+        broker.script = [code]
+        await producer.send_and_wait("t", b"b")
+        await producer.send_and_wait("t", b"c")
+        assert numbers(broker) == [(99, 0, 0), (99, 0, 1), (99, 1, 0), (99, 1, 1)]
+        assert broker.asked["InitProducerId"] == 1
+
+
+async def test_a_final_error_fails_the_batch_with_what_the_broker_said() -> None:
+    refusal = m.ProduceResponsePartition(
+        error_code=ErrorCode.INVALID_RECORD,
+        error_message="one is bad",
+        record_errors=[m.ProduceResponseRecordError(batch_index=0, batch_index_error_message="no key")],
+    )
+    async with producing(lambda b: b.script.append(refusal)) as (producer, broker):
+        with pytest.raises(KafkaError, match="t-0: one is bad; record 0: no key: INVALID_RECORD"):
+            await producer.send_and_wait("t", b"x")
+        assert (await producer.send_and_wait("t", b"y")).offset == 50
+        assert numbers(broker) == [(99, 0, 0), (99, 1, 0)]
+
+
+async def test_being_fenced_ends_the_producer() -> None:
+    async with producing(lambda b: b.script.append(ErrorCode.INVALID_PRODUCER_EPOCH)) as (producer, broker):
+        first = await producer.send("t", b"x")
+        with pytest.raises(InvalidProducerEpochError):
+            await first
+        with pytest.raises(InvalidProducerEpochError):
+            await producer.send("t", b"y")
+        assert len(broker.batches) == 1
+
+
+async def test_without_a_producer_id_the_error_names_the_way_out() -> None:
+    def refuse(broker: OneBroker) -> None:
+        broker.init_error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+    async with producing(refuse) as (producer, _):
+        with pytest.raises(ClusterAuthorizationFailedError, match="enable_idempotence=False"):
+            await producer.send_and_wait("t", b"x")
+
+
+async def test_not_idempotent_asks_for_no_producer_id() -> None:
+    async with producing(enable_idempotence=False) as (producer, broker):
+        await producer.send_and_wait("t", b"x")
+        assert numbers(broker) == [(-1, -1, -1)]
+        assert broker.asked["InitProducerId"] == 0
+
+
+async def test_retries_are_bounded_when_asked_for() -> None:
+    trouble = [ErrorCode.NOT_ENOUGH_REPLICAS] * 5
+    async with producing(lambda b: b.script.extend(trouble), retries=2) as (producer, broker):
+        with pytest.raises(KafkaError, match="NOT_ENOUGH_REPLICAS"):
+            await producer.send_and_wait("t", b"x")
+        assert len(broker.batches) == 3
+
+
+async def test_a_broker_that_never_answers_ends_in_the_delivery_timeout() -> None:
+    def be_silent(broker: OneBroker) -> None:
+        broker.silent = True
+
+    async with producing(be_silent, request_timeout_ms=60, delivery_timeout_ms=200) as (producer, broker):
+        with pytest.raises(KafkaTimeoutError, match=r"delivery_timeout_ms .* last error: .*within 60 ms"):
+            await producer.send_and_wait("t", b"x")
+        assert len(broker.batches) >= 2
+        broker.silent = False
+        assert (await producer.send_and_wait("t", b"y")).offset == 50
+        assert broker.batches[-1].producer_epoch == 1, "the first may be stored: its number is not used again"
+
+
+async def test_a_topic_made_anew_is_found_by_its_new_id() -> None:
+    async with producing() as (producer, broker):
+        await producer.send_and_wait("t", b"a")
+        broker.topic_id = UUID(int=8)
+        broker.script = [ErrorCode.UNKNOWN_TOPIC_ID]
+        await producer.send_and_wait("t", b"b")
+        assert broker.topic_ids == [UUID(int=7), UUID(int=7), UUID(int=8)]
+
+
+async def test_an_older_broker_is_told_the_name() -> None:
+    def older(broker: OneBroker) -> None:
+        broker.versions = {"Produce": (3, 8), "Metadata": (0, 9), "InitProducerId": (0, 2)}
+
+    async with producing(older) as (producer, _):
+        assert (await producer.send_and_wait("t", b"a")).offset == 50
+
+
+async def test_an_answer_that_leaves_the_partition_out_is_a_retry() -> None:
+    async with producing(lambda b: b.script.append(m.ProduceResponsePartition(index=5))) as (
+        producer,
+        broker,
+    ):
+        assert (await producer.send_and_wait("t", b"a")).offset == 50
+        assert len(broker.batches) == 2
+
+
+async def test_close_gives_up_what_does_not_go_out_in_time() -> None:
+    def be_silent(broker: OneBroker) -> None:
+        broker.silent = True
+
+    async with producing(be_silent) as (producer, _):
+        future = await producer.send("t", b"x")
+        with pytest.raises(KafkaTimeoutError, match=r"1 record\(s\)"):
+            await producer.flush(0.05)
+        await producer.close(0.05)
+        with pytest.raises(KafkaError, match="closed before"):
+            await future
+
+
+async def test_a_topic_one_may_not_write_to() -> None:
+    async with producing(lambda b: b.script.append(ErrorCode.TOPIC_AUTHORIZATION_FAILED)) as (producer, _):
+        with pytest.raises(TopicAuthorizationFailedError, match="t-0"):
+            await producer.send_and_wait("t", b"x")
+
+
+async def test_senders_wait_for_room_and_go_on() -> None:
+    options: dict[str, Any] = {"buffer_memory": 3_000, "batch_size": 1_000}
+    async with producing(**options) as (producer, _):
+        futures = [await producer.send("t", bytes(300)) for _ in range(50)]
+        assert len(await asyncio.gather(*futures)) == 50

@@ -1,0 +1,95 @@
+"""The subscription: its modes exclude each other, states move by the table, positions jump by version."""
+
+from __future__ import annotations
+
+import pytest
+
+from slackwater.kafka.errors import IllegalArgumentError, IllegalStateError
+from slackwater.kafka.protocol.subscription import EARLIEST, MOVES, FetchState, PartitionState, Subscription
+from slackwater.kafka.structs import TopicPartition
+
+A, B, C = (TopicPartition("t", number) for number in range(3))
+
+
+def test_modes_exclude_each_other() -> None:
+    subscription = Subscription()
+    subscription.subscribe_topics(["t"])
+    subscription.subscribe_topics(["u"])
+    for other in (lambda: subscription.assign_by_user([A]), lambda: subscription.subscribe_pattern("x")):
+        with pytest.raises(IllegalStateError, match="unsubscribe"):
+            other()
+    subscription.unsubscribe()
+    subscription.assign_by_user([A])
+    assert not subscription.by_group
+
+
+def test_bad_pattern_is_named_and_changes_nothing() -> None:
+    subscription = Subscription()
+    with pytest.raises(IllegalArgumentError, match=r"\(oops"):
+        subscription.subscribe_pattern("(oops")
+    subscription.subscribe_pattern("a.*")
+    assert subscription.match(["abc", "b", "xa"])
+    assert subscription.topics == {"abc"}
+    assert not subscription.match(["abc"])
+
+
+def test_every_move_of_the_table_and_no_other() -> None:
+    for before in FetchState:
+        for after in FetchState:
+            state = PartitionState(A, 1)
+            state.state = before
+            if after in MOVES[before]:
+                state.move(after)
+                assert state.state is after
+            else:
+                with pytest.raises(IllegalStateError, match=after.name):
+                    state.move(after)
+
+
+def test_what_is_kept_keeps_its_state() -> None:
+    subscription = Subscription()
+    subscription.subscribe_topics(["t"])
+    subscription.add([A, B])
+    subscription.seek(A, 7)
+    subscription.get(A).paused = True
+    subscription.remove([B])
+    subscription.add([C])
+    assert list(subscription.partitions) == [A, C]
+    assert (subscription.get(A).position, subscription.get(A).paused) == (7, True)
+    subscription.remove([A])
+    subscription.add([A])
+    assert (subscription.get(A).position, subscription.get(A).paused) == (None, False)
+
+
+def test_every_jump_is_a_new_version() -> None:
+    subscription = Subscription()
+    subscription.assign_by_user([A])
+    versions = [subscription.get(A).version]
+    subscription.seek(A, 3)
+    versions.append(subscription.get(A).version)
+    subscription.reset(A, EARLIEST)
+    versions.append(subscription.get(A).version)
+    subscription.start_at(subscription.get(A), 0)
+    versions.append(subscription.get(A).version)
+    subscription.remove([A])
+    subscription.add([A])
+    versions.append(subscription.get(A).version)
+    assert versions == sorted(set(versions))
+
+
+def test_only_known_positions_are_committed() -> None:
+    subscription = Subscription()
+    subscription.assign_by_user([A, B, C])
+    subscription.seek(A, 3, 2)
+    subscription.seek(B, 4)
+    subscription.reset(B, EARLIEST)
+    assert subscription.consumed() == {A: (3, 2)}
+
+
+def test_what_is_not_assigned_is_named() -> None:
+    subscription = Subscription()
+    subscription.assign_by_user([A])
+    with pytest.raises(IllegalStateError, match="t-1"):
+        subscription.seek(B, 0)
+    with pytest.raises(IllegalArgumentError, match="negative"):
+        subscription.seek(A, -1)
