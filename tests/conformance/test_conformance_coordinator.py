@@ -8,11 +8,10 @@ their groups first, then the coordinator moves once, then each row looks.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import time
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
@@ -252,33 +251,44 @@ def _devbroker_kill() -> Iterator[tuple[str, Callable[[], str]]]:
 
 
 MOVES = {"kafka-4.3-stop": _kafka_stop, "devbroker-move": _devbroker_move, "devbroker-kill": _devbroker_kill}
-_NUMBERS = itertools.count(1)
 
 
-@pytest.fixture(scope="module", params=sorted(MOVES))
-def after_the_move(request: pytest.FixtureRequest) -> Iterator[dict[str, Callable[[], None]]]:
-    """Every row, prepared; the coordinator has moved; each value runs the rest of its row."""
-    with contextlib.contextmanager(MOVES[request.param])() as (bootstrap, move):
-        run = f"m-{os.getpid()}-{next(_NUMBERS)}"
-        rows = {r.__name__: r(bootstrap, f"{run}-{r.__name__}") for r in ROWS}
-        with ThreadPoolExecutor(len(rows)) as pool:
-            list(pool.map(next, rows.values()))
-        address = move()
-        yield {name: _rest(prepared, address) for name, prepared in rows.items()}
-        for prepared in rows.values():
-            prepared.close()
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[dict[str, Future[None]]]]]:
+    """For each kind of move that was asked for, side by side: the outcome of every row."""
+    wanted = {
+        str(item.callspec.params["move"]): None
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.originalname == test_moved_coordinator.__name__
+    }
+    with (
+        contextlib.ExitStack() as brokers,
+        ThreadPoolExecutor(len(ROWS) * len(wanted)) as checks,
+        ThreadPoolExecutor(len(wanted)) as moves,
+    ):
+        yield {move: moves.submit(run_rows, move, brokers, checks) for move in wanted}
 
 
-def _rest(prepared: Running, address: str) -> Callable[[], None]:
-    def run() -> None:
-        with contextlib.suppress(StopIteration):
-            prepared.send(address)
-            raise AssertionError("a row yields once")
+def run_rows(move: str, brokers: contextlib.ExitStack, checks: ThreadPoolExecutor) -> dict[str, Future[None]]:
+    """Prepares every row, moves the coordinator, and lets the rows go on."""
+    bootstrap, do_move = brokers.enter_context(contextlib.contextmanager(MOVES[move])())
+    rows = {r.__name__: r(bootstrap, f"m-{os.getpid()}-{r.__name__}") for r in ROWS}
+    with ThreadPoolExecutor(len(rows)) as pool:
+        list(pool.map(next, rows.values()))
+    address = do_move()
+    return {name: checks.submit(go_on, prepared, address) for name, prepared in rows.items()}
 
-    return run
+
+def go_on(prepared: Running, address: str) -> None:
+    with contextlib.suppress(StopIteration):
+        prepared.send(address)
+        raise AssertionError("a row yields once")
 
 
+@pytest.mark.parametrize("move", sorted(MOVES))
 @pytest.mark.parametrize("name", [r.__name__ for r in ROWS])
-def test_moved_coordinator(after_the_move: dict[str, Callable[[], None]], name: str) -> None:
+def test_moved_coordinator(
+    outcomes: dict[str, Future[dict[str, Future[None]]]], move: str, name: str
+) -> None:
     """The outcome of one row; what it says stands in the scenario of that name."""
-    after_the_move[name]()
+    outcomes[move].result(timeout=120)[name].result(timeout=60)

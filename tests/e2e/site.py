@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import confluent_kafka
 import pyarrow.dataset as ds
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 PARTITIONS = 4
 HANDLERS = """\

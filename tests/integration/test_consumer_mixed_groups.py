@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,10 +11,20 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
 from kafka import KafkaConsumer as PythonConsumer
+from kafka.admin import KafkaAdminClient
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
 from slackwater.kafka import TopicPartition
-from tests.integration.consumer_harness import Member, make_topic, members, options, unique, wait_for
+from tests.integration.consumer_harness import (
+    Member,
+    make_topic,
+    members,
+    options,
+    settled,
+    unique,
+    wait_for,
+)
+from tests.support.kafka import find_java, kafka_libs
 
 
 class Other:
@@ -115,3 +126,52 @@ def test_eager_group_with_librdkafka(broker: Any) -> None:
         wait_for(lambda: shared(ours, theirs, topic, 6), "one member")
         theirs.append(confluent(broker.bootstrap, group, topic, "range"))
         wait_for(lambda: shared(ours, theirs, topic, 6) and len(theirs[0].assignment) == 3, "an even share")
+
+
+@contextmanager
+def java_member(bootstrap: str, group: str, topic: str) -> Iterator[None]:
+    """Java's console consumer as a member, with its own CooperativeStickyAssignor."""
+    command = [
+        str(find_java()), "-cp", f"{kafka_libs()}/*", "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        "--bootstrap-server", bootstrap, "--topic", topic, "--group", group,
+        "--command-property", "heartbeat.interval.ms=300", "--command-property",
+        "partition.assignment.strategy=org.apache.kafka.clients.consumer.CooperativeStickyAssignor",
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.mark.parametrize("ours_leads", [True, False])
+def test_cooperative_group_with_java(kafka: Any, ours_leads: bool) -> None:
+    topic, group = make_topic(kafka.bootstrap, 6), unique("g")
+    same = options(kafka.bootstrap, group)
+
+    def join(name: str) -> Member:
+        return Member([topic], group_instance_id=name, **same)
+
+    with members() as ours:
+        if ours_leads:
+            ours.append(join("first"))
+            wait_for(lambda: settled(ours, topic, 6), "one member")
+        with java_member(kafka.bootstrap, group, topic):
+            if ours_leads:
+                wait_for(lambda: ours[0].stable and len(ours[0].consumer.assignment()) == 3, "half of it")
+                assert len(ours[0].told("revoked")) == 3
+            else:
+                # Java has the group first, and gives up half of it to us.
+                admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+                wait_for(lambda: _is_stable(admin, group), "Java's member")
+                admin.close()
+                ours.append(join("second"))
+                wait_for(lambda: ours[0].stable and len(ours[0].consumer.assignment()) == 3, "half of it")
+            assert ours[0].consumer.membership().is_leader is ours_leads
+        wait_for(lambda: settled(ours, topic, 6), "all ours")
+        assert ours[0].told("lost") == []
+
+
+def _is_stable(admin: KafkaAdminClient, group: str) -> bool:
+    return "Stable" in str(admin.describe_groups([group]))

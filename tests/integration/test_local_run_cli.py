@@ -86,9 +86,7 @@ def test_a_wrong_field(group: Path) -> None:
     group.write_text(group.read_text().replace("replicas:", "replica:"))
     code, errors = run(group)
     assert code == 1
-    assert errors == [
-        f"slackwater local run: {group}:13: spec.replica: unknown field; did you mean replicas?"
-    ]
+    assert errors == [f"slackwater: error: {group}:13: spec.replica: unknown field; did you mean replicas?"]
 
 
 def test_no_broker(group: Path, devbroker: DevBroker) -> None:
@@ -142,6 +140,21 @@ def test_ctrl_c_ends_everything_and_empties_the_group(group: Path, devbroker: De
     with KafkaAdmin(devbroker.bootstrap) as admin:
         name = load(group).name
         assert admin.describe_groups([name]).unwrap()[name].state == "Empty"
+
+
+@pytest.mark.timeout(90)
+def test_a_second_ctrl_c_does_not_wait_for_a_handler_that_hangs(group: Path, devbroker: DevBroker) -> None:
+    group.write_text(group.read_text().replace("passing:keep", "passing:hang"))
+    output = group.parent / "output"
+    with Feed(devbroker.bootstrap, load(group).name), started(group) as process:
+        until(lambda: (group.parent / "hangs").exists())
+        process.send_signal(signal.SIGINT)
+        until(lambda: "ending the workers" in output.read_text())
+        before = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        assert time.monotonic() - before < 8  # the worker itself would give up after 15 s
+    until(lambda: not any(alive(pid) for pid in pids(group.parent)), 5)
 
 
 @pytest.mark.timeout(90)

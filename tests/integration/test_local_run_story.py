@@ -105,3 +105,6 @@ async def test_a_new_revision_that_cannot_start_stops_the_roll(devbroker: DevBro
             await run.rolling_restart(load(file))
         untouched = [one for one in run.snapshot().workers if one.restarts == 0]
         assert len(untouched) == 2
+        await run.wait_until_stable(60)  # the third is back with what it had before
+        assert {one.revision for one in run.snapshot().workers} == {1}
+        assert run.snapshot().generation == 1

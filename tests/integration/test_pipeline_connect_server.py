@@ -37,7 +37,7 @@ def test_it_answers_until_it_is_stopped(tmp_path: Path) -> None:
         assert server.answers()
     assert ends(pid, 1)
     assert server.pid is None
-    assert not server.answers(10)
+    assert not server.answers()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")

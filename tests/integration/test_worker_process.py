@@ -259,12 +259,15 @@ def test_a_restart_returns_into_the_same_generation_within_the_session(site: Sit
     first, other = site.worker("w-0"), site.worker("w-1")
     site.until_done()
     for worker in (first, other):
-        worker.until("assigned", lambda e: len(e["partitions"]) == PARTITIONS // 2)
+        until_owning(worker, PARTITIONS // 2)
+    site.produce(40)  # each has served its partitions before the restart
+    site.until_done()
     generation = other.named("joined")[-1]["generation"]
-    before = len(other.named("joined"))
+    first.until("joined", lambda e: e["generation"] == generation)
+    before, revoked = len(other.named("joined")), len(first.named("revoked"))
     assert first.terminate() == 0
     assert first.named("drained")
-    assert not first.named("revoked"), "its partitions stay with it"
+    assert len(first.named("revoked")) == revoked, "its partitions stay with it"
     assert first.named("stopped")[0]["code"] == 0
     site.produce(400)
     again = site.worker("w-0")
@@ -272,8 +275,9 @@ def test_a_restart_returns_into_the_same_generation_within_the_session(site: Sit
     assert joined["generation"] == generation
     assert joined["returned"] is True
     site.until_done()
-    gaps = [again.until("first_records", lambda e, p=p: e["partition"] == f"{site.topic}-{p}") for p, in
-            [(tp[1],) for tp in again.named("assigned")[0]["partitions"]]]  # fmt: skip
+    mine = {f"{topic}-{partition}" for topic, partition in again.named("assigned")[0]["partitions"]}
+    gaps = again.named("first_records")
+    assert {gap["partition"] for gap in gaps} == mine
     assert all(gap["restart"] and 0 < gap["gap_ms"] < gap["session_timeout_ms"] for gap in gaps)
     assert len(other.named("joined")) == before, "the other member heard of it"
     assert {again.terminate(), other.terminate()} == {0}
@@ -484,6 +488,17 @@ def test_sigterm_while_the_broker_is_away_ends_in_time_and_loses_nothing(tmp_pat
             site.check()
         finally:
             site.close()
+
+
+def until_owning(worker: WorkerProcess, count: int, timeout_s: float = 30) -> None:
+    """Waits until the worker handles so many partitions."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        status = json.loads(worker.ask("GET", "/status"))
+        if status["phase"] == "running" and len(status["assignment"]) == count:
+            return
+        assert time.monotonic() < deadline, worker.why("")
+        time.sleep(0.05)
 
 
 def wait_for_line(worker: WorkerProcess, words: str, timeout_s: float = 30) -> None:

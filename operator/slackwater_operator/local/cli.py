@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import contextlib
 import signal
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,15 +49,13 @@ def register(subparsers: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """Runs the group; 0 after Ctrl-C, 1 when it could not go on."""
-    from slackwater_operator.local.views import RunError
-    from slackwater_operator.resources import ResourceError
+    """Runs the group; 0 after Ctrl-C.
 
-    try:
-        return asyncio.run(_main(arguments))
-    except (ResourceError, RunError) as error:
-        print(f"slackwater local run: {error}", file=sys.stderr)
-        return 1
+    Raises:
+        ResourceError: the file is wrong.
+        RunError: the run could not go on.
+    """
+    return asyncio.run(_main(arguments))
 
 
 async def _main(arguments: argparse.Namespace) -> int:

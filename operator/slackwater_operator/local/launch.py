@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from slackwater.kafka.errors import KafkaError
+from slackwater.kafka.errors import KafkaError, NoBrokersAvailable
 from slackwater_operator.local.prepare import Source
 from slackwater_operator.local.run import LocalRun, RunSettings
 from slackwater_operator.local.views import RunError
@@ -67,8 +67,10 @@ class Launch:
             observer = await KafkaObserver.connect(
                 kafka.bootstrap_servers, group.group_id, group.spec.topics, kafka.properties
             )
+        except NoBrokersAvailable as error:
+            raise RunError(f"{error}; start it, or correct spec.kafka.bootstrapServers") from None
         except KafkaError as error:
-            raise RunError(str(error)) from None
+            raise RunError(f"{kafka.bootstrap_servers}: {error}") from None
         try:
             remote = await self._start_server() if self._connect else ""
             self._run = LocalRun(

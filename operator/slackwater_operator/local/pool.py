@@ -86,6 +86,13 @@ class WorkerPool:
             if worker.name in names:
                 self._end(worker)
 
+    def start_again(self, names: Collection[str]) -> None:
+        """As `restart`, and those that wait because they have failed need not wait any longer."""
+        self.restart(names)
+        for worker in self.workers:
+            if worker.name in names and worker.process is None:
+                worker.failures = worker.next_start_ms = 0
+
     def kill(self, name: str) -> None:
         """Ends a worker's process with SIGKILL, as a crash would.
 

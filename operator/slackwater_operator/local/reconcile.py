@@ -142,6 +142,8 @@ class Reconciler:
 
     def _give_up_if_hopeless(self) -> None:
         state = self._state
+        if state.rollout is not None:
+            return  # its budget ends a rolling restart that does not work out, and the run goes on as before
         workers = state.wanted
         if workers and all(one.last_exit == EXIT_BAD_CONFIG for one in workers):
             refused = next((one.last_error for one in workers if one.last_error), "")

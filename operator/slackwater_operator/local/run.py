@@ -87,6 +87,7 @@ class LocalRun:
             down_window_ms=settings.down_window_ms,
             settle_ms=settings.settle_ms,
         )
+        self._newest_revision = self._state.revision
         self._one_at_a_time = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._step: asyncio.Task[None] | None = None
@@ -176,6 +177,9 @@ class LocalRun:
     ) -> OperationReport:
         """Restarts all workers, one after another (or as spec.rollout.maxUnavailable says).
 
+        One that is refused or stopped leaves the others running as they were; where the resource was a new
+        one, workers that did not come up with it are started with the one before.
+
         Args:
             group: the resource to restart them with, where it has changed; its name and groupId must not.
             timeout_s: how long it may take.
@@ -186,9 +190,11 @@ class LocalRun:
             RunError: the run has failed.
         """
         async with self._one_at_a_time:
+            before = self._source, self._state.revision
             if group is not None:
                 self._replace_group(group)
-            self._state.revision += 1
+            self._newest_revision += 1
+            self._state.revision = self._newest_revision
             self._write_config()
             wanted = self.group.spec.rollout
             session_ms = self.group.session_timeout_ms
@@ -198,6 +204,10 @@ class LocalRun:
                 return await self._operate(
                     "rolling-restart", "restart all workers", timeout_s, done=self._rollout_left
                 )
+            except OperationError:
+                if group is not None:
+                    self._roll_back(*before)
+                raise
             finally:
                 self._state.rollout = None
 
@@ -383,6 +393,18 @@ class LocalRun:
             raise ValueError("metadata.name and spec.groupId cannot be changed while the group runs")
         self._state.group = group
         self._source = Source(group, self._source.folder, self._source.current)
+
+    def _roll_back(self, source: Source, revision: int) -> None:
+        """Takes the resource before back, for the workers that did not come up with the new one and for all
+        that start from now on."""
+        failed = [
+            one.name
+            for one in self._state.wanted
+            if one.revision == self._state.revision and one.progress.phase != "running"
+        ]
+        self._source, self._state.group, self._state.revision = source, source.group, revision
+        self._state.pool.start_again(failed)
+        self._state.notify(f"back to the configuration before{': ' if failed else ''}{', '.join(failed)}")
 
     def _config_path(self, revision: int) -> Path:
         return self._workdir / f"worker-{revision}.json"

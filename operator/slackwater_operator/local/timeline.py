@@ -185,8 +185,8 @@ class Timeline:
     def _first_records(self, event: WorkerEvent) -> None:
         one = self._returning.get(event.instance)
         gap = event.data.get("gap_ms")
-        if one is None or not isinstance(gap, int | float):
-            return
+        if one is None or not isinstance(gap, int | float) or event.data.get("restart") is False:
+            return  # of a partition that another worker had served before: a rebalance's doing
         restart = one.restart
         one.first_record_ms = min(one.first_record_ms or event.ts_ms, event.ts_ms)
         one.last_commit_ms = max(one.last_commit_ms or 0, event.ts_ms - int(gap))

@@ -218,6 +218,8 @@ async def test_a_configuration_that_all_refuse_ends_the_run_with_their_line(make
 
 async def test_a_worker_that_fails_again_and_again_ends_the_run(make: Make) -> None:
     bench = await make(2, behave={"flights-1": "crash"})
+    async with asyncio.timeout(20):
+        await bench.run.wait_failed()
     with pytest.raises(RunError, match="flights-1 failed 2 times in a row: the sink is full"):
         await bench.run.wait_until_stable(20)
 

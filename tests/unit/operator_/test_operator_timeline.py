@@ -87,13 +87,25 @@ def test_the_gap_is_from_the_last_commit_to_the_first_record() -> None:
         joined(10, "a", 1),
         exited(1_000, "a"),
         joined(1_500, "a", 1),
-        (2_000, "a", "first_records", {"partition": ["t", 0], "gap_ms": 1_100, **first}),
-        (2_400, "a", "first_records", {"partition": ["t", 1], "gap_ms": 9_000, **first}),
+        (2_000, "a", "first_records", {"partition": "t-0", "gap_ms": 1_100, **first}),
+        (2_400, "a", "first_records", {"partition": "t-1", "gap_ms": 9_000, **first}),
     )
     (restart,) = timeline.restarts()
     assert restart.gap_ms == 1_100  # committed at 900, first record at 2000
     assert restart.partition_gap_ms == 9_000  # that partition had been idle before, too
     assert restart.session_share == pytest.approx(0.11)
+
+
+def test_partitions_of_others_do_not_count_for_the_gap() -> None:
+    timeline = play(
+        joined(10, "a", 1),
+        exited(1_000, "a"),
+        joined(1_500, "a", 1),
+        (2_000, "a", "first_records", {"partition": "t-0", "gap_ms": 1_100, "restart": True}),
+        (2_100, "a", "first_records", {"partition": "t-1", "gap_ms": 5_000, "restart": False}),
+    )
+    (restart,) = timeline.restarts()
+    assert (restart.gap_ms, restart.partition_gap_ms) == (1_100, 1_100)
 
 
 def test_without_a_record_the_share_is_that_of_being_away() -> None:

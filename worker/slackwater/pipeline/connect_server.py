@@ -131,6 +131,8 @@ class ConnectServer:
 
         In a process of its own, because the client brings pandas and gRPC, and has no timeout.
         """
+        if self.pid is None:
+            return False
         command = [sys.executable, "-m", "slackwater.pipeline.connect_server", "--probe", self.remote]
         try:
             done = subprocess.run(
@@ -175,15 +177,29 @@ class ConnectServer:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process that leads a group, and then what is left of the group."""
+    """Ends a process that leads a group, and what is left of the group.
+
+    The leader is reaped last: until then nobody else can get its number.
+    """
+    if process.poll() is not None:
+        return
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_TIMEOUT_S)
+        os.killpg(process.pid, number)
+        if _has_ended(process.pid, STOP_TIMEOUT_S):
             break
-    with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _has_ended(pid: int, timeout_s: float) -> bool:
+    """Whether the child ends within ``timeout_s``. It is not reaped."""
+    deadline = time.monotonic() + timeout_s
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 class _PortTaken(StartError):

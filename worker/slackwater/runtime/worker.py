@@ -202,7 +202,8 @@ class Worker:
         except HandlerTimeoutError:
             raise
         except HandlerError as exc:
-            raise HandlerUnfitError(str(exc)) from exc
+            named = self._config.handler in str(exc)
+            raise HandlerUnfitError(f"{exc}{'' if named else f' (handler {self._config.handler})'}") from exc
 
     def _wait_at_gate(self) -> None:
         if not self._config.join_gate_ms:

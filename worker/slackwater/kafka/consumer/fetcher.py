@@ -3,7 +3,8 @@
 A partition is fetched while less than ``max_partition_fetch_bytes`` of it wait to be handed over, and
 all together while less than ``fetch_max_bytes`` do. A request that names only partitions which have
 nothing new would be parked at the broker while another one becomes free to fetch; so as long as some
-partition of a leader is held back, only those that are behind the log's end are asked for, without waiting.
+partition of a leader is held back, requests do not wait, and there is none unless it has a partition that is
+behind the log's end.
 """
 
 from __future__ import annotations
@@ -111,9 +112,7 @@ class Fetcher:
                 held_back = True
             else:
                 ready.append(state)
-        if held_back:
-            ready = [state for state in ready if self._may_be_behind(state)]
-        if not ready:
+        if not ready or (held_back and not any(self._may_be_behind(state) for state in ready)):
             return
         wanted = {state.tp: self._want(state) for state in ready}
         versions = {state.tp: state.version for state in ready}

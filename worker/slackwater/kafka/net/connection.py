@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -331,8 +332,15 @@ async def open_connection(host: str, port: int, settings: ConnectionSettings) ->
             f"{connection.address}: no Kafka broker answered within {settings.connect_timeout_ms} ms"
         ) from exc
     except OSError as exc:
-        raise KafkaConnectionError(f"{connection.address}: {exc.strerror or exc}") from exc
+        raise KafkaConnectionError(f"{connection.address}: {_reason(exc)}") from exc
     except BaseException as exc:
         connection.fail(KafkaConnectionError(f"connection to {connection.address} not completed: {exc!r}"))
         raise
     return connection
+
+
+def _reason(exc: OSError) -> str:
+    """Why a connection could not be made; asyncio replaces the system's words by "Connect call failed"."""
+    if exc.errno is not None and exc.errno > 0:
+        return os.strerror(exc.errno)
+    return exc.strerror or str(exc)

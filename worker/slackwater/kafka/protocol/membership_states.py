@@ -1,0 +1,132 @@
+"""The words of a member's state machine: its states, its one table of transitions, what goes in and out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater.kafka.wire.schema import Request
+
+NEVER_MS = 1 << 62
+JOIN_MARGIN_MS = 5_000
+"""How much longer than the rebalance timeout a Join is waited for, as in Java's consumer."""
+
+
+class State(Enum):
+    """Where a member is."""
+
+    OUT = "out"
+    PREPARING = "preparing"  # the application is told what it gives up before the Join
+    JOINING = "joining"
+    SYNCING = "syncing"
+    ASSIGNING = "assigning"  # the application is told what the Sync brought
+    STABLE = "stable"
+    DEAD = "dead"  # fenced, or an error that no rejoin can mend
+
+
+class Event(Enum):
+    """What moves a member from state to state."""
+
+    WANT = auto()
+    PREPARED = auto()
+    JOINED = auto()
+    SYNCED = auto()
+    APPLIED = auto()
+    REJOIN = auto()
+    RESET = auto()
+    LEAVE = auto()
+    DIE = auto()
+
+
+_S, _E = State, Event
+TRANSITIONS: dict[State, dict[Event, State]] = {
+    _S.OUT: {_E.WANT: _S.PREPARING, _E.LEAVE: _S.OUT, _E.DIE: _S.DEAD},
+    _S.PREPARING: {
+        _E.PREPARED: _S.JOINING, _E.RESET: _S.PREPARING, _E.LEAVE: _S.OUT, _E.DIE: _S.DEAD,
+    },
+    _S.JOINING: {
+        _E.JOINED: _S.SYNCING, _E.REJOIN: _S.PREPARING, _E.RESET: _S.PREPARING,
+        _E.LEAVE: _S.OUT, _E.DIE: _S.DEAD,
+    },
+    _S.SYNCING: {
+        _E.SYNCED: _S.ASSIGNING, _E.REJOIN: _S.PREPARING, _E.RESET: _S.PREPARING,
+        _E.LEAVE: _S.OUT, _E.DIE: _S.DEAD,
+    },
+    _S.ASSIGNING: {
+        _E.APPLIED: _S.STABLE, _E.RESET: _S.PREPARING, _E.LEAVE: _S.OUT, _E.DIE: _S.DEAD,
+    },
+    _S.STABLE: {
+        _E.REJOIN: _S.PREPARING, _E.RESET: _S.PREPARING, _E.LEAVE: _S.OUT, _E.DIE: _S.DEAD,
+    },
+    _S.DEAD: {_E.LEAVE: _S.DEAD, _E.DIE: _S.DEAD},
+}  # fmt: skip
+
+
+class NoticeKind(Enum):
+    """What the application's listener is told."""
+
+    REVOKED = "revoked"
+    LOST = "lost"
+    ASSIGNED = "assigned"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something to tell the application on its own thread, in order.
+
+    A REVOKED or LOST notice comes before the partitions leave the assignment, an ASSIGNED one when they
+    enter it. ``blocking``: the member waits until it was told.
+    """
+
+    kind: NoticeKind
+    partitions: tuple[TopicPartition, ...]
+    blocking: bool = True
+
+
+class Lane(Enum):
+    """Which connection a request goes over: a parked Join or Sync must not hold back heartbeats."""
+
+    GROUP = auto()
+    COORDINATOR = auto()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Send:
+    """A request to the coordinator. ``ahead`` goes out just before it, on the same connection.
+
+    ``identity``: the (generation, member.id) it speaks for, so that an answer to an older self is not
+    taken for one's own.
+    """
+
+    request: Request[Any]
+    lane: Lane
+    timeout_ms: int
+    identity: tuple[int, str]
+    ahead: Request[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipConfig:
+    """Settings of a member, all times in ms. ``instance_id``: ``None`` for a dynamic member."""
+
+    group_id: str
+    instance_id: str | None = None
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    request_timeout_ms: int = 30_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    rack: str | None = None
+
+    @property
+    def join_timeout_ms(self) -> int:
+        """How long a Join is waited for: it is parked until all have joined or the rebalance times out."""
+        return max(self.request_timeout_ms, self.max_poll_interval_ms + JOIN_MARGIN_MS)
+
+    @property
+    def heartbeat_timeout_ms(self) -> int:
+        """How long a heartbeat is waited for: so that another can be sent within the session."""
+        return min(self.request_timeout_ms, max(1_000, self.session_timeout_ms // 3))
