@@ -1,0 +1,187 @@
+"""Reading a topic end to end: ours beside confluent-kafka, aiokafka and kafka-python, in one run.
+
+A real Apache Kafka on this machine, six partitions, batches of up to 1 MB; each client in a process of
+its own, in turn, three rounds. The peers at the settings that were found best for them, which are printed.
+Prints thousands of records a second and CPU seconds of the client a million records (medians), and
+ours as a multiple of confluent-kafka.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+import uuid
+
+from slackwater.kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from slackwater.kafka.admin import KafkaAdmin, NewTopic
+from tests.support.kafka import KafkaCluster
+
+_PARTITIONS = 6
+_ROUNDS = 3
+_TOTAL_BYTES = 200_000_000
+_LOADS = ((100, "none"), (1000, "none"), (100, "lz4"), (1000, "lz4"))
+_FETCH_BYTES = 1 << 20
+
+
+def ours_columns(bootstrap: str, topic: str, total: int) -> None:
+    _ours(bootstrap, topic, total, "poll_columns")
+
+
+def ours_records(bootstrap: str, topic: str, total: int) -> None:
+    _ours(bootstrap, topic, total, "poll")
+
+
+def _ours(bootstrap: str, topic: str, total: int, poll: str) -> None:
+    with KafkaConsumer(
+        bootstrap_servers=bootstrap,
+        auto_offset_reset="earliest",
+        max_partition_fetch_bytes=_FETCH_BYTES,
+        max_poll_records=20_000,
+    ) as consumer:
+        consumer.assign([TopicPartition(topic, n) for n in range(_PARTITIONS)])
+        count = 0
+        while count < total:
+            polled = getattr(consumer, poll)(timeout_ms=1000)
+            count += sum(len(records) for records in polled.values())
+            if poll == "poll":
+                for records in polled.values():
+                    for record in records:
+                        _ = record.value
+
+
+def confluent(bootstrap: str, topic: str, total: int) -> None:
+    from confluent_kafka import Consumer, TopicPartition as Partition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"bench-{uuid.uuid4()}",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "fetch.queue.backoff.ms": 1,
+            "queued.min.messages": 100_000,
+            "max.partition.fetch.bytes": _FETCH_BYTES,
+            "check.crcs": True,
+        }
+    )
+    consumer.assign([Partition(topic, n, 0) for n in range(_PARTITIONS)])
+    count = 0
+    while count < total:
+        for message in consumer.consume(10_000, 1.0):
+            _ = message.value()
+            count += 1
+    consumer.close()
+
+
+def aiokafka(bootstrap: str, topic: str, total: int) -> None:
+    from aiokafka import AIOKafkaConsumer, TopicPartition as Partition
+
+    async def read() -> None:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=bootstrap,
+            auto_offset_reset="earliest",
+            max_partition_fetch_bytes=_FETCH_BYTES,
+            enable_auto_commit=False,
+        )
+        await consumer.start()
+        consumer.assign([Partition(topic, n) for n in range(_PARTITIONS)])
+        count = 0
+        while count < total:
+            for records in (await consumer.getmany(timeout_ms=1000)).values():
+                for record in records:
+                    _ = record.value
+                    count += 1
+        await consumer.stop()
+
+    asyncio.run(read())
+
+
+def kafka_python(bootstrap: str, topic: str, total: int) -> None:
+    from kafka import KafkaConsumer as Consumer, TopicPartition as Partition
+
+    consumer = Consumer(
+        bootstrap_servers=bootstrap,
+        auto_offset_reset="earliest",
+        max_partition_fetch_bytes=_FETCH_BYTES,
+        max_poll_records=20_000,
+    )
+    consumer.assign([Partition(topic, n) for n in range(_PARTITIONS)])
+    count = 0
+    while count < total:
+        for records in consumer.poll(timeout_ms=1000).values():
+            for record in records:
+                _ = record.value
+                count += 1
+    consumer.close()
+
+
+CLIENTS = {
+    "ours, columns": ours_columns,
+    "ours, records": ours_records,
+    "confluent-kafka": confluent,
+    "aiokafka": aiokafka,
+    "kafka-python": kafka_python,
+}
+_PEER = "confluent-kafka"
+_SLOW_SHARE = {"kafka-python": 0.1}
+"""It is given a tenth of the records, and would take minutes otherwise."""
+
+
+def _fill(bootstrap: str, topic: str, size: int, codec: str) -> int:
+    with KafkaAdmin(bootstrap_servers=bootstrap) as admin:
+        admin.create_topics([NewTopic(topic, _PARTITIONS)]).unwrap()
+        admin.wait_for_topic(topic, _PARTITIONS)
+    producer = KafkaProducer(
+        bootstrap_servers=bootstrap, compression_type=codec, batch_size=900_000, linger_ms=200
+    )
+    total = _TOTAL_BYTES // size
+    value = json.dumps({"words": [f"word-{n % 37}" for n in range(size)]}).encode()[:size]
+    for index in range(total):
+        producer.send(topic, value=value, partition=index % _PARTITIONS)
+    producer.flush()
+    producer.close()
+    return total
+
+
+def _measure(name: str, bootstrap: str, topic: str, total: int) -> tuple[float, float]:
+    """Records a second from the first poll to the last record, and CPU seconds a million records."""
+    command = [sys.executable, "-m", "benchmarks.consumer", name, bootstrap, topic, str(total)]
+    found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+    seconds, cpu = json.loads(found.stdout.splitlines()[-1])
+    return total / seconds, cpu / total * 1e6
+
+
+def main() -> None:
+    print(f"{'value, codec':<14}" + "".join(f"{name:>24}" for name in CLIENTS))
+    with KafkaCluster() as cluster:
+        for size, codec in _LOADS:
+            topic = f"load-{size}-{codec}"
+            total = _fill(cluster.bootstrap, topic, size, codec)
+            found: dict[str, list[tuple[float, float]]] = {name: [] for name in CLIENTS}
+            for _ in range(_ROUNDS):
+                for name in CLIENTS:
+                    share = int(total * _SLOW_SHARE.get(name, 1.0))
+                    found[name].append(_measure(name, cluster.bootstrap, topic, share))
+            rates = {name: statistics.median(rate for rate, _ in runs) for name, runs in found.items()}
+            cpus = {name: statistics.median(cpu for _, cpu in runs) for name, runs in found.items()}
+            cells = (
+                f"{rates[name] / 1e3:>8.0f}k {rates[name] / rates[_PEER]:>4.1f}x {cpus[name]:>5.2f} s/M"
+                for name in CLIENTS
+            )
+            print(f"{size:>5} B, {codec:<5}" + " ".join(cells), flush=True)
+
+
+def _child(name: str, bootstrap: str, topic: str, total: int) -> None:
+    cpu, began = time.process_time(), time.perf_counter()
+    CLIENTS[name](bootstrap, topic, total)
+    print(json.dumps([time.perf_counter() - began, time.process_time() - cpu]), flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    _child(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))
