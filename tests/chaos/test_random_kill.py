@@ -15,9 +15,10 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from uuid import uuid4
 
 import confluent_kafka
@@ -106,19 +107,15 @@ class Feed:
                     self._topic,
                     f"{'bad' if bad else 'good'} {number}",
                     partition=number % PARTITIONS,
-                    on_delivery=self._stored_bad if bad else self._stored_good,
+                    on_delivery=partial(self._stored, self.bad if bad else self.good),
                 )
                 number += 1
             self._producer.poll(0)
         assert self._producer.flush(30) == 0
 
-    def _stored_good(self, error: object, message: confluent_kafka.Message) -> None:
+    def _stored(self, where: dict[int, set[int]], error: object, message: Any) -> None:
         assert error is None
-        self.good[message.partition()].add(message.offset())
-
-    def _stored_bad(self, error: object, message: confluent_kafka.Message) -> None:
-        assert error is None
-        self.bad[message.partition()].add(message.offset())
+        where[message.partition()].add(message.offset())
 
 
 @pytest.mark.timeout(240)
@@ -208,8 +205,8 @@ def letters_of(bootstrap: str, topic: str) -> dict[int, Counter[int]]:
                 message = consumer.poll(10)
                 assert message is not None
                 assert message.error() is None
-                at = message.offset() + 1
-                headers = dict(message.headers())
+                at = (message.offset() or 0) + 1
+                headers: dict[str, bytes] = dict(message.headers())  # type: ignore[arg-type]
                 found[int(headers["slackwater.partition"])][int(headers["slackwater.offset"])] += 1
     return found
 

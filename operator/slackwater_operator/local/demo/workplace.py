@@ -34,7 +34,7 @@ class Workplace:
         try:
             if self.folder.exists() and any(self.folder.iterdir()) and not (self.folder / _MARKER).exists():
                 raise WorkplaceError(
-                    f"{self.folder} holds something that no demo made; name another folder with --workdir"
+                    f"{self.folder} holds something that no demo made; move it away, or run this elsewhere"
                 )
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = (self.folder / _MARKER).open("ab")
@@ -42,7 +42,7 @@ class Workplace:
             self._empty()
         except BlockingIOError:
             raise WorkplaceError(
-                f"another demo runs in {self.folder}; wait for it or use --workdir"
+                f"another demo runs in {self.folder}; wait for it, or run this one in another folder"
             ) from None
         except OSError as exc:
             raise WorkplaceError(f"{exc.filename or self.folder}: {exc.strerror}") from None

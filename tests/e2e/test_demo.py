@@ -1,0 +1,120 @@
+"""`slackwater demo` as a user runs it: its report against its output, and what is left when it is ended."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pytest
+
+from tests.e2e.commands import Command, commands_of, run
+
+FLIGHTS, POISON = 336_776, 300
+COLUMNS = {
+    "year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time",
+    "arr_delay", "carrier", "flight", "tailnum", "origin", "dest", "air_time", "distance", "hour", "minute",
+    "time_hour", "topic", "partition", "offset",
+}  # fmt: skip
+REBALANCES = {"rolling restart": 0, "kill -9 flights-1": 0, "scale 3 to 5": 1, "scale 5 to 2": 1}
+INTERRUPTED = 130
+MILES = 350_217_607
+"""All distances of the source file added up."""
+
+
+@pytest.mark.timeout(600)
+def test_the_demo_passes_and_its_report_says_what_its_output_holds(tmp_path: Path) -> None:
+    ended = run("demo", cwd=tmp_path, timeout_s=500)
+    assert ended.code == 0, ended
+    assert "FAIL" not in ended.stdout
+    report = json.loads((tmp_path / ".demo" / "report.json").read_text())
+    assert report["passed"] is True
+    records = report["records"]
+    assert (records["in"], records["out"]) == (FLIGHTS + POISON, FLIGHTS)
+    assert (records["dead_lettered"], records["lost"], records["duplicated"]) == (POISON, 0, 0)
+    assert {one["name"]: one["rebalances"] for one in report["operations"]} == REBALANCES
+    check_restarts(report)
+    check_output(tmp_path / ".demo" / "flights", report)
+
+
+def check_restarts(report: dict[str, object]) -> None:
+    """Each worker came back within its session, in the same generation."""
+    restarts = report["restarts"]
+    assert isinstance(restarts, list)
+    rolled = [one["instance"] for one in restarts if one["operation"] == "rolling restart"]
+    assert sorted(rolled) == ["flights-0", "flights-1", "flights-2"]
+    assert [one["instance"] for one in restarts if one["operation"].startswith("kill")] == ["flights-1"]
+    assert all(one["same_generation"] for one in restarts)
+    assert all(0 < one["session_share"] < 1 for one in restarts)
+
+
+def check_output(folder: Path, report: dict[str, object]) -> None:
+    """A row a flight, with where it came from, once."""
+    table = ds.dataset(folder, format="parquet").to_table()
+    assert table.num_rows == FLIGHTS
+    assert set(table.column_names) >= COLUMNS
+    assert pc.sum(table["distance"]).as_py() == MILES
+    identities = table.select(["topic", "partition", "offset"]).group_by(["topic", "partition", "offset"])
+    assert identities.aggregate([]).num_rows == FLIGHTS
+    assert pc.unique(table["topic"]).to_pylist() == ["flights"]
+    assert sorted(pc.unique(table["partition"]).to_pylist()) == list(range(12))
+    ends = table.group_by("partition").aggregate([("offset", "max")])["offset_max"].to_pylist()
+    # A partition's last record may be a poison one, so that its highest flight is some below the end.
+    assert FLIGHTS <= sum(end + 1 for end in ends) <= FLIGHTS + POISON
+
+
+def started(folder: Path) -> Command:
+    """A demo whose output goes to ``folder``."""
+    return Command("demo", cwd=folder)
+
+
+AT_WORK = re.compile(r"committed [\d,]*[1-9][\d,]*  lag .*(flights-\d=running/\d\*? ?){3}")
+
+
+def until_workers_run(command: Command) -> None:
+    """Waits until each of the three has partitions and records are handled."""
+    command.until_true(lambda: AT_WORK.search(command.stdout) is not None, "the workers run", 200)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_ends_all_that_it_began(tmp_path: Path, number: signal.Signals) -> None:
+    with started(tmp_path) as command:
+        until_workers_run(command)
+        began = commands_of(command.left())
+        assert any("SparkConnectServer" in one for one in began), began
+        assert any("devbroker" in one for one in began), began
+        assert sum("slackwater.cli worker" in one for one in began) == 3, began
+        command.signal(number)
+        ended = command.ended(20)
+        assert ended.code == INTERRUPTED, ended
+        assert command.left() == [], commands_of(command.left())
+        assert ended.error.endswith("interrupted; every process that it began has ended"), ended
+        assert "Traceback" not in ended.stderr, ended
+    assert not (tmp_path / ".demo" / "report.json").exists()
+
+
+@pytest.mark.timeout(300)
+def test_interrupted_while_spark_starts_it_ends_at_once(tmp_path: Path) -> None:
+    with started(tmp_path) as command:
+        command.until("starting Spark")
+        command.until_true(
+            lambda: any("SparkConnectServer" in one for one in commands_of(command.left())), "Spark starts"
+        )
+        command.signal(signal.SIGINT)
+        ended = command.ended(20)
+        assert ended.code == INTERRUPTED, ended
+        assert command.left() == [], commands_of(command.left())
+
+
+@pytest.mark.timeout(300)
+def test_killed_it_takes_all_that_it_began_with_it(tmp_path: Path) -> None:
+    with started(tmp_path) as command:
+        until_workers_run(command)
+        assert len(command.left()) >= 6
+        command.signal(signal.SIGKILL)
+        assert command.process.wait(10) == -signal.SIGKILL
+        command.until_nothing_is_left(20)
