@@ -181,12 +181,12 @@ def processes_with(mark: str) -> list[int]:
 
 
 def commands_of(pids: list[int]) -> list[str]:
-    """What these processes are, for a message."""
+    """The command lines of these processes."""
     told = []
     for pid in pids:
         try:
             line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             line = "(gone)"
-        told.append(f"{pid}: {line[:200]}")
+        told.append(f"{pid}: {line}")
     return told

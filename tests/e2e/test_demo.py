@@ -98,16 +98,22 @@ def test_interrupted_it_ends_all_that_it_began(tmp_path: Path, number: signal.Si
 
 
 @pytest.mark.timeout(300)
-def test_interrupted_while_spark_starts_it_ends_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("moment", ["SparkConnectServer", "--probe"])
+def test_ended_while_spark_starts_nothing_is_left(
+    tmp_path: Path, moment: str, number: signal.Signals
+) -> None:
     with started(tmp_path) as command:
         command.until("starting Spark")
         command.until_true(
-            lambda: any("SparkConnectServer" in one for one in commands_of(command.left())), "Spark starts"
+            lambda: any(moment in one for one in commands_of(command.left())), f"{moment} runs"
         )
-        command.signal(signal.SIGINT)
+        command.signal(number)
         ended = command.ended(20)
-        assert ended.code == INTERRUPTED, ended
-        assert command.left() == [], commands_of(command.left())
+        if number is signal.SIGINT:
+            assert ended.code == INTERRUPTED, ended
+            assert command.left() == [], commands_of(command.left())
+        command.until_nothing_is_left(20)
 
 
 @pytest.mark.timeout(300)

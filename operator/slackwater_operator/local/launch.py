@@ -102,7 +102,7 @@ class Launch:
         conf = self.source.group.spec.pipeline.spark.conf
         self._server = ConnectServer(conf, log_path=self.workdir / "logs" / "spark-connect.log")
         try:
-            self._server.spawn()  # on this thread: the server ends with the thread that started it
+            self._server.spawn()
             await asyncio.to_thread(self._server.wait_ready)
         except (StartError, OSError) as error:
             raise RunError(f"Spark Connect: {error}") from None

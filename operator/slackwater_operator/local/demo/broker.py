@@ -52,7 +52,9 @@ async def make_topics(bootstrap: str, group_id: str, topics: Mapping[str, int], 
             (await admin.delete_topics(present)).unwrap()
             for name in present:
                 await admin.wait_for_topic_deleted(name)
-            made = [NewTopic(name, partitions) for name, partitions in topics.items()]
+            # The flights' timestamps are of 2013: with a retention by time a broker would delete them.
+            keep = {"retention.ms": "-1"}
+            made = [NewTopic(name, partitions, configs=keep) for name, partitions in topics.items()]
             (await admin.create_topics(made)).unwrap()
             for name, partitions in topics.items():
                 await admin.wait_for_topic(name, partitions)

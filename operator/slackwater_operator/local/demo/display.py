@@ -86,8 +86,9 @@ class Display:
             f"  generation {snapshot.generation}  {snapshot.group_state or 'unknown'}  ",
             (doing, "bold yellow" if operation else "dim"),
         )
+        committed = sum(snapshot.positions.values())
         flow = Text(
-            f" produced {self._produced:,} of {self._total:,}   committed {sum(snapshot.positions.values()):,}"
+            f" produced {self._produced:,} of {self._total:,}   committed {committed:,}"
             f"   dead-lettered {snapshot.dead:,}   lag {_number(snapshot.total_lag)}"
             f"   {_number(snapshot.consumed_per_s)} records/s"
         )

@@ -1,7 +1,7 @@
 """Produces the flights, as a process of its own so that neither the display nor a worker slows it down.
 
-Ends its pacing at SIGUSR1, and writes events to standard output, one JSON object a line: `produced {records, poison}` twice a second, `done {records, poison, seconds}`,
-`error {message}`.
+Ends its pacing at SIGUSR1, and writes events to standard output, one JSON object a line:
+`produced {records, poison}` twice a second, `done {records, poison, seconds}`, `error {message}`.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def _produce(bootstrap: str, topic: str, records: Iterator[SourceRecord], pace: 
     )
     started = reported = time.monotonic()
     sent = poison = 0
-    futures = []
+    failures: list[BaseException] = []
     while sent < pace.total:
         for _ in range(pace.due(time.monotonic() - started) - sent):
             record = next(records)
-            futures.append(
-                producer.send(topic, value=record.value, key=record.key, timestamp_ms=record.timestamp_ms)
-            )
+            producer.send(
+                topic, value=record.value, key=record.key, timestamp_ms=record.timestamp_ms
+            ).add_errback(failures.append)
             sent += 1
             poison += record.poison is not None
         if time.monotonic() - reported >= _REPORT_S:
@@ -70,9 +70,9 @@ def _produce(bootstrap: str, topic: str, records: Iterator[SourceRecord], pace: 
             emit("produced", records=sent, poison=poison)
         time.sleep(_SLICE_S)
     producer.flush()
-    for future in futures:
-        future.get(timeout=0)
     producer.close()
+    if failures:
+        raise failures[0]
     emit("done", records=sent, poison=poison, seconds=round(time.monotonic() - started, 3))
 
 
