@@ -83,6 +83,7 @@ def test_properties() -> None:
             "check.crcs": "TRUE",
             "session.timeout.ms": "45000",
             "max.partition.fetch.bytes": 7,
+            "fetch.max.decompressed.bytes": "9",
             "partition.assignment.strategy": "range, cooperative-sticky",
             "security.protocol": "PLAINTEXT",
             "group.protocol": "classic",
@@ -92,6 +93,7 @@ def test_properties() -> None:
     assert (made.bootstrap_servers, made.group_id, made.group_instance_id) == ("a:1,b:2", "g", "i")
     assert (made.enable_auto_commit, made.check_crcs, made.session_timeout_ms) == (False, True, 45_000)
     assert (made.max_partition_fetch_bytes, made.client_id) == (7, "x")
+    assert made.fetch_max_decompressed_bytes == 9
     assert [one.name for one in made.assignors()] == ["range", "cooperative-sticky"]
 
 

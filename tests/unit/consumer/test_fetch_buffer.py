@@ -137,3 +137,16 @@ def test_iteration_commits_no_further_than_it_gave() -> None:
     assert following() == 0
     bench.subscription.seek(B, 50)
     assert (following(), bench.position(B)) == (None, 50)
+
+
+def test_a_batch_that_unfolds_beyond_the_limit_is_refused_with_the_option_to_raise() -> None:
+    bench = Bench()
+    builder = BatchBuilder("lz4", 1_000_000)
+    assert builder.append(1_000, None, bytes(100_000), [])
+    folded = builder.build()
+    bench.buffer = FetchBuffer(
+        bench.subscription, check_crcs=True, max_decompressed_bytes=50_000, on_room=bench._on_room
+    )
+    bench.add(A, 0, 1, folded)
+    with pytest.raises(CorruptRecordError, match=r"t-0 at offset 0.*fetch\.max\.decompressed\.bytes"):
+        bench.collect()

@@ -61,7 +61,8 @@ class ConnectServer:
     @property
     def pid(self) -> int | None:
         """The process id of its Java, None where it does not run."""
-        return self._process.pid if self._process is not None and self._process.poll() is None else None
+        process = self._process  # another thread may stop it meanwhile
+        return process.pid if process is not None and process.poll() is None else None
 
     def start(self) -> None:
         """Starts it and waits until it answers a query: some seconds. Raises StartError."""
@@ -133,20 +134,24 @@ class ConnectServer:
         """
         if self.pid is None:
             return False
-        command = [sys.executable, "-m", "slackwater.pipeline.connect_server", "--probe", self.remote]
+        deadline = time.monotonic() + max(1.0, timeout_s)
+        probe = subprocess.Popen(
+            [sys.executable, "-m", "slackwater.pipeline.connect_server", "--probe", self.remote],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+        )
         try:
-            done = subprocess.run(
-                command,
-                timeout=max(1.0, timeout_s),
-                check=False,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-        except subprocess.TimeoutExpired:
-            return False
-        return done.returncode == 0
+            # Its client would go on trying for minutes after the server has ended, or was stopped.
+            while probe.poll() is None and self.pid is not None and time.monotonic() < deadline:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    probe.wait(0.1)
+            return probe.poll() == 0
+        finally:
+            probe.kill()
+            probe.wait()
 
     def _check_runs(self) -> None:
         code = self._process.poll() if self._process is not None else 0

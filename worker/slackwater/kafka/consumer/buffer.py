@@ -13,7 +13,12 @@ from dataclasses import dataclass, field
 
 from slackwater.kafka.errors import CorruptRecordError
 from slackwater.kafka.protocol.subscription import FetchState, Subscription
-from slackwater.kafka.records import RecordColumns, RecordError, decode
+from slackwater.kafka.records import (
+    DEFAULT_MAX_DECOMPRESSED_BYTES,
+    RecordColumns,
+    RecordError,
+    decode,
+)
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire.primitives import Buffer
 
@@ -41,9 +46,17 @@ class Chunk:
 class FetchBuffer:
     """Chunks in the order they came; a partition's chunks stay in order."""
 
-    def __init__(self, subscription: Subscription, *, check_crcs: bool, on_room: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        subscription: Subscription,
+        *,
+        check_crcs: bool,
+        on_room: Callable[[], None],
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    ) -> None:
         self._subscription = subscription
         self._check_crcs = check_crcs
+        self._max_decompressed_bytes = max_decompressed_bytes
         self._on_room = on_room
         self._lock = threading.Lock()
         self._chunks: deque[Chunk] = deque()
@@ -140,7 +153,10 @@ class FetchBuffer:
         if chunk.columns is None:
             try:
                 chunk.columns = decode(
-                    chunk.data, fetch_offset=chunk.fetch_offset, check_crc=self._check_crcs
+                    chunk.data,
+                    fetch_offset=chunk.fetch_offset,
+                    check_crc=self._check_crcs,
+                    max_decompressed_bytes=self._max_decompressed_bytes,
                 )
             except RecordError as exc:
                 offset = getattr(exc, "offset", -1)

@@ -12,6 +12,7 @@ from typing import Any
 from slackwater.kafka.errors import KafkaConfigurationError
 from slackwater.kafka.protocol.assignors import BUILT_IN, JAVA_NAMES, Assignor
 from slackwater.kafka.protocol.offsets import ResetPolicy
+from slackwater.kafka.records import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 _INSTANCE_ID = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
@@ -36,6 +37,8 @@ class ConsumerConfig:
     fetch_min_bytes: int = 1
     fetch_max_bytes: int = 52_428_800
     max_partition_fetch_bytes: int = 1_048_576
+    fetch_max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    """What one partition's batches of a fetch may unfold to; larger ones are refused as unreadable."""
     request_timeout_ms: int = 30_000
     default_api_timeout_ms: int = 60_000
     retry_backoff_ms: int = 100

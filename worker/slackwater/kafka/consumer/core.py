@@ -52,7 +52,10 @@ class Core:
         self.errors: deque[KafkaError] = deque()
         """What ``poll()`` raises next."""
         self.buffer = FetchBuffer(
-            self.subscription, check_crcs=config.check_crcs, on_room=self._room_from_any_thread
+            self.subscription,
+            check_crcs=config.check_crcs,
+            max_decompressed_bytes=config.fetch_max_decompressed_bytes,
+            on_room=self._room_from_any_thread,
         )
         self.group: Group | None = None
         if config.group_id is not None:
