@@ -35,12 +35,30 @@ LETTER_PARTITIONS = 3
 BAD_EVERY = 17
 KILLS = 20
 PAUSE_S = (0.3, 3.0)
-RATE = 1_000
+RATE = 500
 HANDLER = """\
 import random
 import time
 import pyarrow as pa
 import pyarrow.compute as pc
+from slackwater.pipeline.parquet_sink import StagedFile
+from slackwater.runtime.deadletter_topic import DeadLetterTopic
+
+
+def linger_after(owner, name):
+    # Where a kill hurts: what was written is not committed yet.
+    original = getattr(owner, name)
+
+    def lingering(*args, **kwargs):
+        result = original(*args, **kwargs)
+        time.sleep(random.uniform(0, 0.06))
+        return result
+
+    setattr(owner, name, lingering)
+
+
+linger_after(StagedFile, "publish")
+linger_after(DeadLetterTopic, "write")
 
 
 def transform(table):
@@ -126,7 +144,7 @@ async def test_workers_killed_at_random_moments_lose_nothing_and_do_nothing_twic
     print(f"SLACKWATER_CHAOS_SEED={seed}")
     rng = random.Random(seed)
     name = f"chaos-{uuid4().hex[:8]}"
-    file = write_group(tmp_path, devbroker.bootstrap, name, batch=rng.choice([50, 200, 1000]))
+    file = write_group(tmp_path, devbroker.bootstrap, name, batch=rng.choice([200, 500, 1000]))
     await asyncio.to_thread(make_topics, devbroker.bootstrap, name)
     killed: Counter[str] = Counter()
     with Feed(devbroker.bootstrap, name) as feed:

@@ -45,6 +45,10 @@ def no_offset_later(table):
     return table.drop_columns(["offset"]) if table.num_rows else table
 
 
+def no_offset_in_spark(df):
+    return df.drop("offset")
+
+
 def exits(table):
     raise SystemExit(0)
 

@@ -145,31 +145,63 @@ def test_what_stops_each_worker_is_told_at_once_and_given_up_in_the_end(
     assert re.search(rf"^\S+ {site.name}-0 ended with {told}", ended.stdout, re.MULTILINE), ended
 
 
-def test_a_broker_that_is_not_there(tmp_path: Path) -> None:
-    (port,) = free_ports(1)
-    ended = run(*Site(f"127.0.0.1:{port}", tmp_path).arguments())
+@pytest.fixture(scope="module")
+def closed_port() -> int:
+    """A port that nobody listens on."""
+    return free_ports(1)[0]
+
+
+@pytest.fixture(scope="module")
+def black_hole() -> Iterator[str]:
+    """The address of a port that takes connections, and what they send, and says nothing."""
+    with closing(socket.create_server(("127.0.0.1", 0), backlog=100)) as listener:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.fixture(scope="module")
+def unreachable(
+    closed_port: int, black_hole: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[Ended]]]:
+    """Runs against brokers that are not there, side by side: each waits for ten seconds."""
+    refused, empty = f"127.0.0.1:{closed_port}", tmp_path_factory.mktemp("demo")
+    first, second = (Site(refused, tmp_path_factory.mktemp("unreachable")) for _ in range(2))
+    with ThreadPoolExecutor(3) as pool:
+        yield {
+            "refused": pool.submit(run, *first.arguments()),
+            "black hole": pool.submit(run, *second.arguments("--bootstrap", black_hole)),
+            "demo": pool.submit(run, "demo", "--bootstrap", refused, cwd=empty),
+        }
+
+
+def test_a_broker_that_is_not_there(unreachable: dict[str, Future[Ended]], closed_port: int) -> None:
+    ended = unreachable["refused"].result()
     assert ended.code == 1, ended
     assert ended.stderr.count("\n") == 1, ended
     assert ended.error.endswith(
-        f"no broker could be reached: 127.0.0.1:{port}: Connection refused; "
+        f"no broker could be reached: 127.0.0.1:{closed_port}: Connection refused; "
         "start it, or correct spec.kafka.bootstrapServers"
     ), ended
     assert ended.seconds < LONGEST_S
 
 
-def test_a_broker_that_accepts_and_never_answers(tmp_path: Path, black_hole: str) -> None:
-    ended = run(*Site("127.0.0.1:1", tmp_path).arguments("--bootstrap", black_hole))
+def test_a_broker_that_accepts_and_never_answers(
+    unreachable: dict[str, Future[Ended]], black_hole: str
+) -> None:
+    ended = unreachable["black hole"].result()
     assert ended.code == 1, ended
     assert ended.stderr.count("\n") == 1, ended
     assert re.search(rf"no .*broker answered within \d+ ms.*{black_hole}.*; start it", ended.error), ended
     assert ended.seconds < LONGEST_S
 
 
-@pytest.fixture
-def black_hole() -> Iterator[str]:
-    """The address of a port that takes connections, and what they send, and says nothing."""
-    with closing(socket.create_server(("127.0.0.1", 0), backlog=100)) as listener:
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
+def test_a_broker_of_the_demo_that_is_not_there(
+    unreachable: dict[str, Future[Ended]], closed_port: int
+) -> None:
+    ended = unreachable["demo"].result()
+    assert ended.code == 1, ended
+    assert ended.stderr.count("\n") == 1, ended
+    assert f"127.0.0.1:{closed_port}: Connection refused" in ended.error, ended
+    assert ended.seconds < LONGEST_S
 
 
 def test_a_topic_that_is_not_there(devbroker: DevBroker, tmp_path: Path) -> None:
@@ -205,3 +237,36 @@ def test_a_java_that_is_too_old_for_the_demo(tmp_path: Path) -> None:
     assert ended.stderr.count("\n") == 1, ended
     assert re.search("slackwater.*: .*" + TOO_OLD, ended.error), ended
     assert not (tmp_path / ".demo" / "report.json").exists()
+
+
+def test_a_worker_whose_broker_never_answers(site: Site, black_hole: str) -> None:
+    file = site.folder / "worker.yaml"
+    file.write_text(
+        f"""\
+groupId: {site.name}
+topics: [{site.name}]
+bootstrapServers: {black_hole}
+handler: handlers:keep
+handlerPath: [{site.folder}]
+engine: arrow
+sink: {{format: parquet, path: {site.out}}}
+startTimeoutMs: 2000
+"""
+    )
+    ended = run("worker", "--config", file, environment={"SLACKWATER_INSTANCE_ID": "w-0"})
+    assert ended.code == 1, ended
+    assert black_hole in ended.error, ended
+    assert "within startTimeoutMs (2000)" in ended.error, ended
+    assert "Traceback" not in ended.stderr, ended
+    assert ended.seconds < 20
+    site.check_nothing_done()
+
+
+@pytest.mark.timeout(120)
+def test_a_wrong_schema_out_of_spark_is_seen_before_a_record_is_read(site: Site) -> None:
+    site.produce([100] * 20)
+    site.change("engine: arrow", "engine: spark")
+    site.change("handlers:keep", "handlers:no_offset_in_spark")
+    ended = run(*site.arguments("--spark", "local"), timeout_s=100)
+    check(site, ended, r"must have the column offset .*\(handler handlers:no_offset_in_spark\)")
+    assert f"{site.name}-0 ended with code 2: " in ended.stdout, ended

@@ -10,6 +10,7 @@ from typing import Any
 from slackwater.kafka.structs import TopicPartition
 
 EXIT_BAD_CONFIG = 2
+EXIT_HANDLER_OR_SINK = 4
 
 
 @dataclass(frozen=True)

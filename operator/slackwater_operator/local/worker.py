@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.decide.view import WorkerView
-from slackwater_operator.local.events import EXIT_BAD_CONFIG, WorkerEvent
+from slackwater_operator.local.events import EXIT_BAD_CONFIG, EXIT_HANDLER_OR_SINK, WorkerEvent
 from slackwater_operator.local.processes import WorkerProcess
 
 _FIRST_BACKOFF_MS = 1_000
 _LONGEST_BACKOFF_MS = 30_000
+_STEADY_MS = 60_000
 
 
 @dataclass
@@ -77,7 +78,7 @@ class Worker:
         progress: what that process has told.
         stopping: whether its process has been asked to end.
         restarts: how many processes it has had after the first.
-        failures: how many times in a row it ended by itself without having committed anything.
+        failures: how many times in a row it ended by itself without having worked in between.
         next_start_ms: not started again before this.
         ended_ms: when its last process ended.
         last_exit: the exit code of its last process, negative for a signal.
@@ -105,17 +106,27 @@ class Worker:
         self.stopping = False
         self.restarts += 1
 
+    def _recovered(self, exit_code: int, at_ms: int) -> bool:
+        """Whether the process that has ended worked again after the failures before it.
+
+        A commit shows it, but not where the handler or the sink ended it soon: a batch that always fails lets
+        other partitions' batches through before it.
+        """
+        began_ms = self.process.started_ms if self.process is not None else None
+        soon = began_ms is not None and at_ms - began_ms < _STEADY_MS
+        return self.progress.committed and not (exit_code == EXIT_HANDLER_OR_SINK and soon)
+
     def ended(self, exit_code: int, at_ms: int) -> None:
         """Notes the end of its process, and when the next may start: at once, later the more it fails."""
-        self.process = None
         self.ended_ms = at_ms
         self.last_exit = exit_code
         self.last_error = self.progress.error
         if self.stopping or exit_code == 0:
             self.failures = 0
         else:
-            self.failures = 1 if self.progress.committed else self.failures + 1
+            self.failures = 1 if self._recovered(exit_code, at_ms) else self.failures + 1
         # A bad configuration does not get better by itself: its second try waits already.
+        self.process = None
         unready = exit_code == EXIT_BAD_CONFIG and not self.stopping
         self.next_start_ms = at_ms + backoff_ms(self.failures + unready)
         self.progress = Progress(changed_ms=at_ms)

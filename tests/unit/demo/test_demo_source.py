@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from itertools import islice, pairwise
 
-from slackwater_operator.local.demo.pace import Pace
+from slackwater_operator.local.demo.pace import CEILINGS, Pace
 from slackwater_operator.local.demo.source import POISON_KINDS, read_rows, with_poison
 
 ROWS = list(islice(read_rows(), 2_000))
@@ -55,12 +55,27 @@ def _is_sound(value: bytes | None) -> bool:
     return isinstance(fields["distance"], int) and len(fields["tailnum"] or "") < 10
 
 
-def test_the_pace_is_even_and_ends_only_when_released() -> None:
-    pace = Pace(total=10_000, duration_s=100.0, reserve_s=8.0)
-    due = [pace.due(second) for second in range(400)]
-    assert due[50] in range(4_990, 5_011)
-    assert due == sorted(due)
-    assert all(later > earlier for earlier, later in pairwise(due[:115]))
-    assert due[-1] < 10_000
-    pace.release()
-    assert pace.due(400) == 10_000
+def test_the_pace_is_even_below_the_ceiling() -> None:
+    pace = Pace(total=10_000, duration_s=100.0, ceilings=(0.6, 0.9))
+    due = [pace.due(second) for second in range(50)]
+    assert due[20] == 2_000
+    assert due[50 - 1] == 4_900
+
+
+def test_some_records_are_left_for_every_operation_to_come() -> None:
+    pace = Pace(total=10_000, duration_s=100.0, ceilings=(0.6, 0.9))
+    first = [pace.due(second) for second in range(400)]
+    assert all(later > earlier for earlier, later in pairwise(first[:90]))
+    assert 5_900 < first[-1] < 6_000
+    pace.advance()
+    second = [pace.due(second) for second in range(400, 800)]
+    assert second[20] - first[-1] > 1_000
+    assert 8_900 < second[-1] < 9_000
+    pace.advance()
+    assert pace.due(801) == 10_000
+
+
+def test_there_is_a_ceiling_for_each_operation_of_the_demo() -> None:
+    assert len(CEILINGS) == 4
+    assert sorted(CEILINGS) == list(CEILINGS)
+    assert CEILINGS[-1] < 1

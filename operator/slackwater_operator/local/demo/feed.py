@@ -1,6 +1,6 @@
 """Produces the flights, as a process of its own so that neither the display nor a worker slows it down.
 
-Ends its pacing at SIGUSR1, and writes events to standard output, one JSON object a line:
+Is told by SIGUSR1 that an operation is over (see `pace`), and writes events to standard output, one JSON object a line:
 `produced {records, poison}` twice a second, `done {records, poison, seconds}`, `error {message}`.
 """
 
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, required=True, help="decides where the poison records stand")
     options = parser.parse_args(arguments)
     pace = Pace(FLIGHTS + POISON, options.seconds)
-    signal.signal(signal.SIGUSR1, lambda *_: pace.release())
+    signal.signal(signal.SIGUSR1, lambda *_: pace.advance())
     records = with_poison(read_rows(), total=FLIGHTS, poison=POISON, seed=options.seed)
     try:
         _produce(options.bootstrap, options.topic, records, pace)

@@ -188,14 +188,14 @@ def _times(count: int) -> str:
 
 
 def plot(series: Sequence[tuple[float, int]]) -> list[str]:
-    """Lag over time as a small plot in block characters: the highest lag of each slice of time."""
+    """Lag over time as a small plot in block characters: the last that was seen in each slice of time."""
     if not series:
         return ["Lag       (nothing was measured)"]
     end = max(series[-1][0], 0.001)
     columns = [0] * _PLOT_WIDTH
     for at, lag in series:
         index = min(int(at / end * _PLOT_WIDTH), _PLOT_WIDTH - 1)
-        columns[index] = max(columns[index], lag)
+        columns[index] = lag
     top = max(max(columns), 1)
     lines = []
     for level in range(_PLOT_HEIGHT - 1, -1, -1):

@@ -23,7 +23,7 @@ from slackwater_operator.local.views import OperationReport
 UP, DOWN = 5, 2
 _SETTLE_S = 180.0
 _FLOW_S = 120.0
-_CAUGHT_UP_S = 300.0
+_CAUGHT_UP_S = 600.0
 _REFRESH_S = 0.25
 _FLOWING_RECORDS = 5_000
 _RANDOM_KILL_S = (2.0, 45.0)
@@ -120,6 +120,7 @@ class Scenario:
     async def _operation(self, name: str, allowed: int, doing: object) -> None:
         report: OperationReport = await doing  # type: ignore[misc]
         self._figures.operations.append(_figures_of(name, allowed, report))
+        self._feed.signal(signal.SIGUSR1)  # it has kept records back for the operations to come
         timeout = self._run.group.session_timeout_ms
         for one in report.restarts:
             self._figures.restarts.append(
@@ -133,7 +134,6 @@ class Scenario:
 
     async def _finish(self) -> None:
         self._display.say("all operations are done: produce what is left, and catch up")
-        self._feed.signal(signal.SIGUSR1)
         done = await self._feed.wait_for("done", timeout_s=_CAUGHT_UP_S)
         total = int(done.data["records"])
         await self._until("everything is handled", lambda: self._committed() >= total, _CAUGHT_UP_S)
