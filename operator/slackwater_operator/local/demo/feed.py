@@ -1,7 +1,8 @@
 """Produces the flights, as a process of its own so that neither the display nor a worker slows it down.
 
-Is told by SIGUSR1 that an operation is over (see `pace`), and writes events to standard output, one JSON object a line:
-`produced {records, poison}` twice a second, `done {records, poison, seconds}`, `error {message}`.
+Is told by SIGUSR1 that an operation is over (see `pace`), and writes events to standard output, one JSON
+object a line: `produced {records, poison}` twice a second, `done {records, poison, seconds}`,
+`error {message}`.
 """
 
 from __future__ import annotations
