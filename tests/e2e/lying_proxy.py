@@ -6,10 +6,8 @@ import asyncio
 import random
 import struct
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
 
-from slackwater.kafka.net.loop_thread import LoopThread
+from tests.support.proxy import Proxy, read_frame
 
 Damage = Callable[[bytes, random.Random], bytes]
 
@@ -24,8 +22,8 @@ DAMAGES: dict[str, Damage] = {
 }
 
 
-class LyingProxy:
-    """Passes a broker's traffic on; a context manager.
+class LyingProxy(Proxy):
+    """Passes a broker's traffic on.
 
     The first ``good`` answers of each connection are as they were. After them each answer is damaged with
     the probability ``share``, by one of :data:`DAMAGES`, as long as :attr:`lies` is true. The broker's
@@ -33,52 +31,24 @@ class LyingProxy:
     """
 
     def __init__(self, address: str, *, good: int, share: float, seed: int) -> None:
-        host, _, port = address.rpartition(":")
-        self._target = (host, int(port))
+        super().__init__(address)
         self._good, self._share = good, share
         self._rng = random.Random(seed)
-        self._thread = LoopThread("lying proxy")
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
         self.lies = True
         self.damaged: dict[str, int] = dict.fromkeys(DAMAGES, 0)
 
     @property
     def address(self) -> str:
         """``host:port``."""
-        return f"127.0.0.1:{self._port}"
+        return "{}:{}".format(*self.host_and_port)
 
-    @property
-    def _port(self) -> int:
-        assert self._server is not None
-        return int(self._server.sockets[0].getsockname()[1])
-
-    def __enter__(self) -> Self:
-        self._thread.run(self._start())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    async def pass_on(
+        self,
+        client: asyncio.StreamReader,
+        to_client: asyncio.StreamWriter,
+        broker: asyncio.StreamReader,
+        to_broker: asyncio.StreamWriter,
     ) -> None:
-        self._thread.run(self._stop())
-        self._thread.stop()
-
-    async def _start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-
-    async def _stop(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        broker, to_broker = await asyncio.open_connection(*self._target)
         requests = asyncio.create_task(_copy(client, to_broker))
         answers = asyncio.create_task(self._answers(broker, to_client))
         try:
@@ -87,15 +57,12 @@ class LyingProxy:
             for one in (requests, answers):
                 one.cancel()
             await asyncio.gather(requests, answers, return_exceptions=True)
-            to_broker.transport.abort()
-            to_client.close()  # what was written, the half of a frame too, still goes out
 
     async def _answers(self, broker: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         """Ends, and the connection with it, after a frame that leaves the stream out of step."""
         passed = 0
         while True:
-            size = await broker.readexactly(4)
-            frame = self._ours(size + await broker.readexactly(int.from_bytes(size, "big")))
+            frame = self._ours(await read_frame(broker))
             passed += 1
             if not self.lies or passed <= self._good or self._rng.random() >= self._share:
                 to_client.write(frame)
@@ -112,7 +79,7 @@ class LyingProxy:
         """The frame with the proxy's port where it names the broker's address (host, then port)."""
         host, port = self._target
         return frame.replace(
-            host.encode() + struct.pack(">i", port), host.encode() + struct.pack(">i", self._port)
+            host.encode() + struct.pack(">i", port), host.encode() + struct.pack(">i", self.host_and_port[1])
         )
 
 
