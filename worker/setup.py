@@ -3,15 +3,11 @@
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-setup(
-    ext_modules=cythonize(
-        [
-            Extension(
-                "slackwater.kafka.records._parser",
-                ["slackwater/kafka/records/_parser.pyx"],
-                optional=True,
-            )
-        ],
-        language_level=3,
-    )
+extensions = cythonize(
+    [Extension("slackwater.kafka.records._parser", ["slackwater/kafka/records/_parser.pyx"])],
+    language_level=3,
 )
+for extension in extensions:
+    extension.optional = True  # cythonize makes new extensions and forgets this one of their options
+
+setup(ext_modules=extensions)
