@@ -185,9 +185,8 @@ def test_spark_reads_the_sinks_folder_with_its_defaults(host: EngineHost, tmp_pa
     assert sorted(found["offset"]) == [0, 1, 7, 8]
 
 
-def test_a_lost_session_is_replaced(host: EngineHost, request: pytest.FixtureRequest) -> None:
-    if "connect" not in request.node.name:
-        pytest.skip("a local session is not dropped by a server")
+@pytest.mark.parametrize("host", ["connect"], indirect=True)  # only a server can drop a session
+def test_a_lost_session_is_replaced(host: EngineHost) -> None:
     host.start("flights.pipeline:transform")
     host.forget_session()
     found = host.transform(table([0], [json.dumps(GOOD).encode()]))

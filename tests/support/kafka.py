@@ -324,9 +324,10 @@ class KafkaCluster:
                 self._await_ready(self.nodes)
                 return
             except KafkaUnavailable as exc:
-                # Somebody may have taken a port between the choice and the start.
-                if attempt == 2 or "Address already in use" not in str(exc):
+                # Somebody may have taken a port between the choice and the start, for one.
+                if attempt == 2:
                     raise
+                print(f"kafka: trying again, since {exc}", file=sys.stderr)
             for owned in self._running.values():
                 owned.kill()
             shutil.rmtree(self._folder)
