@@ -44,7 +44,6 @@ class Part:
     staged: Staged | None = None
     letters: list[Letter] = field(default_factory=list)
     rows_out: int = 0
-    letters_written: int = 0
     published: bool = False
 
     def discard(self) -> None:

@@ -8,7 +8,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -117,8 +117,8 @@ class Scenario:
         await self._flow()
         await self._operation(f"scale {UP} to {DOWN}", 1, self._run.set_replicas(DOWN))
 
-    async def _operation(self, name: str, allowed: int, doing: object) -> None:
-        report: OperationReport = await doing  # type: ignore[misc]
+    async def _operation(self, name: str, allowed: int, doing: Awaitable[OperationReport]) -> None:
+        report = await doing
         self._figures.operations.append(_figures_of(name, allowed, report))
         self._feed.signal(signal.SIGUSR1)  # it has kept records back for the operations to come
         timeout = self._run.group.session_timeout_ms

@@ -122,10 +122,6 @@ class Positions:
         self._subscription.reset(tp, self._config.reset_policy.value)
         self.wake()
 
-    def is_stuck(self, state: PartitionState) -> bool:
-        """Whether only a seek by the application can help this partition on."""
-        return self._reported.get(state.tp) == state.version
-
     async def _reset(self, states: list[PartitionState]) -> bool:
         """Looks up resets; true if some are still missing."""
         if not states:

@@ -86,12 +86,6 @@ class Accumulator:
         builder = BatchBuilder(self._config.codec, self._config.batch_size)
         return Batch(tp, builder, now_ms, now_ms + self._config.delivery_timeout_ms)
 
-    def has_open(self, tp: TopicPartition) -> bool:
-        """Whether the partition has a batch that still takes records."""
-        with self.lock:
-            queue = self.queues.get(tp)
-            return bool(queue and queue.waiting and not queue.waiting[-1].closed)
-
     def wait_for_room(self, timeout_s: float) -> bool:
         """Blocks the calling thread until there may be room; False when ``timeout_s`` passes first."""
         with self._room:

@@ -99,11 +99,6 @@ class ClusterMetadata:
         if topic is not None:
             self._names.pop(topic.topic_id, None)
 
-    def retain(self, names: Iterable[str]) -> None:
-        """Forgets every topic but ``names``."""
-        for name in self.topics.keys() - set(names):
-            self._forget(name)
-
     def learn_leader(self, tp: TopicPartition, leader: int, leader_epoch: int) -> bool:
         """Takes a leader from a Fetch or Produce answer (KIP-951); false when it is no news."""
         topic = self.topics.get(tp.topic)

@@ -20,11 +20,8 @@ ZERO_UUID = UUID(int=0)
 _BOOL = struct.Struct(">?")
 _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
-_UINT16 = struct.Struct(">H")
 _INT32 = struct.Struct(">i")
-_UINT32 = struct.Struct(">I")
 _INT64 = struct.Struct(">q")
-_FLOAT64 = struct.Struct(">d")
 
 _MAX_STRING_BYTES = 0x7FFF
 _SHARE_FROM_BYTES = 4096
@@ -67,20 +64,11 @@ class Reader:
     def int16(self) -> int:
         return self._fixed(_INT16)
 
-    def uint16(self) -> int:
-        return self._fixed(_UINT16)
-
     def int32(self) -> int:
         return self._fixed(_INT32)
 
-    def uint32(self) -> int:
-        return self._fixed(_UINT32)
-
     def int64(self) -> int:
         return self._fixed(_INT64)
-
-    def float64(self) -> float:
-        return self._fixed(_FLOAT64)
 
     def uuid(self) -> UUID:
         return UUID(bytes=bytes(self.raw(16)))
@@ -134,7 +122,7 @@ class Writer:
         self._parts: list[Buffer] = []
         self._tail = bytearray()
 
-    def _fixed(self, layout: struct.Struct, value: float) -> None:
+    def _fixed(self, layout: struct.Struct, value: int) -> None:
         try:
             self._tail += layout.pack(value)
         except struct.error as exc:
@@ -149,20 +137,11 @@ class Writer:
     def int16(self, value: int) -> None:
         self._fixed(_INT16, value)
 
-    def uint16(self, value: int) -> None:
-        self._fixed(_UINT16, value)
-
     def int32(self, value: int) -> None:
         self._fixed(_INT32, value)
 
-    def uint32(self, value: int) -> None:
-        self._fixed(_UINT32, value)
-
     def int64(self, value: int) -> None:
         self._fixed(_INT64, value)
-
-    def float64(self, value: float) -> None:
-        self._fixed(_FLOAT64, value)
 
     def uuid(self, value: UUID) -> None:
         self._tail += value.bytes
