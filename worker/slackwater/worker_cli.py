@@ -6,6 +6,8 @@ import argparse
 import os
 import signal
 import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,9 @@ from slackwater.runtime.stopping import Stopping
 if TYPE_CHECKING:
     from slackwater.kafka.admin import KafkaAdmin
     from slackwater.runtime.deadletters import DeadLetters
-    from slackwater.runtime.interfaces import Consumer, Engine, Sink
+    from slackwater.runtime.interfaces import AnyEngine, Consumer, Sink
+    from slackwater.runtime.preflight import Check
+    from slackwater.runtime.preflight_kafka import KafkaChecks
 
 
 def register(subparsers: Any) -> None:
@@ -28,6 +32,12 @@ def register(subparsers: Any) -> None:
         "Events go to stdout, one JSON object a line; logs to stderr.",
     )
     parser.add_argument("--config", required=True, metavar="FILE", type=Path, help="the worker's YAML file")
+    parser.add_argument(
+        "--preflight",
+        action="store_true",
+        help="only try whether it could run: load the handler, reach the brokers, write where the sink "
+        "writes; joins nothing",
+    )
     parser.set_defaults(run=run)
 
 
@@ -40,7 +50,10 @@ def run(args: argparse.Namespace) -> int:
     stopping = Stopping()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stopping.request)
-    code = work(args.config, stopping, debug=getattr(args, "debug", False))
+    if args.preflight:
+        code = try_out(args.config)
+    else:
+        code = work(args.config, stopping, debug=getattr(args, "debug", False))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
@@ -51,6 +64,7 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
     from slackwater.runtime.clock import SystemClock
     from slackwater.runtime.events import EventLog, Log
     from slackwater.runtime.runner import ThreadRunner
+    from slackwater.runtime.termination import note
     from slackwater.runtime.worker import Surroundings, Worker, instance_of
 
     clock = SystemClock()
@@ -58,17 +72,63 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
     events, log = EventLog(instance, clock, sys.stdout), Log(instance or "worker", clock)
     try:
         instance = instance_of(os.environ)
-        config = load(file)
+        config = settings(file, os.environ)
         parts = KafkaParts(config, instance, str(file))
     except WorkerError as exc:
         events.emit("error", message=str(exc))
         log.line(f"error: {exc}")
         events.emit("stopped", code=exc.exit_code)
+        note(str(exc), os.environ)
         return exc.exit_code
     around = Surroundings(
         clock, events, log, ThreadRunner("handler"), ThreadRunner("closer"), os.getpid(), str(file), debug
     )
-    return Worker(config, instance, parts, around, stopping).run()
+    worker = Worker(config, instance, parts, around, stopping)
+    code = worker.run()
+    if worker.status.error:
+        note(worker.status.error, os.environ)
+    return code
+
+
+def try_out(file: Path) -> int:
+    """A preflight of the configuration ``file`` (:mod:`slackwater.runtime.preflight`). Returns the code."""
+    from slackwater.runtime.clock import SystemClock
+    from slackwater.runtime.events import EventLog
+    from slackwater.runtime.preflight import finish, preflight
+    from slackwater.runtime.termination import note
+
+    clock = SystemClock()
+    instance = os.environ.get("SLACKWATER_INSTANCE_ID") or "preflight"
+    events = EventLog(instance, clock, sys.stdout)
+    try:
+        config = settings(file, os.environ)
+        parts = KafkaParts(config, instance, str(file))
+    except WorkerError as exc:
+        events.emit("check", name="configuration", ok=False, message=str(exc), ms=0)
+        code, message = exc.exit_code, finish([str(exc)], events, ok=False)
+    else:
+        events.emit("check", name="configuration", ok=True, message=f"{file} can be used", ms=0)
+        try:
+            code, message = preflight(parts, config.handler, config.engine, events, clock)
+        finally:
+            parts.close()
+    if code:
+        print(f"{instance}: error: {message}", file=sys.stderr)
+        note(message, os.environ)
+    return code
+
+
+def settings(file: Path, environment: Mapping[str, str]) -> WorkerConfig:
+    """The configuration in ``file``, with ``SLACKWATER_HEALTH_HOST`` (a pod's own address) in place of
+    ``health.host``. Raises ConfigError.
+    """
+    config = load(file)
+    host = environment.get("SLACKWATER_HEALTH_HOST", "")
+    return replace(config, health=replace(config.health, host=host)) if host else config
+
+
+NEW_TOPICS_MS = "30000"
+"""metadata.max.age.ms with a topicPattern, unless the properties say it: how soon a new topic is read."""
 
 
 class KafkaParts:
@@ -79,7 +139,8 @@ class KafkaParts:
         from slackwater.kafka.consumer.config import ConsumerConfig
         from slackwater.kafka.errors import KafkaConfigurationError
 
-        self._config, self._instance = config, instance
+        self._config, self._instance, self._file = config, instance, file
+        self._checks: KafkaChecks | None = None
         self._letter_topic: Any = None
         try:
             ConsumerConfig.from_properties(self._properties(), **self._options())
@@ -87,7 +148,8 @@ class KafkaParts:
             raise ConfigError(str(exc), file=file, field="properties") from exc
 
     def _properties(self) -> dict[str, str]:
-        return {**WORKER_PROPERTIES, **self._config.properties}
+        soon = {"metadata.max.age.ms": NEW_TOPICS_MS} if self._config.topic_pattern is not None else {}
+        return {**WORKER_PROPERTIES, **soon, **self._config.properties}
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -95,6 +157,7 @@ class KafkaParts:
             "group_id": self._config.group_id,
             "group_instance_id": self._instance,
             "client_id": self._instance,
+            "security": self._config.security.client(),
             "enable_auto_commit": False,
             "allow_auto_create_topics": False,
         }
@@ -102,7 +165,12 @@ class KafkaParts:
     def _admin(self) -> KafkaAdmin:
         from slackwater.kafka import KafkaAdmin
 
-        return KafkaAdmin(self._config.bootstrap_servers, bootstrap_timeout_ms=2000, request_timeout_ms=5000)
+        return KafkaAdmin(
+            self._config.bootstrap_servers,
+            security=self._config.security.client(),
+            bootstrap_timeout_ms=2000,
+            request_timeout_ms=5000,
+        )
 
     def known_member(self) -> bool:
         """Whether the group has this instance id (DescribeGroups). Raises KafkaError."""
@@ -116,6 +184,8 @@ class KafkaParts:
         names = [*self._config.topics]
         if self._config.dead_letter_topic:
             names.append(self._config.dead_letter_topic)
+        if not names:
+            return
         with self._admin() as admin:
             errors = admin.describe_topics(names).errors
         if errors:
@@ -124,6 +194,14 @@ class KafkaParts:
                 f"no topic {', '.join(sorted(errors))} at {self._config.bootstrap_servers}: create it, or "
                 f"correct topics and deadLetterTopic ({why})"
             )
+
+    def kafka_checks(self) -> Iterable[Check]:
+        """A preflight's checks of the brokers."""
+        from slackwater.runtime.clock import SystemClock
+        from slackwater.runtime.preflight_kafka import KafkaChecks
+
+        self._checks = KafkaChecks(self._config, self._admin, SystemClock(), self._file)
+        return self._checks.checks()
 
     def consumer(self) -> Consumer:
         """A static member; it joins when it is polled."""
@@ -139,12 +217,13 @@ class KafkaParts:
         return KafkaConsumer(
             bootstrap_servers=self._config.bootstrap_servers,
             client_id=f"{self._instance}-reader",
+            security=self._config.security.client(),
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             allow_auto_create_topics=False,
         )
 
-    def engine(self) -> Engine:
+    def engine(self) -> AnyEngine:
         """The configuration's engine, not started."""
         from slackwater.pipeline import make_engine
 
@@ -177,6 +256,7 @@ class KafkaParts:
         return KafkaProducer(
             bootstrap_servers=self._config.bootstrap_servers,
             client_id=f"{self._instance}-dead-letters",
+            security=self._config.security.client(),
             compression_type="lz4",
             linger_ms=0,
             max_request_size=10 * 1024 * 1024,
@@ -186,6 +266,8 @@ class KafkaParts:
         )
 
     def close(self) -> None:
-        """Closes the dead-letter producer."""
+        """Closes the dead-letter producer, and a preflight's client."""
+        if self._checks is not None:
+            self._checks.close()
         if self._letter_topic is not None:
             self._letter_topic.close()

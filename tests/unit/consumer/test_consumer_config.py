@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import logging
+import re
+import uuid
 from typing import Any
 
 import pytest
-from kafka import KafkaConsumer as PythonConsumer
+from kafka import IsolationLevel, KafkaConsumer as PythonConsumer
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor as PythonAssignor
 
 from slackwater.kafka import KafkaConsumer
@@ -15,21 +18,20 @@ from slackwater.kafka.errors import KafkaConfigurationError
 from slackwater.kafka.protocol.assignors import CooperativeStickyAssignor, RangeAssignor
 
 OURS = {"default_offset_commit_callback", "partition_assignment_strategy", "kafka_client", "client_id",
-        "reconnect_backoff_max_ms", "bootstrap_servers"}  # fmt: skip
+        "reconnect_backoff_max_ms", "bootstrap_servers", "group_id"}  # fmt: skip
 """Options whose default differs on purpose, or that only make sense inside of kafka-python."""
 
 
 def test_every_option_of_kafka_python_is_taken_or_refused_by_name() -> None:
     for name, default in PythonConsumer.DEFAULT_CONFIG.items():
         if name not in OURS:
-            made = ConsumerConfig.from_keywords({name: default})
+            made = ConsumerConfig.from_keywords({"group_id": "g", name: default})
             assert getattr(made, name, default) == default, name
 
 
 def test_every_method_of_kafka_python_is_there_with_its_arguments() -> None:
-    missing = {"metrics", "bootstrap", "config", "DEFAULT_CONFIG"}
     for name, theirs in inspect.getmembers(PythonConsumer, inspect.isfunction):
-        if name.startswith("_") or name in missing:
+        if name.startswith("_"):
             continue
         wanted = list(inspect.signature(theirs).parameters)
         have = list(inspect.signature(getattr(KafkaConsumer, name)).parameters)
@@ -40,10 +42,10 @@ def test_every_method_of_kafka_python_is_there_with_its_arguments() -> None:
     ("options", "says"),
     [
         ({"sessoin_timeout_ms": 1}, "did you mean 'session_timeout_ms'"),
-        ({"sasl_mechanism": "PLAIN"}, "sasl_mechanism='PLAIN' is not supported yet"),
-        ({"security_protocol": "SSL"}, "only PLAINTEXT"),
+        ({"sasl_mechanism": "PLAIN"}, "sasl_mechanism is of no use with security_protocol=PLAINTEXT"),
+        ({"socks5_proxy": "x:1"}, "socks5_proxy='x:1' is not supported yet"),
         ({"ssl_cafile": "ca.pem"}, "ssl_cafile"),
-        ({"isolation_level": "read_committed"}, "isolation_level"),
+        ({"isolation_level": "committed"}, "read_uncommitted, read_committed"),
         ({"auto_offset_reset": "oldest"}, "earliest, latest, none"),
         ({"max_poll_records": 0}, "max_poll_records must be at least 1"),
         ({"max_poll_records": "500"}, "max_poll_records must be an integer"),
@@ -103,10 +105,141 @@ def test_properties() -> None:
         ({"session.timeout": "1"}, r"'session\.timeout'; did you mean 'session\.timeout\.ms'"),
         ({"max.poll.records": "many"}, r"max\.poll\.records must be a number, not 'many'"),
         ({"enable.auto.commit": "yes"}, r"enable\.auto\.commit must be true or false"),
-        ({"sasl.mechanism": "PLAIN"}, "sasl_mechanism='PLAIN' is not supported yet"),
+        ({"sasl.mechanism": "PLAIN"}, r"sasl\.mechanism is of no use with security\.protocol=PLAINTEXT"),
         ({"value.deserializer": "org.x.Y"}, r"value_deserializer"),
     ],
 )
 def test_bad_properties(properties: dict[str, str], says: str) -> None:
     with pytest.raises(KafkaConfigurationError, match=says):
         ConsumerConfig.from_properties(properties)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"session_timeout_ms": 1_000, "heartbeat_interval_ms": 1_000}, ["heartbeat_interval_ms=1000",
+          "session_timeout_ms=1000", "333"]),
+        ({"enable_auto_commit": True}, ["enable_auto_commit=true needs a group_id",
+          "leave enable_auto_commit out"]),
+        ({"fetch_max_wait_ms": 50_000, "request_timeout_ms": 40_000}, ["fetch_max_wait_ms=50000",
+          "request_timeout_ms=40000"]),
+        ({"request_timeout_ms": 50_000, "connections_max_idle_ms": 40_000}, ["request_timeout_ms=50000",
+          "connections_max_idle_ms=40000"]),
+        ({"request_timeout_ms": 70_000, "default_api_timeout_ms": 60_000}, ["default_api_timeout_ms=60000",
+          "request_timeout_ms=70000"]),
+        ({"group_id": "  "}, ["group_id must be a non-empty string"]),
+        ({"bootstrap_servers": "a:b:c"}, ["bootstrap_servers"]),
+        ({"bootstrap_servers": []}, ["bootstrap_servers"]),
+    ],
+)  # fmt: skip
+def test_combinations_that_cannot_be(options: dict[str, Any], says: list[str]) -> None:
+    with pytest.raises(KafkaConfigurationError) as raised:
+        ConsumerConfig.from_keywords(options)
+    for part in says:
+        assert part in str(raised.value)
+    properties = {name.replace("_", "."): value for name, value in options.items()}
+    with pytest.raises(KafkaConfigurationError) as dotted:
+        ConsumerConfig.from_properties(properties)
+    for part in says:
+        assert re.sub(r"[a-z]+(_[a-z]+)+", lambda name: name[0].replace("_", "."), part) in str(dotted.value)
+
+
+def test_a_combination_of_both_kinds_of_names_says_what_was_written() -> None:
+    with pytest.raises(
+        KafkaConfigurationError,
+        match=r"heartbeat_interval_ms=9000 must be lower than session\.timeout\.ms=8000",
+    ):
+        ConsumerConfig.from_properties({"session.timeout.ms": "8000"}, heartbeat_interval_ms=9_000)
+
+
+def test_what_is_hardly_meant_is_taken_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        ConsumerConfig.from_keywords({"fetch_min_bytes": 100, "fetch_max_bytes": 10})
+        ConsumerConfig.from_keywords({"retry_backoff_ms": 5_000})
+        ConsumerConfig.from_keywords({"reconnect_backoff_ms": 5_000})
+    assert [one.message.split(" is greater")[0] for one in caplog.records] == [
+        "fetch_min_bytes=100", "retry_backoff_ms=5000", "reconnect_backoff_ms=5000",
+    ]  # fmt: skip
+
+
+def test_values_of_kafka_pythons_own_types() -> None:
+    made = ConsumerConfig.from_keywords({"isolation_level": IsolationLevel.READ_COMMITTED})
+    assert made.isolation_level == "read_committed"
+    assert made.read_committed
+
+
+def test_auto_commit_is_off_without_a_group_and_calls_take_at_least_a_request() -> None:
+    assert not ConsumerConfig.from_keywords({}).auto_commits
+    assert ConsumerConfig.from_keywords({"group_id": "g"}).auto_commits
+    assert ConsumerConfig.from_keywords({"request_timeout_ms": 90_000}).default_api_timeout_ms == 90_000
+    assert ConsumerConfig.from_keywords({"request_timeout_ms": 9_000}).default_api_timeout_ms == 60_000
+
+
+def test_what_a_program_of_kafka_python_does_with_the_configuration() -> None:
+    taken = {
+        name: value
+        for name, value in {"group_id": "g", "mine": 1}.items()
+        if name in KafkaConsumer.DEFAULT_CONFIG
+    }
+    assert taken == {"group_id": "g"}
+    assert KafkaConsumer.DEFAULT_CONFIG["max_poll_records"] == 500
+    assert PythonConsumer.DEFAULT_CONFIG.keys() <= KafkaConsumer.DEFAULT_CONFIG.keys()
+    config = ConsumerConfig.from_keywords({"auto_offset_reset": "smallest"})
+    assert config["auto_offset_reset"] == "earliest"
+    with pytest.raises(KeyError):
+        config["no_such_option"]
+
+
+def test_options_that_do_nothing_are_noted_or_refused(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        ConsumerConfig.from_properties({"enable.metrics.push": "true", "group.protocol": "CLASSIC"})
+    assert [one.message for one in caplog.records] == [
+        "enable.metrics.push=true has no effect: metrics are not pushed to brokers (KIP-714)"
+    ]
+    for name, value, says in (
+        ("group.protocol", "consumer", "KIP-848"),
+        ("sasl.kerberos.service.name", "kafka", "SCRAM-SHA-512"),
+        ("ssl.cipher.suites", "TLS_AES_128_GCM_SHA256", "ssl_ciphers"),
+        ("metric.reporters", "com.x.Reporter", r"metrics\(\)"),
+    ):
+        with pytest.raises(KafkaConfigurationError, match=rf"{name}={value} is not supported: .*{says}"):
+            ConsumerConfig.from_properties({name: value})
+
+
+@pytest.mark.parametrize(
+    ("java", "data", "value"),
+    [
+        ("StringDeserializer", "ä".encode(), "ä"),
+        ("org.apache.kafka.common.serialization.StringDeserializer", None, None),
+        ("IntegerDeserializer", b"\x00\x00\x01\x00", 256),
+        ("LongDeserializer", b"\xff" * 8, -1),
+        ("ShortDeserializer", b"\x00\x02", 2),
+        ("DoubleDeserializer", b"\x3f\xf0" + bytes(6), 1.0),
+        ("FloatDeserializer", b"\x3f\x80\x00\x00", 1.0),
+        ("BooleanDeserializer", b"\x01", True),
+        ("UUIDDeserializer", b"00000000-0000-0000-0000-000000000001", uuid.UUID(int=1)),
+        ("VoidDeserializer", None, None),
+        ("json:loads", b"[1]", [1]),
+    ],
+)
+def test_deserializers_by_name(java: str, data: bytes | None, value: Any) -> None:
+    made = ConsumerConfig.from_properties({"value.deserializer": java}).value_deserializer
+    assert made(data) == value
+
+
+@pytest.mark.parametrize(
+    ("java", "data"),
+    [("IntegerDeserializer", b"\x00"), ("BooleanDeserializer", b"\x02"), ("VoidDeserializer", b"")],
+)
+def test_deserializers_refuse_what_is_none_of_theirs(java: str, data: bytes) -> None:
+    made = ConsumerConfig.from_properties({"value.deserializer": java}).value_deserializer
+    with pytest.raises(ValueError, match="expected|neither 0 nor 1"):
+        made(data)
+
+
+def test_deserializers_that_give_the_bytes() -> None:
+    assert (
+        ConsumerConfig.from_properties({"key.deserializer": "ByteArrayDeserializer"}).key_deserializer is None
+    )
+    with pytest.raises(KafkaConfigurationError, match="no_such_module"):
+        ConsumerConfig.from_properties({"key.deserializer": "no_such_module:f"})

@@ -9,7 +9,7 @@ from slackwater.kafka.consumer.config import ConsumerConfig
 from slackwater.kafka.consumer.iteration import RecordIterator
 from slackwater.kafka.errors import CorruptRecordError
 from slackwater.kafka.protocol.subscription import Subscription
-from slackwater.kafka.records import BatchBuilder
+from slackwater.kafka.records import BatchBuilder, stamp_crc
 from slackwater.kafka.structs import TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -150,3 +150,34 @@ def test_a_batch_that_unfolds_beyond_the_limit_is_refused_with_the_option_to_rai
     bench.add(A, 0, 1, folded)
     with pytest.raises(CorruptRecordError, match=r"t-0 at offset 0.*fetch\.max\.decompressed\.bytes"):
         bench.collect()
+
+
+@pytest.mark.parametrize(("aborted", "given"), [(None, {A: [0, 1, 2]}), ([], {A: [0, 1, 2]}), ([(7, 0)], {})])
+def test_records_of_aborted_transactions_are_passed_over(
+    aborted: list[tuple[int, int]] | None, given: dict[TopicPartition, list[int]]
+) -> None:
+    bench = Bench()
+    builder = BatchBuilder("none", 1_000_000)
+    for _ in range(3):
+        assert builder.append(1_000, None, b"x", [])
+    data = bytearray(builder.build(producer_id=7, producer_epoch=0, base_sequence=0))
+    data[22] |= 0x10  # transactional
+    stamp_crc(data)
+    bench.buffer.add(Chunk(A, bytes(data), 0, 3, bench.subscription.get(A).version, aborted))
+    assert bench.collect() == given
+    assert (bench.position(A), bench.buffer.total_bytes) == (3, 0)
+
+
+def test_paused_partitions_give_way_youngest_first_and_only_as_far_as_needed() -> None:
+    bench = Bench()
+    for tp in (A, B):
+        bench.add(tp, 0, 50)
+        bench.subscription.get(tp).paused = True
+    one = bench.buffer.held_bytes(A)
+    assert bench.buffer.drop_paused(2 * one) == set()
+    assert bench.buffer.drop_paused(one) == {B}
+    assert (bench.buffer.held_bytes(A), bench.buffer.total_bytes) == (one, one)
+    bench.subscription.get(A).paused = False
+    assert bench.buffer.drop_paused(0) == set()
+    assert bench.collect() == {A: list(range(50))}
+    assert bench.position(B) == 0

@@ -2,104 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
-
 import pytest
 
-from slackwater.kafka.consumer.buffer import FetchBuffer
-from slackwater.kafka.consumer.config import ConsumerConfig
-from slackwater.kafka.consumer.fetcher import Fetcher
-from slackwater.kafka.errors import KafkaConnectionError, KafkaError, TopicAuthorizationFailedError
-from slackwater.kafka.protocol.metadata import ClusterMetadata
-from slackwater.kafka.protocol.subscription import Subscription
-from slackwater.kafka.records import BatchBuilder
-from slackwater.kafka.structs import TopicPartition
-from slackwater.kafka.wire import messages as m
+from slackwater.kafka.errors import TopicAuthorizationFailedError
 from slackwater.kafka.wire.errors import ErrorCode as E
-
-A, B, C = (TopicPartition("t", number) for number in range(3))
-
-
-def batch(base: int, count: int, size: int = 100) -> bytes:
-    builder = BatchBuilder("none", 1_000_000)
-    for _ in range(count):
-        assert builder.append(1_000, None, b"x" * size, [])
-    return builder.build(base_offset=base)
-
-
-class Bench:
-    """A fetcher; its requests wait in ``asked`` until :meth:`answer` or :meth:`fail`."""
-
-    def __init__(
-        self, *assigned: TopicPartition, leaders: tuple[int, ...] = (1, 1, 1), **options: Any
-    ) -> None:
-        self.metadata = ClusterMetadata()
-        partitions = [
-            m.MetadataResponsePartition(partition_index=n, leader_id=node, leader_epoch=1)
-            for n, node in enumerate(leaders)
-        ]
-        self.metadata.update(
-            m.MetadataResponse(
-                brokers=[m.MetadataResponseBroker(node_id=n, host="h", port=n) for n in (1, 2)],
-                topics=[m.MetadataResponseTopic(name="t", partitions=partitions)],
-            ),
-            0,
-        )
-        self.asked: list[tuple[int, m.FetchRequest, asyncio.Future[m.FetchResponse]]] = []
-        self.errors: list[KafkaError] = []
-        self.out_of_range: list[TopicPartition] = []
-        self.refreshes = 0
-        self.subscription = Subscription()
-        self.subscription.assign_by_user(assigned)
-        for tp in assigned:
-            self.subscription.seek(tp, 0)
-        config = ConsumerConfig(**options)
-        self.buffer = FetchBuffer(self.subscription, check_crcs=True, on_room=lambda: self.fetcher.wake())
-        self.fetcher = Fetcher(
-            self, config, self.subscription, self.buffer,  # type: ignore[arg-type]
-            may_fetch=lambda: True, on_out_of_range=lambda state: self.out_of_range.append(state.tp),
-            on_data=lambda: None, refresh=self.refresh, on_error=self.errors.append,
-        )  # fmt: skip
-
-    def refresh(self) -> None:
-        self.refreshes += 1
-
-    async def send(self, node: int, request: m.FetchRequest, **how: Any) -> m.FetchResponse:
-        future: asyncio.Future[m.FetchResponse] = asyncio.get_running_loop().create_future()
-        self.asked.append((node, request, future))
-        return await future
-
-    async def next(self, node: int = 1) -> dict[int, int]:
-        """Partition -> offset of the request that waits at a node."""
-        async with asyncio.timeout(2):
-            while not any(one == node for one, _, _ in self.asked):
-                await asyncio.sleep(0.005)
-        request = next(request for one, request, _ in self.asked if one == node)
-        self.waits = request.max_wait_ms
-        return {p.partition: p.fetch_offset for topic in request.topics for p in topic.partitions}
-
-    async def settle(self) -> None:
-        for _ in range(5):
-            await asyncio.sleep(0)
-
-    async def answer(self, *partitions: m.FetchResponsePartition, node: int = 1, code: int = 0) -> None:
-        index = next(i for i, (one, _, _) in enumerate(self.asked) if one == node)
-        _, _, future = self.asked.pop(index)
-        topics = [m.FetchResponseTopic(topic="t", partitions=list(partitions))] if partitions else []
-        future.set_result(m.FetchResponse(error_code=code, responses=topics))
-        await self.settle()
-
-    async def fail(self) -> None:
-        _, _, future = self.asked.pop(0)
-        future.set_exception(KafkaConnectionError("gone"))
-        await self.settle()
-
-
-def part(tp: TopicPartition, data: bytes = b"", *, end: int = 0, code: int = 0) -> m.FetchResponsePartition:
-    return m.FetchResponsePartition(
-        partition_index=tp.partition, records=data, high_watermark=end, error_code=code
-    )
+from tests.support.fetch_bench import A, B, Bench, C, batch, part
+from tests.support.steady import steady
 
 
 async def test_goes_on_behind_what_it_has_before_it_is_handed_over() -> None:
@@ -200,6 +108,18 @@ async def test_a_lost_connection_starts_a_new_session_after_a_pause() -> None:
     assert (bench.asked, bench.refreshes, bench.errors) == ([], 1, [])
     assert await bench.next() == {0: 0}
     assert bench.asked[0][1].session_epoch == 0
+    await bench.fetcher.close()
+
+
+async def test_a_pause_that_is_longer_than_the_wait_for_metadata_ends_by_itself() -> None:
+    """With jitter a partition may be left alone for longer than the timer that was set before."""
+    bench = Bench(A, retry_backoff_ms=20)
+    bench.fetcher._backoff = steady(80)
+    bench.fetcher.wake()
+    await bench.next()
+    await bench.fail()
+    assert bench.asked == []
+    assert await bench.next() == {0: 0}
     await bench.fetcher.close()
 
 

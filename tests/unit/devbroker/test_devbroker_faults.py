@@ -42,6 +42,13 @@ def example(request: type[Request[Any]], version: int) -> Request[Any]:
                 )
             ]
         ),
+        m.OffsetForLeaderEpochRequest: m.OffsetForLeaderEpochRequest(
+            topics=[
+                m.OffsetForLeaderEpochRequestTopic(
+                    topic="t", partitions=[m.OffsetForLeaderEpochRequestPartition(partition=3)]
+                )
+            ]
+        ),
         m.MetadataRequest: m.MetadataRequest(topics=[m.MetadataRequestTopic(name="t")]),
         m.OffsetCommitRequest: m.OffsetCommitRequest(
             group_id="g",
@@ -151,6 +158,8 @@ def test_a_rule_without_an_end_applies_until_it_is_removed() -> None:
         ({"group": "g"}, m.OffsetFetchRequest, True),
         ({"client_id": "me"}, m.ListGroupsRequest, True),
         ({"client_id": "you"}, m.ListGroupsRequest, False),
+        ({"topic": "t", "partition": 7}, m.MetadataRequest, True),
+        ({"instance": "i"}, m.HeartbeatRequest, False),
     ],
 )
 def test_a_rule_is_narrowed_down(
@@ -161,6 +170,55 @@ def test_a_rule_is_narrowed_down(
     version = request_type.max_version
     request = request_type.decode(example(request_type, version).encode(version), version)
     assert (made.take(name, "me", request) is not None) is applies
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        m.HeartbeatRequest(group_id="g", group_instance_id="i"),
+        m.JoinGroupRequest(group_id="g", group_instance_id="i"),
+        m.LeaveGroupRequest(group_id="g", members=[m.LeaveGroupRequestMember(group_instance_id="i")]),
+    ],
+)
+def test_a_rule_for_one_member(request_: Request[Any]) -> None:
+    name = type(request_).__name__.removesuffix("Request")
+    assert faults(rule(api=name, instance="i")).take(name, "c", request_)
+    assert not faults(rule(api=name, instance="j")).take(name, "c", request_)
+
+
+@pytest.mark.parametrize(("code", "of_the_member"), [(25, True), (82, True), (16, False)])
+def test_leave_group_has_a_members_error_at_the_member(code: int, of_the_member: bool) -> None:
+    request = m.LeaveGroupRequest(members=[m.LeaveGroupRequestMember(member_id="m")])
+    answer = errors_in_place.error_response(request, 5, ErrorCode(code), "because")
+    assert isinstance(answer, m.LeaveGroupResponse)
+    assert answer.error_code == (0 if of_the_member else code)
+    assert [(one.member_id, one.error_code) for one in answer.members] == (
+        [("m", code)] if of_the_member else []
+    )
+    old = errors_in_place.error_response(m.LeaveGroupRequest(member_id="m"), 2, ErrorCode(code), "because")
+    assert codes(old) == {code}
+
+
+def test_member_id_required_brings_one() -> None:
+    answer = errors_in_place.error_response(
+        m.JoinGroupRequest(group_id="g"), 9, ErrorCode.MEMBER_ID_REQUIRED, "because"
+    )
+    assert isinstance(answer, m.JoinGroupResponse)
+    assert answer.member_id
+
+
+def test_metadata_has_the_error_at_the_partition_where_the_rule_names_one() -> None:
+    def answer() -> m.MetadataResponse:
+        parts = [m.MetadataResponsePartition(partition_index=n, leader_id=1) for n in range(2)]
+        return m.MetadataResponse(topics=[m.MetadataResponseTopic(name="t", partitions=parts)])
+
+    code = ErrorCode.LISTENER_NOT_FOUND
+    active = Faults(lambda _: None).add(rule(api="Metadata", topic="t", partition=1))
+    (topic,) = errors_in_place.with_metadata_errors(answer(), active.matches, code, by_partition=True).topics
+    assert topic.error_code == 0
+    assert [(p.error_code, p.leader_id) for p in topic.partitions] == [(0, 1), (code, -1)]
+    (topic,) = errors_in_place.with_metadata_errors(answer(), lambda *_: True, code).topics
+    assert (topic.error_code, topic.partitions) == (code, [])
 
 
 def test_topics_are_matched_by_name_also_where_the_request_has_ids() -> None:
@@ -194,6 +252,7 @@ def test_rules_survive_the_way_through_json() -> None:
         Fault(api="Fetch", delay_ms=5, client_id="c"),
         Fault(api="*", drop="after", group="g", times=3),
         Fault(api="SyncGroup", move_coordinator=0),
+        Fault(api="Heartbeat", throttle_ms=20, instance="i"),
     ):
         assert Fault.from_json(made.to_json(), API_NAMES) == made
 

@@ -1,16 +1,25 @@
-"""The table of actions: no pair is fatal by mistake, and what is unknown is fatal."""
+"""The table of actions: every code that comes is in it, nothing is fatal by mistake, unknown is fatal."""
 
 from __future__ import annotations
 
 import pytest
 
-from slackwater.kafka.errors import BrokerError, for_code
+from slackwater.kafka.error_hints import hint
+from slackwater.kafka.errors import AuthorizationError, BrokerError, for_code
 from slackwater.kafka.protocol.actions import TABLE, Action, action_for
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
+from tests.support.error_pairs import pairs
+from tests.support.java_errors import AUTHORIZATION, INVALID_METADATA, RETRIABLE
 
 MEMBER_APIS = [m.HeartbeatRequest, m.SyncGroupRequest, m.JoinGroupRequest]
 GROUP_APIS = [*MEMBER_APIS, m.OffsetCommitRequest, m.OffsetFetchRequest, m.LeaveGroupRequest]
+BY_NAME = {api.__name__.removesuffix("Request"): api for api in TABLE}
+
+
+@pytest.mark.parametrize(("api", "code"), pairs())
+def test_every_named_pair_is_decided(api: str, code: str) -> None:
+    assert E[code] in TABLE[BY_NAME[api]]
 
 
 @pytest.mark.parametrize("api", GROUP_APIS)
@@ -36,27 +45,66 @@ def test_a_commit_never_rejoins_by_itself_on_a_lost_identity() -> None:
         assert action_for(m.OffsetCommitRequest, code) is Action.COMMIT_FAILED
 
 
-@pytest.mark.parametrize("code", [999, -7, E.GROUP_AUTHORIZATION_FAILED, E.INVALID_REQUEST])
+@pytest.mark.parametrize("code", [999, -7, E.DELEGATION_TOKEN_EXPIRED, E.VOTER_NOT_FOUND])
 def test_unknown_pairs_are_fatal(code: int) -> None:
     for api in TABLE:
         assert action_for(api, code) is Action.FATAL
     assert action_for(m.DescribeGroupsRequest, E.NOT_COORDINATOR) is Action.FATAL
 
 
-def test_what_the_protocol_guide_calls_retriable_is_retried_where_it_is_in_the_table() -> None:
-    keeps_trying = {Action.RETRY, Action.REFRESH_METADATA, Action.FIND_COORDINATOR, Action.NEW_SESSION}
-    for api, row in TABLE.items():
-        for code, action in row.items():
-            if for_code(code).retriable:
-                assert action in keeps_trying, (api, code)
+def test_what_java_repeats_is_never_fatal_but_for_damage_in_a_fetch() -> None:
+    fatal = {
+        (api.__name__, code.name)
+        for api, row in TABLE.items()
+        for code, action in row.items()
+        if code.name in RETRIABLE and action is Action.FATAL
+    }
+    # Java's FetchCollector raises it, too: the same bytes again are damaged again.
+    assert fatal == {("FetchRequest", "CORRUPT_MESSAGE")}
 
 
-def test_errors_know_their_code() -> None:
-    for code in E:
-        if code is not E.NONE:
-            assert for_code(code).code == code
-            assert code.name in str(for_code(code, "while testing"))
+_INVALID_IN_KAFKA_PYTHON = {E.REPLICA_NOT_AVAILABLE, E.UNKNOWN_LEADER_EPOCH}
+
+
+@pytest.mark.parametrize("code", [code for code in E if code is not E.NONE])
+def test_an_error_is_retriable_where_javas_is(code: E) -> None:
+    error = for_code(code, "of t-0", api="Fetch")
+    assert error.code == code
+    assert error.retriable is (code.name in RETRIABLE)
+    assert error.invalid_metadata is (code.name in INVALID_METADATA or code in _INVALID_IN_KAFKA_PYTHON)
+    assert isinstance(error, AuthorizationError) is (code.name in AUTHORIZATION)
+    assert str(error).startswith(f"Fetch of t-0: {code.name} ({int(code)})")
+
+
+def test_a_code_that_nobody_knows() -> None:
     strange = for_code(999, "while testing")
     assert isinstance(strange, BrokerError)
     assert not strange.retriable
-    assert "UNKNOWN_CODE_999" in str(strange)
+    assert str(strange) == "while testing: UNKNOWN_CODE_999 (999)"
+
+
+_SAID_BY_THE_MEMBER = {E.INCONSISTENT_GROUP_PROTOCOL, E.INVALID_SESSION_TIMEOUT, E.GROUP_MAX_SIZE_REACHED}
+"""`Membership` explains these with the values of its own options."""
+
+
+def test_what_is_fatal_says_what_to_do() -> None:
+    for name, api in BY_NAME.items():
+        for code, action in TABLE[api].items():
+            if action is Action.FATAL and code not in _SAID_BY_THE_MEMBER:
+                assert hint(code, name), (name, code.name)
+
+
+@pytest.mark.parametrize(
+    ("api", "code", "needed"),
+    [
+        ("Fetch", E.TOPIC_AUTHORIZATION_FAILED, "Read on the Topic"),
+        ("Produce", E.TOPIC_AUTHORIZATION_FAILED, "Write on the Topic"),
+        ("Metadata", E.TOPIC_AUTHORIZATION_FAILED, "Describe on the Topic"),
+        ("OffsetCommit", E.TOPIC_AUTHORIZATION_FAILED, "Read on the Topic"),
+        ("OffsetFetch", E.GROUP_AUTHORIZATION_FAILED, "Describe on the Group"),
+        ("JoinGroup", E.GROUP_AUTHORIZATION_FAILED, "Read on the Group"),
+        ("InitProducerId", E.CLUSTER_AUTHORIZATION_FAILED, "IdempotentWrite on the Cluster"),
+    ],
+)
+def test_a_refused_authorization_names_operation_and_resource(api: str, code: E, needed: str) -> None:
+    assert needed in str(for_code(code, "of x", api=api))

@@ -15,6 +15,7 @@ from slackwater.kafka.errors import (
     KafkaProtocolError,
     UnsupportedVersionError,
 )
+from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.protocol.assignors import CooperativeStickyAssignor, RangeAssignor
 from slackwater.kafka.protocol.consumer_protocol import (
     MemberSubscription,
@@ -34,9 +35,11 @@ from slackwater.kafka.protocol.membership import (
     Send,
     State,
 )
+from slackwater.kafka.protocol.membership_states import NET_MARGIN_MS
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
+from tests.support.steady import steady
 
 
 def tps(*numbers: int, topic: str = "t") -> list[TopicPartition]:
@@ -46,11 +49,20 @@ def tps(*numbers: int, topic: str = "t") -> list[TopicPartition]:
 class Bench:
     """A member, what it owns, and the clock."""
 
-    def __init__(self, *, static: bool = True, assignors: Iterable[Any] = (), **settings: Any) -> None:
+    def __init__(
+        self,
+        *,
+        static: bool = True,
+        assignors: Iterable[Any] = (),
+        backoff: Backoff | None = None,
+        **settings: Any,
+    ) -> None:
         self.owned: set[TopicPartition] = set()
         self.now = 1_000
         config = MembershipConfig("g", "i-0" if static else None, **settings)
-        self.member = Membership(config, list(assignors) or [CooperativeStickyAssignor()], lambda: self.owned)
+        offered = list(assignors) or [CooperativeStickyAssignor()]
+        delay_ms = (backoff or steady()).delay_ms
+        self.member = Membership(config, offered, lambda: self.owned, delay_ms)
         self.sent: list[Send] = []
         self.wake_at = NEVER_MS
 
@@ -153,7 +165,7 @@ def test_static_join_carries_the_instance_id_and_an_empty_member_id() -> None:
     assert (request.group_id, request.member_id, request.group_instance_id) == ("g", "", "i-0")
     assert (request.session_timeout_ms, request.rebalance_timeout_ms) == (12_000, 60_000)
     assert send.lane is Lane.GROUP
-    assert send.timeout_ms == 65_000
+    assert send.timeout_ms == 65_000 + NET_MARGIN_MS
     assert isinstance(send.ahead, m.DescribeGroupsRequest)
     told = decode_subscription(request.protocols[0].metadata)
     assert (told.topics, told.owned, told.generation) == (("a", "b"), (), -1)
@@ -243,7 +255,7 @@ def test_a_code_nobody_knows_ends_the_member() -> None:
 
 @pytest.mark.parametrize("code", [E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR])
 def test_join_is_repeated_after_a_growing_back_off(code: int) -> None:
-    bench = Bench(retry_backoff_ms=100, retry_backoff_max_ms=300)
+    bench = Bench(backoff=steady(100, 300))
     bench.subscribe()
     for delay in (100, 200, 300, 300):
         bench.answer(bench.take(m.JoinGroupRequest), m.JoinGroupResponse(error_code=code))
@@ -287,8 +299,8 @@ def test_returning_leader_sends_an_empty_sync_at_once() -> None:
     bench.subscribe()
     mine = encode_assignment(tps(0, 1))
     metadata = encode_subscription(MemberSubscription(("t",)))
-    members = [m.JoinGroupResponseMember(member_id="m-1", metadata=metadata)]
-    bench.join(4, leader="m-1", skip_assignment=True, members=members, probe=probe("Stable", mine, b""))
+    members = [m.JoinGroupResponseMember(member_id="m-1", group_instance_id="i-0", metadata=metadata)]
+    bench.join(4, leader="m-1", skip_assignment=True, members=members, probe=probe("Stable", mine))
     assert bench.sync(*tps(0, 1)).request.assignments == []
     assert bench.member.returned
     assert bench.member.is_leader
@@ -303,7 +315,7 @@ def test_returning_leader_asks_for_a_rejoin_when_partitions_changed(counts: dict
     bench.subscribe()
     mine = encode_assignment(tps(0, 1))
     metadata = encode_subscription(MemberSubscription(("t",)))
-    members = [m.JoinGroupResponseMember(member_id="m-1", metadata=metadata)]
+    members = [m.JoinGroupResponseMember(member_id="m-1", group_instance_id="i-0", metadata=metadata)]
     bench.join(4, leader="m-1", skip_assignment=True, members=members, probe=probe("Stable", mine))
     bench.sync(*tps(0, 1))
     bench.tell()
@@ -368,7 +380,7 @@ def test_a_sync_that_is_not_answered_is_repeated() -> None:
     bench.subscribe()
     bench.join(1)
     first = bench.take(m.SyncGroupRequest)
-    assert first.timeout_ms == 30_000
+    assert first.timeout_ms == 30_000 + NET_MARGIN_MS
     bench.member.on_failure(first, bench.now)
     bench.now += 100
     again = bench.take(m.SyncGroupRequest)
@@ -492,6 +504,20 @@ def test_a_generation_that_was_missed_loses_what_was_held_through_it() -> None:
     assert bench.tell() == [(NoticeKind.LOST, tps(0, 1)), (NoticeKind.ASSIGNED, tps(1, 2))]
 
 
+def test_a_generation_that_was_missed_is_not_forgotten_when_the_sync_is_refused() -> None:
+    bench = Bench()
+    bench.settle(0, 1)
+    bench.member.request_rejoin("test", bench.now)
+    bench.join(3)
+    assert bench.member.lost == set(tps(0, 1))
+    bench.answer(bench.take(m.SyncGroupRequest), m.SyncGroupResponse(error_code=E.REBALANCE_IN_PROGRESS))
+    bench.join(4)
+    bench.sync(*tps(0))
+    assert bench.member.lost == set(tps(0, 1))
+    assert bench.tell() == [(NoticeKind.LOST, tps(0, 1)), (NoticeKind.ASSIGNED, tps(0))]
+    assert bench.member.lost == set()
+
+
 def test_unknown_member_drops_the_id_and_loses_the_partitions() -> None:
     bench = Bench()
     bench.settle(0, 1)
@@ -523,6 +549,40 @@ def test_changed_subscription_revokes_what_is_no_longer_wanted_first() -> None:
     assert bench.tell() == [(NoticeKind.REVOKED, tps(0, topic="u"))]
     told = decode_subscription(bench.take(m.JoinGroupRequest).request.protocols[0].metadata)
     assert (told.topics, told.owned) == (("t",), tuple(tps(0)))
+
+
+def test_what_was_asked_for_while_a_join_was_lost_is_in_the_next_one() -> None:
+    bench = Bench()
+    bench.settle(0)
+    bench.member.request_rejoin("first", bench.now)
+    join = bench.take(m.JoinGroupRequest)
+    bench.subscribe("t", "u")
+    bench.member.on_failure(join, bench.now)
+    bench.now += 100
+    again = bench.take(m.JoinGroupRequest)
+    assert decode_subscription(again.request.protocols[0].metadata).topics == ("t", "u")
+    answer = m.JoinGroupResponse(
+        generation_id=2, member_id="m-1", leader="o", protocol_name="cooperative-sticky"
+    )
+    bench.answer(again, answer)
+    bench.sync(*tps(0))
+    bench.tell()
+    assert bench.state() is State.STABLE, "no rebalance more"
+
+
+def test_what_is_asked_for_while_a_join_is_parked_takes_another() -> None:
+    bench = Bench()
+    bench.settle(0)
+    bench.member.request_rejoin("first", bench.now)
+    join = bench.take(m.JoinGroupRequest)
+    bench.subscribe("t", "u")
+    answer = m.JoinGroupResponse(
+        generation_id=2, member_id="m-1", leader="o", protocol_name="cooperative-sticky"
+    )
+    bench.answer(join, answer)
+    bench.sync(*tps(0))
+    bench.tell()
+    assert bench.take(m.JoinGroupRequest).request.reason == "the subscription has changed"
 
 
 def test_leader_watches_the_partition_counts() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from slackwater.kafka.protocol import offsets as o
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
+from slackwater.kafka.wire.errors import EncodeError
 
 A, B, U = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
@@ -61,3 +64,60 @@ def test_commit_errors_are_by_partition() -> None:
     parts = [m.OffsetCommitResponsePartition(partition_index=n, error_code=c) for n, c in ((0, 0), (1, 12))]
     response = m.OffsetCommitResponse(topics=[m.OffsetCommitResponseTopic(name="t", partitions=parts)])
     assert o.commit_errors(response) == {B: 12}
+
+
+@pytest.mark.parametrize("version", range(1, o.FETCH_VERSION_CAP + 1))
+@pytest.mark.parametrize("partitions", [None, [A, U]])
+def test_several_groups_in_one_request_where_the_version_has_room(
+    version: int, partitions: list[TopicPartition] | None
+) -> None:
+    """KIP-709, from version 8 on; ``None``, all that is committed, is not there in version 1."""
+    request = o.offset_fetch_of_groups(["g", "h"], partitions, version)
+    if version == 1 and partitions is None:
+        with pytest.raises(EncodeError):
+            request.encode(version)
+        return
+    back = m.OffsetFetchRequest.decode(request.encode(version), version)
+    found: list[tuple[str, Any]] = [(one.group_id, one.topics) for one in back.groups]
+    found = found or [(back.group_id, back.topics)]
+    assert [group for group, _ in found] == (["g", "h"] if version >= o.BATCHED_OFFSET_FETCH else ["g"])
+    for _, topics in found:
+        names = None if topics is None else [(one.name, one.partition_indexes) for one in topics]
+        assert names == (None if partitions is None else [("t", [0]), ("u", [0])])
+    assert not back.require_stable
+
+
+def test_each_group_of_an_answer_has_its_own_errors() -> None:
+    parts = [
+        m.OffsetFetchResponsePartitions(partition_index=0, committed_offset=7, metadata=None),
+        m.OffsetFetchResponsePartitions(partition_index=1, committed_offset=-1, error_code=88),
+    ]
+    response = m.OffsetFetchResponse(
+        groups=[
+            m.OffsetFetchResponseGroup(
+                group_id="g", topics=[m.OffsetFetchResponseTopics(name="t", partitions=parts)]
+            ),
+            m.OffsetFetchResponseGroup(group_id="h", error_code=15),
+        ]
+    )
+    assert o.read_offset_fetch_of_groups(response, "") == {
+        "g": o.GroupOffsets(0, {A: OffsetAndMetadata(7, "", -1)}, {B: 88}),
+        "h": o.GroupOffsets(15, {}, {}),
+    }
+
+
+@pytest.mark.parametrize("version", range(2, 5))
+def test_where_epochs_ended_is_asked_at_every_version(version: int) -> None:
+    request = o.epoch_end_request({A: 3, B: 4, U: 0}, {A: 6, B: 7})
+    back = m.OffsetForLeaderEpochRequest.decode(request.encode(version), version)
+    assert back.replica_id == (-1 if version >= 3 else -2)
+    assert [
+        (topic.topic, part.partition, part.leader_epoch, part.current_leader_epoch)
+        for topic in back.topics
+        for part in topic.partitions
+    ] == [("t", 0, 3, 6), ("t", 1, 4, 7), ("u", 0, 0, -1)]
+    part = m.OffsetForLeaderEpochResponsePartition(partition=1, leader_epoch=3, end_offset=40)
+    topics = [m.OffsetForLeaderEpochResponseTopic(topic="t", partitions=[part])]
+    told = m.OffsetForLeaderEpochResponse(topics=topics)
+    decoded = m.OffsetForLeaderEpochResponse.decode(told.encode(version), version)
+    assert o.read_epoch_ends(decoded) == {B: part}

@@ -44,11 +44,11 @@ def test_what_stands_before_a_corrupt_batch_is_delivered_first() -> None:
     assert caught.value.offset == 5
 
 
-def test_old_formats_are_named() -> None:
-    old = batch()
-    old[16] = 1
-    with pytest.raises(records.UnsupportedRecordFormatError, match="magic 1"):
-        records.decode(old, fetch_offset=0)
+def test_a_later_format_is_named() -> None:
+    later = batch()
+    later[16] = 3
+    with pytest.raises(records.UnsupportedRecordFormatError, match="magic 3"):
+        records.decode(later, fetch_offset=0)
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
@@ -129,3 +129,16 @@ def test_garbage_in_place_of_a_fetch_ends_in_a_record_error_or_nothing(data: byt
     except records.RecordError:
         return
     assert len(decoded) == 0
+
+
+def test_an_unreadable_batch_says_where_to_go_on() -> None:
+    bad = batch(count=5, base_offset=50)
+    bad[-1] ^= 1
+    with pytest.raises(records.CorruptRecordError) as caught:
+        records.decode(bad, fetch_offset=52)
+    assert (caught.value.offset, caught.value.last_offset) == (50, 54)
+    short = batch(count=5, base_offset=50)
+    short[57:61] = (4).to_bytes(4, "big")
+    with pytest.raises(records.CorruptRecordError) as caught:
+        records.decode(records.stamp_crc(short), fetch_offset=52)
+    assert (caught.value.offset, caught.value.last_offset) == (50, 54)

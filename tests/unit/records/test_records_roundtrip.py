@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -13,23 +14,18 @@ from aiokafka.record.memory_records import MemoryRecords
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from slackwater.kafka import records
-from slackwater.kafka.records import BatchBuilder, _implementation, _parser_py, columns
+from slackwater.kafka.records import BatchBuilder, _implementation, _parser_py
 from slackwater.kafka.records.compression import CODECS
+from tests.support.record_parsers import use_parser
 
 Row = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
 
 @pytest.fixture(params=["compiled", "pure"])
-def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+def parser(request: pytest.FixtureRequest) -> Iterator[Any]:
     """Each of the two parsers in turn, in the place where ``decode`` and ``BatchBuilder`` look."""
-    if request.param == "pure":
-        chosen: Any = _parser_py
-    else:
-        from slackwater.kafka.records import _parser as chosen
-    for name in ("ColumnBuffers", "gather", "make_records", "parse_records"):
-        monkeypatch.setattr(columns, name, getattr(chosen, name))
-    monkeypatch.setattr(records.builder, "RecordEncoder", chosen.RecordEncoder)
-    return chosen
+    yield use_parser(request.param)
+    use_parser("compiled")
 
 
 def rows(count: int, seed: int = 7) -> list[Row]:

@@ -30,8 +30,14 @@ from slackwater.devbroker.handlers_cluster import (
     handle_describe_configs,
     handle_metadata,
 )
-from slackwater.devbroker.handlers_data import handle_init_producer_id, handle_list_offsets, handle_produce
+from slackwater.devbroker.handlers_data import (
+    handle_init_producer_id,
+    handle_list_offsets,
+    handle_offset_for_leader_epoch,
+    handle_produce,
+)
 from slackwater.devbroker.options import BrokerOptions
+from slackwater.devbroker.request_log import RequestLog
 from slackwater.devbroker.router import APIS, Handler, Router
 from slackwater.devbroker.topics import DataFolderError, TopicStore
 from slackwater.kafka.wire import messages as m
@@ -78,6 +84,7 @@ class DevBroker:
             self.options.max_incremental_fetch_session_cache_slots, rng or random.Random()
         )
         self.faults = Faults(self.topics.topic_name)
+        self.requests = RequestLog(self.clock_ms, self.topics.topic_name)
         self._coordination: Coordination | None = None
         self._router: Router | None = None
         self._server: asyncio.Server | None = None
@@ -126,6 +133,7 @@ class DevBroker:
             handlers[m.ApiVersionsRequest.api_key],
             self.faults,
             coordination.move,
+            self.requests,
         )
 
     async def _listen(self) -> None:
@@ -268,6 +276,7 @@ class DevBroker:
         handlers |= {
             m.ProduceRequest.api_key: functools.partial(handle_produce, topics, options),
             m.ListOffsetsRequest.api_key: functools.partial(handle_list_offsets, topics),
+            m.OffsetForLeaderEpochRequest.api_key: functools.partial(handle_offset_for_leader_epoch, topics),
             m.InitProducerIdRequest.api_key: functools.partial(handle_init_producer_id, topics),
             m.ApiVersionsRequest.api_key: functools.partial(handle_api_versions, ranges),
             m.CreateTopicsRequest.api_key: functools.partial(handle_create_topics, topics, options),

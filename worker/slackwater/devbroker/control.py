@@ -5,6 +5,8 @@
 ``GET /faults``               all rules with ``id``, ``left`` and ``hits``
 ``POST /faults``              one rule or a list of them, see :class:`~.faults.Fault`
 ``DELETE /faults[/ID]``       ends all rules, or one
+``POST /requests``            ``{"keep": 1000}``: keeps the last so many requests; 0: none (the default)
+``GET /requests``             the requests kept, oldest first
 ``POST /coordinator/move``    ``{"down_ms": 500}``
 ============================  =========================================================
 """
@@ -20,12 +22,14 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from slackwater.devbroker.faults import Fault, FaultError, Faults
+from slackwater.devbroker.request_log import RequestLog
 from slackwater.devbroker.router import API_NAMES
 
 log = logging.getLogger(__name__)
 
 _MAX_BODY_BYTES = 1024 * 1024
 _TIMEOUT_S = 10.0
+_MAX_KEPT_REQUESTS = 1_000_000
 _REASONS = {
     200: "OK",
     400: "Bad Request",
@@ -39,6 +43,7 @@ class Controlled(Protocol):
     """What the control port needs of a broker."""
 
     faults: Faults
+    requests: RequestLog
 
     def move_coordinator(self, down_ms: float = 0) -> None: ...
 
@@ -112,6 +117,10 @@ class ControlServer:
                 "POST": lambda: self._add_faults(_json(body)),
                 "DELETE": lambda: self._clear_faults(),
             },
+            "/requests": {
+                "GET": lambda: {"requests": [seen.to_json() for seen in self._broker.requests.seen]},
+                "POST": lambda: self._keep_requests(_json(body)),
+            },
             "/coordinator/move": {"POST": lambda: self._move(_json(body) if body else {})},
         }
         if path.startswith("/faults/"):
@@ -139,6 +148,13 @@ class ControlServer:
         if not text.isdigit() or not self._broker.faults.remove(int(text)):
             raise _HttpError(404, f"no fault {text} is in force")
         return {"faults": self._broker.faults.to_json()}
+
+    def _keep_requests(self, value: Any) -> Any:
+        count = value.get("keep") if isinstance(value, dict) else None
+        if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= _MAX_KEPT_REQUESTS:
+            raise _HttpError(400, f'give {{"keep": N}} with N of 0 to {_MAX_KEPT_REQUESTS}')
+        self._broker.requests.keep(count)
+        return {"keep": count}
 
     def _move(self, value: Any) -> Any:
         down_ms = value.get("down_ms", 0) if isinstance(value, dict) else None

@@ -54,6 +54,7 @@ def split(request: Request[Any], matches: Matches) -> tuple[Request[Any] | None,
 _BY_PARTITION = {
     "ProduceRequest": ("topic_data", "partition_data", "index"),
     "ListOffsetsRequest": ("topics", "partitions", "partition_index"),
+    "OffsetForLeaderEpochRequest": ("topics", "partitions", "partition"),
     "OffsetCommitRequest": ("topics", "partitions", "partition_index"),
 }
 _BY_ITEM: dict[str, tuple[tuple[str, ...], str]] = {
@@ -106,6 +107,7 @@ def _split_items(
 _MERGED_LIST = {
     "ProduceResponse": "responses",
     "ListOffsetsResponse": "topics",
+    "OffsetForLeaderEpochResponse": "topics",
     "OffsetCommitResponse": "topics",
     "CreateTopicsResponse": "topics",
     "DeleteTopicsResponse": "responses",
@@ -188,6 +190,20 @@ def _list_offsets(request: Any, version: int, code: int, message: str) -> Respon
     return m.ListOffsetsResponse(topics=topics)
 
 
+def _offset_for_leader_epoch(request: Any, version: int, code: int, message: str) -> Response:
+    topics = [
+        m.OffsetForLeaderEpochResponseTopic(
+            topic=topic.topic,
+            partitions=[
+                m.OffsetForLeaderEpochResponsePartition(partition=part.partition, error_code=code)
+                for part in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return m.OffsetForLeaderEpochResponse(topics=topics)
+
+
 def _offset_commit(request: Any, version: int, code: int, message: str) -> Response:
     topics = [
         m.OffsetCommitResponseTopic(
@@ -201,6 +217,30 @@ def _offset_commit(request: Any, version: int, code: int, message: str) -> Respo
         for topic in request.topics
     ]
     return m.OffsetCommitResponse(topics=topics)
+
+
+_OF_A_MEMBER = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
+_MEMBERS_IN_LEAVE = 3
+
+
+def _leave_group(request: Any, version: int, code: int, message: str) -> Response:
+    """From version 3 on what concerns a member stands at the member, and the top says NONE (KIP-345)."""
+    if version < _MEMBERS_IN_LEAVE or code not in _OF_A_MEMBER:
+        return m.LeaveGroupResponse(error_code=code)
+    members = [
+        m.LeaveGroupResponseMember(
+            member_id=member.member_id, group_instance_id=member.group_instance_id, error_code=code
+        )
+        for member in request.members
+    ]
+    return m.LeaveGroupResponse(members=members)
+
+
+def _join_group(request: Any, version: int, code: int, message: str) -> Response:
+    member_id = request.member_id
+    if code == ErrorCode.MEMBER_ID_REQUIRED:
+        member_id = f"{request.group_id}-a-fault-gave-this"
+    return m.JoinGroupResponse(error_code=code, member_id=member_id)
 
 
 def _metadata(request: Any, version: int, code: int, message: str) -> Response:
@@ -303,9 +343,12 @@ _MAKERS: dict[str, Callable[[Any, int, int, str], Response]] = {
     "ProduceRequest": _produce,
     "FetchRequest": _fetch,
     "ListOffsetsRequest": _list_offsets,
+    "OffsetForLeaderEpochRequest": _offset_for_leader_epoch,
     "OffsetCommitRequest": _offset_commit,
     "OffsetFetchRequest": _offset_fetch,
     "MetadataRequest": _metadata,
+    "JoinGroupRequest": _join_group,
+    "LeaveGroupRequest": _leave_group,
     "CreateTopicsRequest": _create_topics,
     "DeleteTopicsRequest": _delete_topics,
     "DescribeConfigsRequest": _describe_configs,
@@ -332,12 +375,17 @@ def with_offset_fetch_errors(
 
 
 def with_metadata_errors(
-    response: m.MetadataResponse, matches: Matches, code: ErrorCode
+    response: m.MetadataResponse, matches: Matches, code: ErrorCode, *, by_partition: bool = False
 ) -> m.MetadataResponse:
-    """``response`` with the error in the topics that match."""
+    """``response`` with the error in the topics that match, or (``by_partition``) in their partitions."""
     if code == ErrorCode.REBOOTSTRAP_REQUIRED:
         return m.MetadataResponse(error_code=int(code))
     for topic in response.topics:
+        if by_partition:
+            for part in topic.partitions:
+                if matches(None, topic_key(topic), part.partition_index):
+                    part.error_code, part.leader_id = int(code), -1
+            continue
         if matches(None, topic_key(topic), None):
             topic.error_code, topic.partitions = int(code), []
     return response

@@ -1,8 +1,8 @@
 """Faults that a test tells the broker to make.
 
 A rule says which requests it is for and does exactly one thing to them: answer with an error, hold
-the request back, drop the connection before or after the request was handled, or move the
-coordinator. The first rule that matches a request applies, ``times`` times.
+the request back, drop the connection before or after the request was handled, throttle the client, or
+move the coordinator. The first rule that matches a request applies, ``times`` times.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from typing import Any
 from uuid import UUID
 
 from slackwater.devbroker import errors_in_place
+from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.schema import Request
 
 ANY_API = "*"
 _NEGOTIATION = "ApiVersions"
 """Not meant by ``*``: a client that cannot negotiate versions never gets to anything else."""
-_ACTIONS = ("error", "delay_ms", "drop", "move_coordinator")
-_FIELDS = ("api", "group", "topic", "partition", "client_id", "times", *_ACTIONS)
+_ACTIONS = ("error", "delay_ms", "drop", "throttle_ms", "move_coordinator")
+_FIELDS = ("api", "group", "topic", "partition", "client_id", "instance", "times", *_ACTIONS)
+EVERY_PARTITION = -1
+"""Stands in :func:`items` for a request that is about a topic with all its partitions."""
 
 
 class FaultError(ValueError):
@@ -33,10 +36,12 @@ class Fault:
     """One rule.
 
     ``api`` is Kafka's name (``Fetch``, ``JoinGroup``; ``*``: any but ApiVersions); ``group``, ``topic``,
-    ``partition`` and ``client_id`` narrow it down where they are given, and a request without
-    such a thing does not match then. ``times``: how many requests, ``None`` until it is deleted.
+    ``partition``, ``client_id`` and ``instance`` (a member's group.instance.id) narrow it down where they are
+    given, and a request without such a thing does not match then. Metadata with ``partition``: the error is
+    that partition's, not the topic's. ``times``: how many requests, ``None`` until it is deleted.
     One of: ``error`` (a code, or its name in :meth:`from_json`), ``delay_ms`` (then it is handled
-    as usual), ``drop`` (``before`` or ``after`` it is handled), ``move_coordinator`` (milliseconds
+    as usual), ``drop`` (``before`` or ``after`` it is handled), ``throttle_ms`` (it is handled, and the
+    answer says that the client is throttled for so long, KIP-219), ``move_coordinator`` (milliseconds
     that the coordinator is away; the request is handled after it went).
     """
 
@@ -45,10 +50,12 @@ class Fault:
     topic: str | None = None
     partition: int | None = None
     client_id: str | None = None
+    instance: str | None = None
     times: int | None = 1
     error: ErrorCode | None = None
     delay_ms: int | None = None
     drop: str | None = None
+    throttle_ms: int | None = None
     move_coordinator: int | None = None
 
     def __post_init__(self) -> None:
@@ -59,7 +66,7 @@ class Fault:
             raise FaultError(
                 f"drop is {self.drop!r}; it must be 'before' or 'after' (the request is handled)"
             )
-        for name in ("delay_ms", "move_coordinator", "partition"):
+        for name in ("delay_ms", "throttle_ms", "move_coordinator", "partition"):
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise FaultError(f"{name} is {value}; it must be 0 or more")
@@ -77,9 +84,9 @@ class Fault:
         api = value.get("api")
         if api != ANY_API and api not in known_apis:
             raise FaultError(f"api is {api!r}; known are {', '.join(sorted(known_apis))} and *")
-        for name in ("group", "topic", "client_id", "drop"):
+        for name in ("group", "topic", "client_id", "instance", "drop"):
             _expect(value, name, str)
-        for name in ("partition", "times", "delay_ms", "move_coordinator"):
+        for name in ("partition", "times", "delay_ms", "throttle_ms", "move_coordinator"):
             _expect(value, name, int)
         return cls(**{**value, "error": _error_code(value.get("error"))})
 
@@ -134,7 +141,7 @@ class ActiveFault:
             self._name_of(topic) if isinstance(topic, UUID) else topic
         ):
             return False
-        return rule.partition is None or partition == rule.partition
+        return rule.partition is None or partition in (rule.partition, EVERY_PARTITION)
 
 
 class Faults:
@@ -183,6 +190,8 @@ class Faults:
                 continue
             if rule.client_id not in (None, client_id):
                 continue
+            if rule.instance is not None and rule.instance not in instances(request):
+                continue
             if not any(active.matches(*item) for item in items(request)):
                 continue
             active.hits += 1
@@ -210,8 +219,16 @@ def items(request: Any) -> list[tuple[str | None, Any, int | None]]:
         return found
     topics = getattr(request, "topics", None) or getattr(request, "topic_data", None)
     found = _topic_items(group, topics)
+    if isinstance(request, m.MetadataRequest):
+        found = [(None, topic, EVERY_PARTITION) for _, topic, _ in found]
     found += [(None, name, None) for name in getattr(request, "topic_names", None) or []]
     return found or [(group, None, None)]
+
+
+def instances(request: Any) -> list[str | None]:
+    """The group.instance.ids that a request speaks of."""
+    members = getattr(request, "members", None) or [request]
+    return [getattr(member, "group_instance_id", None) for member in members]
 
 
 def _topic_items(group: str | None, topics: Any) -> list[tuple[str | None, Any, int | None]]:

@@ -1,4 +1,4 @@
-"""Produce, ListOffsets, InitProducerId."""
+"""Produce, ListOffsets, OffsetForLeaderEpoch, InitProducerId."""
 
 from __future__ import annotations
 
@@ -138,6 +138,33 @@ def _find_offset(partition: Partition, timestamp_ms: int) -> tuple[int, int] | N
     if timestamp_ms == _MAX_TIMESTAMP:
         return partition.max_timestamp()
     return partition.offset_for_time(timestamp_ms)
+
+
+def handle_offset_for_leader_epoch(
+    topics: TopicStore, exchange: Exchange, request: m.OffsetForLeaderEpochRequest
+) -> None:
+    """Answers where an epoch ended (KIP-320): the log's end for the only epoch there is, -1 for another."""
+    response = m.OffsetForLeaderEpochResponse()
+    for wanted in request.topics:
+        topic = topics.by_name(wanted.topic)
+        answers = [
+            _epoch_end(topic.partition(part.partition) if topic else None, part) for part in wanted.partitions
+        ]
+        response.topics.append(m.OffsetForLeaderEpochResponseTopic(topic=wanted.topic, partitions=answers))
+    exchange.reply(response)
+
+
+def _epoch_end(
+    partition: Partition | None, wanted: m.OffsetForLeaderEpochRequestPartition
+) -> m.OffsetForLeaderEpochResponsePartition:
+    answer = m.OffsetForLeaderEpochResponsePartition(partition=wanted.partition)
+    if partition is None:
+        answer.error_code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return answer
+    answer.error_code = int(leader_epoch_error(wanted.current_leader_epoch))
+    if not answer.error_code and wanted.leader_epoch == LEADER_EPOCH:
+        answer.leader_epoch, answer.end_offset = LEADER_EPOCH, partition.end_offset
+    return answer
 
 
 def handle_init_producer_id(topics: TopicStore, exchange: Exchange, request: m.InitProducerIdRequest) -> None:

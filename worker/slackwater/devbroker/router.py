@@ -10,6 +10,7 @@ from typing import Any
 from slackwater.devbroker import errors_in_place
 from slackwater.devbroker.connection import BadRequest, Exchange
 from slackwater.devbroker.faults import ActiveFault, Faults
+from slackwater.devbroker.request_log import RequestLog
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.frame import API_VERSIONS_KEY, RequestHeader, skip_request_tags
@@ -62,6 +63,7 @@ APIS: dict[int, Api] = {
         Api(m.DescribeConfigsRequest, 1, 4),
         Api(m.DeleteGroupsRequest, 0, 2),
         Api(m.DescribeClusterRequest, 0, 2),
+        Api(m.OffsetForLeaderEpochRequest, 2, 4),
     )
 }
 """What is served, in the versions of Apache Kafka 4.3 (its ApiVersions response)."""
@@ -79,12 +81,14 @@ class Router:
         api_versions: Handler,
         faults: Faults,
         move_coordinator: MoveCoordinator,
+        requests: RequestLog,
     ) -> None:
         self._handlers = handlers
         self._fetch = fetch
         self._api_versions = api_versions
         self._faults = faults
         self._move_coordinator = move_coordinator
+        self._requests = requests
 
     def route(self, exchange: Exchange, reader: Reader) -> None:
         """Answers a request now or later. Raises BadRequest or WireError for one that cannot be read."""
@@ -99,6 +103,8 @@ class Router:
         # Bytes behind the body are let pass, as by a real broker.
         request = api.request.read_from(reader, header.api_version)
         fault = self._faults.take(api.name, header.client_id, request) if len(self._faults) else None
+        if self._requests.on:
+            self._requests.add(api.name, header, exchange.peer, request, fault.id if fault else None)
         if fault is None:
             self._handle(exchange, request, None)
         else:
@@ -128,6 +134,12 @@ class Router:
         elif rule.delay_ms is not None:
             delay_s = rule.delay_ms / 1000
             asyncio.get_running_loop().call_later(delay_s, self._handle_later, exchange, request)
+        elif rule.throttle_ms is not None:
+            throttle_ms = rule.throttle_ms
+            exchange.on_reply = lambda response: errors_in_place.changed(
+                response, throttle_time_ms=throttle_ms
+            )
+            self._handle(exchange, request, None)
         elif rule.drop == "before":
             exchange.drop("a fault was injected")
         elif rule.drop == "after":
@@ -146,6 +158,9 @@ class Router:
     ) -> None:
         if isinstance(request, m.FetchRequest):
             self._handle(exchange, request, fault)
+        elif isinstance(request, m.ApiVersionsRequest) and code == ErrorCode.UNSUPPORTED_VERSION:
+            # In the form of version 0, with what is served (KIP-511).
+            self._api_versions(exchange, None)
         elif isinstance(request, m.MetadataRequest | m.OffsetFetchRequest):
             exchange.on_reply = lambda response: _overlaid(response, request, exchange.header, fault, code)
             self._handle(exchange, request, None)
@@ -175,7 +190,8 @@ def _overlaid(
 ) -> Response:
     """The true answer to a request that changes nothing, with the error laid over it."""
     if isinstance(request, m.MetadataRequest):
-        return errors_in_place.with_metadata_errors(response, fault.matches, code)
+        by_partition = fault.rule.partition is not None
+        return errors_in_place.with_metadata_errors(response, fault.matches, code, by_partition=by_partition)
     if isinstance(request, m.OffsetFetchRequest) and (fault.rule.topic or fault.rule.partition is not None):
         return errors_in_place.with_offset_fetch_errors(response, fault.matches, code, request.group_id)
     if header.api_version < 8:

@@ -1,4 +1,7 @@
-"""A Kafka client: consumer, producer, admin. Names are imported at first use, so a consumer starts fast."""
+"""A Kafka client: consumer, producer, admin. Names are imported at first use, so a consumer starts fast.
+
+All errors of :mod:`slackwater.kafka.errors` can be imported from here, too.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,25 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from slackwater.kafka.admin import AsyncAdmin, KafkaAdmin
-    from slackwater.kafka.consumer import AsyncConsumer, ConsumerRebalanceListener, KafkaConsumer
+    from slackwater.kafka.consumer import (
+        AsyncConsumer,
+        AsyncConsumerRebalanceListener,
+        ConsumerInterceptor,
+        ConsumerRebalanceListener,
+        KafkaConsumer,
+    )
+    from slackwater.kafka.errors import *  # noqa: F403
     from slackwater.kafka.errors import KafkaError
-    from slackwater.kafka.producer import KafkaProducer
+    from slackwater.kafka.net.security import Security
+    from slackwater.kafka.net.security_oauth import ClientCredentials
+    from slackwater.kafka.producer import AsyncProducer, KafkaProducer
     from slackwater.kafka.records import ConsumerRecord, RecordColumns
+    from slackwater.kafka.serializers import DefaultSerializer, Deserializer, JsonSerializer, Serializer
     from slackwater.kafka.structs import (
         ConsumerGroupMetadata,
         GenerationSeen,
         MembershipSnapshot,
+        MemberState,
         OffsetAndMetadata,
         OffsetAndTimestamp,
         TopicPartition,
@@ -24,14 +38,24 @@ _HOME = {
     "AsyncAdmin": "admin",
     "KafkaAdmin": "admin",
     "AsyncConsumer": "consumer",
+    "AsyncConsumerRebalanceListener": "consumer",
+    "ClientCredentials": "net.security_oauth",
+    "ConsumerInterceptor": "consumer",
     "ConsumerRebalanceListener": "consumer",
     "KafkaConsumer": "consumer",
     "KafkaError": "errors",
+    "Security": "net.security",
+    "AsyncProducer": "producer",
     "KafkaProducer": "producer",
     "ConsumerRecord": "records",
     "RecordColumns": "records",
+    "DefaultSerializer": "serializers",
+    "Deserializer": "serializers",
+    "JsonSerializer": "serializers",
+    "Serializer": "serializers",
     "ConsumerGroupMetadata": "structs",
     "GenerationSeen": "structs",
+    "MemberState": "structs",
     "MembershipSnapshot": "structs",
     "OffsetAndMetadata": "structs",
     "OffsetAndTimestamp": "structs",
@@ -41,30 +65,52 @@ _HOME = {
 __all__ = [
     "AsyncAdmin",
     "AsyncConsumer",
+    "AsyncConsumerRebalanceListener",
+    "AsyncProducer",
+    "ClientCredentials",
     "ConsumerGroupMetadata",
+    "ConsumerInterceptor",
     "ConsumerRebalanceListener",
     "ConsumerRecord",
+    "DefaultSerializer",
+    "Deserializer",
     "GenerationSeen",
+    "JsonSerializer",
     "KafkaAdmin",
     "KafkaConsumer",
     "KafkaError",
     "KafkaProducer",
+    "MemberState",
     "MembershipSnapshot",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "RecordColumns",
+    "Security",
+    "Serializer",
     "TopicPartition",
 ]
 
 
 def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{home}"), name)
+    if home is not None:
+        value = getattr(import_module(f"{__name__}.{home}"), name)
+    else:
+        value = None if name.startswith("_") else _error(name)
+        if value is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value
     return value
 
 
+def _error(name: str) -> Any:
+    found = getattr(import_module(f"{__name__}.errors"), name, None)
+    return found if isinstance(found, type) and issubclass(found, Exception) else None
+
+
+def _errors() -> list[str]:
+    return [name for name in vars(import_module(f"{__name__}.errors")) if _error(name) is not None]
+
+
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted({*__all__, *_errors()})

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from slackwater.kafka.error_hints import hint
 from slackwater.kafka.wire.errors import ErrorCode
 
 
@@ -22,6 +23,18 @@ class KafkaError(Exception):
     """Whether the client's view of the cluster is out of date, and should be refreshed."""
 
 
+class RetriableError(KafkaError):
+    """The base of errors after which the same call may succeed by itself (kafka-python's name)."""
+
+    retriable = True
+
+
+class InvalidMetadataError(RetriableError):
+    """The base of errors that say that the client's view of the cluster is out of date."""
+
+    invalid_metadata = True
+
+
 class IllegalArgumentError(KafkaError, ValueError):
     """An argument that no call can make sense of."""
 
@@ -30,15 +43,16 @@ class IllegalStateError(KafkaError):
     """A call that does not fit the state of the object: a closed consumer, a partition not assigned."""
 
 
+class PartitionNotAssignedError(IllegalStateError, ValueError):
+    """A call about a partition that this consumer does not have (a ValueError in kafka-python)."""
+
+
 class KafkaConfigurationError(KafkaError, ValueError):
     """A configuration that cannot be used; names the option and what to write instead."""
 
 
-class KafkaConnectionError(KafkaError):
+class KafkaConnectionError(InvalidMetadataError):
     """A connection to a broker was lost or refused."""
-
-    retriable = True
-    invalid_metadata = True
 
 
 class KafkaProtocolError(KafkaError):
@@ -47,21 +61,30 @@ class KafkaProtocolError(KafkaError):
     retriable = True
 
 
-class NoBrokersAvailable(KafkaError):
+class KafkaTimeoutError(RetriableError, TimeoutError):
+    """A call did not complete within its time limit. It may be repeated."""
+
+
+class NoBrokersAvailable(KafkaTimeoutError):
     """None of the bootstrap addresses answered in time; names them and what was tried."""
 
-    retriable = True
     invalid_metadata = True
 
 
-class KafkaTimeoutError(KafkaError, TimeoutError):
-    """A call did not complete within its time limit. It may be repeated."""
-
-    retriable = True
-
-
 class AuthenticationError(KafkaError):
-    """A broker refused who the client says it is."""
+    """A broker refused who the client says it is, or could not prove who it is itself. Final, as in Java."""
+
+
+class SaslAuthenticationError(AuthenticationError):
+    """The login by SASL failed. The message names the mechanism, and what to check; never a password."""
+
+
+class SslAuthenticationError(AuthenticationError):
+    """A certificate was not accepted: the broker's by this client, or this client's by the broker."""
+
+
+class RefusedForNowError(KafkaConnectionError, AuthenticationError):
+    """An authentication that failed and is tried again (``Security.retry_refused``): files may change."""
 
 
 class CommitFailedError(KafkaError):
@@ -91,15 +114,77 @@ class OffsetOutOfRangeNoResetError(NoOffsetForPartitionError):
         )
 
 
+class LogTruncationError(OffsetOutOfRangeNoResetError):
+    """Records that were read are gone from the log, and ``auto_offset_reset="none"`` (KIP-320).
+
+    A leader was elected that did not have them (an unclean election), or the topic was deleted and made
+    anew. ``offsets``: the positions. ``divergent_offsets``: for each the OffsetAndMetadata up to which the
+    log is as it was read, which is where to seek to; ``None`` where the leader cannot tell.
+    """
+
+    def __init__(self, offsets: Mapping[Any, int], divergent_offsets: Mapping[Any, Any]) -> None:
+        super().__init__(offsets)
+        self.divergent_offsets = dict(divergent_offsets)
+        where = ", ".join(
+            f"{tp.topic}-{tp.partition} was read to {offset} and is cut off "
+            + (f"at {found.offset}" if (found := self.divergent_offsets.get(tp)) else "somewhere before")
+            for tp, offset in self.offsets.items()
+        )
+        self.args = (
+            f'records that were read are gone from the log: {where}; auto_offset_reset="none" asks for a '
+            "seek() by the caller",
+        )
+
+
 class WakeupError(KafkaError):
-    """A blocking call was ended by ``wakeup()`` or by ``close()`` from another thread."""
+    """A blocking call was ended by ``wakeup()``."""
+
+
+class RecordDeserializationError(KafkaError):
+    """A deserializer failed on a record. To pass over it: ``seek(error.topic_partition, error.offset + 1)``.
+
+    ``origin``: ``"key"`` or ``"value"``. ``key`` and ``value``: the bytes as they were fetched;
+    ``timestamp`` (ms) and ``headers``: the record's. What the deserializer raised is ``__cause__``. As
+    Java's RecordDeserializationException (KIP-334, KIP-1036).
+    """
+
+    def __init__(
+        self,
+        topic_partition: Any,
+        offset: int,
+        origin: str,
+        *,
+        key: bytes | None = None,
+        value: bytes | None = None,
+        timestamp: int = -1,
+        headers: Any = (),
+        why: str = "",
+    ) -> None:
+        self.topic_partition, self.offset, self.origin = topic_partition, offset, origin
+        self.key, self.value, self.timestamp, self.headers = key, value, timestamp, headers
+        where = f"{topic_partition[0]}-{topic_partition[1]}"
+        super().__init__(
+            f"the {origin} of the record at offset {offset} of {where} cannot be deserialized"
+            + (f" ({why})" if why else "")
+            + f"; to go on behind it, seek() to offset {offset + 1} of {where}"
+        )
+
+
+class RebalanceListenerError(KafkaError):
+    """A rebalance listener raised; the message names the callback, ``__cause__`` is what it raised.
+
+    The rebalance went on all the same: what the listener was told of has happened.
+    """
 
 
 _BY_CODE: dict[int, type[BrokerError]] = {}
 
 
 class BrokerError(KafkaError):
-    """An error code that a broker answered. ``code`` is its number, ``name`` its name."""
+    """An error code that a broker answered. ``code`` is its number, ``name`` its name.
+
+    The message says what was being done, the code, and what can be done about it (``advice``).
+    """
 
     code: int = int(ErrorCode.UNKNOWN_SERVER_ERROR)
 
@@ -115,10 +200,10 @@ class BrokerError(KafkaError):
             cls.code = int(code)
             _BY_CODE[cls.code] = cls
 
-    def __init__(self, message: str = "", *, code: int | None = None) -> None:
+    def __init__(self, message: str = "", *, code: int | None = None, advice: str = "") -> None:
         if code is not None:
             self.code = int(code)
-        text = f"{self.name} ({self.code})"
+        text = f"{self.name} ({self.code})" + (f"; {advice}" if advice else "")
         super().__init__(f"{message}: {text}" if message else text)
 
     @property
@@ -136,28 +221,36 @@ class UnknownError(BrokerError, code=E.UNKNOWN_SERVER_ERROR): ...
 class OffsetOutOfRangeError(BrokerError, code=E.OFFSET_OUT_OF_RANGE): ...
 
 
-class CorruptRecordError(BrokerError, code=E.CORRUPT_MESSAGE, retriable=True):
+class CorruptRecordError(RetriableError, BrokerError, code=E.CORRUPT_MESSAGE, retriable=True):
     """A record batch that fails its checks. ``offset`` is where, if known."""
 
     offset: int = -1
 
 
-class UnknownTopicOrPartitionError(BrokerError, code=E.UNKNOWN_TOPIC_OR_PARTITION, metadata=True): ...
+class UnknownTopicOrPartitionError(
+    InvalidMetadataError, BrokerError, code=E.UNKNOWN_TOPIC_OR_PARTITION, metadata=True
+): ...
 
 
-class LeaderNotAvailableError(BrokerError, code=E.LEADER_NOT_AVAILABLE, metadata=True): ...
+class LeaderNotAvailableError(
+    InvalidMetadataError, BrokerError, code=E.LEADER_NOT_AVAILABLE, metadata=True
+): ...
 
 
-class NotLeaderForPartitionError(BrokerError, code=E.NOT_LEADER_OR_FOLLOWER, metadata=True): ...
+class NotLeaderForPartitionError(
+    InvalidMetadataError, BrokerError, code=E.NOT_LEADER_OR_FOLLOWER, metadata=True
+): ...
 
 
-class RequestTimedOutError(BrokerError, code=E.REQUEST_TIMED_OUT, retriable=True): ...
+class RequestTimedOutError(RetriableError, BrokerError, code=E.REQUEST_TIMED_OUT, retriable=True): ...
 
 
 class BrokerNotAvailableError(BrokerError, code=E.BROKER_NOT_AVAILABLE): ...
 
 
-class ReplicaNotAvailableError(BrokerError, code=E.REPLICA_NOT_AVAILABLE, metadata=True): ...
+class ReplicaNotAvailableError(
+    InvalidMetadataError, BrokerError, code=E.REPLICA_NOT_AVAILABLE, metadata=True
+): ...
 
 
 class MessageSizeTooLargeError(BrokerError, code=E.MESSAGE_TOO_LARGE): ...
@@ -166,16 +259,20 @@ class MessageSizeTooLargeError(BrokerError, code=E.MESSAGE_TOO_LARGE): ...
 class OffsetMetadataTooLargeError(BrokerError, code=E.OFFSET_METADATA_TOO_LARGE): ...
 
 
-class NetworkExceptionError(BrokerError, code=E.NETWORK_EXCEPTION, metadata=True): ...
+class NetworkExceptionError(InvalidMetadataError, BrokerError, code=E.NETWORK_EXCEPTION, metadata=True): ...
 
 
-class CoordinatorLoadInProgressError(BrokerError, code=E.COORDINATOR_LOAD_IN_PROGRESS, retriable=True): ...
+class CoordinatorLoadInProgressError(
+    RetriableError, BrokerError, code=E.COORDINATOR_LOAD_IN_PROGRESS, retriable=True
+): ...
 
 
-class CoordinatorNotAvailableError(BrokerError, code=E.COORDINATOR_NOT_AVAILABLE, retriable=True): ...
+class CoordinatorNotAvailableError(
+    RetriableError, BrokerError, code=E.COORDINATOR_NOT_AVAILABLE, retriable=True
+): ...
 
 
-class NotCoordinatorError(BrokerError, code=E.NOT_COORDINATOR, retriable=True): ...
+class NotCoordinatorError(RetriableError, BrokerError, code=E.NOT_COORDINATOR, retriable=True): ...
 
 
 class InvalidTopicError(BrokerError, code=E.INVALID_TOPIC_EXCEPTION): ...
@@ -184,11 +281,11 @@ class InvalidTopicError(BrokerError, code=E.INVALID_TOPIC_EXCEPTION): ...
 class RecordListTooLargeError(BrokerError, code=E.RECORD_LIST_TOO_LARGE): ...
 
 
-class NotEnoughReplicasError(BrokerError, code=E.NOT_ENOUGH_REPLICAS, retriable=True): ...
+class NotEnoughReplicasError(RetriableError, BrokerError, code=E.NOT_ENOUGH_REPLICAS, retriable=True): ...
 
 
 class NotEnoughReplicasAfterAppendError(
-    BrokerError, code=E.NOT_ENOUGH_REPLICAS_AFTER_APPEND, retriable=True
+    RetriableError, BrokerError, code=E.NOT_ENOUGH_REPLICAS_AFTER_APPEND, retriable=True
 ): ...
 
 
@@ -244,7 +341,7 @@ class InvalidReplicationFactorError(BrokerError, code=E.INVALID_REPLICATION_FACT
 class InvalidConfigurationError(BrokerError, code=E.INVALID_CONFIG): ...
 
 
-class NotControllerError(BrokerError, code=E.NOT_CONTROLLER, retriable=True): ...
+class NotControllerError(RetriableError, BrokerError, code=E.NOT_CONTROLLER, retriable=True): ...
 
 
 class InvalidRequestError(BrokerError, code=E.INVALID_REQUEST): ...
@@ -262,10 +359,12 @@ class DuplicateSequenceNumberError(BrokerError, code=E.DUPLICATE_SEQUENCE_NUMBER
 class InvalidProducerEpochError(BrokerError, code=E.INVALID_PRODUCER_EPOCH): ...
 
 
-class ConcurrentTransactionsError(BrokerError, code=E.CONCURRENT_TRANSACTIONS, retriable=True): ...
+class ConcurrentTransactionsError(
+    RetriableError, BrokerError, code=E.CONCURRENT_TRANSACTIONS, retriable=True
+): ...
 
 
-class KafkaStorageError(BrokerError, code=E.KAFKA_STORAGE_ERROR, metadata=True): ...
+class KafkaStorageError(InvalidMetadataError, BrokerError, code=E.KAFKA_STORAGE_ERROR, metadata=True): ...
 
 
 class UnknownProducerIdError(BrokerError, code=E.UNKNOWN_PRODUCER_ID): ...
@@ -277,25 +376,33 @@ class NonEmptyGroupError(BrokerError, code=E.NON_EMPTY_GROUP): ...
 class GroupIdNotFoundError(BrokerError, code=E.GROUP_ID_NOT_FOUND): ...
 
 
-class FetchSessionIdNotFoundError(BrokerError, code=E.FETCH_SESSION_ID_NOT_FOUND, retriable=True): ...
+class FetchSessionIdNotFoundError(
+    RetriableError, BrokerError, code=E.FETCH_SESSION_ID_NOT_FOUND, retriable=True
+): ...
 
 
-class InvalidFetchSessionEpochError(BrokerError, code=E.INVALID_FETCH_SESSION_EPOCH, retriable=True): ...
+class InvalidFetchSessionEpochError(
+    RetriableError, BrokerError, code=E.INVALID_FETCH_SESSION_EPOCH, retriable=True
+): ...
 
 
-class ListenerNotFoundError(BrokerError, code=E.LISTENER_NOT_FOUND, metadata=True): ...
+class ListenerNotFoundError(InvalidMetadataError, BrokerError, code=E.LISTENER_NOT_FOUND, metadata=True): ...
 
 
-class FencedLeaderEpochError(BrokerError, code=E.FENCED_LEADER_EPOCH, metadata=True): ...
+class FencedLeaderEpochError(
+    InvalidMetadataError, BrokerError, code=E.FENCED_LEADER_EPOCH, metadata=True
+): ...
 
 
-class UnknownLeaderEpochError(BrokerError, code=E.UNKNOWN_LEADER_EPOCH, metadata=True): ...
+class UnknownLeaderEpochError(
+    InvalidMetadataError, BrokerError, code=E.UNKNOWN_LEADER_EPOCH, metadata=True
+): ...
 
 
 class UnsupportedCompressionTypeError(BrokerError, code=E.UNSUPPORTED_COMPRESSION_TYPE): ...
 
 
-class OffsetNotAvailableError(BrokerError, code=E.OFFSET_NOT_AVAILABLE, retriable=True): ...
+class OffsetNotAvailableError(RetriableError, BrokerError, code=E.OFFSET_NOT_AVAILABLE, retriable=True): ...
 
 
 class MemberIdRequiredError(BrokerError, code=E.MEMBER_ID_REQUIRED): ...
@@ -311,10 +418,14 @@ class FencedInstanceIdError(BrokerError, code=E.FENCED_INSTANCE_ID):
 class InvalidRecordError(BrokerError, code=E.INVALID_RECORD): ...
 
 
-class UnstableOffsetCommitError(BrokerError, code=E.UNSTABLE_OFFSET_COMMIT, retriable=True): ...
+class UnstableOffsetCommitError(
+    RetriableError, BrokerError, code=E.UNSTABLE_OFFSET_COMMIT, retriable=True
+): ...
 
 
-class ThrottlingQuotaExceededError(BrokerError, code=E.THROTTLING_QUOTA_EXCEEDED, retriable=True): ...
+class ThrottlingQuotaExceededError(
+    RetriableError, BrokerError, code=E.THROTTLING_QUOTA_EXCEEDED, retriable=True
+): ...
 
 
 class ProducerFencedError(BrokerError, code=E.PRODUCER_FENCED): ...
@@ -323,13 +434,17 @@ class ProducerFencedError(BrokerError, code=E.PRODUCER_FENCED): ...
 class ResourceNotFoundError(BrokerError, code=E.RESOURCE_NOT_FOUND): ...
 
 
-class UnknownTopicIdError(BrokerError, code=E.UNKNOWN_TOPIC_ID, metadata=True): ...
+class UnknownTopicIdError(InvalidMetadataError, BrokerError, code=E.UNKNOWN_TOPIC_ID, metadata=True): ...
 
 
-class InconsistentTopicIdError(BrokerError, code=E.INCONSISTENT_TOPIC_ID, metadata=True): ...
+class InconsistentTopicIdError(
+    InvalidMetadataError, BrokerError, code=E.INCONSISTENT_TOPIC_ID, metadata=True
+): ...
 
 
-class FetchSessionTopicIdError(BrokerError, code=E.FETCH_SESSION_TOPIC_ID_ERROR, retriable=True): ...
+class FetchSessionTopicIdError(
+    RetriableError, BrokerError, code=E.FETCH_SESSION_TOPIC_ID_ERROR, retriable=True
+): ...
 
 
 class UnreleasedInstanceIdError(BrokerError, code=E.UNRELEASED_INSTANCE_ID): ...
@@ -338,19 +453,115 @@ class UnreleasedInstanceIdError(BrokerError, code=E.UNRELEASED_INSTANCE_ID): ...
 class UnsupportedAssignorError(BrokerError, code=E.UNSUPPORTED_ASSIGNOR): ...
 
 
-class RebootstrapRequiredError(BrokerError, code=E.REBOOTSTRAP_REQUIRED, metadata=True): ...
+class RebootstrapRequiredError(BrokerError, code=E.REBOOTSTRAP_REQUIRED): ...
 
 
-def for_code(code: int, message: str = "") -> BrokerError:
+# The codes that a client rarely meets, under kafka-python's names.
+# fmt: off
+class InvalidFetchRequestError(BrokerError, code=E.INVALID_FETCH_SIZE): ...
+class StaleControllerEpochError(BrokerError, code=E.STALE_CONTROLLER_EPOCH): ...
+class InvalidRequiredAcksError(BrokerError, code=E.INVALID_REQUIRED_ACKS): ...
+class UnsupportedSaslMechanismError(BrokerError, code=E.UNSUPPORTED_SASL_MECHANISM): ...
+class IllegalSaslStateError(BrokerError, code=E.ILLEGAL_SASL_STATE): ...
+class InvalidReplicationAssignmentError(BrokerError, code=E.INVALID_REPLICA_ASSIGNMENT): ...
+class UnsupportedForMessageFormatError(BrokerError, code=E.UNSUPPORTED_FOR_MESSAGE_FORMAT): ...
+class InvalidTxnStateError(BrokerError, code=E.INVALID_TXN_STATE): ...
+class InvalidProducerIdMappingError(BrokerError, code=E.INVALID_PRODUCER_ID_MAPPING): ...
+class InvalidTransactionTimeoutError(BrokerError, code=E.INVALID_TRANSACTION_TIMEOUT): ...
+class TransactionCoordinatorFencedError(BrokerError, code=E.TRANSACTION_COORDINATOR_FENCED): ...
+class TransactionalIdAuthorizationFailedError(
+    AuthorizationError, code=E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+): ...
+class SecurityDisabledError(BrokerError, code=E.SECURITY_DISABLED): ...
+class OperationNotAttemptedError(BrokerError, code=E.OPERATION_NOT_ATTEMPTED): ...
+class LogDirNotFoundError(BrokerError, code=E.LOG_DIR_NOT_FOUND): ...
+class SaslAuthenticationFailedError(BrokerError, code=E.SASL_AUTHENTICATION_FAILED): ...
+class ReassignmentInProgressError(BrokerError, code=E.REASSIGNMENT_IN_PROGRESS): ...
+class DelegationTokenAuthDisabledError(BrokerError, code=E.DELEGATION_TOKEN_AUTH_DISABLED): ...
+class DelegationTokenNotFoundError(BrokerError, code=E.DELEGATION_TOKEN_NOT_FOUND): ...
+class DelegationTokenOwnerMismatchError(BrokerError, code=E.DELEGATION_TOKEN_OWNER_MISMATCH): ...
+class DelegationTokenRequestNotAllowedError(BrokerError, code=E.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED): ...
+class DelegationTokenAuthorizationFailedError(
+    AuthorizationError, code=E.DELEGATION_TOKEN_AUTHORIZATION_FAILED
+): ...
+class DelegationTokenExpiredError(BrokerError, code=E.DELEGATION_TOKEN_EXPIRED): ...
+class InvalidPrincipalTypeError(BrokerError, code=E.INVALID_PRINCIPAL_TYPE): ...
+class TopicDeletionDisabledError(BrokerError, code=E.TOPIC_DELETION_DISABLED): ...
+class StaleBrokerEpochError(BrokerError, code=E.STALE_BROKER_EPOCH): ...
+class PreferredLeaderNotAvailableError(
+    InvalidMetadataError, BrokerError, code=E.PREFERRED_LEADER_NOT_AVAILABLE, metadata=True
+): ...
+class EligibleLeadersNotAvailableError(
+    InvalidMetadataError, BrokerError, code=E.ELIGIBLE_LEADERS_NOT_AVAILABLE, metadata=True
+): ...
+class ElectionNotNeededError(
+    InvalidMetadataError, BrokerError, code=E.ELECTION_NOT_NEEDED, metadata=True
+): ...
+class NoReassignmentInProgressError(BrokerError, code=E.NO_REASSIGNMENT_IN_PROGRESS): ...
+class GroupSubscribedToTopicError(BrokerError, code=E.GROUP_SUBSCRIBED_TO_TOPIC): ...
+class DuplicateResourceError(BrokerError, code=E.DUPLICATE_RESOURCE): ...
+class UnacceptableCredentialError(BrokerError, code=E.UNACCEPTABLE_CREDENTIAL): ...
+class InconsistentVoterSetError(BrokerError, code=E.INCONSISTENT_VOTER_SET): ...
+class InvalidUpdateVersionError(BrokerError, code=E.INVALID_UPDATE_VERSION): ...
+class FeatureUpdateFailedError(BrokerError, code=E.FEATURE_UPDATE_FAILED): ...
+class PrincipalDeserializationFailureError(BrokerError, code=E.PRINCIPAL_DESERIALIZATION_FAILURE): ...
+class SnapshotNotFoundError(BrokerError, code=E.SNAPSHOT_NOT_FOUND): ...
+class PositionOutOfRangeError(BrokerError, code=E.POSITION_OUT_OF_RANGE): ...
+class DuplicateBrokerRegistrationError(BrokerError, code=E.DUPLICATE_BROKER_REGISTRATION): ...
+class BrokerIdNotRegisteredError(BrokerError, code=E.BROKER_ID_NOT_REGISTERED): ...
+class InconsistentClusterIdError(BrokerError, code=E.INCONSISTENT_CLUSTER_ID): ...
+class TransactionalIdNotFoundError(BrokerError, code=E.TRANSACTIONAL_ID_NOT_FOUND): ...
+class IneligibleReplicaError(BrokerError, code=E.INELIGIBLE_REPLICA): ...
+class NewLeaderElectedError(BrokerError, code=E.NEW_LEADER_ELECTED): ...
+class OffsetMovedToTieredStorageError(BrokerError, code=E.OFFSET_MOVED_TO_TIERED_STORAGE): ...
+class FencedMemberEpochError(BrokerError, code=E.FENCED_MEMBER_EPOCH): ...
+class StaleMemberEpochError(BrokerError, code=E.STALE_MEMBER_EPOCH): ...
+class MismatchedEndpointTypeError(BrokerError, code=E.MISMATCHED_ENDPOINT_TYPE): ...
+class UnsupportedEndpointTypeError(BrokerError, code=E.UNSUPPORTED_ENDPOINT_TYPE): ...
+class UnknownControllerIdError(BrokerError, code=E.UNKNOWN_CONTROLLER_ID): ...
+class UnknownSubscriptionIdError(BrokerError, code=E.UNKNOWN_SUBSCRIPTION_ID): ...
+class TelemetryTooLargeError(BrokerError, code=E.TELEMETRY_TOO_LARGE): ...
+class InvalidRegistrationError(BrokerError, code=E.INVALID_REGISTRATION): ...
+class TransactionAbortableError(BrokerError, code=E.TRANSACTION_ABORTABLE): ...
+class InvalidRecordStateError(BrokerError, code=E.INVALID_RECORD_STATE): ...
+class ShareSessionNotFoundError(
+    RetriableError, BrokerError, code=E.SHARE_SESSION_NOT_FOUND, retriable=True
+): ...
+class InvalidShareSessionEpochError(
+    RetriableError, BrokerError, code=E.INVALID_SHARE_SESSION_EPOCH, retriable=True
+): ...
+class FencedStateEpochError(BrokerError, code=E.FENCED_STATE_EPOCH): ...
+class InvalidVoterKeyError(BrokerError, code=E.INVALID_VOTER_KEY): ...
+class DuplicateVoterError(BrokerError, code=E.DUPLICATE_VOTER): ...
+class VoterNotFoundError(BrokerError, code=E.VOTER_NOT_FOUND): ...
+class ShareSessionLimitReachedError(
+    RetriableError, BrokerError, code=E.SHARE_SESSION_LIMIT_REACHED, retriable=True
+): ...
+# fmt: on
+
+BrokerResponseError = BrokerError
+CorruptRecordException = CorruptRecordError
+IncompatibleBrokerVersion = UnsupportedVersionError
+UnsupportedCodecError = UnsupportedCompressionTypeError
+"""Other names that kafka-python has for the same."""
+
+
+def for_code(code: int, message: str = "", *, api: str = "") -> BrokerError:
     """The error of a broker's ``code`` (not ``NONE``); ``message`` says what was being done.
 
-    A code without a class of its own gives a :class:`BrokerError` with that code, not retriable.
+    ``api`` is Kafka's name of the request (``Fetch``), to stand before the message (``of t-0``, or a
+    sentence); the advice that follows (:mod:`~slackwater.kafka.error_hints`) may depend on it. A code without
+    a class of its own gives a :class:`BrokerError` with that code, not retriable.
     """
-    found = _BY_CODE.get(code)
-    return found(message) if found is not None else BrokerError(message, code=code)
+    found, advice, text = _BY_CODE.get(code), hint(code, api), message or api
+    if api and message:
+        text = f"{api} {message}" if message.startswith("of ") else f"{api}: {message}"
+    if found is None:
+        return BrokerError(text, code=code, advice=advice)
+    return found(text, advice=advice)
 
 
-def raise_for_code(code: int, message: str = "") -> None:
+def raise_for_code(code: int, message: str = "", *, api: str = "") -> None:
     """Raises :func:`for_code` unless ``code`` is ``NONE``."""
     if code != ErrorCode.NONE:
-        raise for_code(code, message)
+        raise for_code(code, message, api=api)

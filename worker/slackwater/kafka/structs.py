@@ -32,13 +32,22 @@ class OffsetAndTimestamp(NamedTuple):
     leader_epoch: int = -1
 
 
+class MemberState:
+    """How far a member of a group is, in the words of kafka-python."""
+
+    UNJOINED = "<unjoined>"
+    REBALANCING = "<rebalancing>"
+    STABLE = "<stable>"
+
+
 class ConsumerGroupMetadata(NamedTuple):
-    """What fences this member's commits (KIP-447)."""
+    """What fences this member's commits (KIP-447), and how far it is (one of :class:`MemberState`)."""
 
     group_id: str | None = None
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+    state: str = MemberState.UNJOINED
 
 
 class GenerationSeen(NamedTuple):

@@ -10,17 +10,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from slackwater.runtime.config import WorkerConfig
-    from slackwater.runtime.interfaces import Engine, Sink
+    from slackwater.runtime.interfaces import AnyEngine, Sink
 
 __all__ = ["make_engine", "make_sink"]
 
 
-def make_engine(config: WorkerConfig) -> Engine:
+def make_engine(config: WorkerConfig) -> AnyEngine:
     """The engine that ``config.engine`` names. It loads nothing before ``start()``."""
     if config.engine == "arrow":
         from slackwater.pipeline.arrow_engine import ArrowEngine
 
         return ArrowEngine(config.handler, config.handler_path, timeout_ms=config.handler_timeout_ms)
+    if config.engine == "python":
+        from slackwater.pipeline.python_engine import PythonEngine
+
+        return PythonEngine(config.handler, config.handler_path, timeout_ms=config.handler_timeout_ms)
     from slackwater.pipeline.spark_engine import SparkEngine
 
     return SparkEngine(

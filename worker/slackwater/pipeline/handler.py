@@ -15,7 +15,8 @@ from typing import Any
 from slackwater.runtime.errors import HandlerLoadError
 
 Handler = Callable[[Any], Any]
-"""Takes and returns a Spark DataFrame or a ``pyarrow.Table``, as the engine has it."""
+"""Takes and returns a Spark DataFrame or a ``pyarrow.Table``, or takes records and gives rows, as the engine
+has it."""
 
 log = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ clash with ``topic`` and ``partition`` of the rows.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -83,6 +84,27 @@ class ParquetSink:
                 ) from exc
             raise
         return StagedFile(temporary, target)
+
+    def probe(self) -> str:
+        """Makes a file below ``.staging``, renames it into the folder (readers pass over a name that begins
+        with a dot), and removes it. Returns the folder. Raises SinkError.
+        """
+        name = f".probe-{uuid.uuid4().hex}"
+        temporary, target = self._folder / STAGING / name, self._folder / name
+        try:
+            with temporary.open("xb") as file:
+                file.write(b"probe")
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(target)
+            _sync_folder(self._folder)
+        except OSError as exc:
+            raise _sink_error(f"write to {self._folder}", exc) from exc
+        finally:
+            for one in (temporary, target):
+                with contextlib.suppress(OSError):
+                    one.unlink(missing_ok=True)
+        return str(self._folder)
 
     def _clean(self, topic: str, partition: int, folder: Path) -> None:
         """Once a partition: removes what a worker that died has left."""

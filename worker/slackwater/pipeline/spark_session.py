@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from slackwater import java
+from slackwater.pipeline import spark_archive
 from slackwater.pipeline.spark_errors import summary
 from slackwater.pipeline.timed import bounded
 from slackwater.runtime.errors import StartError
@@ -47,6 +48,9 @@ LOCAL = {
 
 DEFAULT_MASTER = "local[*]"
 PROBE_TIMEOUT_MS = 5_000
+FIRST_ANSWER_TIMEOUT_MS = 30_000
+"""A Connect server that others keep busy may take long for a new session's first query; one that is not there
+refuses it at once."""
 CLOSE_TIMEOUT_MS = 5_000
 
 log = logging.getLogger(__name__)
@@ -81,6 +85,8 @@ class LocalBackend:
 
     def __init__(self, conf: Mapping[str, str]) -> None:
         self._conf = {"spark.master": DEFAULT_MASTER, **LOCAL, **TUNED, **conf}
+        of_java = (self._conf["spark.driver.extraJavaOptions"], spark_archive.java_options(os.environ))
+        self._conf["spark.driver.extraJavaOptions"] = " ".join(of_java).strip()
         self._spark: SparkSession | None = None
 
     def __str__(self) -> str:
@@ -140,7 +146,7 @@ class ConnectBackend:
             log.exception("no session on %s", self)
             raise StartError(f"{self} gives no session: {summary(exc)}") from exc
         self._spark = spark
-        if not self.alive():
+        if not bounded(lambda: spark.range(1).count(), FIRST_ANSWER_TIMEOUT_MS, "spark-probe"):
             raise StartError(f"{self} does not answer; start it, or correct spark.remote")
         for key, value in self._conf.items():
             self._set(spark, key, value)

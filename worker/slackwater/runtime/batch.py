@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.clock import Clock
 from slackwater.runtime.errors import SinkError, WorkerError
-from slackwater.runtime.interfaces import Columns, Engine, Sink, Staged
+from slackwater.runtime.interfaces import AnyEngine, Columns, RecordEngine, Sink, Staged
 from slackwater.runtime.partition import OwnedPartition
 from slackwater.runtime.runner import Task
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from slackwater.runtime.deadletters import Letter
 
 
@@ -99,13 +102,11 @@ class Handled:
     ms: dict[str, float]
 
 
-def handle(batch: Batch, engine: Engine, sink: Sink, clock: Clock) -> Handled:
+def handle(batch: Batch, engine: AnyEngine, sink: Sink, clock: Clock) -> Handled:
     """Runs the handler on the batch and stages what comes out. On the handler's thread.
 
     Raises TransformError, HandlerError or SinkError; nothing stays staged then.
     """
-    import pyarrow as pa
-
     from slackwater.runtime.deadletters import letters_of
     from slackwater.runtime.split import split
 
@@ -115,10 +116,10 @@ def handle(batch: Batch, engine: Engine, sink: Sink, clock: Clock) -> Handled:
     }
     if not inputs:
         return Handled({}, {}, {}, {})
-    table = pa.Table.from_batches(inputs.values())
+    call = _call(engine, batch, inputs)
     marks.append(clock.mono_ms())
     try:
-        output = engine.transform(table)
+        output = call()
     except WorkerError:
         raise
     except BaseException as exc:  # also SystemExit: a handler that calls exit() has failed
@@ -136,6 +137,21 @@ def handle(batch: Batch, engine: Engine, sink: Sink, clock: Clock) -> Handled:
             for name, before, after in zip(("arrow", "transform", "stage"), marks, marks[1:], strict=False)
         },
     )
+
+
+def _call(
+    engine: AnyEngine, batch: Batch, inputs: Mapping[TopicPartition, pa.RecordBatch]
+) -> Callable[[], pa.Table]:
+    """The engine's call, with what it takes made ready."""
+    if isinstance(engine, RecordEngine):
+        columns = {tp: part.columns for tp, part in dict(batch.parts).items() if tp in inputs}
+        records = [
+            one for tp in inputs if tp in columns for one in columns[tp].records(tp.topic, tp.partition)
+        ]
+        return partial(engine.transform_records, records)
+    import pyarrow as pa
+
+    return partial(engine.transform, pa.Table.from_batches(inputs.values()))
 
 
 def _stage(batch: Batch, sink: Sink, tables: Mapping[TopicPartition, Any]) -> dict[TopicPartition, Staged]:

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slackwater.runtime.errors import ConfigError
+
+if TYPE_CHECKING:
+    from slackwater.kafka.net.security import Security
 
 DEFAULT_MAX_POLL_INTERVAL_MS = 300_000
 DEFAULT_SESSION_TIMEOUT_MS = 45_000
@@ -52,15 +55,67 @@ class HealthConfig:
 
 
 @dataclass(frozen=True)
+class SecurityConfig:
+    """How the worker gets to the brokers: the names of :class:`slackwater.kafka.Security`, from files only.
+
+    The files are read at each connection and login, so what they hold may change while the worker runs.
+    """
+
+    protocol: str = "PLAINTEXT"
+    mechanism: str | None = None
+    username_file: str | None = None
+    password_file: str | None = None
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+
+    def client(self) -> Security:
+        """The same for the client. A refused login is tried again: a Secret reaches the broker, and this
+        pod's files, at different times. Raises ``KafkaConfigurationError`` with this file's field names.
+        """
+        from slackwater.kafka.net.security import Security, SecurityProblem
+
+        try:
+            return Security(
+                protocol=self.protocol,
+                mechanism=self.mechanism,
+                username_file=self.username_file,
+                password_file=self.password_file,
+                ca=self.ca_file,
+                cert=self.cert_file,
+                key=self.key_file,
+                retry_refused=True,
+            )
+        except SecurityProblem as problem:
+            raise SecurityProblem(problem.text, _CLIENT_SECURITY) from None
+
+
+_CLIENT_SECURITY = {
+    "username_file": "usernameFile",
+    "password_file": "passwordFile",
+    "ca": "caFile",
+    "cert": "certFile",
+    "key": "keyFile",
+}
+"""Fields of the client's Security -> names in the worker's file."""
+
+
+@dataclass(frozen=True)
 class WorkerConfig:
     """A worker's configuration, checked. The names of the file are these in camel case."""
 
     group_id: str
-    topics: tuple[str, ...]
     bootstrap_servers: str
     handler: str
     sink: SinkConfig
+    topics: tuple[str, ...] = ()
+    """None where ``topic_pattern`` says which."""
+    topic_pattern: str | None = None
+    """A regular expression: the topics whose names it matches from their beginning (``re.match``), those too
+    that are made later."""
     properties: Mapping[str, str] = field(default_factory=dict)
+    security: SecurityConfig = SecurityConfig()
+    """For the consumer, the producer of dead letters and the checks alike."""
     handler_path: tuple[str, ...] = ()
     engine: str = "spark"
     spark: SparkConfig = SparkConfig()
@@ -158,6 +213,16 @@ def _names(*, may_be_empty: bool) -> Parser:
     return parse
 
 
+def _pattern(value: Any, path: str) -> str:
+    import re
+
+    try:
+        re.compile(_name(value, path))
+    except re.error as exc:
+        raise _Fault(path, f"is no regular expression ({exc}); topics-.* matches all that begin so") from None
+    return str(value)
+
+
 def _settings(value: Any, path: str) -> dict[str, str]:
     """A mapping of dotted names to text; numbers and true/false are taken as they are written."""
     if not isinstance(value, dict):
@@ -175,6 +240,9 @@ def _properties(value: Any, path: str) -> dict[str, str]:
     for name, instead in RESERVED_PROPERTIES.items():
         if name in found:
             raise _Fault(f"{path}.{name}", f"cannot be set here; {instead}")
+    for name in found:
+        if name.startswith(("security.", "sasl.", "ssl.")):
+            raise _Fault(f"{path}.{name}", "cannot be set here; set the field security instead")
     for name in ("session.timeout.ms", "max.poll.interval.ms", "max.poll.records"):
         if name in found and not (found[name].isdigit() and int(found[name]) > 0):
             raise _Fault(f"{path}.{name}", f"must be a whole number above 0, not {found[name]!r}")
@@ -229,14 +297,25 @@ def _nearest(name: str, known: tuple[str, ...]) -> str:
     return f"; did you mean {lowered[close[0]]}?" if close else f"; known: {', '.join(known)}"
 
 
+_SECURITY_FIELDS: dict[str, tuple[str, Parser]] = {
+    "protocol": ("protocol", _one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
+    "mechanism": ("mechanism", _one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")),
+    "usernameFile": ("username_file", _name),
+    "passwordFile": ("password_file", _name),
+    "caFile": ("ca_file", _name),
+    "certFile": ("cert_file", _name),
+    "keyFile": ("key_file", _name),
+}
 _FIELDS: dict[str, tuple[str, Parser]] = {
     "groupId": ("group_id", _name),
-    "topics": ("topics", _names(may_be_empty=False)),
+    "topics": ("topics", _names(may_be_empty=True)),
+    "topicPattern": ("topic_pattern", _pattern),
     "bootstrapServers": ("bootstrap_servers", _servers),
     "properties": ("properties", _properties),
+    "security": ("security", _section(SecurityConfig, _SECURITY_FIELDS)),
     "handler": ("handler", _handler),
     "handlerPath": ("handler_path", _names(may_be_empty=True)),
-    "engine": ("engine", _one_of("spark", "arrow")),
+    "engine": ("engine", _one_of("spark", "arrow", "python")),
     "spark": (
         "spark",
         _section(SparkConfig, {"remote": ("remote", _remote), "conf": ("conf", _settings)}),
@@ -261,7 +340,7 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
         _section(HealthConfig, {"host": ("host", _name), "port": ("port", _number(0, 65535))}),
     ),
 }
-_REQUIRED = ("groupId", "topics", "bootstrapServers", "handler", "sink")
+_REQUIRED = ("groupId", "bootstrapServers", "handler", "sink")
 _WORKER = _section(WorkerConfig, _FIELDS, _REQUIRED)
 
 
@@ -283,16 +362,51 @@ def parse(document: Any, file: str = "") -> WorkerConfig:
 
 
 def _check_together(config: WorkerConfig) -> None:
-    if config.dead_letter_topic in config.topics:
-        raise _Fault(
-            "deadLetterTopic", f"{config.dead_letter_topic} is one of topics too; name another topic"
-        )
+    _check_topics(config)
+    _check_security(config.security)
     if config.handler_timeout_ms >= config.max_poll_interval_ms:
         raise _Fault(
             "handlerTimeoutMs",
             f"must be below max.poll.interval.ms ({config.max_poll_interval_ms}), "
             f"not {config.handler_timeout_ms}",
         )
+
+
+def _check_topics(config: WorkerConfig) -> None:
+    if not config.topics and config.topic_pattern is None:
+        raise _Fault("topics", "is missing; name at least one, or set topicPattern")
+    if config.topics and config.topic_pattern is not None:
+        raise _Fault("topicPattern", "excludes topics; leave one of them out")
+    letters = config.dead_letter_topic
+    if letters in config.topics:
+        raise _Fault("deadLetterTopic", f"{letters} is one of topics too; name another topic")
+    if letters and config.topic_pattern is not None:
+        import re
+
+        if re.match(config.topic_pattern, letters):
+            raise _Fault(
+                "deadLetterTopic", f"topicPattern {config.topic_pattern} matches {letters} too; name another"
+            )
+
+
+def _check_security(security: SecurityConfig) -> None:
+    if security == SecurityConfig():
+        return
+    if security.protocol.startswith("SASL_"):
+        given = {
+            "mechanism": security.mechanism,
+            "usernameFile": security.username_file,
+            "passwordFile": security.password_file,
+        }
+        for name, value in given.items():
+            if value is None:
+                raise _Fault(f"security.{name}", f"is missing; {security.protocol} logs in: add it")
+    from slackwater.kafka.errors import KafkaConfigurationError
+
+    try:
+        security.client()
+    except KafkaConfigurationError as exc:
+        raise _Fault("security", str(exc)) from None
 
 
 def load(path: Path) -> WorkerConfig:
@@ -337,7 +451,13 @@ def dump(config: WorkerConfig) -> dict[str, Any]:
     document["properties"] = dict(config.properties)
     document["spark"] = {"remote": config.spark.remote, "conf": dict(config.spark.conf)}
     document["sink"] = {"format": config.sink.format, "path": config.sink.path}
+    document["security"] = {
+        key: item
+        for key, (argument, _) in _SECURITY_FIELDS.items()
+        if (item := getattr(config.security, argument)) is not None
+    }
     document["health"] = {"host": config.health.host, "port": config.health.port}
-    if config.dead_letter_topic is None:
-        del document["deadLetterTopic"]
+    for key in ("deadLetterTopic", "topicPattern"):
+        if document[key] is None:
+            del document[key]
     return document

@@ -102,7 +102,7 @@ class Delivery:
 
     def drain(self, timeout_ms: float) -> None:
         """Finishes or gives up the batch in flight, and commits. The partitions stay assigned."""
-        deadline = self._clock.mono_ms() + timeout_ms
+        deadline, began = self._clock.mono_ms() + timeout_ms, self._clock.wall_ms()
         self.hold()
         while self.in_flight.holds(self._owned) and not self._give_up():
             left = deadline - self._clock.mono_ms()
@@ -113,7 +113,7 @@ class Delivery:
         now = self._clock.wall_ms()
         self._note_service(
             {
-                tp: owned.commit_of(owned.committed, now, self._tools.instance)
+                tp: owned.commit_of(owned.committed, now, self._tools.instance, began)
                 for tp, owned in self._owned.items()
                 if owned.committed is not None and owned.had_records
             }
@@ -216,6 +216,7 @@ class Delivery:
                 self._tools.log.seldom("committed", f"no committed offset of {owned.tp} yet: {exc}")
                 return
             owned.found(found.offset if found else None, found.metadata if found else "")
+            self._report.found(owned)
         if new:
             self._resume()
             self._report.show()

@@ -8,11 +8,12 @@ the handler's and is tried again, any other of a sink as the sink's.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from slackwater.kafka.records import ConsumerRecord
     from slackwater.kafka.structs import MembershipSnapshot, OffsetAndMetadata, TopicPartition
 
 ERROR_COLUMN = "_error"
@@ -46,6 +47,23 @@ class Engine(Protocol):
         """Lets go of what ``start`` took. Called once, also when ``start`` failed or a call still runs."""
 
 
+@runtime_checkable
+class RecordEngine(Protocol):
+    """An :class:`Engine` whose handler takes records one by one, not a table."""
+
+    def start(self) -> None: ...
+
+    def warm_up(self) -> None: ...
+
+    def transform_records(self, records: list[ConsumerRecord]) -> pa.Table:
+        """The handler's output for the records of all partitions of one poll, in the partitions' order."""
+
+    def close(self) -> None: ...
+
+
+AnyEngine = Engine | RecordEngine
+
+
 class Staged(Protocol):
     """One partition's part of a batch, written but not yet visible. Exactly one of the calls is made."""
 
@@ -70,6 +88,9 @@ class Sink(Protocol):
         Raises ``SinkError`` or OSError and leaves nothing behind.
         """
 
+    def probe(self) -> str:
+        """Writes something, makes it visible to nobody, removes it, and says where. Raises ``SinkError``."""
+
 
 class Columns(Protocol):
     """One partition's records of a poll; ``slackwater.kafka.RecordColumns`` is one."""
@@ -83,11 +104,15 @@ class Columns(Protocol):
 
     def to_arrow(self, topic: str, partition: int) -> pa.RecordBatch: ...
 
+    def records(self, topic: str, partition: int) -> list[ConsumerRecord]: ...
+
 
 class Consumer(Protocol):
     """What the loop needs of ``slackwater.kafka.KafkaConsumer``. All calls come from one thread."""
 
-    def subscribe(self, topics: Collection[str], *, listener: Any) -> None: ...
+    def subscribe(
+        self, topics: Collection[str] = (), pattern: str | None = None, *, listener: Any
+    ) -> None: ...
 
     def poll_columns(
         self, timeout_ms: float = 0, max_records: int | None = None

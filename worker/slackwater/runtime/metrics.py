@@ -22,21 +22,35 @@ _COUNTERS = {
     "batches": ("Batches by result: committed, or abandoned to another owner or a replay.", ("result",)),
     "rebalances": ("Generations joined: kind joined, follow_up or returned.", ("kind",)),
     "handler_failures": ("Calls of the handler that raised.", ()),
+    "unserved_seconds": (
+        "Time from a partition's last commit, whoever made it, to its first records here.",
+        ("topic", "partition"),
+    ),
     "commit_failures": ("Commits that were refused or had no answer.", ("kind",)),
 }
 _GAUGES = {
     "lag_records": ("Records in the partition behind the committed offset.", ("topic", "partition")),
+    "lag_seconds": (
+        "For how long there has been something in the partition that is not committed.",
+        ("topic", "partition"),
+    ),
     "assigned_partitions": ("Partitions this worker owns.", ()),
     "generation": ("The group's generation as this worker knows it; -1 outside.", ()),
     "leader": ("1 where this worker is the group's leader.", ()),
     "phase": ("1 for the phase the worker is in.", ("phase",)),
     "restart_gap_seconds": ("Longest time from a last commit to the first records after a restart.", ()),
     "restart_gap_session_ratio": ("The restart gap as a share of the session timeout.", ()),
+    "restart_phase_seconds": (
+        "Time of this worker's return by phase: drain, replace, join, first_record.",
+        ("phase",),
+    ),
+    "session_timeout_seconds": ("The member's session.timeout.ms.", ()),
 }
 _HISTOGRAMS = {
     "batch_phase_seconds": ("Time of a batch by phase.", ("phase",)),
     "commit_seconds": ("Time of a commit until the broker's answer.", ()),
     "poll_interval_seconds": ("Time between two polls.", ()),
+    "rebalance_seconds": ("Time of a rebalance for this worker, until it has its partitions.", ()),
 }
 _BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 

@@ -15,17 +15,21 @@ class CommitNote:
     ``at_ms``: when the partition was last known to be served (wall clock); None: not yet.
     ``instance``: by whom. ``letters``: (since, end), where dead letters for offsets from the committed
     one up to ``end`` (not included) may have been written, at ``since`` (wall clock, ms) or later.
+    ``drain_ms``: in a worker's last commit, when it began to drain (wall clock).
     """
 
     at_ms: int | None
     instance: str
     letters: tuple[int, int] | None = None
+    drain_ms: int | None = None
 
     def encode(self) -> str:
         """The metadata string, below 200 characters for any usual instance name."""
         document: dict[str, object] = {"at": self.at_ms, "instance": self.instance}
         if self.letters is not None:
             document["letters"] = self.letters
+        if self.drain_ms is not None:
+            document["drain"] = self.drain_ms
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
@@ -35,11 +39,12 @@ class CommitNote:
             document = json.loads(metadata)
             at, instance, letters = document["at"], document["instance"], document.get("letters")
             pair = None if letters is None else (int(letters[0]), int(letters[1]))
+            drain = document.get("drain")
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):
             return None
         if not isinstance(instance, str) or isinstance(at, bool) or not isinstance(at, int | None):
             return None
-        return cls(at, instance, pair)
+        return cls(at, instance, pair, drain if type(drain) is int else None)
 
 
 @dataclass
@@ -75,13 +80,15 @@ class OwnedPartition:
         """The note of the last commit."""
         return CommitNote.decode(self.metadata)
 
-    def commit_of(self, offset: int, now_ms: int, instance: str) -> OffsetAndMetadata:
-        """The commit that says: served up to ``offset`` until now."""
+    def commit_of(
+        self, offset: int, now_ms: int, instance: str, drain_ms: int | None = None
+    ) -> OffsetAndMetadata:
+        """The commit that says: served up to ``offset`` until now; draining since ``drain_ms``."""
         note = self.note
         letters = note.letters if note is not None else None
         if letters is not None and letters[1] <= offset:
             letters = None
-        return OffsetAndMetadata(offset, CommitNote(now_ms, instance, letters).encode())
+        return OffsetAndMetadata(offset, CommitNote(now_ms, instance, letters, drain_ms).encode())
 
     def fence_of(self, start: int) -> OffsetAndMetadata:
         """The commit that changes nothing: the broker accepts it only from the partition's owner."""

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from slackwater.kafka.structs import GenerationSeen, TopicPartition
+from slackwater.kafka.structs import GenerationSeen, MembershipSnapshot, TopicPartition
 from slackwater.runtime.batch import Batch
 from slackwater.runtime.interfaces import Columns, Consumer
+from slackwater.runtime.lagging import Lagging
 from slackwater.runtime.partition import OwnedPartition
+from slackwater.runtime.rebalances import Rebalances
+from slackwater.runtime.restart import Restart
 from slackwater.runtime.tools import Tools
 
 LAG_EVERY_MS = 1000.0
+KEPT = 20
+"""How many generations /status names."""
 
 
 class Report:
@@ -24,6 +29,9 @@ class Report:
         """Kept by the delivery."""
         self._last_seen: GenerationSeen | None = None
         self._lag_at_ms = -LAG_EVERY_MS
+        self._lagging = Lagging()
+        self._rebalances = Rebalances()
+        self._restart = Restart(tools.instance, tools.status.started_ms)
 
     def turned(self) -> None:
         """The main thread is alive."""
@@ -32,6 +40,9 @@ class Report:
     def moved(self, event: str, partitions: Collection[TopicPartition]) -> None:
         """Partitions were ``assigned``, ``revoked`` or ``lost``."""
         self.membership()
+        if event != "assigned":
+            for tp in partitions:
+                self._restart.left(tp)
         named = [[tp.topic, tp.partition] for tp in sorted(partitions)]
         self._tools.events.emit(event, partitions=named, generation=self._consumer.membership().generation)
         self.show()
@@ -39,6 +50,7 @@ class Report:
     def membership(self) -> None:
         """Emits ``joined`` for each generation joined since the last call."""
         now = self._consumer.membership()
+        self._rebalance(now)
         for seen in now.generations:
             if not self._is_new(seen):
                 continue
@@ -46,6 +58,7 @@ class Report:
             returned = now.returned and seen == now.generations[-1]
             kind = "returned" if returned else "follow_up" if seen.follow_up else "joined"
             self._tools.metrics.count("rebalances", (kind,))
+            self._joined(seen, returned=returned)
             self._tools.events.emit(
                 "joined",
                 generation=seen.generation,
@@ -58,6 +71,24 @@ class Report:
         if (status.generation, status.is_leader) != (now.generation, now.is_leader):
             self.show()
 
+    def _joined(self, seen: GenerationSeen, *, returned: bool) -> None:
+        status, now_ms = self._tools.status, self._tools.clock.wall_ms()
+        self._restart.joined(now_ms)
+        status.joined_ms, status.returned = self._restart.joined_ms, returned
+        status.generations = [*status.generations, (seen.generation, seen.follow_up, now_ms)][-KEPT:]
+
+    def _rebalance(self, now: MembershipSnapshot) -> None:
+        """Notes when a rebalance begins and ends for this worker, as finely as it polls."""
+        took_ms = self._rebalances.look(now, self._tools.clock.wall_ms())
+        if took_ms is not None:
+            self._tools.metrics.observe("rebalance_seconds", took_ms / 1000)
+        self._tools.status.rebalance = self._rebalances.document()
+
+    def found(self, owned: OwnedPartition) -> None:
+        """A partition's committed offset and note are known."""
+        self._restart.found(owned.tp, owned.found_note)
+        self._tools.status.restart = self._restart.document()
+
     def _is_new(self, seen: GenerationSeen) -> bool:
         last = self._last_seen
         return last is None or (seen.at_ms, seen.generation) > (last.at_ms, last.generation)
@@ -67,9 +98,12 @@ class Report:
         if owned.had_records:
             return
         owned.had_records = True
-        gap = owned.gap_ms(self._tools.clock.wall_ms())
+        now_ms = self._tools.clock.wall_ms()
+        self._back(owned.tp, now_ms)
+        gap = owned.gap_ms(now_ms)
         if gap is None or owned.found_note is None:
             return
+        self._tools.metrics.count("unserved_seconds", (owned.tp.topic, str(owned.tp.partition)), gap / 1000)
         session = self._tools.config.session_timeout_ms
         before = owned.found_note.instance
         restart = before == self._tools.instance
@@ -85,6 +119,14 @@ class Report:
         )
         if restart:
             self._gap(owned.tp, gap, session)
+
+    def _back(self, tp: TopicPartition, now_ms: int) -> None:
+        """A partition is served; the last of those that this worker had before ends its restart."""
+        if not self._restart.served(tp, now_ms):
+            return
+        self._tools.status.restart = self._restart.document()
+        for phase, seconds in self._restart.seconds().items():
+            self._tools.metrics.set("restart_phase_seconds", seconds, (phase,))
 
     def _gap(self, tp: TopicPartition, gap: int, session: int) -> None:
         metrics, status = self._tools.metrics, self._tools.status
@@ -150,12 +192,17 @@ class Report:
         if now - self._lag_at_ms < LAG_EVERY_MS:
             return
         self._lag_at_ms = now
-        lag = {}
+        lag, behind = {}, {}
+        self._lagging.keep(set(self._owned))
         for tp, owned in self._owned.items():
             end = self._consumer.highwater(tp)
             if end is not None and owned.committed is not None:
                 lag[tp] = max(0, end - owned.committed)
+                behind[tp] = self._lagging.saw(tp, now, end, owned.committed)
         self._tools.status.lag = {str(tp): records for tp, records in sorted(lag.items())}
         self._tools.metrics.replace(
             "lag_records", {(tp.topic, str(tp.partition)): float(records) for tp, records in lag.items()}
+        )
+        self._tools.metrics.replace(
+            "lag_seconds", {(tp.topic, str(tp.partition)): seconds for tp, seconds in behind.items()}
         )

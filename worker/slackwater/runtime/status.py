@@ -37,6 +37,21 @@ class Status:
     patience_ms: float = STALE_MS
     gate: threading.Event = field(default_factory=threading.Event)
     """Opened by POST /join."""
+    started_ms: int = 0
+    """When the process began; this and the times below are wall clock."""
+    phase_since_ms: int = 0
+    joined_ms: int | None = None
+    returned: bool = False
+    """Whether the last join was a return without a rebalance."""
+    generations: list[tuple[int, bool, int]] = field(default_factory=list)
+    """The last ones joined: number, whether it was a cooperative rebalance's second half, when."""
+    rebalance: dict[str, int | None] | None = None
+    """``started_ms`` and ``ended_ms`` of the last one."""
+    restart: dict[str, Any] | None = None
+
+    def enter(self, phase: str) -> None:
+        """Goes to ``phase``."""
+        self.phase, self.phase_since_ms = phase, self.clock.wall_ms()
 
     @property
     def alive(self) -> bool:
@@ -64,4 +79,12 @@ class Status:
             "in_flight": self.in_flight,
             "last_gap": self.last_gap,
             "error": self.error,
+            "started_ms": self.started_ms,
+            "joined_ms": self.joined_ms,
+            "waiting_since_ms": self.phase_since_ms if self.phase == "warm" else None,
+            "running_since_ms": self.phase_since_ms if self.phase == "running" else None,
+            "returned": self.returned,
+            "generations": self.generations,
+            "rebalance": self.rebalance,
+            "restart": self.restart,
         }

@@ -8,7 +8,7 @@ from slackwater.runtime.clock import Clock
 from slackwater.runtime.config import WorkerConfig
 from slackwater.runtime.deadletters import DeadLetters
 from slackwater.runtime.events import EventLog, Log
-from slackwater.runtime.interfaces import Engine, Sink
+from slackwater.runtime.interfaces import AnyEngine, Sink
 from slackwater.runtime.metrics import Metrics
 from slackwater.runtime.runner import Runner
 from slackwater.runtime.status import Status
@@ -26,6 +26,6 @@ class Tools:
     log: Log
     metrics: Metrics
     status: Status
-    engine: Engine | None = None
+    engine: AnyEngine | None = None
     sink: Sink | None = None
     letters: DeadLetters | None = None

@@ -31,7 +31,7 @@ from slackwater.runtime.errors import (
 )
 from slackwater.runtime.events import EventLog, Log
 from slackwater.runtime.health import HealthServer
-from slackwater.runtime.interfaces import Consumer, Engine, Sink
+from slackwater.runtime.interfaces import AnyEngine, Consumer, Sink
 from slackwater.runtime.metrics import Metrics
 from slackwater.runtime.runner import Runner, Task
 from slackwater.runtime.status import PHASES, Status
@@ -55,7 +55,7 @@ class Parts(Protocol):
 
     def consumer(self) -> Consumer: ...
 
-    def engine(self) -> Engine: ...
+    def engine(self) -> AnyEngine: ...
 
     def sink(self) -> Sink: ...
 
@@ -96,8 +96,10 @@ class Worker:
         self._events, self._log, self._clock = around.events, around.log, around.clock
         self.status = Status(config.group_id, instance, around.clock)
         self.status.turned_ms = around.clock.mono_ms()
+        self.status.started_ms = around.clock.wall_ms()
         self.status.patience_ms += config.drain_timeout_ms
         self.metrics = Metrics(group=config.group_id, instance=instance)
+        self.metrics.set("session_timeout_seconds", config.session_timeout_ms / 1000)
         self._tools = Tools(
             config,
             instance,
@@ -181,7 +183,7 @@ class Worker:
         tools = self._tools
         tools.engine, tools.sink, tools.letters = self._await(self._around.runner.submit(self._load))
 
-    def _load(self) -> tuple[Engine, Sink, DeadLetters | None]:
+    def _load(self) -> tuple[AnyEngine, Sink, DeadLetters | None]:
         """On the runner's thread."""
         engine = self._parts.engine()
         try:
@@ -195,7 +197,7 @@ class Worker:
             name = self._config.engine
             raise StartError(f"the engine {name} cannot start: {type(exc).__name__}: {exc}") from exc
 
-    def _warm_up_engine(self, engine: Engine) -> None:
+    def _warm_up_engine(self, engine: AnyEngine) -> None:
         """A handler that fails without a record fails in each process: that is for the user to mend."""
         try:
             engine.warm_up()
@@ -218,7 +220,8 @@ class Worker:
         self._delivery = Delivery(
             self._consumer, self._tools, held=held, give_up=lambda: self._stopping.count > 1
         )
-        self._consumer.subscribe(self._config.topics, listener=self._delivery)
+        config = self._config
+        self._consumer.subscribe(config.topics, config.topic_pattern, listener=self._delivery)
         deadline = self._clock.mono_ms() + FIRST_JOIN_MS
         self._until(lambda: self.status.generation >= 0 or self._clock.mono_ms() >= deadline)
 
@@ -309,7 +312,7 @@ class Worker:
             self._log.line(f"while closing: {type(exc).__name__}: {exc}")
 
     def _phase(self, phase: str) -> None:
-        self.status.phase = phase
+        self.status.enter(phase)
         self.metrics.replace("phase", {(name,): float(name == phase) for name in PHASES})
         self._events.emit("phase", phase=phase)
 

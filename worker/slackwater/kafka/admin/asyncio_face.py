@@ -19,9 +19,10 @@ from slackwater.kafka.admin.results import (
     PerItem,
     TopicDescription,
 )
+from slackwater.kafka.net import security_options
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.net.cluster import Cluster
-from slackwater.kafka.structs import OffsetAndTimestamp, TopicPartition
+from slackwater.kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 _ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
 
@@ -32,7 +33,8 @@ class AsyncAdmin:
     Operations on several things give a :class:`PerItem`: for each its outcome or its error. What a broker
     says may succeed later is repeated until ``timeout_ms`` (default: ``request_timeout_ms``). Every method
     raises :class:`NoBrokersAvailable` when the cluster cannot be reached at all, unless it says per item.
-    Other ``options`` are :class:`~slackwater.kafka.net.cluster.Cluster`'s.
+    Other ``options`` are :class:`~slackwater.kafka.net.cluster.Cluster`'s (``security`` among them), and
+    kafka-python's ``security_protocol``, ``sasl_*`` and ``ssl_*``.
     """
 
     def __init__(
@@ -47,12 +49,14 @@ class AsyncAdmin:
         **options: Any,
     ) -> None:
         rng = rng or random.Random()
+        security, options = security_options.from_keywords(options)
         self._cluster = Cluster(
             bootstrap_servers,
             client_id=client_id,
             request_timeout_ms=request_timeout_ms,
             retry_backoff_ms=retry_backoff_ms,
             rng=rng,
+            security=security,
             **options,
         )
         self._timeout_ms = request_timeout_ms
@@ -191,13 +195,13 @@ class AsyncAdmin:
         partitions: Iterable[TopicPartition] | None = None,
         *,
         timeout_ms: int | None = None,
-    ) -> offsets.Committed:
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
         """What a group has committed, with metadata; ``None``: everything. A partition without is left out.
 
         A group that does not exist has committed nothing. Raises what the broker answers.
         """
         found = await self.committed_offsets_of_groups([group_id], partitions, timeout_ms=timeout_ms)
-        return found.unwrap()[group_id]
+        return found.unwrap()[group_id].unwrap()
 
     async def committed_offsets_of_groups(
         self,
@@ -206,6 +210,7 @@ class AsyncAdmin:
         *,
         timeout_ms: int | None = None,
     ) -> PerItem[str, offsets.Committed]:
-        """:meth:`committed_offsets` of several groups, with one request a coordinator."""
+        """:meth:`committed_offsets` of several groups, with one request a coordinator; an error of one group
+        or of one partition stands in its place."""
         asked = None if partitions is None else list(partitions)
         return await offsets.committed(self._cluster, self._attempts(timeout_ms), group_ids, asked)

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from slackwater.kafka.admin.asyncio_face import AsyncAdmin
+from slackwater.kafka.admin.offsets import Committed
 from slackwater.kafka.admin.results import (
     ClusterDescription,
     ConfigEntry,
@@ -146,7 +147,7 @@ class KafkaAdmin:
         partitions: Iterable[TopicPartition] | None = None,
         *,
         timeout_ms: int | None = None,
-    ) -> PerItem[str, dict[TopicPartition, OffsetAndMetadata]]:
+    ) -> PerItem[str, Committed]:
         """See :meth:`AsyncAdmin.committed_offsets_of_groups`."""
         return self._run(
             self._admin.committed_offsets_of_groups(group_ids, partitions, timeout_ms=timeout_ms)

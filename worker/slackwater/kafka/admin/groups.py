@@ -40,7 +40,7 @@ async def list_groups(cluster: Cluster, attempts: Attempts, states: Iterable[str
                 request = ByVersion(m.ListGroupsRequest, make)
                 answer = await cluster.send(node_id, request, timeout_ms=attempts.left_ms)
                 if answer.error_code:
-                    raise for_code(answer.error_code, f"ListGroups at broker {node_id}")
+                    raise for_code(answer.error_code, f"at broker {node_id}", api="ListGroups")
                 results[node_id] = [
                     GroupListing(g.group_id, g.protocol_type, g.group_state, g.group_type)
                     for g in answer.groups
@@ -71,7 +71,9 @@ async def describe(
 def _described(told: m.DescribeGroupsResponseGroup, node_id: int) -> GroupDescription | KafkaError:
     # A group that is not there: Dead up to v5, GROUP_ID_NOT_FOUND from v6 on (KIP-1043).
     if told.error_code not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
-        return for_code(told.error_code, told.error_message or f"group {told.group_id!r}")
+        return for_code(
+            told.error_code, told.error_message or f"of group {told.group_id!r}", api="DescribeGroups"
+        )
     members = tuple(_member(told, member) for member in told.members)
     state = "Dead" if told.error_code else told.group_state
     return GroupDescription(told.group_id, state, told.protocol_type, told.protocol_data, members, node_id)
@@ -109,7 +111,9 @@ async def delete(cluster: Cluster, attempts: Attempts, group_ids: Iterable[str])
         request = m.DeleteGroupsRequest(groups_names=groups)
         answer = await cluster.send(node_id, request, timeout_ms=attempts.left_ms)
         return {
-            told.group_id: for_code(told.error_code, f"group {told.group_id!r}") if told.error_code else None
+            told.group_id: for_code(told.error_code, f"of group {told.group_id!r}", api="DeleteGroups")
+            if told.error_code
+            else None
             for told in answer.results
         }
 
@@ -130,7 +134,7 @@ async def remove_members(
         request = ByVersion(m.LeaveGroupRequest, lambda version: _leave(version, group_id, left, reason))
         answer = await cluster.send(node_id, request, timeout_ms=attempts.left_ms)
         if answer.error_code:
-            return {group_id: for_code(answer.error_code, f"LeaveGroup of {group_id!r}")}
+            return {group_id: for_code(answer.error_code, f"of group {group_id!r}", api="LeaveGroup")}
         return {
             group_id: PerItem({m_.group_instance_id or "": _removed(group_id, m_) for m_ in answer.members})
         }
@@ -154,4 +158,6 @@ def _leave(version: int, group_id: str, instance_ids: list[str], reason: str) ->
 def _removed(group_id: str, member: m.LeaveGroupResponseMember) -> KafkaError | None:
     if not member.error_code:
         return None
-    return for_code(member.error_code, f"member {member.group_instance_id!r} of group {group_id!r}")
+    return for_code(
+        member.error_code, f"of member {member.group_instance_id!r} of group {group_id!r}", api="LeaveGroup"
+    )

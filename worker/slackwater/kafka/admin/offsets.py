@@ -10,16 +10,13 @@ from slackwater.kafka.admin.results import PerItem
 from slackwater.kafka.errors import KafkaError, for_code
 from slackwater.kafka.net.cluster import Cluster
 from slackwater.kafka.net.connection import ByVersion
+from slackwater.kafka.protocol import offsets as o
 from slackwater.kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 
-_FETCH_BY_GROUPS = 8
-"""OffsetFetch takes several groups from this version on (KIP-709)."""
-_FETCH_BY_NAME = 9
-"""The last version of OffsetFetch that names topics by name: offsets may outlive a topic and its id."""
-
-Committed = dict[TopicPartition, OffsetAndMetadata]
+Committed = PerItem[TopicPartition, OffsetAndMetadata]
+"""What a group has committed. A partition may have an error of its own; one without an offset is left out."""
 
 
 async def list_offsets(
@@ -76,12 +73,12 @@ async def committed(
         waiting = list(groups)
         while waiting:
             now = list(waiting)
-            request = ByVersion(m.OffsetFetchRequest, partial(_fetch, groups=now, partitions=partitions))
+            request = ByVersion(m.OffsetFetchRequest, partial(o.offset_fetch_of_groups, now, partitions))
             answer = await cluster.send(
-                node_id, request, timeout_ms=attempts.left_ms, version_cap=_FETCH_BY_NAME
+                node_id, request, timeout_ms=attempts.left_ms, version_cap=o.FETCH_VERSION_CAP
             )
-            told = _by_group(answer, now[0])
-            results.update(told)
+            told = o.read_offset_fetch_of_groups(answer, now[0])
+            results.update({group: _offsets(group, one) for group, one in told.items()})
             # An older broker answers for one group at a time.
             waiting = [group for group in waiting if group not in told and group != now[0]]
         return results
@@ -89,43 +86,10 @@ async def committed(
     return await attempts.by_coordinator(cluster, group_ids, ask)
 
 
-def _fetch(version: int, groups: list[str], partitions: list[TopicPartition] | None) -> m.OffsetFetchRequest:
-    numbers: dict[str, list[int]] = {}
-    for tp in partitions or ():
-        numbers.setdefault(tp.topic, []).append(tp.partition)
-    if version >= _FETCH_BY_GROUPS:
-        topics = [m.OffsetFetchRequestTopics(name=t, partition_indexes=n) for t, n in numbers.items()]
-        asked = None if partitions is None else topics
-        return m.OffsetFetchRequest(
-            groups=[m.OffsetFetchRequestGroup(group_id=group, topics=asked) for group in groups]
-        )
-    older = [m.OffsetFetchRequestTopic(name=t, partition_indexes=n) for t, n in numbers.items()]
-    return m.OffsetFetchRequest(group_id=groups[0], topics=None if partitions is None else older)
-
-
-def _by_group(answer: m.OffsetFetchResponse, only: str) -> dict[str, Committed | KafkaError]:
-    if not answer.groups:
-        return {only: _offsets(only, answer.error_code, answer.topics)}
-    return {
-        group.group_id: _offsets(group.group_id, group.error_code, group.topics) for group in answer.groups
-    }
-
-
-def _offsets(
-    group_id: str,
-    error_code: int,
-    topics: list[m.OffsetFetchResponseTopics] | list[m.OffsetFetchResponseTopic],
-) -> Committed | KafkaError:
-    if error_code:
-        return for_code(error_code, f"committed offsets of group {group_id!r}")
-    found: Committed = {}
-    for topic in topics:
-        for told in topic.partitions:
-            tp = TopicPartition(topic.name, told.partition_index)
-            if told.error_code:
-                return for_code(told.error_code, f"committed offset of {tp} in group {group_id!r}")
-            if told.committed_offset >= 0:
-                found[tp] = OffsetAndMetadata(
-                    told.committed_offset, told.metadata or "", told.committed_leader_epoch
-                )
+def _offsets(group_id: str, told: o.GroupOffsets) -> Committed | KafkaError:
+    if told.error_code:
+        return for_code(told.error_code, f"committed offsets of group {group_id!r}")
+    found = Committed({tp: one for tp, one in told.offsets.items() if one is not None})
+    for tp, code in told.errors.items():
+        found[tp] = for_code(code, f"committed offset of {tp} in group {group_id!r}")
     return found

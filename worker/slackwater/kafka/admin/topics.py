@@ -60,7 +60,11 @@ def _new_topic(topic: NewTopic) -> m.CreateTopicsRequestTopic:
 
 def _created(topic: m.CreateTopicsResponseTopic) -> TopicDescription | KafkaError:
     if topic.error_code:
-        return for_code(topic.error_code, f"topic {topic.name!r}: {topic.error_message or 'not created'}")
+        return for_code(
+            topic.error_code,
+            f"of topic {topic.name!r}: {topic.error_message or 'not created'}",
+            api="CreateTopics",
+        )
     partitions = {n: Partition(-1) for n in range(max(0, topic.num_partitions))}
     return TopicDescription(topic.name, topic.topic_id, False, partitions)
 
@@ -79,7 +83,9 @@ async def delete(cluster: Cluster, attempts: Attempts, names: Iterable[str]) -> 
         if any(topic.error_code == ErrorCode.NOT_CONTROLLER for topic in answer.responses):
             await cluster.refresh()
         return {
-            topic.name: for_code(topic.error_code, f"topic {topic.name!r}") if topic.error_code else None
+            topic.name: for_code(topic.error_code, f"of topic {topic.name!r}", api="DeleteTopics")
+            if topic.error_code
+            else None
             for topic in answer.responses
             if topic.name is not None
         }
@@ -118,7 +124,7 @@ def _descriptions(answer: m.MetadataResponse) -> PerItem[str, TopicDescription]:
 
 def _described(topic: m.MetadataResponseTopic) -> TopicDescription | KafkaError:
     if topic.error_code:
-        return for_code(topic.error_code, f"topic {topic.name!r}")
+        return for_code(topic.error_code, f"of topic {topic.name!r}", api="Metadata")
     partitions = {
         p.partition_index: Partition(
             p.leader_id, p.leader_epoch, p.error_code, tuple(p.replica_nodes), tuple(p.isr_nodes)
@@ -179,7 +185,7 @@ async def describe_cluster(cluster: Cluster, attempts: Attempts) -> ClusterDescr
             brokers = tuple(known.brokers.values())
             return {None: ClusterDescription(known.cluster_id, known.controller_id, brokers)}
         if answer.error_code:
-            return {None: for_code(answer.error_code, answer.error_message or "DescribeCluster")}
+            return {None: for_code(answer.error_code, answer.error_message or "", api="DescribeCluster")}
         brokers = tuple(Broker(b.broker_id, b.host, b.port, b.rack) for b in answer.brokers)
         return {None: ClusterDescription(answer.cluster_id, answer.controller_id, brokers)}
 
@@ -226,7 +232,9 @@ async def _configs_at(
         resource = ConfigResource(ResourceType(told.resource_type), told.resource_name)
         if told.error_code:
             text = told.error_message or "DescribeConfigs"
-            results[resource] = for_code(told.error_code, f"{resource.type.name} {resource.name!r}: {text}")
+            results[resource] = for_code(
+                told.error_code, f"of {resource.type.name} {resource.name!r}: {text}", api="DescribeConfigs"
+            )
         else:
             results[resource] = {
                 one.name: ConfigEntry(one.name, one.value, one.config_source, one.read_only, one.is_sensitive)

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from slackwater.kafka.consumer.metrics_fetch import FetchMetrics, FetchTally
 from slackwater.kafka.errors import CorruptRecordError
 from slackwater.kafka.protocol.subscription import FetchState, Subscription
 from slackwater.kafka.records import (
@@ -23,11 +24,13 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire.primitives import Buffer
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Chunk:
     """One partition's bytes of one fetch, and how much of it has been handed over.
 
-    ``end_offset`` is where the fetcher goes on, by the batches' headers.
+    ``end_offset`` is where the fetcher goes on, by the batches' headers. ``aborted``: producer ids and first
+    offsets of the aborted transactions that reach into it; ``None``: all records count. ``epochs``: the
+    leader epochs of its batches, each with the offset that it goes up to.
     """
 
     tp: TopicPartition
@@ -35,12 +38,23 @@ class Chunk:
     fetch_offset: int
     end_offset: int
     version: int
+    aborted: list[tuple[int, int]] | None = None
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    tally: FetchTally | None = None
+    """For the metrics: what else the answer brought."""
     columns: RecordColumns | None = None
     taken: int = 0
     size_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.size_bytes = len(self.data)
+
+    def epoch_before(self, position: int) -> int:
+        """The leader epoch of the record before ``position``; -1 for message sets older than epochs."""
+        for end, epoch in self.epochs:
+            if position <= end:
+                return epoch
+        return self.epochs[-1][1] if self.epochs else -1
 
 
 class FetchBuffer:
@@ -53,7 +67,9 @@ class FetchBuffer:
         check_crcs: bool,
         on_room: Callable[[], None],
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+        metrics: FetchMetrics | None = None,
     ) -> None:
+        self._metrics = metrics
         self._subscription = subscription
         self._check_crcs = check_crcs
         self._max_decompressed_bytes = max_decompressed_bytes
@@ -107,8 +123,25 @@ class FetchBuffer:
             for chunk in gone:
                 self._chunks.remove(chunk)
                 self._count(chunk, -chunk.size_bytes)
+                self._tell_finished(chunk)
         if gone:
             self._on_room()
+
+    def drop_paused(self, enough_bytes: int) -> set[TopicPartition]:
+        """Drops what paused partitions hold, the youngest first, until no more than ``enough_bytes`` are held
+        in all. They are fetched again once they are resumed. Gives the partitions."""
+        dropped: set[TopicPartition] = set()
+        with self._lock:
+            left = self.total_bytes
+            for chunk in reversed(self._chunks):
+                if left > enough_bytes and chunk.tp not in dropped and self._is_paused(chunk):
+                    dropped.add(chunk.tp)
+                    left -= self._bytes[chunk.tp]
+            for tp in dropped:
+                self._subscription.fetch_again(self._subscription.partitions[tp])
+        if dropped:
+            self.drop_stale()
+        return dropped
 
     def collect(self, max_records: int) -> dict[TopicPartition, RecordColumns]:
         """Up to ``max_records``, moving the positions of their partitions on. For one thread at a time.
@@ -157,12 +190,14 @@ class FetchBuffer:
                     fetch_offset=chunk.fetch_offset,
                     check_crc=self._check_crcs,
                     max_decompressed_bytes=self._max_decompressed_bytes,
+                    aborted=chunk.aborted,
                 )
             except RecordError as exc:
                 offset = getattr(exc, "offset", -1)
                 error = CorruptRecordError(
                     f"{chunk.tp} at offset {chunk.fetch_offset}: {exc}. "
-                    f"To go on behind it, seek past offset {max(offset, chunk.fetch_offset)}"
+                    f"To go on behind it, seek to offset "
+                    f"{max(getattr(exc, 'last_offset', offset), chunk.fetch_offset) + 1}"
                 )
                 error.offset = offset
                 raise error from exc
@@ -178,10 +213,15 @@ class FetchBuffer:
             if state is None or state.version != chunk.version:
                 return None
             chunk.taken = end
-            state.position = columns.next_offset if done else rows.next_offset
+            position = columns.next_offset if done else rows.next_offset
+            if state.position is None or position > state.position:
+                state.leader_epoch = chunk.epoch_before(position)
+            state.position = position
+            if self._metrics is not None:
+                self._metrics.moved(state)
             if done and columns.next_offset < chunk.end_offset:
                 # Part of it cannot be read: what was fetched behind it must not be handed over before it.
-                self._subscription.start_at(state, columns.next_offset)
+                self._subscription.fetch_again(state)
         return rows, done
 
     def _finish(self, chunk: Chunk) -> bool:
@@ -191,4 +231,9 @@ class FetchBuffer:
             except ValueError:
                 return False
             self._count(chunk, -chunk.size_bytes)
+            self._tell_finished(chunk)
             return True
+
+    def _tell_finished(self, chunk: Chunk) -> None:
+        if self._metrics is not None:
+            self._metrics.finished(chunk.tally, chunk.tp.topic, chunk.size_bytes, chunk.taken)

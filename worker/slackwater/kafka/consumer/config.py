@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-import re
+import logging
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from typing import Any
 
+from slackwater.kafka.consumer import config_checks
+from slackwater.kafka.consumer.config_checks import OptionProblem
+from slackwater.kafka.consumer.interceptors import check_interceptors
+from slackwater.kafka.consumer.options import (
+    KEYWORDS_NOT_HERE,
+    NOT_HERE,
+    java_name,
+    parse,
+    pass_over,
+    unknown,
+)
 from slackwater.kafka.errors import KafkaConfigurationError
-from slackwater.kafka.protocol.assignors import BUILT_IN, JAVA_NAMES, Assignor
-from slackwater.kafka.protocol.offsets import ResetPolicy
+from slackwater.kafka.net import security_options
+from slackwater.kafka.net.cluster import DNS_LOOKUPS, REBOOTSTRAP, RECOVERY_STRATEGIES, USE_ALL_DNS_IPS
+from slackwater.kafka.net.security import PLAIN_TEXT, Security, SecurityProblem
+from slackwater.kafka.protocol.assignors import BUILT_IN, JAVA_NAMES, Assignor, with_delay
+from slackwater.kafka.protocol.reset import ResetPolicy
 from slackwater.kafka.records import DEFAULT_MAX_DECOMPRESSED_BYTES
 
-_INSTANCE_ID = re.compile(r"[A-Za-z0-9._-]{1,249}")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +39,8 @@ class ConsumerConfig:
     """
 
     bootstrap_servers: str | tuple[str, ...] = "localhost:9092"
+    security: Security = PLAIN_TEXT
+    """Made of kafka-python's ``security_protocol``, ``sasl_*`` and ``ssl_*``, or given as it is."""
     client_id: str = "slackwater"
     client_rack: str = ""
     group_id: str | None = None
@@ -54,171 +69,197 @@ class ConsumerConfig:
     allow_auto_create_topics: bool = True
     metadata_max_age_ms: int = 300_000
     partition_assignment_strategy: Any = ("cooperative-sticky",)
+    scheduled_rebalance_max_delay_ms: int = 0
+    """How long what a vanished member held waits for it (``cooperative-sticky`` only; 0: not at all)."""
     max_poll_records: int = 500
     max_poll_interval_ms: int = 300_000
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     consumer_timeout_ms: float = float("inf")
     bootstrap_timeout_ms: int = 30_000
+    socket_connection_setup_timeout_ms: int = 10_000
+    connections_max_idle_ms: int = 540_000
+    receive_buffer_bytes: int | None = None
+    """Of each socket; ``None`` (or -1): the system's. So for ``send_buffer_bytes``."""
+    send_buffer_bytes: int | None = None
+    client_dns_lookup: str = USE_ALL_DNS_IPS
+    metadata_recovery_strategy: str = REBOOTSTRAP
+    metadata_recovery_rebootstrap_trigger_ms: int = 300_000
+    interceptor_classes: Any = ()
+    """Classes, objects, or ``module:Class``, in their order; see ``consumer.interceptors``."""
+    api_version: Any = None
+    """kafka-python's: versions are agreed anyway; given, the constructor does not wait for a broker."""
     exclude_internal_topics: bool = True
+    metrics_num_samples: int = 2
+    metrics_sample_window_ms: int = 30_000
+    """The figures of ``metrics()`` are of the last so many windows of this length."""
 
     def __post_init__(self) -> None:
-        for check in (self._check_types, self._check_sizes, self._check_group, self._check_choices):
-            check()
+        config_checks.check(self)
+        self._check_choices()
 
-    def _check_types(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if one.type == "int" and (not isinstance(value, int) or isinstance(value, bool)):
-                raise KafkaConfigurationError(f"{one.name} must be an integer, not {value!r}")
-            if one.type == "bool" and not isinstance(value, bool):
-                raise KafkaConfigurationError(f"{one.name} must be True or False, not {value!r}")
-
-    def _check_sizes(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            least = 0 if one.name in _MAY_BE_ZERO else 1
-            if one.type == "int" and value < least:
-                raise KafkaConfigurationError(f"{one.name} must be at least {least}, not {value}")
-
-    def _check_group(self) -> None:
-        instance = self.group_instance_id
-        if instance is not None:
-            if not self.group_id:
-                raise KafkaConfigurationError("group_instance_id needs a group_id")
-            if (
-                not isinstance(instance, str)
-                or instance in (".", "..")
-                or not _INSTANCE_ID.fullmatch(instance)
-            ):
-                raise KafkaConfigurationError(
-                    f"group_instance_id {instance!r} must be 1 to 249 of the characters A-Z a-z 0-9 . _ -, "
-                    'and neither "." nor ".."'
-                )
-        if self.group_id is not None and (not isinstance(self.group_id, str) or not self.group_id):
-            raise KafkaConfigurationError(f"group_id must be a non-empty string, not {self.group_id!r}")
-        if self.heartbeat_interval_ms >= self.session_timeout_ms:
-            raise KafkaConfigurationError(
-                f"heartbeat_interval_ms={self.heartbeat_interval_ms} must be lower than "
-                f"session_timeout_ms={self.session_timeout_ms}, usually a third of it or less"
-            )
+    def __getitem__(self, name: str) -> Any:
+        """An option by its name, as kafka-python's ``consumer.config`` gives it."""
+        if name not in self.__slots__:
+            raise KeyError(name)
+        return getattr(self, name)
 
     def _check_choices(self) -> None:
-        if self.auto_offset_reset not in _RESETS:
-            raise KafkaConfigurationError(
-                f"auto_offset_reset must be one of earliest, latest, none, not {self.auto_offset_reset!r}"
+        try:
+            ResetPolicy.parse(self.auto_offset_reset)
+        except ValueError as exc:
+            raise OptionProblem(f"<auto_offset_reset>: {exc}") from None
+        if self.isolation_level not in _ISOLATION_LEVELS:
+            raise OptionProblem(
+                f"<isolation_level> must be one of {', '.join(_ISOLATION_LEVELS)}, "
+                f"not {self.isolation_level!r}"
             )
-        if self.isolation_level != "read_uncommitted":
-            raise KafkaConfigurationError(
-                f"isolation_level {self.isolation_level!r} is not supported yet; only read_uncommitted is"
-            )
+        for name, known in (
+            ("client_dns_lookup", DNS_LOOKUPS),
+            ("metadata_recovery_strategy", RECOVERY_STRATEGIES),
+        ):
+            if getattr(self, name) not in known:
+                raise OptionProblem(
+                    f"<{name}> must be one of {', '.join(known)}, not {getattr(self, name)!r}"
+                )
         self.assignors()
+        check_interceptors(self.interceptor_classes)
 
     @property
     def reset_policy(self) -> ResetPolicy:
         """``auto_offset_reset`` as a value."""
-        return _RESETS[self.auto_offset_reset]
+        return ResetPolicy.parse(self.auto_offset_reset)
+
+    @property
+    def read_committed(self) -> bool:
+        """Whether only records of committed transactions (and of none) are read."""
+        return self.isolation_level == "read_committed"
 
     def assignors(self) -> list[Assignor]:
         """New assignors as ``partition_assignment_strategy`` names them, in order."""
         given = self.partition_assignment_strategy
         names = [given] if isinstance(given, (str, type, Assignor)) else list(given)
         if not names:
-            raise KafkaConfigurationError("partition_assignment_strategy is empty")
-        return [_assignor(name) for name in names]
+            raise OptionProblem("<partition_assignment_strategy> is empty: name an assignor")
+        made = [_assignor(name) for name in names]
+        if not self.scheduled_rebalance_max_delay_ms:
+            return made
+        try:
+            return with_delay(made, self.scheduled_rebalance_max_delay_ms)
+        except ValueError as exc:
+            raise KafkaConfigurationError(f"scheduled_rebalance_max_delay_ms: {exc}") from None
+
+    @property
+    def auto_commits(self) -> bool:
+        """Whether positions are committed by themselves: only in a group (as in Java)."""
+        return self.enable_auto_commit and self.group_id is not None
+
+    @property
+    def loads_lazily(self) -> bool:
+        """Whether the constructor does not wait for a broker."""
+        return self.api_version is not None
 
     @classmethod
     def from_keywords(cls, options: Mapping[str, Any]) -> ConsumerConfig:
         """kafka-python's keyword arguments.
 
         Raises :class:`KafkaConfigurationError` for an unknown one (naming the nearest known one), for one
-        that is known but not supported with that value, and for a value that cannot be.
+        that is known but not supported with that value, and for a value or a combination that cannot be.
         """
         known = {one.name for one in fields(cls)}
-        taken: dict[str, Any] = {}
+        security, options = security_options.from_keywords(options)
+        taken: dict[str, Any] = {"security": security}
         for name, value in options.items():
             if name in known:
-                taken[name] = (
-                    tuple(value) if name == "bootstrap_servers" and not isinstance(value, str) else value
-                )
+                taken[name] = _as_given(name, value)
             elif name in _UNSUPPORTED:
                 if value not in _UNSUPPORTED[name]:
-                    raise KafkaConfigurationError(
-                        f"{name}={value!r} is not supported yet; leave it out"
-                        + (" (only PLAINTEXT is)" if name == "security_protocol" else "")
-                    )
-            elif name not in _IGNORED:
-                raise KafkaConfigurationError(_unknown("option", name, [*known, *_UNSUPPORTED]))
-        return cls(**taken)
+                    raise KafkaConfigurationError(f"{name}={value!r} is not supported yet; leave it out")
+            elif name in KEYWORDS_NOT_HERE:
+                pass
+            else:
+                raise KafkaConfigurationError(
+                    unknown("option", name, [*known, *_UNSUPPORTED, *security_options.OPTIONS])
+                )
+        if "default_api_timeout_ms" not in taken and isinstance(taken.get("request_timeout_ms"), int):
+            least = taken["request_timeout_ms"]
+            taken["default_api_timeout_ms"] = max(least, _DEFAULTS["default_api_timeout_ms"])
+        made = cls(**taken)
+        config_checks.check_given(made, taken)
+        return made
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, Any], **overrides: Any) -> ConsumerConfig:
         """Java's dotted names with values as strings (or as they are); ``overrides`` are keyword arguments.
 
-        Raises :class:`KafkaConfigurationError` as :meth:`from_keywords` does, with the dotted name.
+        Raises :class:`KafkaConfigurationError` as :meth:`from_keywords` does, with the dotted names.
         """
-        types = {one.name: str(one.type) for one in fields(cls)}
-        options: dict[str, Any] = {}
+        types = {one.name: str(one.type) for one in fields(cls) if one.name != "api_version"}
+        given: dict[str, Any]
+        given, properties = security_options.from_properties(properties)
         for name, value in properties.items():
-            keyword = _JAVA.get(name, name.replace(".", "_"))
-            if keyword not in types and keyword not in _UNSUPPORTED:
-                dotted = [one.replace("_", ".") for one in types if one not in _JAVA.values()]
-                raise KafkaConfigurationError(_unknown("property", name, [*dotted, *_JAVA]))
-            options[keyword] = _parse(name, value, types.get(keyword, "str"))
-        return cls.from_keywords({**options, **overrides})
+            keyword = name.replace(".", "_")
+            if name in types and "_" in name:
+                raise KafkaConfigurationError(unknown("property", name, [java_name(name)]))
+            if keyword in types:
+                given[keyword] = parse(name, value, types[keyword])
+            elif name in NOT_HERE:
+                pass_over(name, value, NOT_HERE[name])
+            elif keyword in _UNSUPPORTED:
+                given[keyword] = value
+            else:
+                known = [java_name(one) for one in types]
+                raise KafkaConfigurationError(
+                    unknown("property", name, [*known, *NOT_HERE, *security_options.PROPERTIES])
+                )
+        try:
+            return cls.from_keywords({**given, **overrides})
+        except SecurityProblem as problem:
+            raise SecurityProblem(problem.text, security_options.JAVA_NAMES) from None
+        except OptionProblem as problem:
+            dotted = {name: java_name(name) for name in types if name not in overrides}
+            raise problem.under(dotted) from None
 
 
-_RESETS = {"earliest": ResetPolicy.EARLIEST, "latest": ResetPolicy.LATEST, "none": ResetPolicy.NONE}
-_MAY_BE_ZERO = {
-    "fetch_max_wait_ms", "fetch_min_bytes", "retry_backoff_ms", "retry_backoff_max_ms",
-    "reconnect_backoff_ms", "reconnect_backoff_max_ms", "auto_commit_interval_ms", "metadata_max_age_ms",
-}  # fmt: skip
-_JAVA = {
-    "check.crcs": "check_crcs",
-    "bootstrap.servers": "bootstrap_servers",
-    "enable.auto.commit": "enable_auto_commit",
-    "max.partition.fetch.bytes": "max_partition_fetch_bytes",
-    "allow.auto.create.topics": "allow_auto_create_topics",
-    "default.api.timeout.ms": "default_api_timeout_ms",
-    "metadata.max.age.ms": "metadata_max_age_ms",
-    "key.deserializer": "key_deserializer",
-    "value.deserializer": "value_deserializer",
-}
-# Options of kafka-python that change nothing here: how its own threads, sockets and metrics are set up.
-_IGNORED = {
-    "api_version", "api_version_auto_timeout_ms", "client_dns_lookup", "connections_max_idle_ms",
-    "max_in_flight_requests_per_connection", "metrics_enabled", "metrics_num_samples",
-    "metrics_sample_window_ms", "metric_group_prefix", "selector", "receive_message_max_bytes",
-}  # fmt: skip
+_ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
+_DEPRECATED_RESETS = {"smallest": "earliest", "largest": "latest"}
+_DEFAULTS: dict[str, Any] = {one.name: one.default for one in fields(ConsumerConfig)}
 _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
-    "security_protocol": (None, "PLAINTEXT"),
-    "ssl_context": (None,),
-    "ssl_check_hostname": (None, True),
-    "ssl_cafile": (None,),
-    "ssl_certfile": (None,),
-    "ssl_keyfile": (None,),
-    "ssl_crlfile": (None,),
-    "ssl_password": (None,),
-    "ssl_ciphers": (None,),
-    "sasl_mechanism": (None,),
-    "sasl_jaas_config": (None,),
-    "sasl_plain_username": (None,),
-    "sasl_plain_password": (None,),
     "sasl_kerberos_name": (None,),
     "sasl_kerberos_service_name": (None, "kafka"),
     "sasl_kerberos_domain_name": (None,),
-    "sasl_oauth_token_provider": (None,),
     "proxy_url": (None,),
     "socks5_proxy": (None,),
-    "receive_buffer_bytes": (None,),
-    "send_buffer_bytes": (None,),
     # asyncio sets TCP_NODELAY itself.
     "socket_options": (None, [], [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]),
     "metric_reporters": (None, [], ()),
     "group_protocol": (None, "classic"),
     "group_remote_assignor": (None,),
-    "interceptor_classes": (None, "", [], ()),
+    "kafka_client": (None,),
 }
+
+
+def default_keywords() -> dict[str, Any]:
+    """Every keyword that is taken, with its default: what kafka-python calls DEFAULT_CONFIG."""
+    refused = {name: values[0] for name, values in _UNSUPPORTED.items()}
+    passed_over = dict.fromkeys(KEYWORDS_NOT_HERE)
+    return {**refused, **passed_over, **dict.fromkeys(security_options.OPTIONS), **_DEFAULTS}
+
+
+def _as_given(name: str, value: Any) -> Any:
+    """A keyword's value in the form that the field has."""
+    if name in ("bootstrap_servers", "interceptor_classes") and not isinstance(value, str):
+        return tuple(value or ())
+    if name in ("receive_buffer_bytes", "send_buffer_bytes") and value == -1:
+        return None
+    if name == "isolation_level" and isinstance(value, int) and 0 <= value < len(_ISOLATION_LEVELS):
+        return _ISOLATION_LEVELS[value]  # kafka-python's IsolationLevel
+    if name == "metadata_recovery_strategy" and isinstance(value, str):
+        return value.lower()  # as Java takes it
+    if name == "auto_offset_reset" and value in _DEPRECATED_RESETS:
+        log.warning("use auto_offset_reset=%s (%s is deprecated)", _DEPRECATED_RESETS[value], value)
+        return _DEPRECATED_RESETS[value]
+    return value
 
 
 def _assignor(given: Any) -> Assignor:
@@ -230,33 +271,5 @@ def _assignor(given: Any) -> Assignor:
     name = JAVA_NAMES.get(given, given) if isinstance(given, str) else getattr(given, "name", None)
     kind = BUILT_IN.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise KafkaConfigurationError(_unknown("assignor", str(given), [*BUILT_IN, *JAVA_NAMES]))
+        raise KafkaConfigurationError(unknown("assignor", str(given), [*BUILT_IN, *JAVA_NAMES]))
     return kind()
-
-
-def _unknown(what: str, name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"unknown {what} {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-
-
-def _parse(name: str, value: Any, kind: str) -> Any:
-    """A property's text as its option's type."""
-    if not isinstance(value, str):
-        return value
-    text = value.strip()
-    if kind == "bool":
-        if text.lower() not in ("true", "false"):
-            raise KafkaConfigurationError(f"{name} must be true or false, not {value!r}")
-        return text.lower() == "true"
-    if kind in ("int", "float"):
-        try:
-            return int(text) if kind == "int" else float(text)
-        except ValueError:
-            raise KafkaConfigurationError(f"{name} must be a number, not {value!r}") from None
-    if name == "partition.assignment.strategy":
-        return tuple(one.strip() for one in text.split(",") if one.strip())
-    if name in ("key.deserializer", "value.deserializer"):
-        raise KafkaConfigurationError(
-            f"{name} names a Java class; pass a callable as {name.replace('.', '_')} instead"
-        )
-    return text

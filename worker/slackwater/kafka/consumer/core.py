@@ -6,28 +6,41 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from typing import Any, TypeVar
 
 from slackwater.kafka.consumer.buffer import FetchBuffer
 from slackwater.kafka.consumer.config import ConsumerConfig
+from slackwater.kafka.consumer.core_commits import NO_GROUP, CoreCommits, Offsets
 from slackwater.kafka.consumer.fetcher import Fetcher
 from slackwater.kafka.consumer.group import Group
-from slackwater.kafka.consumer.listener import check_listener
+from slackwater.kafka.consumer.groupless import notices_without_group
+from slackwater.kafka.consumer.listener import callback_for, check_listener
+from slackwater.kafka.consumer.metrics import ConsumerMetrics
 from slackwater.kafka.consumer.positions import Positions
-from slackwater.kafka.errors import IllegalArgumentError, IllegalStateError, KafkaError
+from slackwater.kafka.errors import (
+    IllegalArgumentError,
+    IllegalStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    PartitionNotAssignedError,
+    for_code,
+)
 from slackwater.kafka.net import Cluster
+from slackwater.kafka.net.backoff import Backoff
+from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.membership import Notice, NoticeKind, State
 from slackwater.kafka.protocol.metadata import ClusterMetadata
 from slackwater.kafka.protocol.subscription import Mode, Subscription
-from slackwater.kafka.structs import MembershipSnapshot, OffsetAndMetadata, TopicPartition
+from slackwater.kafka.structs import MembershipSnapshot, TopicPartition
+from slackwater.kafka.wire import messages as m
 
 log = logging.getLogger(__name__)
 
-_NO_GROUP = "this needs a group_id"
+T = TypeVar("T")
 
 
-class Core:
+class Core(CoreCommits):
     """One consumer on one loop. Its methods are called on the loop, unless they say otherwise.
 
     ``on_news`` is called (on the loop) whenever a waiting ``poll()`` should look again.
@@ -35,61 +48,130 @@ class Core:
 
     def __init__(self, config: ConsumerConfig, on_news: Callable[[], None]) -> None:
         self.config = config
-        self._on_news = on_news
+        self._tell_caller = on_news
         self._loop = asyncio.get_running_loop()
+        self._changed: asyncio.Future[None] = self._loop.create_future()
+        self.subscription = Subscription()
+        self.metrics = ConsumerMetrics(
+            self.subscription,
+            lambda: self._loop.time() * 1000,
+            samples=config.metrics_num_samples,
+            window_ms=config.metrics_sample_window_ms,
+            read_committed=config.read_committed,
+            has_group=config.group_id is not None,
+        )
         self.cluster = Cluster(
             config.bootstrap_servers,
             client_id=config.client_id,
             request_timeout_ms=config.request_timeout_ms,
+            connect_timeout_ms=config.socket_connection_setup_timeout_ms,
             reconnect_backoff_ms=config.reconnect_backoff_ms,
             reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
             retry_backoff_ms=config.retry_backoff_ms,
             metadata_max_age_ms=config.metadata_max_age_ms,
+            connections_max_idle_ms=config.connections_max_idle_ms,
+            receive_buffer_bytes=config.receive_buffer_bytes,
+            send_buffer_bytes=config.send_buffer_bytes,
+            client_dns_lookup=config.client_dns_lookup,
+            metadata_recovery_strategy=config.metadata_recovery_strategy,
+            metadata_recovery_rebootstrap_trigger_ms=config.metadata_recovery_rebootstrap_trigger_ms,
             allow_auto_topic_creation=config.allow_auto_create_topics,
+            security=config.security,
+            traffic=self.metrics.net,
         )
-        self.subscription = Subscription()
+        self.backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, self.cluster.rng)
+        """Paces what is repeated."""
         self.listener: Any = None
+        self.on_committed: Callable[[Offsets], None] | None = None
+        """Called on the loop with offsets that were stored, by whichever kind of commit."""
         self.errors: deque[KafkaError] = deque()
         """What ``poll()`` raises next."""
+        self._own_notices: deque[Notice] = deque()
         self.buffer = FetchBuffer(
             self.subscription,
             check_crcs=config.check_crcs,
             max_decompressed_bytes=config.fetch_max_decompressed_bytes,
             on_room=self._room_from_any_thread,
+            metrics=self.metrics.fetch,
         )
         self.group: Group | None = None
         if config.group_id is not None:
-            self.group = Group(self.cluster, config, self.subscription, on_news=on_news)
+            self.group = Group(self.cluster, config, self.subscription, self.backoff, on_news=self._on_news)
+            self.group.membership.stats = self.metrics.group
         self.positions = Positions(
-            self.cluster, config, self.subscription, self.group,
+            self.cluster, config, self.subscription, self.group, self.backoff,
+            may_look=lambda: not self._is_dead,
             on_change=self._on_positions, on_error=self._on_error, refresh=self.refresh_soon,
         )  # fmt: skip
         self.fetcher = Fetcher(
-            self.cluster, config, self.subscription, self.buffer,
+            self.cluster, config, self.subscription, self.buffer, self.backoff,
             may_fetch=self._may_fetch, on_out_of_range=self.positions.out_of_range,
-            on_data=on_news, refresh=self.refresh_soon, on_error=self._on_error,
+            on_leader=self.positions.wake,
+            on_data=self._on_news, refresh=self.refresh_soon, on_error=self._on_error,
+            metrics=self.metrics.fetch,
         )  # fmt: skip
+        self.metrics.replica = self.fetcher.replica
         self.cluster.on_metadata.append(self._on_metadata)
         self._refreshing: asyncio.Task[None] | None = None
         self._later: asyncio.TimerHandle | None = None
         self._missing_looks = 0
-        self._background: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[Any]] = set()
         self._next_auto_commit = self._loop.time() + config.auto_commit_interval_ms / 1000
         self.closed = False
 
     async def start(self) -> None:
-        """Finds a broker. Raises :class:`NoBrokersAvailable` naming every address."""
-        await self.cluster.start(self.config.bootstrap_timeout_ms)
+        """Finds a broker. Raises :class:`NoBrokersAvailable` naming every address; with an ``api_version``
+        it does not wait, and ``poll()`` raises that."""
+        if self.config.loads_lazily:
+            self._in_background(self._start_lazily(), "bootstrap")
+        else:
+            await self.cluster.start(self.config.bootstrap_timeout_ms)
+
+    async def _start_lazily(self) -> None:
+        try:
+            await self.cluster.start(self.config.bootstrap_timeout_ms)
+        except KafkaError as exc:
+            self._on_error(exc)
+        self._on_news()
+
+    async def bootstrap(self, timeout_ms: int, refresh: bool) -> None:
+        """Waits until brokers are known; ``refresh``: asks them again. Raises :class:`NoBrokersAvailable`."""
+        if refresh or not self.cluster.metadata.brokers:
+            await self.cluster.start(timeout_ms)
+
+    def _on_news(self) -> None:
+        changed, self._changed = self._changed, self._loop.create_future()
+        changed.set_result(None)
+        self._tell_caller()
+
+    async def until(self, ready: Callable[[], T | None], timeout_ms: int, what: str) -> T:
+        """Waits until ``ready()`` gives something. Raises :class:`KafkaTimeoutError`."""
+        deadline = self._loop.time() + timeout_ms / 1000
+        while True:
+            changed = self._changed
+            self.raise_if_failed()
+            if (found := ready()) is not None:
+                return found
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await asyncio.shield(changed)
+            except TimeoutError:
+                raise KafkaTimeoutError(f"{what} within {timeout_ms} ms") from None
+
+    def _in_background(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        task = asyncio.create_task(work, name=name)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
 
     # -- what to read ----------------------------------------------------------------------------
 
     def subscribe(
         self, topics: Iterable[str] | None, pattern: str | re.Pattern[str] | None, listener: Any
     ) -> None:
-        """Subscribes as a member of the group."""
-        if self.group is None:
-            raise IllegalStateError(f"subscribe(): {_NO_GROUP}; assign() does not")
-        self.group.require()
+        """Subscribes as a member of the group; without a group: to all partitions of the topics."""
+        if self.group is not None:
+            self.group.require()
         check_listener(listener)
         if pattern is not None:
             self.subscription.subscribe_pattern(pattern)
@@ -104,7 +186,9 @@ class Core:
             if self.cluster.track_also(names):
                 self.refresh_soon()
         self.listener = listener
-        if pattern is None or self.subscription.topics:
+        if self.group is None:
+            self._take_all(self.cluster.metadata)
+        elif pattern is None or self.subscription.topics:
             self.group.membership.subscribe(self.subscription.topics, self.group.now_ms())
             self.group.touch()
 
@@ -114,12 +198,22 @@ class Core:
             for topic in metadata.topics.values()
             if topic.partitions and not (topic.is_internal and self.config.exclude_internal_topics)
         )
-        if self.subscription.match(names) and self.group is not None:
+        changed = self.subscription.match(names)
+        if changed and self.group is not None:
             self.group.membership.subscribe(self.subscription.topics, self.group.now_ms())
             self.group.touch()
 
+    def _take_all(self, metadata: ClusterMetadata) -> None:
+        """Without a group the partitions are all of the topics, as in kafka-python."""
+        news = notices_without_group(self.subscription, metadata, self._own_notices)
+        self._own_notices.extend(news)
+        if news:
+            self._on_news()
+
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Reads partitions outside of group management."""
+        if self.subscription.mode is Mode.ASSIGNED and self.auto_commits_now:
+            self.auto_commit(self.consumed())
         self.subscription.assign_by_user(partitions)
         if self.cluster.track_also(self.subscription.topics):
             self.refresh_soon()
@@ -129,8 +223,13 @@ class Core:
         """Reads nothing; a dynamic member leaves the group."""
         if self.group is not None and self.group.membership.state not in (State.OUT, State.DEAD):
             await self.group.leave("unsubscribed", tell=self.config.group_instance_id is None)
+        self.read_nothing()
+
+    def read_nothing(self) -> None:
+        """Forgets what is read; membership is not touched."""
         self.subscription.unsubscribe()
         self.listener = None
+        self._own_notices.clear()
         self.buffer.clear()
         self.cluster.track(())
 
@@ -143,13 +242,55 @@ class Core:
         """After a seek or a reset."""
         self._on_assignment()
 
+    def reset(self, partitions: Collection[TopicPartition], timestamp: int) -> None:
+        """Has the positions of these (of all, if there are none) looked up by time."""
+        chosen = partitions or list(self.subscription.partitions)
+        if not chosen:
+            raise PartitionNotAssignedError("no partitions are assigned to this consumer")
+        for tp in chosen:
+            self.subscription.get(tp)
+        for tp in chosen:
+            self.subscription.reset(tp, timestamp)
+        self.jumped()
+
+    def pause(self, partitions: Collection[TopicPartition], paused: bool) -> None:
+        """Pauses or resumes these, all or none of them."""
+        states = [self.subscription.get(tp) for tp in partitions]
+        for state in states:
+            state.paused = paused
+        self.fetcher.wake()
+
+    def enforce_rebalance(self, reason: str) -> None:
+        """Joins anew (KIP-568)."""
+        if self.group is None:
+            raise IllegalStateError(f"enforce_rebalance(): {NO_GROUP}")
+        if not self.subscription.by_group:
+            raise IllegalStateError("enforce_rebalance(): subscribe() first; assign() takes part in no group")
+        self.group.require()
+        self.group.membership.request_rejoin(reason, self.group.now_ms())
+        self.group.touch()
+
+    def farewell(self) -> Callable[[], Any] | None:
+        """What the listener is to be told when all partitions go at once; ``None``: nothing."""
+        going = tuple(sorted(self.subscription.partitions))
+        if not going or not self.subscription.by_group:
+            return None
+        member = self.group.membership if self.group is not None else None
+        lost = member is not None and (not member.in_group or member.error is not None)
+        return callback_for(self.listener, Notice(NoticeKind.LOST if lost else NoticeKind.REVOKED, going))
+
     # -- the membership and the application ------------------------------------------------------
 
+    @property
+    def notices(self) -> deque[Notice]:
+        """What the application has to be told."""
+        return self._own_notices if self.group is None else self.group.membership.notices
+
     def next_notice(self) -> Notice | None:
-        """What the application has to be told next."""
-        if self.group is None or not self.group.membership.notices:
+        """What the application has to be told next; partitions that come are in the assignment by then."""
+        if not self.notices:
             return None
-        notice = self.group.membership.notices[0]
+        notice = self.notices[0]
         if notice.kind is NoticeKind.ASSIGNED:
             # Java's order: the new partitions are in the assignment when the listener is told.
             self.subscription.add(notice.partitions)
@@ -157,20 +298,30 @@ class Core:
 
     def told(self, notice: Notice) -> None:
         """The application has been told."""
-        assert self.group is not None
-        member = self.group.membership
-        if member.notices and member.notices[0] is notice:
-            if notice.kind is not NoticeKind.ASSIGNED:
-                self.subscription.remove(notice.partitions)
-            member.notice_done(self.group.now_ms())
+        if notice.kind is not NoticeKind.ASSIGNED:
+            self.subscription.remove(notice.partitions)
+        if not self.notices or self.notices[0] is not notice:
+            # The member was fenced or thrown out meanwhile; what the listener was told holds all the same.
+            if self.group is not None and notice.kind is not NoticeKind.ASSIGNED:
+                self.group.membership.already_gone(notice.partitions, self.group.now_ms())
+        elif self.group is None:
+            self._own_notices.popleft()
+        else:
+            self.group.membership.notice_done(self.group.now_ms())
         self._on_assignment()
-        self.group.touch()
+        if self.group is not None:
+            self.group.touch()
+
+    @property
+    def _is_dead(self) -> bool:
+        """Whether it is a member that was fenced, or met another end: it asks brokers for nothing more."""
+        group = self.group if self.subscription.by_group else None
+        return group is not None and group.membership.state is State.DEAD
 
     def _may_fetch(self) -> bool:
         if self.group is None or not self.subscription.by_group:
             return True
-        member = self.group.membership
-        return member.in_group and member.state is not State.DEAD
+        return self.group.membership.in_group and not self._is_dead
 
     def caller_polls(self) -> None:
         """The application is inside ``poll()``."""
@@ -184,8 +335,10 @@ class Core:
             raise IllegalStateError("the consumer is closed")
         if self.group is not None and self.subscription.by_group:
             self.group.require()
-        if self.errors:
-            raise self.errors.popleft()
+        while self.errors:
+            error = self.errors.popleft()
+            if self.positions.still_holds(error):
+                raise error
 
     def membership(self) -> MembershipSnapshot:
         """A snapshot; outside of group management, of a member that never joined."""
@@ -198,11 +351,28 @@ class Core:
     def _on_metadata(self, metadata: ClusterMetadata) -> None:
         if self.subscription.mode is Mode.PATTERN:
             self._match_pattern(metadata)
-        if self.group is not None and self.subscription.by_group:
-            self.group.metadata_changed()
+        if self.subscription.by_group:
+            if self.group is not None:
+                self.group.metadata_changed()
+            else:
+                self._take_all(metadata)
+        self._tell_refused_topics(metadata)
         self._look_again_for_missing_topics(metadata)
         self.positions.wake()
         self.fetcher.wake()
+
+    def _tell_refused_topics(self, metadata: ClusterMetadata) -> None:
+        """A topic that may not be read, or has a name that none can have, is an error of ``poll()`` as in
+        Java: told with each refresh, once until the application has heard it."""
+        waiting = {str(error) for error in self.errors}
+        for name in sorted(self.subscription.topics):
+            topic = metadata.topics.get(name)
+            if topic is None or not topic.error_code:
+                continue
+            if action_for(m.MetadataRequest, topic.error_code) is Action.FATAL:
+                error = for_code(topic.error_code, f"of topic {name!r}", api="Metadata")
+                if str(error) not in waiting:
+                    self._on_error(error)
 
     def _look_again_for_missing_topics(self, metadata: ClusterMetadata) -> None:
         """A topic that is being created has no partitions yet, and one that is not there may come."""
@@ -225,7 +395,9 @@ class Core:
         self._on_news()
 
     def _on_error(self, error: KafkaError) -> None:
-        self.errors.append(error)
+        # Said once until it is heard: what cannot be fetched is tried again, and fails again, many times.
+        if all(str(one) != str(error) for one in self.errors):
+            self.errors.append(error)
         self._on_news()
 
     def _room_from_any_thread(self) -> None:
@@ -239,7 +411,7 @@ class Core:
 
     async def _refresh(self) -> None:
         failures = 0
-        while not self.closed:
+        while not self.closed and not self._is_dead:
             try:
                 await self.cluster.refresh()
                 return
@@ -248,59 +420,8 @@ class Core:
                     self._on_error(exc)
                     return
                 failures += 1
-                log.info("metadata: %s", exc)
-                delay = min(self.config.retry_backoff_ms * failures, self.config.retry_backoff_max_ms)
-                await asyncio.sleep(max(delay, 1) / 1000)
-
-    # -- commits ---------------------------------------------------------------------------------
-
-    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a commit without offsets stores: the positions."""
-        return {tp: OffsetAndMetadata(o, "", e) for tp, (o, e) in self.subscription.consumed().items()}
-
-    async def commit(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, timeout_ms: int
-    ) -> None:
-        """See :meth:`Group.commit`."""
-        if self.group is None:
-            raise IllegalStateError(f"commit(): {_NO_GROUP}")
-        await self.group.commit(self.consumed() if offsets is None else offsets, timeout_ms)
-
-    async def commit_quietly(self, timeout_ms: int) -> None:
-        """The commit of auto-commit before partitions go: a failure is logged, not raised."""
-        offsets = self.consumed()
-        if not offsets or self.group is None:
-            return
-        if self.subscription.by_group and not self.group.membership.in_group:
-            return
-        try:
-            await self.commit(offsets, timeout_ms)
-        except KafkaError as exc:
-            log.warning("auto-commit failed: %s", exc)
-
-    def auto_commit_due(self) -> bool:
-        """Whether the interval has passed. From any thread."""
-        return (
-            self.config.enable_auto_commit
-            and self.group is not None
-            and self._loop.time() >= self._next_auto_commit
-        )
-
-    def auto_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commits in the background what the application had consumed when it polled."""
-        self._next_auto_commit = self._loop.time() + self.config.auto_commit_interval_ms / 1000
-        if not offsets:
-            return
-
-        async def run() -> None:
-            try:
-                await self.commit(offsets, self.config.default_api_timeout_ms)
-            except KafkaError as exc:
-                log.warning("auto-commit failed: %s", exc)
-
-        task = asyncio.create_task(run(), name="auto-commit")
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+                log.log(logging.WARNING if failures == 1 else logging.DEBUG, "metadata: %s", exc)
+                await asyncio.sleep(max(self.backoff.delay_ms(failures), 1) / 1000)
 
     # -- the end ---------------------------------------------------------------------------------
 

@@ -1,10 +1,13 @@
 """Fetches ahead of the application: one request at a time to each leader, within bounds of memory.
 
 A partition is fetched while less than ``max_partition_fetch_bytes`` of it wait to be handed over, and
-all together while less than ``fetch_max_bytes`` do. A request that names only partitions which have
-nothing new would be parked at the broker while another one becomes free to fetch; so as long as some
-partition of a leader is held back, requests do not wait, and there is none unless it has a partition that is
-behind the log's end.
+all together while less than ``fetch_max_bytes`` do, those counted that requests under way may bring. Leaders
+share that room, and take turns, as the partitions of a leader do. Bytes of paused partitions give way when
+nothing else could be fetched for them.
+
+A request that names only partitions which have nothing new would be parked at the broker while another one
+becomes free to fetch; so as long as some partition of a leader is held back, requests do not wait, and there
+is none unless it has a partition that is behind the log's end.
 """
 
 from __future__ import annotations
@@ -13,15 +16,20 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import count
 
 from slackwater.kafka.consumer.buffer import Chunk, FetchBuffer
 from slackwater.kafka.consumer.config import ConsumerConfig
+from slackwater.kafka.consumer.fetch_targets import FetchTargets
+from slackwater.kafka.consumer.metrics_fetch import FetchMetrics, FetchTally
 from slackwater.kafka.errors import KafkaError, for_code
 from slackwater.kafka.net import Cluster, Purpose
+from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.fetch_session import FetchPartition, FetchSession, FetchSettings
+from slackwater.kafka.protocol.metadata import Broker
 from slackwater.kafka.protocol.subscription import FetchState, PartitionState, Subscription
-from slackwater.kafka.records import RecordError, iter_batches
+from slackwater.kafka.records import measure
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
@@ -48,26 +56,38 @@ class Fetcher:
         config: ConsumerConfig,
         subscription: Subscription,
         buffer: FetchBuffer,
+        backoff: Backoff,
         *,
         may_fetch: Callable[[], bool],
         on_out_of_range: Callable[[PartitionState], None],
+        on_leader: Callable[[], None],
         on_data: Callable[[], None],
         refresh: Callable[[], None],
         on_error: Callable[[KafkaError], None],
+        metrics: FetchMetrics | None = None,
     ) -> None:
+        self._metrics = metrics
         self._cluster, self._config = cluster, config
-        self._subscription, self._buffer = subscription, buffer
+        self._subscription, self._buffer, self._backoff = subscription, buffer, backoff
         self._may_fetch, self._on_out_of_range = may_fetch, on_out_of_range
-        self._on_data, self._on_error = on_data, on_error
+        self._on_leader, self._on_data, self._on_error = on_leader, on_data, on_error
         self._refresh = refresh
+        self._loop = asyncio.get_running_loop()
         self._settings = FetchSettings(
-            config.fetch_max_wait_ms, config.fetch_min_bytes, config.fetch_max_bytes, rack=config.client_rack
+            config.fetch_max_wait_ms,
+            config.fetch_min_bytes,
+            config.fetch_max_bytes,
+            read_committed=config.read_committed,
+            rack=config.client_rack,
         )
+        age_s = config.metadata_max_age_ms / 1000
+        self._targets = FetchTargets(cluster.metadata, replica_age_s=age_s)
         self._sessions: dict[int, FetchSession] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
+        self._reserved: dict[int, int] = {}
         self._ahead: dict[TopicPartition, _Ahead] = {}
-        self._replica: dict[TopicPartition, int] = {}
-        self._not_before: dict[TopicPartition, float] = {}
+        self._turns = count(1)
+        self._served: dict[TopicPartition | int, int] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -77,36 +97,49 @@ class Fetcher:
         """Starts what can be started. To be called when anything changed: room, positions, metadata."""
         if self._closed or not self._may_fetch():
             return
+        now = self._loop.time()
+        # One timer serves all pauses: whichever it was set for, it is set again for the next that ends.
+        until = self._targets.next_end(now)
+        if until is not None:
+            self._wake_later(until - now)
         by_node: dict[int, list[PartitionState]] = {}
         missing = False
         for state in self._subscription.partitions.values():
             if state.state is not FetchState.FETCHING or state.paused:
                 continue
-            node = self._node(state.tp)
+            node = self._targets.node(state.tp, now)
             if node is None:
                 missing = True
             else:
                 by_node.setdefault(node, []).append(state)
         if missing:
             self._refresh_soon()
-        for node, states in by_node.items():
-            if node not in self._running:
-                self._start(node, states)
-
-    def _node(self, tp: TopicPartition) -> int | None:
-        replica = self._replica.get(tp)
-        if replica is not None and replica in self._cluster.metadata.brokers:
-            return replica
-        return self._cluster.metadata.leader(tp)
-
-    def _start(self, node: int, states: list[PartitionState]) -> None:
-        room = self._config.fetch_max_bytes - self._buffer.total_bytes
-        if room <= 0:
+        if not by_node:
             return
-        now = asyncio.get_running_loop().time()
+        share = max(1, self._config.fetch_max_bytes // len(by_node.keys() | self._running.keys()))
+        self._make_room(share)
+        # Who has waited longest is first: what is left of the room may not be enough for all.
+        for node in sorted(by_node, key=lambda one: self._served.get(one, 0)):
+            if node not in self._running and not self._targets.is_throttled(node, now):
+                self._start(node, by_node[node], min(share, self._room()), now)
+
+    def _room(self) -> int:
+        return self._config.fetch_max_bytes - self._buffer.total_bytes - sum(self._reserved.values())
+
+    def _make_room(self, share: int) -> None:
+        """Has what paused partitions hold give way where it would keep the others from being fetched."""
+        wanted = min(share, self._config.max_partition_fetch_bytes)
+        held = self._config.fetch_max_bytes - self._buffer.total_bytes
+        if held < wanted and not self._buffer.has_ready():
+            for tp in self._buffer.drop_paused(self._config.fetch_max_bytes // 2):
+                log.info("%s: what was fetched is dropped for want of room, since it is paused", tp)
+
+    def _start(self, node: int, states: list[PartitionState], limit: int, now: float) -> None:
+        if limit <= 0:
+            return
         ready, held_back = [], False
         for state in states:
-            if self._not_before.get(state.tp, 0.0) > now:
+            if self._targets.is_paused(state.tp, now):
                 continue
             if self._is_held_back(state):
                 held_back = True
@@ -114,10 +147,18 @@ class Fetcher:
                 ready.append(state)
         if not ready or (held_back and not any(self._may_be_behind(state) for state in ready)):
             return
+        # A broker fills its answer in the order of the request, so those come first that got least lately.
+        ready.sort(key=lambda state: self._served.get(state.tp, 0))
         wanted = {state.tp: self._want(state) for state in ready}
         versions = {state.tp: state.version for state in ready}
-        wait_ms = 0 if held_back else self._settings.max_wait_ms
-        settings = replace(self._settings, max_wait_ms=wait_ms, max_bytes=room)
+        settings = replace(
+            self._settings,
+            max_wait_ms=0 if held_back else self._settings.max_wait_ms,
+            max_bytes=limit,
+            rack=self._settings.rack if self._targets.may_tell_rack(wanted, now) else "",
+        )
+        self._reserved[node] = limit
+        self._served[node] = next(self._turns)
         task = asyncio.create_task(self._fetch(node, wanted, versions, settings), name=f"fetch from {node}")
         self._running[node] = task
 
@@ -126,7 +167,7 @@ class Fetcher:
         if ahead is None or ahead.version != state.version:
             assert state.position is not None
             ahead = self._ahead[state.tp] = _Ahead(state.version, state.position)
-            self._replica.pop(state.tp, None)
+            self._targets.to_leader(state.tp)
         return ahead
 
     def _is_held_back(self, state: PartitionState) -> bool:
@@ -134,17 +175,15 @@ class Fetcher:
         return held >= self._config.max_partition_fetch_bytes or (held > 0 and self._ahead_of(state).broken)
 
     def _may_be_behind(self, state: PartitionState) -> bool:
-        return state.highwater is None or self._ahead_of(state).offset < state.highwater
+        end = state.last_stable_offset if self._settings.read_committed else state.highwater
+        return end is None or self._ahead_of(state).offset < end
 
     def _want(self, state: PartitionState) -> FetchPartition:
         ahead, metadata = self._ahead_of(state), self._cluster.metadata
+        leader_epoch, topic_id = metadata.leader_epoch(state.tp), metadata.topic_id(state.tp.topic)
         ahead.broken = False
-        return FetchPartition(
-            ahead.offset,
-            self._config.max_partition_fetch_bytes,
-            metadata.leader_epoch(state.tp),
-            metadata.topic_id(state.tp.topic),
-        )
+        self._subscription.reading(state, leader_epoch, topic_id)
+        return FetchPartition(ahead.offset, self._config.max_partition_fetch_bytes, leader_epoch, topic_id)
 
     # -- fetching --------------------------------------------------------------------------------
 
@@ -159,14 +198,22 @@ class Fetcher:
         try:
             request = session.build(wanted, settings)
             timeout_ms = self._config.request_timeout_ms + settings.max_wait_ms
+            began_ms = self._loop.time() * 1000
             response = await self._cluster.send(
                 node, request, purpose=Purpose.FETCH, timeout_ms=timeout_ms, version_cap=session.version_cap
             )
+            tally = self._metrics.answered(began_ms, response.throttle_time_ms) if self._metrics else None
+            if response.throttle_time_ms > 0:
+                self._throttled(node, response.throttle_time_ms)
+            for one in response.node_endpoints:
+                self._cluster.metadata.learn_broker(Broker(one.node_id, one.host, one.port, one.rack))
             found = session.take(response)
             if found is None:
                 self._session_error(response.error_code, list(wanted))
             for tp, answer in found or []:
-                self._take(node, tp, answer, wanted[tp].offset, versions[tp])
+                self._take(node, tp, answer, wanted[tp].offset, versions[tp], tally)
+            if tally is not None and self._metrics is not None:
+                self._metrics.looked_at(tally)
         except KafkaError as exc:
             session.failed()
             self._failed(node, list(wanted), exc)
@@ -175,7 +222,7 @@ class Fetcher:
             raise
         finally:
             if self._running.get(node) is asyncio.current_task():
-                del self._running[node]
+                del self._running[node], self._reserved[node]
         self.wake()
 
     def _session(self, node: int) -> FetchSession:
@@ -187,7 +234,7 @@ class Fetcher:
         action = action_for(m.FetchRequest, code) if code else Action.NEW_SESSION
         log.debug("fetch session starts anew: %s", ErrorCode.name_of(code))
         if action is Action.FATAL:
-            self._on_error(for_code(code, "Fetch"))
+            self._on_error(for_code(code, api="Fetch"))
         if action is not Action.NEW_SESSION:
             self._refresh_soon()
             self._pause_for_backoff(partitions)
@@ -196,21 +243,28 @@ class Fetcher:
         if not error.retriable:
             self._on_error(error)
         log.info("fetch from broker %d failed: %s", node, error)
-        for tp in partitions:
-            self._replica.pop(tp, None)
+        self._targets.failed(node, partitions, self._loop.time())
         self._refresh_soon()
         self._pause_for_backoff(partitions)
 
+    def _throttled(self, node: int, throttle_ms: int) -> None:
+        log.debug("broker %d asks to be left alone for %d ms: a quota is used up", node, throttle_ms)
+        self._targets.throttle(node, self._loop.time() + throttle_ms / 1000)
+        self._wake_later(throttle_ms / 1000)
+
     def _pause_for_backoff(self, partitions: list[TopicPartition]) -> None:
-        loop = asyncio.get_running_loop()
-        delay = max(self._config.retry_backoff_ms, 1) / 1000
-        for tp in partitions:
-            self._not_before[tp] = loop.time() + delay
+        delay = max(self._backoff.delay_ms(1), 1) / 1000
+        self._targets.pause(partitions, self._loop.time() + delay)
         self._wake_later(delay)
 
     def _wake_later(self, delay: float) -> None:
-        if self._timer is None and not self._closed:
-            self._timer = asyncio.get_running_loop().call_later(delay + 0.001, self._on_timer)
+        when = self._loop.time() + delay + 0.001
+        if self._closed or (self._timer is not None and self._timer.when() <= when):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            # What the later one was for is found again when the earlier one wakes.
+        self._timer = self._loop.call_at(when, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
@@ -223,7 +277,13 @@ class Fetcher:
     # -- answers ---------------------------------------------------------------------------------
 
     def _take(
-        self, node: int, tp: TopicPartition, answer: m.FetchResponsePartition, offset: int, version: int
+        self,
+        node: int,
+        tp: TopicPartition,
+        answer: m.FetchResponsePartition,
+        offset: int,
+        version: int,
+        tally: FetchTally | None,
     ) -> None:
         state = self._subscription.partitions.get(tp)
         if state is None or state.version != version:
@@ -234,24 +294,50 @@ class Fetcher:
         state.highwater = answer.high_watermark
         state.last_stable_offset = answer.last_stable_offset
         state.log_start_offset = answer.log_start_offset
-        if answer.preferred_read_replica >= 0:
-            self._replica[tp] = answer.preferred_read_replica
+        if answer.preferred_read_replica >= 0 and answer.preferred_read_replica != node:
+            self._prefer(tp, answer.preferred_read_replica)
         if answer.records is not None and len(answer.records):
-            self._add(state, answer.records, offset, version)
+            self._add(state, answer, offset, version, tally)
 
-    def _add(self, state: PartitionState, data: Buffer, offset: int, version: int) -> None:
-        end, whole = _end_of(data, offset)
-        self._ahead[state.tp] = _Ahead(version, end, broken=not whole)
-        self._buffer.add(Chunk(state.tp, data, offset, end, version))
+    def _prefer(self, tp: TopicPartition, node: int) -> None:
+        self._targets.prefer(tp, node, self._loop.time())
+        if node not in self._cluster.metadata.brokers:
+            # Where it is has to be asked first; the leader would name it again, as often as it is asked.
+            self._refresh_soon()
+            self._pause_for_backoff([tp])
+
+    def _add(
+        self,
+        state: PartitionState,
+        answer: m.FetchResponsePartition,
+        offset: int,
+        version: int,
+        tally: FetchTally | None,
+    ) -> None:
+        data = _own(answer.records or b"")
+        extent = measure(data, offset)
+        aborted = None
+        if self._settings.read_committed:
+            found = answer.aborted_transactions or []
+            aborted = [(one.producer_id, one.first_offset) for one in found]
+        self._ahead[state.tp] = _Ahead(version, extent.next_offset, broken=not extent.whole)
+        self._served[state.tp] = next(self._turns)
+        if tally is not None and self._metrics is not None:
+            self._metrics.begun(tally)
+        self._buffer.add(
+            Chunk(state.tp, data, offset, extent.next_offset, version, aborted, extent.epochs, tally)
+        )
         self._on_data()
 
     def _partition_error(self, node: int, state: PartitionState, answer: m.FetchResponsePartition) -> None:
         tp, code = state.tp, answer.error_code
         action = action_for(m.FetchRequest, code)
-        from_replica = self._replica.pop(tp, None) == node
+        from_replica = self._targets.to_leader(tp) == node
         leader = answer.current_leader
         metadata = self._cluster.metadata
         news = metadata.learn_leader(tp, leader.leader_id, leader.leader_epoch)
+        if news:
+            self._on_leader()
         if news and leader.leader_id in metadata.brokers:
             return
         if action is Action.RESET_OFFSET and not from_replica:
@@ -260,10 +346,14 @@ class Fetcher:
                 self._on_out_of_range(state)
             return
         if action is Action.FATAL:
-            self._on_error(for_code(code, f"Fetch of {tp}"))
+            self._on_error(for_code(code, f"of {tp}", api="Fetch"))
         elif action in (Action.REFRESH_METADATA, Action.NEW_SESSION):
             self._refresh_soon()
         self._pause_for_backoff([tp])
+
+    def replica(self, tp: TopicPartition) -> int:
+        """The follower that a partition is read from (KIP-392), -1 for its leader."""
+        return self._targets.replica(tp)
 
     async def close(self) -> None:
         """Stops. Fetches that are parked at a broker end with their connections."""
@@ -276,12 +366,8 @@ class Fetcher:
         await asyncio.gather(*running.values(), return_exceptions=True)
 
 
-def _end_of(data: Buffer, offset: int) -> tuple[int, bool]:
-    """Where to go on after the whole batches of ``data``; false if a header in it cannot be read."""
-    end = offset
-    try:
-        for header in iter_batches(data):
-            end = max(end, header.last_offset + 1)
-    except RecordError:
-        return end, False
-    return end, end > offset
+def _own(data: Buffer) -> Buffer:
+    """The bytes without the rest of the answer, which a view keeps in memory as long as it lives."""
+    if isinstance(data, memoryview) and len(data.obj) > 2 * len(data):  # type: ignore[arg-type]
+        return bytes(data)
+    return data

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from slackwater.kafka.consumer import deserializers
 from slackwater.kafka.consumer.config import ConsumerConfig
+from slackwater.kafka.errors import RecordDeserializationError
 from slackwater.kafka.protocol.membership import Notice, NoticeKind
 from slackwater.kafka.protocol.subscription import Subscription
 from slackwater.kafka.records import ConsumerRecord, RecordColumns
@@ -16,22 +18,40 @@ from slackwater.kafka.structs import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Records = dict[TopicPartition, list[ConsumerRecord]]
 
-def as_records(tp: TopicPartition, rows: RecordColumns, config: ConsumerConfig) -> list[ConsumerRecord]:
-    """The rows as records, with the deserializers applied. Raises what they raise."""
+
+@dataclass(slots=True)
+class Converted:
+    """One partition's rows as records, up to the first that a deserializer failed on."""
+
+    records: list[ConsumerRecord]
+    failure: RecordDeserializationError | None = None
+
+
+def convert(tp: TopicPartition, rows: RecordColumns, config: ConsumerConfig) -> Converted:
+    """The rows as records, with the deserializers applied."""
     records = rows.records(tp.topic, tp.partition)
-    for name in ("key", "value"):
-        deserializer = getattr(config, f"{name}_deserializer")
-        if deserializer is not None:
-            for record in records:
-                setattr(record, name, _deserialize(deserializer, tp.topic, record, getattr(record, name)))
-    return records
-
-
-def _deserialize(deserializer: Any, topic: str, record: ConsumerRecord, data: bytes | None) -> Any:
-    # kafka-python's Deserializer has deserialize(topic, headers, data); anything else is called.
-    method = getattr(deserializer, "deserialize", None)
-    return method(topic, record.headers, data) if method is not None else deserializer(data)
+    of_key = deserializers.reader(config.key_deserializer)
+    of_value = deserializers.reader(config.value_deserializer)
+    if of_key is None and of_value is None:
+        return Converted(records)
+    for index, record in enumerate(records):
+        origin, key, value = "key", record.key, record.value
+        try:
+            if of_key is not None:
+                record.key = of_key(record, key)
+            origin = "value"
+            if of_value is not None:
+                record.value = of_value(record, value)
+        except Exception as exc:
+            failure = RecordDeserializationError(
+                tp, record.offset, origin, key=key, value=value, timestamp=record.timestamp,
+                headers=record.headers, why=f"{type(exc).__name__}: {exc}",
+            )  # fmt: skip
+            failure.__cause__ = exc
+            return Converted(records[:index], failure)
+    return Converted(records)
 
 
 def to_table(columns: Mapping[TopicPartition, RecordColumns]) -> pa.Table:
@@ -44,6 +64,50 @@ def to_table(columns: Mapping[TopicPartition, RecordColumns]) -> pa.Table:
     return pyarrow.Table.from_batches(batches, schema=ARROW_SCHEMA)
 
 
+class Stuck:
+    """A record that cannot be deserialized: ``poll()`` raises until the application has passed over it."""
+
+    def __init__(self) -> None:
+        self._failure: RecordDeserializationError | None = None
+        self._version = -1
+
+    def at(self, failure: RecordDeserializationError, subscription: Subscription) -> None:
+        """Remembers the failure. The position is at the record."""
+        state = subscription.partitions.get(failure.topic_partition)
+        if state is not None:
+            self._failure, self._version = failure, state.version
+
+    def check(self, subscription: Subscription) -> None:
+        """Raises the failure as long as its partition is here and has not been moved."""
+        failure = self._failure
+        if failure is None:
+            return
+        state = subscription.partitions.get(failure.topic_partition)
+        if state is not None and state.position == failure.offset and state.version == self._version:
+            if not state.paused:
+                raise failure.with_traceback(None)
+            return
+        self._failure = None
+
+
+def all_records(
+    columns: Mapping[TopicPartition, RecordColumns],
+    config: ConsumerConfig,
+    go_back: Callable[[TopicPartition, int], None],
+) -> tuple[Records, list[RecordDeserializationError]]:
+    """A poll's rows as records, and the failures, with the positions gone back to the records that failed."""
+    found: Records = {}
+    failures = []
+    for tp, rows in columns.items():
+        converted = convert(tp, rows, config)
+        if converted.records:
+            found[tp] = converted.records
+        if converted.failure is not None:
+            go_back(tp, converted.failure.offset)
+            failures.append(converted.failure)
+    return found, failures
+
+
 @dataclass(slots=True)
 class _Run:
     """A partition's records that were polled but not yet all given out."""
@@ -52,6 +116,7 @@ class _Run:
     records: deque[ConsumerRecord]
     next_offset: int
     version: int
+    failure: RecordDeserializationError | None = None
 
 
 class RecordIterator:
@@ -66,19 +131,26 @@ class RecordIterator:
         columns: Mapping[TopicPartition, RecordColumns],
         subscription: Subscription,
         config: ConsumerConfig,
+        on_consume: Callable[[Records], Records] | None = None,
     ) -> None:
         """Takes what a poll gave, and sets the positions back to where it starts."""
+        converted = {tp: convert(tp, rows, config) for tp, rows in columns.items()}
+        records = {tp: one.records for tp, one in converted.items() if one.records}
+        if on_consume is not None:
+            records = on_consume(records)
         for tp, rows in columns.items():
             state = subscription.partitions.get(tp)
             if state is not None:
-                state.position = rows.first_offset
-                records = deque(as_records(tp, rows, config))
-                self._runs.append(_Run(tp, records, rows.next_offset, state.version))
+                state.position, state.leader_epoch = rows.first_offset, -1
+                run = _Run(tp, deque(records.get(tp, ())), rows.next_offset, state.version)
+                run.failure = converted[tp].failure
+                self._runs.append(run)
 
     def next(
         self, subscription: Subscription, reposition: Callable[[TopicPartition, int], None]
     ) -> ConsumerRecord | None:
-        """The next record of a partition that is still ours, not paused, and has not jumped."""
+        """The next record of a partition that is still ours, not paused, and has not jumped. Raises
+        :class:`RecordDeserializationError` when it comes to such a record."""
         while self._runs:
             run = self._runs[0]
             state = subscription.partitions.get(run.tp)
@@ -87,13 +159,20 @@ class RecordIterator:
             elif state.paused:
                 # What was fetched is read again after resume(), from the first record not given.
                 self._runs.popleft()
-                reposition(run.tp, run.records[0].offset)
-            else:
+                if run.records or run.failure is not None:
+                    reposition(run.tp, run.records[0].offset if run.records else state.position or 0)
+            elif run.records:
                 record = run.records.popleft()
-                state.position = record.offset + 1 if run.records else run.next_offset
-                if not run.records:
-                    self._runs.popleft()
+                last = not run.records and run.failure is None
+                state.position = run.next_offset if last else record.offset + 1
+                state.leader_epoch = record.leader_epoch
                 return record
+            else:
+                self._runs.popleft()
+                if run.failure is not None:
+                    reposition(run.tp, run.failure.offset)
+                    raise run.failure
+                state.position = run.next_offset
         return None
 
     def clear(self) -> None:

@@ -57,16 +57,24 @@ class Lookups:
             if topic.name and not topic.error_code and not (internal and topic.is_internal)
         }
 
-    async def partitions_for_topic(self, topic: str, timeout_ms: int) -> set[int] | None:
-        """The partition numbers of a topic; ``None``: there is no such topic."""
+    async def position(self, tp: TopicPartition, timeout_ms: int) -> int:
+        """The position, when it is known and confirmed. Raises :class:`PartitionNotAssignedError`."""
+
+        def known() -> int | None:
+            return self._core.positions.known(self._core.subscription.get(tp))
+
+        return await self._core.until(known, timeout_ms, f"no position of {tp}")
+
+    async def partitions_for_topic(self, topic: str, timeout_ms: int) -> set[int]:
+        """The partition numbers of a topic; empty: there is no such topic."""
         known = self._core.cluster.metadata.topics.get(topic)
         if known is not None and known.partitions:
             return set(known.partitions)
         response = await self._metadata([topic], timeout_ms)
         found = response.topics[0]
         if found.error_code in _GONE:
-            return None
-        raise_for_code(found.error_code, f"topic {topic!r}")
+            return set()
+        raise_for_code(found.error_code, f"of topic {topic!r}", api="Metadata")
         return {partition.partition_index for partition in found.partitions}
 
     async def _metadata(self, topics: list[str] | None, timeout_ms: int) -> m.MetadataResponse:
@@ -78,7 +86,7 @@ class Lookups:
             try:
                 return await self._core.cluster.send_any(request, timeout_ms=timeout_ms)
             except KafkaError as exc:
-                delay = self._core.config.retry_backoff_ms / 1000
+                delay = self._core.backoff.delay_ms(1) / 1000
                 if not exc.retriable:
                     raise
                 if loop.time() + delay >= deadline:
@@ -90,14 +98,14 @@ def check_partitions(partitions: Iterable[Any]) -> list[TopicPartition]:
     """The partitions as a list; a TypeError for what is none."""
     found = list(partitions)
     for one in found:
-        if (
-            not isinstance(one, tuple)
-            or len(one) != 2
-            or not isinstance(one[0], str)
-            or not isinstance(one[1], int)
-        ):
+        if not is_partition(one) or not isinstance(one[1], int):
             raise TypeError(f"expected a TopicPartition, not {one!r}")
     return [one if isinstance(one, TopicPartition) else TopicPartition(*one) for one in found]
+
+
+def is_partition(given: Any) -> bool:
+    """Whether this is one partition, and not several."""
+    return isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
 
 
 def check_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndMetadata]:

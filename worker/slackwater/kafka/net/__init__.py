@@ -4,6 +4,7 @@
 brokers and keeps the connections.
 """
 
+from slackwater.kafka.net.clock import SYSTEM_CLOCK, Clock
 from slackwater.kafka.net.cluster import Cluster
 from slackwater.kafka.net.connection import (
     ByVersion,
@@ -11,12 +12,14 @@ from slackwater.kafka.net.connection import (
     Connection,
     ConnectionSettings,
     RequestTimeoutError,
-    open_connection,
 )
+from slackwater.kafka.net.opening import open_connection
 from slackwater.kafka.net.pool import Purpose
 
 __all__ = [
+    "SYSTEM_CLOCK",
     "ByVersion",
+    "Clock",
     "Cluster",
     "Connect",
     "Connection",

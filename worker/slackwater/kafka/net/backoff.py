@@ -10,7 +10,10 @@ _JITTER = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """``delay_ms(n)`` after the n-th failure in a row: ``first_ms`` doubled each time, up to ``max_ms``."""
+    """``delay_ms(n)`` after the n-th failure in a row: ``first_ms`` doubled each time, up to ``max_ms``.
+
+    As in Java's ``ExponentialBackoff``, the jitter never exceeds ``max_ms``.
+    """
 
     first_ms: float
     max_ms: float
@@ -21,4 +24,4 @@ class Backoff:
         if failures <= 0:
             return 0.0
         plain = min(self.max_ms, self.first_ms * 2.0 ** min(failures - 1, 30))
-        return plain * self.rng.uniform(1 - _JITTER, 1 + _JITTER)
+        return min(self.max_ms, plain * self.rng.uniform(1 - _JITTER, 1 + _JITTER))

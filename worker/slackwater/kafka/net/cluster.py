@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from slackwater.kafka.errors import (
+    AuthenticationError,
     IllegalStateError,
     KafkaConnectionError,
     KafkaError,
     NoBrokersAvailable,
-    for_code,
     raise_for_code,
 )
 from slackwater.kafka.net.addresses import Address, parse_servers
@@ -23,11 +23,16 @@ from slackwater.kafka.net.connection import (
     Connect,
     Connection,
     ConnectionSettings,
-    open_connection,
+    RequestTimeoutError,
 )
+from slackwater.kafka.net.coordinators import Coordinators
+from slackwater.kafka.net.dialing import Resolve, canonical_names, reason, resolve
 from slackwater.kafka.net.pool import Pool, Purpose
+from slackwater.kafka.net.security import PLAIN_TEXT, Security
+from slackwater.kafka.net.security_connect import connector
+from slackwater.kafka.net.traffic import NOT_COUNTED, Traffic
 from slackwater.kafka.protocol.actions import Action, action_for
-from slackwater.kafka.protocol.metadata import ANY_NODE, Broker, ClusterMetadata
+from slackwater.kafka.protocol.metadata import ANY_NODE, ClusterMetadata
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.schema import Request, Response
@@ -36,16 +41,29 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Response)
 
-_BATCHED_FIND_COORDINATOR = 4
-"""FindCoordinator takes several keys from this version on (KIP-699)."""
+USE_ALL_DNS_IPS = "use_all_dns_ips"
+DNS_LOOKUPS = (USE_ALL_DNS_IPS, "resolve_canonical_bootstrap_servers_only")
+"""Values of ``client_dns_lookup``."""
+REBOOTSTRAP = "rebootstrap"
+RECOVERY_STRATEGIES = (REBOOTSTRAP, "none")
+"""Values of ``metadata_recovery_strategy``."""
 
 
 class Cluster:
     """A Kafka cluster, seen from one event loop.
 
     ``bootstrap_servers``: one or more ``host:port``. Times are in ms. ``metadata`` is what is known of
-    the cluster; which topics are asked for is told by :meth:`track`. ``connect`` opens connections (the
-    place for TLS and SASL), ``rng`` spreads reconnects and the choice of a broker.
+    the cluster; which topics are asked for is told by :meth:`track`. ``security`` says how connections
+    are made; ``connect`` makes them, in place of that. ``rng`` spreads reconnects and the choice of a broker.
+
+    ``connections_max_idle_ms``: what is unused for so long is closed; ``None``: never.
+    ``receive_buffer_bytes``, ``send_buffer_bytes``: of each socket; ``None``: the system's.
+    ``client_dns_lookup``: ``use_all_dns_ips``, or ``resolve_canonical_bootstrap_servers_only``, which puts
+    the canonical names of all their addresses in place of the bootstrap servers. ``resolve`` looks names up.
+    ``metadata_recovery_strategy``: ``rebootstrap`` goes back to the bootstrap servers when no known broker
+    can be reached (KIP-899), when metadata could not be had for
+    ``metadata_recovery_rebootstrap_trigger_ms``, or when a broker asks for it (KIP-1102); ``none`` goes on
+    with the brokers that are known.
     """
 
     def __init__(
@@ -59,8 +77,17 @@ class Cluster:
         reconnect_backoff_max_ms: int = 1_000,
         retry_backoff_ms: int = 100,
         metadata_max_age_ms: int = 300_000,
+        connections_max_idle_ms: int | None = 540_000,
+        receive_buffer_bytes: int | None = None,
+        send_buffer_bytes: int | None = None,
+        client_dns_lookup: str = USE_ALL_DNS_IPS,
+        metadata_recovery_strategy: str = REBOOTSTRAP,
+        metadata_recovery_rebootstrap_trigger_ms: int = 300_000,
+        resolve: Resolve = resolve,
+        traffic: Traffic = NOT_COUNTED,
         allow_auto_topic_creation: bool = False,
-        connect: Connect = open_connection,
+        security: Security = PLAIN_TEXT,
+        connect: Connect | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self.bootstrap_servers = parse_servers(bootstrap_servers)
@@ -68,15 +95,26 @@ class Cluster:
             client_id=client_id,
             connect_timeout_ms=connect_timeout_ms,
             request_timeout_ms=request_timeout_ms,
+            receive_buffer_bytes=receive_buffer_bytes,
+            send_buffer_bytes=send_buffer_bytes,
+            resolve=resolve,
+            traffic=traffic,
         )
+        self._dns_lookup = client_dns_lookup
+        self._recovery = metadata_recovery_strategy
+        self._recovery_trigger_s = metadata_recovery_rebootstrap_trigger_ms / 1000
+        self._failing_since: float | None = None
+        self._useless_told: set[str] = set()
         self.metadata = ClusterMetadata()
         self.on_metadata: list[Callable[[ClusterMetadata], None]] = []
         """Called on the loop after each refresh."""
-        self._rng = rng or random.Random()
-        self._connect = connect
-        self._reconnect_backoff = Backoff(reconnect_backoff_ms, reconnect_backoff_max_ms, self._rng)
-        self._retry_backoff = Backoff(retry_backoff_ms, 10 * retry_backoff_ms, self._rng)
-        self._pool = Pool(connect, self.settings, self._reconnect_backoff)
+        self.rng = rng or random.Random()
+        self._connect = connect or connector(security, self.rng)
+        self._reconnect_backoff = Backoff(reconnect_backoff_ms, reconnect_backoff_max_ms, self.rng)
+        self._retry_backoff = Backoff(retry_backoff_ms, 10 * retry_backoff_ms, self.rng)
+        self._pool = Pool(
+            self._connect, self.settings, self._reconnect_backoff, max_idle_ms=connections_max_idle_ms
+        )
         self._metadata_max_age_ms = metadata_max_age_ms
         self._auto_create = allow_auto_topic_creation
         self._topics: set[str] = set()
@@ -84,7 +122,7 @@ class Cluster:
         self._refreshing: asyncio.Task[None] | None = None
         self._refresh_scope: frozenset[str] | None = frozenset()
         self._keeper: asyncio.Task[None] | None = None
-        self._coordinators: dict[str, int] = {}
+        self._coordinators = Coordinators(self._ask_for_coordinators, self.metadata, self._retry_backoff)
         self._closed = False
 
     # -- life ------------------------------------------------------------------------------------
@@ -93,25 +131,30 @@ class Cluster:
         """Finds a broker that answers, and takes its metadata in.
 
         Goes round the bootstrap servers until ``timeout_ms`` is over (one round at least), then raises
-        :class:`NoBrokersAvailable`, which names each address and what it said.
+        :class:`NoBrokersAvailable`, which names each address and what it said, or the
+        :class:`AuthenticationError` that was met.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         failures = 0
+        refused: AuthenticationError | None = None
         while True:
             try:
                 async with asyncio.timeout_at(max(deadline, loop.time() + 1)):
                     await self.refresh()
                 break
-            except TimeoutError as exc:
-                tried = ", ".join(str(address) for address in self.bootstrap_servers)
-                raise NoBrokersAvailable(f"no broker answered within {timeout_ms} ms: {tried}") from exc
             except KafkaError as exc:
                 failures += 1
                 delay = self._reconnect_backoff.delay_ms(failures) / 1000
+                refused = exc if isinstance(exc, AuthenticationError) else refused
                 if not exc.retriable or loop.time() + delay >= deadline:
                     raise
                 await asyncio.sleep(delay)
+            except TimeoutError as exc:
+                if refused is not None:
+                    raise refused from exc
+                tried = ", ".join(str(address) for address in self.bootstrap_servers)
+                raise NoBrokersAvailable(f"no broker answered within {timeout_ms} ms: {tried}") from exc
         if self._keeper is None:
             self._keeper = asyncio.create_task(self._keep_fresh(), name="metadata max age")
 
@@ -165,16 +208,55 @@ class Cluster:
         scope = self._refresh_scope
         topics = None if scope is None else [m.MetadataRequestTopic(name=name) for name in sorted(scope)]
         request = m.MetadataRequest(topics=topics, allow_auto_topic_creation=self._auto_create)
-        response = await self._ask_anyone(request)
-        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED or not response.brokers:
-            response = await self._bootstrap(request)
-        raise_for_code(response.error_code, "Metadata")
-        if not response.brokers:
-            raise for_code(ErrorCode.BROKER_NOT_AVAILABLE, "the cluster names no broker yet")
+        try:
+            response = await self._metadata(request)
+        except KafkaError:
+            if self._failing_since is None:
+                self._failing_since = asyncio.get_running_loop().time()
+            raise
+        self._failing_since = None
         now_ms = int(asyncio.get_running_loop().time() * 1000)
         self.metadata.update(response, now_ms, complete=scope is None)
         for listener in self.on_metadata:
             listener(self.metadata)
+
+    async def _metadata(self, request: m.MetadataRequest) -> m.MetadataResponse:
+        """An answer that names brokers, from the bootstrap servers if need be."""
+        loop = asyncio.get_running_loop()
+        since = self._failing_since
+        if (
+            since is not None
+            and loop.time() - since >= self._recovery_trigger_s
+            and self._start_anew(f"no metadata for {loop.time() - since:.0f} s")
+        ):
+            self._failing_since = None
+        response = await self._ask_anyone(request, elsewhere=True)
+        if (
+            response.error_code
+            and (
+                action_for(m.MetadataRequest, response.error_code) is Action.REBOOTSTRAP
+                and self._start_anew("the broker asks for it")
+            )
+        ) or (not response.brokers and self._recovery == REBOOTSTRAP):
+            response = await self._bootstrap(request)
+        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED or not response.brokers:
+            asked = ", ".join(str(address) for address in self.bootstrap_servers)
+            raise KafkaConnectionError(
+                f"Metadata: the cluster names no broker yet; brokers asked last, or known from {asked}"
+            )
+        raise_for_code(response.error_code, api="Metadata")
+        return response
+
+    def _start_anew(self, why: str) -> bool:
+        """Forgets brokers, coordinators and connections: the bootstrap servers are next (KIP-1102)."""
+        if self._recovery != REBOOTSTRAP:
+            return False
+        if self.metadata.brokers:
+            log.warning("starting again from the bootstrap servers: %s", why)
+        self.metadata.brokers = {}
+        self._coordinators.clear()
+        self._pool.drop_all("the client starts again from the bootstrap servers")
+        return True
 
     async def _keep_fresh(self) -> None:
         while True:
@@ -241,14 +323,31 @@ class Cluster:
         request: Request[R] | ByVersion[R],
         timeout_ms: int | None = None,
         version_cap: int | None = None,
+        *,
+        elsewhere: bool = False,
     ) -> R:
+        """``elsewhere``: a request that changes nothing goes to the next broker if one hangs up on it."""
+        problem: KafkaConnectionError | None = None
         for node_id in self._by_load():
             try:
                 connection = await self.connection(node_id)
             except KafkaConnectionError as exc:
                 log.debug("passing over broker %d: %s", node_id, exc)
+                problem = exc
                 continue
-            return await connection.request(request, timeout_ms, version_cap)
+            try:
+                return await connection.request(request, timeout_ms, version_cap)
+            except KafkaConnectionError as exc:
+                if not elsewhere or isinstance(exc, RequestTimeoutError):
+                    raise
+                log.info("asking another broker: %s", exc)
+                problem = exc
+        if self._recovery != REBOOTSTRAP and self.metadata.brokers:
+            names = ", ".join(f"{b.host}:{b.port}" for b in self.metadata.brokers.values())
+            raise problem or KafkaConnectionError(
+                f"no known broker can be reached ({names}), and metadata_recovery_strategy=none does not go "
+                "back to the bootstrap servers"
+            )
         return await self._bootstrap(request, timeout_ms, version_cap)
 
     def _by_load(self) -> list[int]:
@@ -258,7 +357,7 @@ class Cluster:
         others = [
             n for n in self.metadata.brokers if n not in connected and not self._pool.wait_ms((n, general))
         ]
-        self._rng.shuffle(others)
+        self.rng.shuffle(others)
         return [*sorted(connected, key=lambda n: connected[n].in_flight), *others]
 
     async def _bootstrap(
@@ -268,14 +367,16 @@ class Cluster:
         version_cap: int | None = None,
     ) -> R:
         """Asks the first bootstrap server that answers (KIP-899: also when all brokers known are gone)."""
-        servers = list(self.bootstrap_servers)
-        self._rng.shuffle(servers)
         failed: list[str] = []
+        refused: AuthenticationError | None = None
+        servers = await self._bootstrap_addresses(failed)
+        self.rng.shuffle(servers)
         for server in servers:
             try:
                 connection = await self._connect(server.host, server.port, self.settings)
             except KafkaConnectionError as exc:
                 failed.append(str(exc))
+                refused = exc if isinstance(exc, AuthenticationError) else refused
                 continue
             try:
                 answer = await connection.request(request, timeout_ms, version_cap)
@@ -286,8 +387,32 @@ class Cluster:
                 await connection.close()
                 raise
             await self._settle(server, connection, answer)
+            self._tell_of_useless_servers(failed)
             return answer
+        if refused is not None:
+            raise refused
         raise NoBrokersAvailable(f"no broker could be reached: {'; '.join(failed)}")
+
+    def _tell_of_useless_servers(self, failed: list[str]) -> None:
+        """A list that is partly wrong works until the good ones are down: it is told while it works, once."""
+        for problem in failed:
+            if problem not in self._useless_told:
+                self._useless_told.add(problem)
+                log.warning("one of bootstrap_servers is of no use: %s", problem)
+
+    async def _bootstrap_addresses(self, failed: list[str]) -> list[Address]:
+        """The bootstrap servers, by their canonical names if asked for; ``failed``: what has no name."""
+        if self._dns_lookup == USE_ALL_DNS_IPS:
+            return list(self.bootstrap_servers)
+        found: list[Address] = []
+        for server in self.bootstrap_servers:
+            try:
+                names = await canonical_names(server.host, server.port, self.settings.resolve)
+            except OSError as exc:
+                failed.append(f"{server}: {reason(exc)}")
+            else:
+                found += [Address(name, server.port) for name in names]
+        return list(dict.fromkeys(found))
 
     async def _settle(self, server: Address, connection: Connection, answer: Response) -> None:
         """Keeps a bootstrap connection as that of the broker which is at the same address."""
@@ -306,75 +431,20 @@ class Cluster:
         Asks again while there is none yet, for up to ``timeout_ms`` (``None``: the request timeout).
         Raises the last error then, and one that is not retriable at once.
         """
-        loop = asyncio.get_running_loop()
         limit_ms = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
-        deadline = loop.time() + limit_ms / 1000
-        failures = 0
-        while True:
-            found = (await self.coordinators([group]))[group]
-            if isinstance(found, int):
-                return found
-            failures += 1
-            delay = self._retry_backoff.delay_ms(failures) / 1000
-            if not _worth_repeating(found) or loop.time() + delay > deadline:
-                raise found
-            await asyncio.sleep(delay)
+        return await self._coordinators.wait_for(group, limit_ms)
 
     async def coordinators(self, groups: Sequence[str]) -> dict[str, int | KafkaError]:
         """For each group its coordinator's node id, or why there is none. Asks once for those not known."""
-        missing = [group for group in dict.fromkeys(groups) if group not in self._coordinators]
-        errors = await self._find_coordinators(missing) if missing else {}
-        return {group: errors.get(group) or self._coordinators[group] for group in groups}
+        return await self._coordinators.find(groups)
 
     def forget_coordinator(self, group: str) -> None:
         """Says that a group's coordinator has moved or cannot be reached."""
-        self._coordinators.pop(group, None)
+        self._coordinators.forget(group)
 
-    async def _find_coordinators(self, groups: list[str]) -> dict[str, KafkaError]:
-        errors: dict[str, KafkaError] = {}
-        # The first request learns whether the broker takes several keys; only an old one needs the rest.
-        waiting = list(groups)
-        while waiting:
-            asked = list(waiting)
-            try:
-                response = await self.send_any(_find_coordinator_request(asked))
-            except KafkaError as exc:
-                return {**errors, **dict.fromkeys(waiting, exc)}
-            found = response.coordinators or [
-                m.FindCoordinatorResponseCoordinator(
-                    key=asked[0],
-                    node_id=response.node_id,
-                    host=response.host,
-                    port=response.port,
-                    error_code=response.error_code,
-                    error_message=response.error_message,
-                )
-            ]
-            answered = {one.key for one in found}
-            waiting = [group for group in waiting if group not in answered and response.coordinators == []]
-            for one in found:
-                if one.error_code:
-                    errors[one.key] = for_code(one.error_code, f"FindCoordinator of group {one.key!r}")
-                else:
-                    self.metadata.learn_broker(Broker(one.node_id, one.host, one.port))
-                    self._coordinators[one.key] = one.node_id
-            for group in asked:
-                if response.coordinators and group not in answered:
-                    errors[group] = for_code(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {group!r}")
-        return errors
-
-
-def _find_coordinator_request(groups: list[str]) -> ByVersion[m.FindCoordinatorResponse]:
-    def make(version: int) -> m.FindCoordinatorRequest:
-        if version >= _BATCHED_FIND_COORDINATOR:
-            return m.FindCoordinatorRequest(coordinator_keys=groups)
-        return m.FindCoordinatorRequest(key=groups[0])
-
-    return ByVersion(m.FindCoordinatorRequest, make)
-
-
-def _worth_repeating(error: KafkaError) -> bool:
-    code = getattr(error, "code", None)
-    if code is not None and action_for(m.FindCoordinatorRequest, code) is Action.RETRY:
-        return True
-    return error.retriable
+    async def _ask_for_coordinators(
+        self, request: ByVersion[m.FindCoordinatorResponse]
+    ) -> m.FindCoordinatorResponse:
+        if not self.metadata.brokers:
+            await self.refresh()
+        return await self._ask_anyone(request, elsewhere=True)

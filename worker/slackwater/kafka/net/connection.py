@@ -5,20 +5,38 @@ A broker answers the requests of one connection in their order, one at a time (K
 Whatever breaks that order (an unknown correlation id, a frame that does not decode, bytes left over,
 an answer that does not come in time) makes the connection useless: it is closed, and all that was
 asked on it fails with a retriable error.
+
+A broker that throttles (KIP-219) answers at once and says for how long it reads nothing more from the
+connection. Requests made meanwhile are held, in their order. Each may wait its time limit so, and has it
+again from when it is written.
+
+Where brokers limit how long a login counts (``connections.max.reauth.ms``, KIP-368), the connection logs in
+again, at the first request after about nine tenths of that time: what is under way is answered first,
+and what is asked meanwhile waits, since a broker takes nothing else between the steps of a login.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections import deque
+import math
+import ssl
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from slackwater.kafka.errors import KafkaConnectionError, KafkaTimeoutError, UnsupportedVersionError
+from slackwater.kafka.error_hints import needs_release
+from slackwater.kafka.errors import (
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    UnsupportedVersionError,
+)
+from slackwater.kafka.net.dialing import AddressBook, Resolve, resolve
 from slackwater.kafka.net.framing import FrameReader
+from slackwater.kafka.net.throttling import throttle_ms
+from slackwater.kafka.net.traffic import NOT_COUNTED, Traffic
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import DecodeError, ErrorCode
 from slackwater.kafka.wire.frame import RequestHeader, decode_response, encode_request
@@ -30,10 +48,16 @@ log = logging.getLogger(__name__)
 R = TypeVar("R", bound=Response)
 
 _MAX_CORRELATION_ID = 0x7FFFFFFF
+_TLS_ALERT = b"\x15\x03"
+_ONLY_VERSIONS = 1
+_LENGTH_BYTES = 4
+_WORTH_A_WARNING_MS = 1_000
+_LOGIN_REQUESTS = (m.SaslHandshakeRequest, m.SaslAuthenticateRequest)
 
 
 class RequestTimeoutError(KafkaConnectionError, KafkaTimeoutError):
-    """A broker did not answer in time, and the connection was closed. The request may have been done."""
+    """A broker did not answer in time, and the connection was closed: the request may have been done. Or it
+    throttles this client, and the request was never sent; then the message says so, and it stays open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +74,11 @@ class ByVersion(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """What a connection needs to know. ``max_frame_bytes`` bounds a single answer."""
+    """What a connection needs to know.
+
+    ``max_frame_bytes`` bounds a single answer. ``receive_buffer_bytes`` and ``send_buffer_bytes`` are the
+    socket's; ``None``: the system's. ``resolve`` looks names up, ``addresses`` remembers what worked.
+    """
 
     client_id: str = "slackwater"
     client_software_name: str = "slackwater"
@@ -58,6 +86,14 @@ class ConnectionSettings:
     connect_timeout_ms: int = 10_000
     request_timeout_ms: int = 30_000
     max_frame_bytes: int = 256 * 1024 * 1024
+    receive_buffer_bytes: int | None = None
+    send_buffer_bytes: int | None = None
+    resolve: Resolve = field(default=resolve, compare=False)
+    addresses: AddressBook = field(default_factory=AddressBook, compare=False)
+    requests: Counter[str] = field(default_factory=Counter, compare=False)
+    """Counts by API (``DescribeGroups``) what is sent over all connections with these settings."""
+    traffic: Traffic = field(default=NOT_COUNTED, compare=False)
+    """Told of what goes over all connections with these settings."""
 
 
 @dataclass(slots=True)
@@ -68,7 +104,24 @@ class _Pending:
     correlation_id: int
     future: asyncio.Future[Any]
     decode: Callable[[Buffer], Any]
+    limit_ms: int
+    throttle_ms: Callable[[Any], int]
     timer: asyncio.TimerHandle | None = None
+    sent_at: float = 0.0
+
+
+class TlsFailure(KafkaConnectionError):
+    """TLS did not come about, or was ended by an error: ``reason``."""
+
+    def __init__(self, message: str, reason: Exception) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+Login = Callable[["Connection"], Awaitable[float]]
+"""Logs in on a connection: gives for how many ms that counts until it has to be done again
+(``math.inf``: for ever). Raises :class:`~slackwater.kafka.errors.KafkaError`.
+"""
 
 
 def api_name(api: type[Request[Any]]) -> str:
@@ -98,7 +151,20 @@ class Connection(asyncio.BufferedProtocol):
         self._lost: asyncio.Future[None] = self._loop.create_future()
         self.error: KafkaConnectionError | None = None
         """Why the connection is closed; ``None`` while it is open."""
+        self._answers = 0
+        self.node_id = -1
+        """The broker's id, once it is known."""
+        self.logins = 0
+        """How often this connection has logged in."""
+        self._login: Login | None = None
+        self._login_due = math.inf
+        self._relogin: asyncio.Task[None] | None = None
+        self._held: list[tuple[_Pending | None, list[Buffer]]] = []
+        self._muted: asyncio.TimerHandle | None = None
+        self._throttle_told = False
         self.last_used = self._loop.time()
+        """When something was last written or answered, by the loop's clock."""
+        self._drained: asyncio.Future[None] | None = None
 
     # -- for callers ---------------------------------------------------------------------------
 
@@ -108,9 +174,14 @@ class Connection(asyncio.BufferedProtocol):
         return self.error is not None
 
     @property
+    def attached(self) -> bool:
+        """Whether it has got a socket, which is closed with it."""
+        return self._transport is not None
+
+    @property
     def in_flight(self) -> int:
         """How many requests wait for their answer."""
-        return len(self._pending)
+        return len(self._pending) + len(self._held)
 
     def version_of(self, api: type[Request[Any]], version_cap: int | None = None) -> int:
         """The version of ``api`` that this connection uses: the highest that both sides know.
@@ -119,14 +190,17 @@ class Connection(asyncio.BufferedProtocol):
         """
         name = api_name(api)
         if api.api_key not in self.versions:
-            raise UnsupportedVersionError(f"the broker at {self.address} does not know {name}")
+            raise UnsupportedVersionError(
+                f"the broker at {self.address} does not know {name}", advice=needs_release(name)
+            )
         low, high = self.versions[api.api_key]
         top = min(high, api.max_version if version_cap is None else min(version_cap, api.max_version))
         if top < max(low, api.min_version):
             raise UnsupportedVersionError(
                 f"the broker at {self.address} speaks {name} v{low} to v{high}, "
                 f"this client v{api.min_version} to v{api.max_version}"
-                + ("" if version_cap is None else f", here up to v{version_cap}")
+                + ("" if version_cap is None else f", here up to v{version_cap}"),
+                advice=needs_release(name),
             )
         return top
 
@@ -142,7 +216,8 @@ class Connection(asyncio.BufferedProtocol):
 
         Requests reach the broker in the order of the calls. The future may be cancelled without harm
         to the others. ``timeout_ms`` counts from now, whatever is ahead in the queue; when it passes,
-        the connection is closed, because behind an answer that does not come there is no other.
+        the connection is closed, because behind an answer that does not come there is no other. One that is
+        still held because the broker throttles fails alone then.
         ``answered=False`` (Produce with acks=0) is done at once with an empty answer.
 
         Raises :class:`UnsupportedVersionError`, :class:`~slackwater.kafka.wire.errors.EncodeError`
@@ -182,8 +257,15 @@ class Connection(asyncio.BufferedProtocol):
             return
         self.error = error
         if self._transport is not None:
+            self.settings.traffic.closed()
             self._transport.abort()
-        pending, self._pending = self._pending, deque()
+        if self._relogin is not None and self._relogin is not asyncio.current_task(self._loop):
+            self._relogin.cancel()
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
+        held = [one for one, _ in self._held if one is not None]
+        pending, self._pending, self._held = [*self._pending, *held], deque(), []
         for one in pending:
             if one.timer is not None:
                 one.timer.cancel()
@@ -228,6 +310,76 @@ class Connection(asyncio.BufferedProtocol):
         response: m.ApiVersionsResponse = await self._write(body, version, decode, None, True)
         return response
 
+    # -- logging in -----------------------------------------------------------------------------
+
+    async def log_in(self, login: Login) -> None:
+        """Logs in, and from now on again before that is over. Raises what ``login`` raises."""
+        self._login = login
+        again, began = self.logins > 0, self._loop.time()
+        try:
+            lifetime_ms = await login(self)
+        except KafkaError:
+            self.settings.traffic.login_failed(again=again)
+            raise
+        self.settings.traffic.logged_in((self._loop.time() - began) * 1000, again=again)
+        self.logins += 1
+        self._login_due = self._loop.time() + lifetime_ms / 1000
+
+    def _must_wait(self, body: Request[Any]) -> bool:
+        """Whether a request has to wait: for the end of a throttle, or for a login, which this call starts
+        when it is due."""
+        if isinstance(body, _LOGIN_REQUESTS):
+            return False
+        if self._login is not None and self._relogin is None and self._loop.time() >= self._login_due:
+            self._relogin = asyncio.create_task(self._log_in_again(self._login), name="log in again")
+        return self._relogin is not None or self._muted is not None
+
+    async def _log_in_again(self, login: Login) -> None:
+        try:
+            if self._pending:
+                self._drained = self._loop.create_future()
+                await self._drained
+            await self.log_in(login)
+        except KafkaError as exc:
+            self.fail(KafkaConnectionError(f"{self.address}: logging in again failed: {exc}"))
+        except Exception as exc:
+            self.fail(KafkaConnectionError(f"{self.address}: logging in again failed: {exc!r}"))
+        finally:
+            self._relogin = None
+        self._let_go()
+
+    # -- throttling -----------------------------------------------------------------------------
+
+    @property
+    def throttled(self) -> bool:
+        """Whether the broker has asked for silence, which is not over yet."""
+        return self._muted is not None
+
+    def _mute(self, quiet_ms: int) -> None:
+        until = self._loop.time() + quiet_ms / 1000
+        if self._muted is not None:
+            until = max(until, self._muted.when())
+            self._muted.cancel()
+        self._muted = self._loop.call_at(until, self._unmute)
+        if quiet_ms >= _WORTH_A_WARNING_MS and not self._throttle_told:
+            self._throttle_told = True
+            log.warning(
+                "%s throttles this client (%s) for %d ms, and may do so again: a quota is used up",
+                self.address, self.settings.client_id, quiet_ms,
+            )  # fmt: skip
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Writes what was held, unless there is still a reason to hold it."""
+        if self._relogin is not None or self._muted is not None or self.error is not None:
+            return
+        held, self._held = self._held, []
+        for pending, parts in held:
+            self._put(pending, parts)
+
     # -- the stream ---------------------------------------------------------------------------
 
     def _write(
@@ -240,22 +392,59 @@ class Connection(asyncio.BufferedProtocol):
     ) -> asyncio.Future[Any]:
         if self.error is not None or self._transport is None:
             raise KafkaConnectionError(f"{self.error or f'connection to {self.address} is not open'}")
+        held = self._must_wait(body)
         correlation_id = self._correlation_id
         header = RequestHeader(body.api_key, version, correlation_id, self.settings.client_id)
         parts = encode_request(header, body)
         self._correlation_id = (correlation_id + 1) & _MAX_CORRELATION_ID
-        what = f"{api_name(type(body))} v{version}"
+        name = api_name(type(body))
+        self.settings.requests[name] += 1
+        what = f"{name} v{version}"
         future: asyncio.Future[Any] = self._loop.create_future()
-        self.last_used = self._loop.time()
+        pending = None
         if answered:
-            limit = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
-            pending = _Pending(what, correlation_id, future, decode)
-            pending.timer = self._loop.call_later(limit / 1000, self._expire, pending, limit)
-            self._pending.append(pending)
-        self._transport.writelines(parts)
+            limit_ms = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
+
+            def quiet_ms(answer: Any) -> int:
+                return throttle_ms(type(body), version, answer)
+
+            pending = _Pending(what, correlation_id, future, decode, limit_ms, quiet_ms)
+        if held:
+            self._hold(pending, parts)
+        else:
+            self._put(pending, parts)
         return future
 
-    def _expire(self, pending: _Pending, limit_ms: int) -> None:
+    def _hold(self, pending: _Pending | None, parts: list[Buffer]) -> None:
+        self._held.append((pending, parts))
+        if pending is not None:
+            pending.timer = self._loop.call_later(pending.limit_ms / 1000, self._expire_held, pending)
+
+    def _put(self, pending: _Pending | None, parts: list[Buffer]) -> None:
+        assert self._transport is not None
+        self.last_used = self._loop.time()
+        if pending is not None:
+            if pending.timer is not None:
+                pending.timer.cancel()
+            pending.timer = self._loop.call_later(pending.limit_ms / 1000, self._expire, pending)
+            pending.sent_at = self.last_used
+            self._pending.append(pending)
+        self._transport.writelines(parts)
+        self.settings.traffic.sent(self.node_id, sum(map(len, parts)))
+
+    def _expire_held(self, pending: _Pending) -> None:
+        """Nothing of it was written: the connection is none the worse, unless a login hangs."""
+        if self._relogin is not None:
+            self._expire(pending)
+            return
+        self._held = [one for one in self._held if one[0] is not pending]
+        if not pending.future.done():
+            text = f"{pending.what} to {self.address} was not sent within {pending.limit_ms} ms"
+            pending.future.set_exception(RequestTimeoutError(f"{text}: the broker throttles this client"))
+            pending.future.exception()
+
+    def _expire(self, pending: _Pending) -> None:
+        limit_ms = pending.limit_ms
         error = RequestTimeoutError(f"{pending.what} to {self.address} was not answered within {limit_ms} ms")
         if not pending.future.done():
             pending.future.set_exception(error)
@@ -276,16 +465,27 @@ class Connection(asyncio.BufferedProtocol):
         except DecodeError as exc:
             raise DecodeError(f"the answer to {pending.what} does not decode: {exc}") from exc
         self._pending.popleft()
+        self._answers += 1
+        self.last_used = self._loop.time()
+        took_ms = (self.last_used - pending.sent_at) * 1000
+        self.settings.traffic.received(self.node_id, len(payload) + _LENGTH_BYTES, took_ms)
+        quiet_ms = pending.throttle_ms(answer)
+        if quiet_ms:
+            self._mute(quiet_ms)
         if pending.timer is not None:
             pending.timer.cancel()
         if not pending.future.done():
             pending.future.set_result(answer)
+        if self._drained is not None and not self._pending:
+            self._drained.set_result(None)
+            self._drained = None
 
     # -- asyncio.BufferedProtocol -----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self.settings.traffic.opened()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.buffer()
@@ -299,48 +499,30 @@ class Connection(asyncio.BufferedProtocol):
             log.warning("closing the connection to %s: %s", self.address, exc)
             self.fail(KafkaConnectionError(f"{self.address} sent what cannot be read: {exc}"))
 
+    def _at_what(self, exc: Exception | None) -> str:
+        """Says more about a connection that the broker has closed, where its behaviour tells more."""
+        if self._reader.begun.startswith(_TLS_ALERT) and not self.versions:
+            return ": this port speaks TLS; set security_protocol to SSL or SASL_SSL"
+        if self._reader.partial:
+            return " in the middle of an answer"
+        if not self._answers and self._transport and self._transport.get_extra_info("ssl_object"):
+            return " before its first answer; it may not have accepted this client's certificate (or none)"
+        if exc is None and self._login is None and self._answers == _ONLY_VERSIONS and self._pending:
+            return " at the first request; a port that wants a login does so: see security_protocol"
+        return ""
+
     def eof_received(self) -> bool:
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        middle = " in the middle of an answer" if self._reader.partial else ""
         reason = f": {exc}" if exc else ""
-        self.fail(KafkaConnectionError(f"{self.address} closed the connection{middle}{reason}"))
+        message = f"{self.address} closed the connection{self._at_what(exc)}{reason}"
+        self.fail(
+            TlsFailure(message, exc) if isinstance(exc, ssl.SSLError) else KafkaConnectionError(message)
+        )
         if not self._lost.done():
             self._lost.set_result(None)
 
 
 Connect = Callable[[str, int, ConnectionSettings], Awaitable[Connection]]
 """Opens a connection that is ready for requests, or raises :class:`KafkaConnectionError`."""
-
-
-async def open_connection(host: str, port: int, settings: ConnectionSettings) -> Connection:
-    """Connects in plain text and agrees on versions, within ``settings.connect_timeout_ms``.
-
-    A name with several addresses is tried address by address (RFC 8305). Raises
-    :class:`KafkaConnectionError` with the address and the reason.
-    """
-    loop = asyncio.get_running_loop()
-    connection = Connection(host, port, settings)
-    try:
-        async with asyncio.timeout(settings.connect_timeout_ms / 1000):
-            await loop.create_connection(lambda: connection, host, port, happy_eyeballs_delay=0.25)
-            await connection.negotiate()
-    except TimeoutError as exc:
-        connection.fail(KafkaConnectionError("connecting took too long"))
-        raise KafkaConnectionError(
-            f"{connection.address}: no Kafka broker answered within {settings.connect_timeout_ms} ms"
-        ) from exc
-    except OSError as exc:
-        raise KafkaConnectionError(f"{connection.address}: {_reason(exc)}") from exc
-    except BaseException as exc:
-        connection.fail(KafkaConnectionError(f"connection to {connection.address} not completed: {exc!r}"))
-        raise
-    return connection
-
-
-def _reason(exc: OSError) -> str:
-    """Why a connection could not be made; asyncio replaces the system's words by "Connect call failed"."""
-    if exc.errno is not None and exc.errno > 0:
-        return os.strerror(exc.errno)
-    return exc.strerror or str(exc)

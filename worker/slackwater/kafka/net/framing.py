@@ -7,6 +7,7 @@ response is written once by the kernel and afterwards only looked at.
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Callable
 
@@ -19,6 +20,11 @@ _PREFIX_BYTES = 8
 """The length and the correlation id: enough to say whether a frame is one that was asked for."""
 
 STAGING_BYTES = 64 * 1024
+
+_UNFILLED = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
+    ("PyByteArray_FromStringAndSize", ctypes.pythonapi)
+)
+"""``bytearray(size)`` writes zeros all over it first, which took as long as the copy out of the socket."""
 
 
 class FrameReader:
@@ -47,6 +53,11 @@ class FrameReader:
     def partial(self) -> bool:
         """Whether a frame has begun that is not whole yet."""
         return self._large is not None or self._staged > 0
+
+    @property
+    def begun(self) -> bytes:
+        """The first bytes of a frame that has begun and whose length is not known yet."""
+        return bytes(self._staging[: min(self._staged, _PREFIX_BYTES)]) if self._large is None else b""
 
     def buffer(self) -> memoryview:
         """Where the next bytes of the stream go; never empty."""
@@ -89,6 +100,6 @@ class FrameReader:
         self._staged -= pos
 
     def _begin_large(self, start: int, size: int) -> None:
-        self._large = bytearray(size)
+        self._large = _UNFILLED(None, size)
         self._filled = self._staged - start
         self._large[: self._filled] = self._staging[start : self._staged]

@@ -1,4 +1,4 @@
-"""Keeps one connection for each (broker, purpose), and paces reconnects."""
+"""Keeps one connection for each (broker, purpose), paces reconnects, and closes what nobody uses."""
 
 from __future__ import annotations
 
@@ -37,10 +37,29 @@ class _Slot:
     retry_at: float = 0.0
 
 
-class Pool:
-    """Connections by key. An address that changes under a key closes the connection to the old one."""
+_NEVER_IDLE = (Purpose.GROUP,)
+"""Behind a Join or Sync nothing else is asked there, and the next one should not wait for a connection."""
+_LEAST_SWEEP_S = 0.01
 
-    def __init__(self, connect: Connect, settings: ConnectionSettings, backoff: Backoff) -> None:
+
+class Pool:
+    """Connections by key. An address that changes under a key closes the connection to the old one.
+
+    ``max_idle_ms``: a connection on which nothing was written or answered for so long, and nothing is
+    owed, is closed (``connections.max.idle.ms``), before the broker does it while a request is on its way.
+    ``None``: never.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        settings: ConnectionSettings,
+        backoff: Backoff,
+        *,
+        max_idle_ms: int | None = None,
+    ) -> None:
+        self._max_idle_s = None if max_idle_ms is None else max_idle_ms / 1000
+        self._sweeper: asyncio.TimerHandle | None = None
         self._connect = connect
         self._settings = settings
         self._backoff = backoff
@@ -96,7 +115,7 @@ class Pool:
         finally:
             slot.opening = None
         slot.failures = 0
-        self._keep(slot, connection)
+        self._keep(key[0], slot, connection)
         return connection
 
     def adopt(self, key: Key, address: Address, connection: Connection) -> None:
@@ -105,10 +124,11 @@ class Pool:
             self._close_soon(connection, "another one is in use")
             return
         slot = self._slots[key] = _Slot(address)
-        self._keep(slot, connection)
+        self._keep(key[0], slot, connection)
 
-    def _keep(self, slot: _Slot, connection: Connection) -> None:
+    def _keep(self, node_id: int, slot: _Slot, connection: Connection) -> None:
         slot.connection = connection
+        connection.node_id = node_id
 
         def lost(_: Connection) -> None:
             # Like a failure to connect: a broker that accepts and then hangs up is not called in a loop.
@@ -122,6 +142,35 @@ class Pool:
             lost(connection)
         else:
             connection.on_close = lost
+            if self._sweeper is None and self._max_idle_s is not None:
+                self._sweep_in(self._max_idle_s)
+
+    # -- idle connections --------------------------------------------------------------------------
+
+    def _sweep_in(self, delay_s: float) -> None:
+        self._sweeper = asyncio.get_running_loop().call_later(max(delay_s, _LEAST_SWEEP_S), self._sweep)
+
+    def _sweep(self) -> None:
+        """Closes what has been idle for long enough, and comes back when the next one may have been."""
+        self._sweeper = None
+        assert self._max_idle_s is not None
+        now = asyncio.get_running_loop().time()
+        next_s: list[float] = []
+        for (_, purpose), slot in self._slots.items():
+            connection = slot.connection
+            if connection is None or connection.closed or purpose in _NEVER_IDLE:
+                continue
+            left_s = connection.last_used + self._max_idle_s - now
+            if connection.in_flight:
+                next_s.append(self._max_idle_s)
+            elif left_s > 0:
+                next_s.append(left_s)
+            else:
+                # No failure: who needs it next connects at once.
+                slot.connection = None
+                self._close_soon(connection, f"idle for {self._max_idle_s * 1000:.0f} ms")
+        if next_s:
+            self._sweep_in(min(next_s))
 
     def drop(self, key: Key, reason: str) -> None:
         """Closes and forgets the connection of a key."""
@@ -134,6 +183,11 @@ class Pool:
             connection, slot.connection = slot.connection, None
             self._close_soon(connection, reason)
 
+    def drop_all(self, reason: str) -> None:
+        """Closes and forgets all connections, and what is known of failures."""
+        for key in list(self._slots):
+            self.drop(key, reason)
+
     def _close_soon(self, connection: Connection, reason: str) -> None:
         task = asyncio.create_task(connection.close(reason))
         self._closing.add(task)
@@ -142,8 +196,10 @@ class Pool:
     async def close(self) -> None:
         """Closes everything and waits until the sockets are gone."""
         opening = [slot.opening for slot in self._slots.values() if slot.opening is not None]
-        for key in list(self._slots):
-            self.drop(key, "closed by this client")
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+        self.drop_all("closed by this client")
         await asyncio.gather(*opening, *self._closing, return_exceptions=True)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slackwater.kafka.errors import KafkaConfigurationError
+from slackwater.kafka.net.security import PLAIN_TEXT, Security
 from slackwater.kafka.producer.partitioner import Partitioner
 from slackwater.kafka.records.compression import CODECS
 
@@ -25,6 +26,7 @@ class ProducerConfig:
     ``delivery_timeout_ms``: by then every record has its outcome, counted from ``send``.
     ``max_block_ms``: how long ``send`` waits for metadata or for room in ``buffer_memory``.
     ``allow_auto_create_topics``: a topic that does not exist is made by the broker, if that allows it.
+    ``security`` is made of kafka-python's ``security_protocol``, ``sasl_*`` and ``ssl_*``, or given as it is.
     ``retries`` bounds the attempts of a batch (default: only the delivery timeout does).
     """
 
@@ -51,6 +53,7 @@ class ProducerConfig:
     key_serializer: Serializer | None = None
     value_serializer: Serializer | None = None
     partitioner: Partitioner | None = None
+    security: Security = PLAIN_TEXT
 
     def __post_init__(self) -> None:
         """Raises :class:`KafkaConfigurationError`, which names the option and what to write instead."""

@@ -19,7 +19,7 @@ from slackwater.kafka.errors import (
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.net.clock import Clock
 from slackwater.kafka.net.cluster import Cluster
-from slackwater.kafka.net.connection import Connect, open_connection
+from slackwater.kafka.net.connection import Connect
 from slackwater.kafka.producer.accumulator import Accumulator, Headers
 from slackwater.kafka.producer.batch import Batch, FutureRecordMetadata
 from slackwater.kafka.producer.config import ProducerConfig, Serializer
@@ -44,7 +44,7 @@ class ProducerCore:
     """The accumulator, the sender and the cluster of one producer. Made on the producer's loop."""
 
     def __init__(
-        self, config: ProducerConfig, clock: Clock, rng: random.Random, connect: Connect = open_connection
+        self, config: ProducerConfig, clock: Clock, rng: random.Random, connect: Connect | None = None
     ) -> None:
         self.config = config
         self.clock = clock
@@ -58,6 +58,7 @@ class ProducerCore:
             retry_backoff_ms=config.retry_backoff_ms,
             metadata_max_age_ms=config.metadata_max_age_ms,
             allow_auto_topic_creation=config.allow_auto_create_topics,
+            security=config.security,
             connect=connect,
             rng=rng,
         )
@@ -120,8 +121,8 @@ class ProducerCore:
                 await self.cluster.refresh()
                 code = self.cluster.metadata.topics[topic].error_code
                 if code not in _WORTH_WAITING:
-                    raise for_code(code, f"topic {topic!r}")
-                problem = for_code(code, f"topic {topic!r}") if code else None
+                    raise for_code(code, f"of topic {topic!r}", api="Metadata")
+                problem = for_code(code, f"of topic {topic!r}", api="Metadata") if code else None
             except KafkaError as exc:
                 if not exc.retriable:
                     raise

@@ -10,8 +10,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from slackwater.kafka.errors import KafkaConfigurationError, KafkaTimeoutError
+from slackwater.kafka.net import security_options
 from slackwater.kafka.net.clock import SYSTEM_CLOCK, Clock
-from slackwater.kafka.net.connection import Connect, open_connection
+from slackwater.kafka.net.connection import Connect
 from slackwater.kafka.net.loop_thread import LoopThread
 from slackwater.kafka.producer.accumulator import Headers
 from slackwater.kafka.producer.batch import Batch, FutureRecordMetadata, RecordMetadata
@@ -27,7 +28,7 @@ class AsyncProducer:
         *,
         clock: Clock = SYSTEM_CLOCK,
         rng: random.Random | None = None,
-        connect: Connect = open_connection,
+        connect: Connect | None = None,
         **options: Any,
     ) -> None:
         self.config = _config(options)
@@ -132,7 +133,7 @@ class KafkaProducer:
         *,
         clock: Clock = SYSTEM_CLOCK,
         rng: random.Random | None = None,
-        connect: Connect = open_connection,
+        connect: Connect | None = None,
         **options: Any,
     ) -> None:
         self.config = _config(options)
@@ -219,17 +220,20 @@ class KafkaProducer:
         self.close()
 
 
-async def _start(config: ProducerConfig, clock: Clock, rng: random.Random, connect: Connect) -> ProducerCore:
+async def _start(
+    config: ProducerConfig, clock: Clock, rng: random.Random, connect: Connect | None
+) -> ProducerCore:
     core = ProducerCore(config, clock, rng, connect)
     await core.start()
     return core
 
 
 def _config(options: dict[str, Any]) -> ProducerConfig:
+    security, options = security_options.from_keywords(options)
     unknown = options.keys() - ProducerConfig.__dataclass_fields__.keys()
     if unknown:
         raise KafkaConfigurationError(f"the producer has no option {', '.join(sorted(unknown))}")
-    return ProducerConfig(**options)
+    return ProducerConfig(**options, security=security)
 
 
 def _as_asyncio(sent: FutureRecordMetadata) -> asyncio.Future[RecordMetadata]:

@@ -24,6 +24,7 @@ from slackwater.kafka.producer.accumulator import Accumulator
 from slackwater.kafka.producer.batch import Batch, Identity
 from slackwater.kafka.producer.config import ProducerConfig
 from slackwater.kafka.producer.queue import PartitionQueue
+from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.metadata import Broker
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
@@ -199,11 +200,11 @@ class Sender:
                 request = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
                 answer = await self._cluster.send_any(request)
                 if answer.error_code:
-                    raise for_code(answer.error_code, "InitProducerId")
+                    raise for_code(answer.error_code, api="InitProducerId")
                 self._identity = Identity(answer.producer_id, answer.producer_epoch)
                 return
             except KafkaError as exc:
-                if not exc.retriable:
+                if not _worth_repeating(exc):
                     self.fail_all(_no_idempotence(exc))
                     return
                 self.last_problem = exc
@@ -320,10 +321,11 @@ class Sender:
         if code == ErrorCode.NONE:
             self._succeed(batch, told.base_offset, told.log_append_time_ms)
             return
-        if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+        action = action_for(m.ProduceRequest, code)
+        if action is Action.DONE:
             self._succeed(batch, -1, -1)
             return
-        error = for_code(code, _explain(batch, told))
+        error = for_code(code, f"of {_explain(batch, told)}", api="Produce")
         retry_at = self._clock.monotonic_ms() + self._backoff.delay_ms(batch.attempts)
         with self._accumulator.lock:
             queue = self._accumulator.queues[batch.tp]
@@ -337,7 +339,11 @@ class Sender:
             return
         leader = told.current_leader
         self._cluster.metadata.learn_leader(batch.tp, leader.leader_id, leader.leader_epoch)
-        self._retry_or_give_up(batch, error)
+        self._leaders_wanted = self._leaders_wanted or action is Action.REFRESH_METADATA
+        if action in (Action.RETRY, Action.REFRESH_METADATA):
+            self._retry_or_give_up(batch, error)
+        else:
+            self._give_up(batch, error)
 
     def _all_failed(self, batches: list[Batch], error: KafkaError) -> None:
         for batch in batches:
@@ -392,6 +398,12 @@ def _explain(batch: Batch, told: m.ProduceResponsePartition) -> str:
         size = len(batch.payload())
         text += f": the batch has {size} bytes; lower batch_size or raise the topic's max.message.bytes"
     return text
+
+
+def _worth_repeating(error: KafkaError) -> bool:
+    if isinstance(error, BrokerError):
+        return action_for(m.InitProducerIdRequest, error.code) is Action.RETRY
+    return error.retriable
 
 
 def _no_idempotence(error: KafkaError) -> KafkaError:

@@ -37,6 +37,14 @@ class MemberSubscription:
     instance_id: str | None = field(default=None, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class MemberAssignment:
+    """What a member gets from the leader. ``user_data``: the assignor's own bytes, if it sent any."""
+
+    partitions: tuple[TopicPartition, ...]
+    user_data: bytes | None = None
+
+
 def group_by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
     """Partitions as sorted (topic, sorted partition numbers): the same set gives the same bytes."""
     found: dict[str, list[int]] = defaultdict(list)
@@ -88,16 +96,24 @@ def encode_assignment(partitions: Iterable[TopicPartition], user_data: bytes | N
 
 
 def decode_assignment(data: Buffer) -> tuple[TopicPartition, ...]:
+    """The partitions of :func:`read_assignment`."""
+    return read_assignment(data).partitions
+
+
+def read_assignment(data: Buffer) -> MemberAssignment:
     """Reads an assignment; no bytes at all (the leader sent none) are no partitions.
 
     Raises :class:`~slackwater.kafka.wire.errors.DecodeError`.
     """
     if len(data) == 0:
-        return ()
+        return MemberAssignment(())
     reader = Reader(data)
     version = _known_version(reader, m.ConsumerProtocolAssignment.max_version)
     body = m.ConsumerProtocolAssignment.read_from(reader, version)
-    return tuple(TopicPartition(t.topic, n) for t in body.assigned_partitions for n in t.partitions)
+    return MemberAssignment(
+        tuple(TopicPartition(t.topic, n) for t in body.assigned_partitions for n in t.partitions),
+        bytes(body.user_data) if body.user_data is not None else None,
+    )
 
 
 def _known_version(reader: Reader, newest: int) -> int:

@@ -13,6 +13,10 @@ NEVER_MS = 1 << 62
 JOIN_MARGIN_MS = 5_000
 """How much longer than the rebalance timeout a Join is waited for, as in Java's consumer."""
 
+NET_MARGIN_MS = 1_000
+"""The network gives a Join or Sync up this much later than the member itself does."""
+SLOW_JOIN_MS = 10_000
+
 
 class State(Enum):
     """Where a member is."""
@@ -117,14 +121,31 @@ class MembershipConfig:
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
     request_timeout_ms: int = 30_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1_000
     rack: str | None = None
+
+    @property
+    def name(self) -> str:
+        """How messages call this member before it has a member.id."""
+        return self.instance_id or "this member"
 
     @property
     def join_timeout_ms(self) -> int:
         """How long a Join is waited for: it is parked until all have joined or the rebalance times out."""
         return max(self.request_timeout_ms, self.max_poll_interval_ms + JOIN_MARGIN_MS)
+
+    @property
+    def sync_timeout_ms(self) -> int:
+        """How long a Sync is waited for, before it is sent again.
+
+        It is parked until the leader has synced, and that of a member which was removed meanwhile is never
+        answered (Kafka 4.3); a broker waits for Syncs no longer than the rebalance timeout.
+        """
+        return min(self.request_timeout_ms, self.max_poll_interval_ms)
+
+    @property
+    def slow_join_ms(self) -> int:
+        """How long a Join is parked before a diagnosis asks who is waited for."""
+        return max(SLOW_JOIN_MS, 3 * self.heartbeat_interval_ms)
 
     @property
     def heartbeat_timeout_ms(self) -> int:

@@ -64,10 +64,12 @@ class ClusterMetadata:
         self.cluster_id: str | None = None
         self.updated_at_ms: int | None = None
         self._names: dict[UUID, str] = {}
+        self._racks: dict[int, str | None] = {}
 
     def update(self, response: m.MetadataResponse, now_ms: int, *, complete: bool = False) -> None:
         """Takes a response in. ``complete``: it was asked for all topics, so others are gone."""
         self.brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
+        self._racks.update((broker.node_id, broker.rack) for broker in response.brokers)
         self.controller_id = response.controller_id
         self.cluster_id = response.cluster_id or self.cluster_id
         self.updated_at_ms = now_ms
@@ -136,6 +138,22 @@ class ClusterMetadata:
         """Partition counts of those of ``topics`` that are known."""
         counts = ((topic, self.partition_count(topic)) for topic in topics)
         return {topic: count for topic, count in counts if count is not None}
+
+    def replica_racks(self, topics: Iterable[str]) -> dict[str, list[frozenset[str]]]:
+        """For each topic that is known the racks of each partition's replicas, in the order of their numbers.
+
+        Replicas that are not in sync count, too, as in Java's rack-aware assignors (KIP-881). So do those of
+        a broker that is away, by the rack it had: it will be back, and its absence is no reason to rebalance.
+        """
+        racks = {node: rack for node, rack in self._racks.items() if rack}
+        return {
+            name: [
+                frozenset(racks[node] for node in topic.partitions[number].replicas if node in racks)
+                for number in sorted(topic.partitions)
+            ]
+            for name in topics
+            if (topic := self.topics.get(name)) is not None and topic.partitions
+        }
 
     def topic_id(self, topic: str) -> UUID:
         """A topic's id; zero if it is not known or the broker gives none."""

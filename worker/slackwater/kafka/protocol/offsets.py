@@ -1,4 +1,5 @@
-"""Offsets: requests for committed ones and ones by time, in the form each version wants, and their answers.
+"""Offsets: requests for committed ones, by time and by leader epoch, in the form each version wants, and
+their answers.
 
 OffsetCommit and OffsetFetch are used up to version 9: 10 names topics by id only, which a group that
 has offsets of a deleted topic cannot.
@@ -6,26 +7,17 @@ has offsets of a deleted topic cannot.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from enum import Enum
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from slackwater.kafka.protocol.consumer_protocol import group_by_topic
-from slackwater.kafka.protocol.subscription import EARLIEST, LATEST
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
 
 COMMIT_VERSION_CAP = 9
 FETCH_VERSION_CAP = 9
-_BATCHED_OFFSET_FETCH = 8
+BATCHED_OFFSET_FETCH = 8
 """OffsetFetch takes several groups from this version on (KIP-709)."""
-
-
-class ResetPolicy(Enum):
-    """What to do without a committed offset, or when the position is outside the log."""
-
-    EARLIEST = EARLIEST
-    LATEST = LATEST
-    NONE = 0
 
 
 def commit_request(
@@ -73,49 +65,78 @@ def commit_errors(response: m.OffsetCommitResponse) -> dict[TopicPartition, int]
 def offset_fetch_request(
     group_id: str, partitions: Collection[TopicPartition], version: int, *, require_stable: bool = True
 ) -> m.OffsetFetchRequest:
-    """OffsetFetch as ``version`` wants it. ``require_stable`` waits for open transactions (KIP-447)."""
-    grouped = group_by_topic(partitions)
+    """OffsetFetch of one group, as ``version`` wants it. ``require_stable``: see KIP-447."""
+    return offset_fetch_of_groups([group_id], partitions, version, require_stable=require_stable)
+
+
+def offset_fetch_of_groups(
+    group_ids: Sequence[str],
+    partitions: Collection[TopicPartition] | None,
+    version: int,
+    *,
+    require_stable: bool = False,
+) -> m.OffsetFetchRequest:
+    """OffsetFetch as ``version`` wants it. ``partitions``: ``None`` asks for all that have an offset.
+
+    From version 8 on for all groups at once (KIP-709), before for the first: who is not in the answer has
+    to be asked for again.
+    """
+    grouped = group_by_topic(partitions or ())
     stable = require_stable and version >= 7
-    if version >= _BATCHED_OFFSET_FETCH:
+    if version >= BATCHED_OFFSET_FETCH:
         topics = [m.OffsetFetchRequestTopics(name=name, partition_indexes=nums) for name, nums in grouped]
-        group = m.OffsetFetchRequestGroup(group_id=group_id, topics=topics)
-        return m.OffsetFetchRequest(groups=[group], require_stable=stable)
+        asked = None if partitions is None else topics
+        groups = [m.OffsetFetchRequestGroup(group_id=one, topics=asked) for one in group_ids]
+        return m.OffsetFetchRequest(groups=groups, require_stable=stable)
+    older = [m.OffsetFetchRequestTopic(name=name, partition_indexes=nums) for name, nums in grouped]
     return m.OffsetFetchRequest(
-        group_id=group_id,
-        topics=[m.OffsetFetchRequestTopic(name=name, partition_indexes=nums) for name, nums in grouped],
-        require_stable=stable,
+        group_id=group_ids[0], topics=None if partitions is None else older, require_stable=stable
     )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffsets:
+    """What a broker said of one group: an error of the group, or for each partition an offset or an error.
+
+    ``offsets``: ``None`` where nothing is committed. ``errors``: of partitions, as UNSTABLE_OFFSET_COMMIT.
+    """
+
+    error_code: int
+    offsets: dict[TopicPartition, OffsetAndMetadata | None]
+    errors: dict[TopicPartition, int]
 
 
 def read_offset_fetch(
     response: m.OffsetFetchResponse,
 ) -> tuple[int, dict[TopicPartition, OffsetAndMetadata | None], dict[TopicPartition, int]]:
     """The group's error code, the offsets (``None``: nothing committed), and partitions' error codes."""
-    found: dict[TopicPartition, OffsetAndMetadata | None] = {}
-    errors: dict[TopicPartition, int] = {}
-    for tp, one in _committed(response):
-        if one.error_code:
-            errors[tp] = one.error_code
-        elif one.committed_offset < 0:
-            found[tp] = None
-        else:
-            found[tp] = OffsetAndMetadata(
-                one.committed_offset, one.metadata or "", one.committed_leader_epoch
-            )
-    code = response.groups[0].error_code if response.groups else response.error_code
-    return code, found, errors
+    [found] = read_offset_fetch_of_groups(response, "").values()
+    return found.error_code, found.offsets, found.errors
 
 
-def _committed(
-    response: m.OffsetFetchResponse,
-) -> Iterator[tuple[TopicPartition, m.OffsetFetchResponsePartitions | m.OffsetFetchResponsePartition]]:
-    for group in response.groups:
-        for topics in group.topics:
-            for one in topics.partitions:
-                yield TopicPartition(topics.name, one.partition_index), one
-    for topic in response.topics:
-        for old in topic.partitions:
-            yield TopicPartition(topic.name, old.partition_index), old
+def read_offset_fetch_of_groups(response: m.OffsetFetchResponse, only: str) -> dict[str, GroupOffsets]:
+    """The groups of an answer. ``only``: the group asked for, which answers before version 8 do not name."""
+    if not response.groups:
+        return {only: _group_offsets(response.error_code, response.topics)}
+    return {one.group_id: _group_offsets(one.error_code, one.topics) for one in response.groups}
+
+
+def _group_offsets(
+    error_code: int, topics: Sequence[m.OffsetFetchResponseTopics] | Sequence[m.OffsetFetchResponseTopic]
+) -> GroupOffsets:
+    found = GroupOffsets(error_code, {}, {})
+    for topic in topics:
+        for one in topic.partitions:
+            tp = TopicPartition(topic.name, one.partition_index)
+            if one.error_code:
+                found.errors[tp] = one.error_code
+            elif one.committed_offset < 0:
+                found.offsets[tp] = None
+            else:
+                found.offsets[tp] = OffsetAndMetadata(
+                    one.committed_offset, one.metadata or "", one.committed_leader_epoch
+                )
+    return found
 
 
 def list_offsets_request(
@@ -153,6 +174,43 @@ def read_list_offsets(
     """Each partition's answer; an offset of -1 with no error: no record is that late."""
     return {
         TopicPartition(topic.name, one.partition_index): one
+        for topic in response.topics
+        for one in topic.partitions
+    }
+
+
+def epoch_end_request(
+    positions: Mapping[TopicPartition, int], leader_epochs: Mapping[TopicPartition, int]
+) -> m.OffsetForLeaderEpochRequest:
+    """OffsetForLeaderEpoch to a leader (KIP-320): where the epoch of each position ended in its log.
+
+    ``positions``: the epoch of the record before each position; ``leader_epochs``: of the leader asked.
+    """
+    return m.OffsetForLeaderEpochRequest(
+        replica_id=-1,
+        topics=[
+            m.OffsetForLeaderEpochRequestTopic(
+                topic=topic,
+                partitions=[
+                    m.OffsetForLeaderEpochRequestPartition(
+                        partition=number,
+                        current_leader_epoch=leader_epochs.get(TopicPartition(topic, number), -1),
+                        leader_epoch=positions[TopicPartition(topic, number)],
+                    )
+                    for number in numbers
+                ],
+            )
+            for topic, numbers in group_by_topic(positions)
+        ],
+    )
+
+
+def read_epoch_ends(
+    response: m.OffsetForLeaderEpochResponse,
+) -> dict[TopicPartition, m.OffsetForLeaderEpochResponsePartition]:
+    """Each partition's answer; an epoch or offset of -1 with no error: the leader knows no such epoch."""
+    return {
+        TopicPartition(topic.topic, one.partition): one
         for topic in response.topics
         for one in topic.partitions
     }

@@ -1,8 +1,11 @@
 """What a consumer reads: topics or partitions, and for each partition its position.
 
 A partition's position is where the application has got to; how far has been fetched ahead is the
-fetcher's. ``version`` counts the jumps (seek, reset, new assignment), so that what was fetched before
-a jump is known to be stale.
+fetcher's. ``version`` counts the jumps (seek, reset, new assignment, another leader), so that what was
+fetched before a jump is known to be stale.
+
+A position carries the leader epoch of the record before it (KIP-320). When the partition gets a leader of a
+later epoch, that one has to confirm the position before it is read on from: its log may be shorter.
 """
 
 from __future__ import annotations
@@ -11,13 +14,14 @@ import re
 from collections.abc import Collection, Iterable
 from enum import Enum
 from itertools import count
+from uuid import UUID
 
-from slackwater.kafka.errors import IllegalArgumentError, IllegalStateError
+from slackwater.kafka.errors import IllegalArgumentError, IllegalStateError, PartitionNotAssignedError
+from slackwater.kafka.protocol.reset import EARLIEST, LATEST
 from slackwater.kafka.structs import TopicPartition
+from slackwater.kafka.wire.primitives import ZERO_UUID
 
-EARLIEST = -2
-LATEST = -1
-"""Timestamps that ListOffsets takes for the ends of a log."""
+__all__ = ["EARLIEST", "LATEST", "MOVES", "FetchState", "Mode", "PartitionState", "Subscription"]
 
 
 class Mode(Enum):
@@ -30,26 +34,38 @@ class Mode(Enum):
 
 
 class FetchState(Enum):
-    """Whether a partition can be fetched."""
+    """Whether a partition can be fetched. The names are those of Java's ``SubscriptionState``."""
 
     INITIALIZING = "needs its committed offset"
     AWAIT_RESET = "needs an offset by time"
-    FETCHING = "has a position"
+    AWAIT_VALIDATION = "has a position that the leader has to confirm"
+    FETCHING = "has a position that can be fetched from"
 
 
+_PLACED = frozenset({FetchState.AWAIT_RESET, FetchState.AWAIT_VALIDATION, FetchState.FETCHING})
 MOVES: dict[FetchState, frozenset[FetchState]] = {
-    FetchState.INITIALIZING: frozenset({FetchState.AWAIT_RESET, FetchState.FETCHING}),
-    FetchState.AWAIT_RESET: frozenset({FetchState.AWAIT_RESET, FetchState.FETCHING}),
-    FetchState.FETCHING: frozenset({FetchState.AWAIT_RESET, FetchState.FETCHING}),
+    # A committed offset with a leader epoch (validation) or without (fetching), or none at all (reset).
+    FetchState.INITIALIZING: _PLACED,
+    # Found by time; another reset; a seek to an offset with its epoch.
+    FetchState.AWAIT_RESET: _PLACED,
+    # Confirmed; the log was cut off; a later leader, or a seek.
+    FetchState.AWAIT_VALIDATION: _PLACED,
+    # A seek; out of range; a later leader.
+    FetchState.FETCHING: _PLACED,
 }
+"""Every move there is. Nothing goes back to INITIALIZING: what is assigned anew is another state."""
 
 
 class PartitionState:
-    """One assigned partition."""
+    """One assigned partition.
+
+    ``leader_epoch``: of the record before the position, -1 where it is not known. ``validated_epoch``: of the
+    last leader that the position was found to be good with. ``topic_id``: of the topic that was read.
+    """
 
     __slots__ = (
         "highwater", "last_stable_offset", "leader_epoch", "log_start_offset", "paused", "position",
-        "reset_to", "state", "tp", "version",
+        "reset_to", "state", "topic_id", "tp", "validated_epoch", "version",
     )  # fmt: skip
 
     def __init__(self, tp: TopicPartition, version: int) -> None:
@@ -59,6 +75,8 @@ class PartitionState:
         self.position: int | None = None
         self.reset_to: int | None = None
         self.leader_epoch = -1
+        self.validated_epoch = -1
+        self.topic_id = ZERO_UUID
         self.paused = False
         self.highwater: int | None = None
         self.last_stable_offset: int | None = None
@@ -152,10 +170,10 @@ class Subscription:
         return next(self._versions)
 
     def get(self, tp: TopicPartition) -> PartitionState:
-        """Raises :class:`IllegalStateError` when ``tp`` is not assigned."""
+        """Raises :class:`PartitionNotAssignedError` when ``tp`` is not assigned."""
         found = self.partitions.get(tp)
         if found is None:
-            raise IllegalStateError(f"{tp} is not assigned to this consumer")
+            raise PartitionNotAssignedError(f"{tp} is not assigned to this consumer")
         return found
 
     # -- positions -----------------------------------------------------------------------------------
@@ -165,18 +183,59 @@ class Subscription:
         return [one for one in self.partitions.values() if one.state is state]
 
     def seek(self, tp: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
-        """Sets the position by the application's will."""
+        """Sets the position by the application's will. With a ``leader_epoch`` the leader must confirm it."""
         if offset < 0:
             raise IllegalArgumentError(f"offset {offset} of {tp} is negative")
-        self._place(self.get(tp), offset, leader_epoch)
+        self.start_at(self.get(tp), offset, leader_epoch)
 
-    def start_at(self, state: PartitionState, offset: int, leader_epoch: int = -1) -> None:
-        """Sets the position by the committed offset, or by the answer to a reset."""
-        self._place(state, offset, leader_epoch)
+    def start_at(
+        self, state: PartitionState, offset: int, leader_epoch: int = -1, validated_epoch: int = -1
+    ) -> None:
+        """Sets the position by the committed offset, or by a leader's answer.
 
-    def _place(self, state: PartitionState, offset: int, leader_epoch: int) -> None:
-        state.move(FetchState.FETCHING)
+        ``validated_epoch``: of the leader whose answer it is, which need not be asked again.
+        """
+        must_validate = leader_epoch >= 0 and validated_epoch < 0
+        state.move(FetchState.AWAIT_VALIDATION if must_validate else FetchState.FETCHING)
         state.position, state.leader_epoch, state.reset_to = offset, leader_epoch, None
+        state.validated_epoch = validated_epoch
+        state.topic_id = ZERO_UUID
+        state.version = self._next_version()
+
+    def follow_leader(self, state: PartitionState, leader_epoch: int) -> None:
+        """Takes in the partition's leader epoch by the metadata: a later one has to confirm the position.
+
+        What was fetched from the old leader and not handed over is stale then, as in Java: it may be gone.
+        """
+        if state.state is FetchState.FETCHING and leader_epoch > state.validated_epoch:
+            if state.leader_epoch < 0:
+                state.validated_epoch = leader_epoch
+                return
+            self.suspend(state)
+
+    def suspend(self, state: PartitionState) -> None:
+        """The position has to be confirmed before it is read on from."""
+        state.move(FetchState.AWAIT_VALIDATION)
+        state.version = self._next_version()
+
+    def confirm(self, state: PartitionState, leader_epoch: int) -> None:
+        """The leader of this epoch (-1: one that cannot be asked) has the log up to the position."""
+        state.move(FetchState.FETCHING)
+        state.validated_epoch = max(state.validated_epoch, leader_epoch)
+
+    def reading(self, state: PartitionState, leader_epoch: int, topic_id: UUID) -> None:
+        """The position is being fetched from a leader of this epoch, of the topic with this id."""
+        if state.validated_epoch < 0:
+            state.validated_epoch = leader_epoch
+        if state.topic_id == ZERO_UUID:
+            state.topic_id = topic_id
+
+    def is_other_topic(self, state: PartitionState, topic_id: UUID) -> bool:
+        """Whether the topic that was read is gone, and another one has its name (KIP-516)."""
+        return state.topic_id != ZERO_UUID and topic_id not in (ZERO_UUID, state.topic_id)
+
+    def fetch_again(self, state: PartitionState) -> None:
+        """What was fetched and not handed over counts no more; the position stays."""
         state.version = self._next_version()
 
     def reset(self, tp: TopicPartition, timestamp: int) -> None:
@@ -187,9 +246,13 @@ class Subscription:
         state.version = self._next_version()
 
     def consumed(self) -> dict[TopicPartition, tuple[int, int]]:
-        """Position and leader epoch of all partitions that have one: what a commit without offsets stores."""
+        """Position and leader epoch of all partitions that have one: what a commit without offsets stores.
+
+        While a new leader is asked to confirm a position, too: what was handed over was handed over, and the
+        epoch that is stored with it has the next owner ask again.
+        """
         return {
             tp: (one.position, one.leader_epoch)
             for tp, one in self.partitions.items()
-            if one.position is not None and one.state is FetchState.FETCHING
+            if one.position is not None and one.state in (FetchState.FETCHING, FetchState.AWAIT_VALIDATION)
         }

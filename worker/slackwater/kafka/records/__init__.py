@@ -8,7 +8,9 @@ from slackwater.kafka.records._implementation import COMPILED, ConsumerRecord
 from slackwater.kafka.records.batch import (
     HEADER_BYTES,
     BatchHeader,
+    Extent,
     iter_batches,
+    measure,
     set_base_offset,
     verify_crc,
 )
@@ -24,11 +26,13 @@ __all__ = [
     "BatchHeader",
     "ConsumerRecord",
     "CorruptRecordError",
+    "Extent",
     "RecordColumns",
     "RecordError",
     "UnsupportedRecordFormatError",
     "decode",
     "iter_batches",
+    "measure",
     "record_size",
     "set_base_offset",
     "stamp_crc",

@@ -12,7 +12,11 @@ if TYPE_CHECKING or os.environ.get("SLACKWATER_PURE_PYTHON"):
         RecordEncoder,
         gather,
         make_records,
+        parse_batches,
+        parse_messages,
         parse_records,
+        scan_batches,
+        scan_messages,
     )
 
     COMPILED = False
@@ -24,7 +28,11 @@ else:
             RecordEncoder,
             gather,
             make_records,
+            parse_batches,
+            parse_messages,
             parse_records,
+            scan_batches,
+            scan_messages,
         )
 
         COMPILED = True
@@ -35,7 +43,11 @@ else:
             RecordEncoder,
             gather,
             make_records,
+            parse_batches,
+            parse_messages,
             parse_records,
+            scan_batches,
+            scan_messages,
         )
 
         COMPILED = False
@@ -47,5 +59,9 @@ __all__ = [
     "RecordEncoder",
     "gather",
     "make_records",
+    "parse_batches",
+    "parse_messages",
     "parse_records",
+    "scan_batches",
+    "scan_messages",
 ]

@@ -6,9 +6,13 @@ batch before a byte of it is read."""
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
+
+from zlib import crc32
+
+from crc32c import crc32c
 
 from slackwater.kafka.records._parser_py import ColumnBuffers, describe_record
 
@@ -140,26 +144,200 @@ cdef inline int read_record(const uint8_t* data, Py_ssize_t* position, Py_ssize_
     return FINE
 
 
-def parse_records(const uint8_t[::1] payload, Py_ssize_t position, Py_ssize_t end, int64_t count, int64_t base_offset,
-                  int64_t base_timestamp_ms, append_time_ms, int64_t fetch_offset, into, Py_ssize_t row):
-    cdef int64_t[::1] offset = into.offset
-    cdef int64_t[::1] timestamp = into.timestamp
-    cdef int32_t[::1] key_start = into.key_start
-    cdef int32_t[::1] key_size = into.key_size
-    cdef int32_t[::1] value_start = into.value_start
-    cdef int32_t[::1] value_size = into.value_size
-    cdef int32_t[::1] header_start = into.header_start
-    cdef int32_t[::1] header_count = into.header_count
+cdef struct Columns:
+    int64_t* offset
+    int64_t* timestamp
+    int32_t* key_start
+    int32_t* key_size
+    int32_t* value_start
+    int32_t* value_size
+    int32_t* header_start
+    int32_t* header_count
+    Py_ssize_t capacity
+
+
+cdef int columns_of(into, Columns* columns) except -1:
+    """Borrows the arrays' memory: the arrays must live on, and keep their size."""
+    cdef int64_t[::1] wide = into.offset
+    cdef int32_t[::1] narrow
+    columns.capacity = wide.shape[0]
+    if columns.capacity == 0:
+        return 0
+    columns.offset = &wide[0]
+    wide = into.timestamp
+    columns.timestamp = &wide[0]
+    narrow = into.key_start
+    columns.key_start = &narrow[0]
+    narrow = into.key_size
+    columns.key_size = &narrow[0]
+    narrow = into.value_start
+    columns.value_start = &narrow[0]
+    narrow = into.value_size
+    columns.value_size = &narrow[0]
+    narrow = into.header_start
+    columns.header_start = &narrow[0]
+    narrow = into.header_count
+    columns.header_count = &narrow[0]
+    return 0
+
+
+cdef enum:
+    LOG_OVERHEAD_BYTES = 12
+    MAGIC_POSITION = 16
+    CODEC_MASK = 0x07
+
+cdef int64_t MAX_OFFSET = 0x7FFFFFFFFFFFFFFF
+
+
+cdef inline int32_t get_int32(const uint8_t* data) noexcept nogil:
+    return <int32_t>((<uint32_t>data[0] << 24) | (<uint32_t>data[1] << 16) | (<uint32_t>data[2] << 8) | data[3])
+
+
+cdef inline int64_t get_int64(const uint8_t* data) noexcept nogil:
+    return <int64_t>((<uint64_t><uint32_t>get_int32(data) << 32) | <uint32_t>get_int32(data + 4))
+
+
+cdef inline bint fields_fit(const uint8_t* data, Py_ssize_t position, Py_ssize_t stop) noexcept nogil:
+    cdef int32_t size
+    cdef int i
+    for i in range(2):
+        if stop - position < 4:
+            return False
+        size = get_int32(data + position)
+        position += 4
+        if size < -1 or size > stop - position:
+            return False
+        if size > 0:
+            position += size
+    return position == stop
+
+
+def scan_messages(payload, Py_ssize_t position, Py_ssize_t end, int mask, bint check_crc):
+    cdef const uint8_t[::1] view = payload
+    cdef Py_ssize_t count = 0, stop
+    cdef int64_t last_offset = -1
+    cdef int32_t size
+    cdef int magic, attributes, kind = -1
+    cdef const uint8_t* data
+    if position < 0 or end > view.shape[0]:
+        raise ValueError("the messages are outside their payload")
+    if position >= end:
+        return 0, position, -1, ""
+    data = &view[0]
+    held = memoryview(payload)
+    while position + MAGIC_POSITION + 2 <= end:
+        size = get_int32(data + position + 8)
+        magic = data[position + MAGIC_POSITION]
+        attributes = data[position + MAGIC_POSITION + 1]
+        if size > end - position - LOG_OVERHEAD_BYTES and size > 0:
+            break
+        if magic > 1 or attributes & CODEC_MASK or (kind >= 0 and kind != (magic << 8 | (attributes & mask))):
+            break
+        kind = magic << 8 | (attributes & mask)
+        stop = position + LOG_OVERHEAD_BYTES + size
+        if size < 14 + 8 * magic:
+            return count, position, last_offset, "a message is too small"
+        if not fields_fit(data, position + MAGIC_POSITION + 2 + 8 * magic, stop):
+            return count, position, last_offset, "a message's key and value do not fit it"
+        if check_crc and <uint32_t>crc32(held[position + MAGIC_POSITION : stop]) != <uint32_t>get_int32(data + position + 12):
+            return count, position, last_offset, "its checksum does not match its content"
+        last_offset = get_int64(data + position)
+        count += 1
+        position = stop
+    return count, position, last_offset, ""
+
+
+def parse_messages(const uint8_t[::1] payload, Py_ssize_t position, Py_ssize_t end, Py_ssize_t count, int64_t base_offset,
+                   append_time_ms, int64_t fetch_offset, into, Py_ssize_t row):
+    cdef Columns columns
     cdef bint appended = append_time_ms is not None
     cdef int64_t append_time = append_time_ms if appended else 0
-    cdef Py_ssize_t capacity = offset.shape[0]
     cdef const uint8_t* data
+    cdef Py_ssize_t i, at, stop
+    cdef int64_t offset
+    cdef int32_t size
+    cdef int magic
+    columns_of(into, &columns)
+    if position < 0 or end > payload.shape[0] or position > end:
+        raise ValueError("the messages are outside their payload")
+    if count < 0 or row < 0 or count > columns.capacity - row:
+        raise ValueError("more messages than there is room for")
+    if payload.shape[0] > 0x7FFFFFFF:
+        raise ValueError("a payload of more than 2 GiB")
+    if count == 0:
+        return row
+    data = &payload[0] if payload.shape[0] else NULL
+    for i in range(count):
+        if end - position < MAGIC_POSITION + 2:
+            raise ValueError("a message is cut off")
+        size = get_int32(data + position + 8)
+        magic = data[position + MAGIC_POSITION]
+        at = position + MAGIC_POSITION + 2 + 8 * magic
+        if magic > 1 or size < 14 + 8 * magic or size > end - position - LOG_OVERHEAD_BYTES:
+            raise ValueError("a message is cut off")
+        stop = position + LOG_OVERHEAD_BYTES + size
+        if not fields_fit(data, at, stop):
+            raise ValueError("a message's key and value do not fit it")
+        offset = <int64_t>(<uint64_t>base_offset + <uint64_t>get_int64(data + position))
+        if offset >= fetch_offset:
+            columns.offset[row] = offset
+            if magic == 0:
+                columns.timestamp[row] = -1
+            else:
+                columns.timestamp[row] = append_time if appended else get_int64(data + position + MAGIC_POSITION + 2)
+            size = get_int32(data + at)
+            columns.key_start[row] = <int32_t>(at + 4)
+            columns.key_size[row] = size
+            at += 4 + (size if size > 0 else 0)
+            columns.value_start[row] = <int32_t>(at + 4)
+            columns.value_size[row] = get_int32(data + at)
+            columns.header_start[row] = 0
+            columns.header_count[row] = 0
+            row += 1
+        position = stop
+    return row
+
+
+cdef int parse_run(const uint8_t* data, Py_ssize_t position, Py_ssize_t end, int64_t count, int64_t base_offset,
+                   int64_t base_timestamp_ms, bint appended, int64_t append_time, int64_t fetch_offset,
+                   Columns* into, Py_ssize_t* free_row) noexcept nogil:
     cdef Record record
-    cdef int64_t i
+    cdef int64_t i, at_offset
+    cdef Py_ssize_t row = free_row[0]
+    cdef int failed
+    for i in range(count):
+        failed = read_record(data, &position, end, &record)
+        if failed:
+            return failed
+        at_offset = <int64_t>(<uint64_t>base_offset + <uint64_t>record.offset_delta)
+        if at_offset < fetch_offset:
+            continue
+        into.offset[row] = at_offset
+        into.timestamp[row] = append_time if appended else <int64_t>(<uint64_t>base_timestamp_ms + <uint64_t>record.ts_delta)
+        into.key_start[row] = record.key_start
+        into.key_size[row] = record.key_size
+        into.value_start[row] = record.value_start
+        into.value_size[row] = record.value_size
+        into.header_start[row] = record.header_start
+        into.header_count[row] = <int32_t>record.header_count
+        row += 1
+    if position != end:
+        return TRAILING
+    free_row[0] = row
+    return FINE
+
+
+def parse_records(const uint8_t[::1] payload, Py_ssize_t position, Py_ssize_t end, int64_t count, int64_t base_offset,
+                  int64_t base_timestamp_ms, append_time_ms, int64_t fetch_offset, into, Py_ssize_t row):
+    cdef Columns columns
+    cdef bint appended = append_time_ms is not None
+    cdef int64_t append_time = append_time_ms if appended else 0
+    cdef const uint8_t* data
     cdef int failed = FINE
+    columns_of(into, &columns)
     if position < 0 or end > payload.shape[0] or position > end:
         raise ValueError("the batch is outside its payload")
-    if count < 0 or row < 0 or count > capacity - row:
+    if count < 0 or row < 0 or count > columns.capacity - row:
         raise ValueError("more records than there is room for")
     if payload.shape[0] > 0x7FFFFFFF:
         raise ValueError("a payload of more than 2 GiB")
@@ -169,23 +347,98 @@ def parse_records(const uint8_t[::1] payload, Py_ssize_t position, Py_ssize_t en
         return row
     data = &payload[0]
     with nogil:
-        for i in range(count):
-            failed = read_record(data, &position, end, &record)
-            if failed:
+        failed = parse_run(data, position, end, count, base_offset, base_timestamp_ms, appended, append_time,
+                           fetch_offset, &columns, &row)
+    if failed:
+        raise ValueError(_REASONS[failed])
+    return row
+
+
+cdef enum:
+    BATCH_BYTES = 61
+    BATCH_CRC_POSITION = 17
+    BATCH_CRC_START = 21
+    CONTROL = 0x20
+    TRANSACTIONAL = 0x10
+    LOG_APPEND_TIME = 0x08
+
+
+def scan_batches(payload, Py_ssize_t position, Py_ssize_t end, bint plain, bint transactional, bint check_crc):
+    cdef const uint8_t[::1] view = payload
+    cdef const uint8_t* data
+    cdef int64_t batches = 0, count = 0, next_offset = -1, base
+    cdef int32_t length, of_epoch, epoch = 0, delta, records
+    cdef int attributes, kind = 0
+    cdef Py_ssize_t stop
+    if position < 0 or end > view.shape[0]:
+        raise ValueError("the batches are outside their payload")
+    if position >= end:
+        return 0, 0, position, -1, 0
+    data = &view[0]
+    held = memoryview(payload) if check_crc else None
+    while position + BATCH_BYTES <= end:
+        base = get_int64(data + position)
+        length = get_int32(data + position + 8)
+        if data[position + MAGIC_POSITION] != 2 or length < BATCH_BYTES - LOG_OVERHEAD_BYTES or length > end - position - LOG_OVERHEAD_BYTES:
+            break
+        stop = position + LOG_OVERHEAD_BYTES + length
+        of_epoch = get_int32(data + position + 12)
+        attributes = data[position + 22]
+        delta = get_int32(data + position + 23)
+        records = get_int32(data + position + 57)
+        if records < 0 or delta < 0 or base >= MAX_OFFSET - delta:
+            break
+        if batches and (of_epoch != epoch or (plain and attributes & LOG_APPEND_TIME != kind)):
+            break
+        if plain:
+            if attributes & (CODEC_MASK | CONTROL) or (attributes & TRANSACTIONAL and not transactional):
                 break
-            if base_offset + record.offset_delta < fetch_offset:
-                continue
-            offset[row] = base_offset + record.offset_delta
-            timestamp[row] = append_time if appended else <int64_t>(<uint64_t>base_timestamp_ms + <uint64_t>record.ts_delta)
-            key_start[row] = record.key_start
-            key_size[row] = record.key_size
-            value_start[row] = record.value_start
-            value_size[row] = record.value_size
-            header_start[row] = record.header_start
-            header_count[row] = <int32_t>record.header_count
-            row += 1
-        if not failed and position != end:
-            failed = TRAILING
+            if <int64_t>records * MIN_RECORD_BYTES > stop - position - BATCH_BYTES:
+                break
+            if check_crc and <uint32_t>crc32c(held[position + BATCH_CRC_START : stop]) != <uint32_t>get_int32(data + position + BATCH_CRC_POSITION):
+                break
+        epoch = of_epoch
+        kind = attributes & LOG_APPEND_TIME
+        batches += 1
+        count += records
+        next_offset = max(next_offset, base + delta + 1)
+        position = stop
+    return batches, count, position, next_offset, epoch
+
+
+def parse_batches(const uint8_t[::1] payload, Py_ssize_t position, Py_ssize_t end, int64_t fetch_offset, into, Py_ssize_t row):
+    cdef Columns columns
+    cdef const uint8_t* data
+    cdef int32_t length, delta, count
+    cdef int64_t base
+    cdef Py_ssize_t stop
+    cdef int failed = FINE
+    columns_of(into, &columns)
+    if position < 0 or end > payload.shape[0] or position > end:
+        raise ValueError("the batches are outside their payload")
+    if row < 0 or payload.shape[0] > 0x7FFFFFFF:
+        raise ValueError("a payload of more than 2 GiB")
+    if position == end:
+        return row
+    data = &payload[0]
+    with nogil:
+        while position < end and not failed:
+            if end - position < BATCH_BYTES:
+                failed = CUT_OFF
+                break
+            base = get_int64(data + position)
+            length = get_int32(data + position + 8)
+            delta = get_int32(data + position + 23)
+            count = get_int32(data + position + 57)
+            if length < BATCH_BYTES - LOG_OVERHEAD_BYTES or length > end - position - LOG_OVERHEAD_BYTES or count < 0 or count > columns.capacity - row:
+                failed = CUT_OFF
+                break
+            stop = position + LOG_OVERHEAD_BYTES + length
+            if count and <int64_t>(<uint64_t>base + <uint64_t><int64_t>delta) >= fetch_offset:
+                failed = parse_run(data, position + BATCH_BYTES, stop, count, base, get_int64(data + position + 27),
+                                   data[position + 22] & LOG_APPEND_TIME, get_int64(data + position + 35),
+                                   fetch_offset, &columns, &row)
+            position = stop
     if failed:
         raise ValueError(_REASONS[failed])
     return row

@@ -7,8 +7,12 @@ headers; all numbers but the attributes are zigzag varints, and a length of -1 s
 
 from __future__ import annotations
 
+import struct
+import zlib
 from array import array
 from typing import Any
+
+from crc32c import crc32c
 
 Buffer = bytes | bytearray | memoryview
 
@@ -93,7 +97,7 @@ def parse_records(
             raise ValueError(f"a record has {stop - position} bytes left over")
         if not 0 <= offset_delta <= 0x7FFFFFFF:
             raise ValueError(f"an offset delta of {offset_delta}")
-        offset = base_offset + offset_delta
+        offset = _wrap(base_offset + offset_delta)
         if offset < fetch_offset:
             continue
         into.offset[row] = offset
@@ -123,6 +127,181 @@ def _skip_headers(payload: Buffer, position: int, stop: int, count: int) -> int:
             raise ValueError("a header without a key")
         _, _, position = _sized(payload, position, stop)
     return position
+
+
+#       base offset, length, leader epoch, magic, crc, attributes, last offset delta, base timestamp,
+#       max timestamp, producer id, producer epoch, base sequence, record count
+_BATCH = struct.Struct(">qiibIhiqqqhii")
+_BATCH_CRC_START = 21
+_CONTROL = 0x20
+_TRANSACTIONAL = 0x10
+_LOG_APPEND_TIME = 0x08
+_MAX_OFFSET = (1 << 63) - 1
+
+
+def scan_batches(
+    data: Buffer, position: int, end: int, plain: bool, transactional: bool, check_crc: bool
+) -> tuple[int, int, int, int, int]:
+    """How far whole batches of one kind go from ``position`` on (magic 2).
+
+    One kind: the same leader epoch; if ``plain``, also the same timestamp type, no compression, no
+    transaction markers, right checksums (``check_crc``), room for their records, and not ``transactional``
+    unless that is allowed. Returns how many batches and records there are, where they stop, and the position
+    in the log behind them with their leader epoch. What is wrong with the next one is for others to say.
+    """
+    batches = count = epoch = kind = 0
+    next_offset = -1
+    while position + _BATCH.size <= end:
+        base, length, of_epoch, magic, crc, attributes, delta, _, _, _, _, _, records = _BATCH.unpack_from(
+            data, position
+        )
+        stop = position + _LOG_OVERHEAD_BYTES + length
+        if magic != 2 or length < _BATCH.size - _LOG_OVERHEAD_BYTES or stop > end:
+            break
+        if records < 0 or delta < 0 or base + delta >= _MAX_OFFSET:
+            break
+        if batches and (of_epoch != epoch or (plain and attributes & _LOG_APPEND_TIME != kind)):
+            break
+        if plain:
+            if attributes & (_CODEC_MASK | _CONTROL) or (attributes & _TRANSACTIONAL and not transactional):
+                break
+            if records * _MIN_RECORD_BYTES > stop - position - _BATCH.size:
+                break
+            if check_crc and crc32c(memoryview(data)[position + _BATCH_CRC_START : stop]) != crc:
+                break
+        epoch, kind = of_epoch, attributes & _LOG_APPEND_TIME
+        batches, count = batches + 1, count + records
+        next_offset = max(next_offset, base + delta + 1)
+        position = stop
+    return batches, count, position, next_offset, epoch
+
+
+def parse_batches(
+    payload: Buffer, position: int, end: int, fetch_offset: int, into: ColumnBuffers, row: int
+) -> int:
+    """Reads the plain batches that :func:`scan_batches` found; returns the next free row.
+
+    Records below ``fetch_offset`` are left out. Raises ValueError where a batch is not what it says.
+    """
+    while position < end:
+        if end - position < _BATCH.size:
+            raise ValueError("a batch is cut off")
+        base, length, _, _, _, attributes, delta, base_ms, max_ms, _, _, _, count = _BATCH.unpack_from(
+            payload, position
+        )
+        stop = position + _LOG_OVERHEAD_BYTES + length
+        if stop > end or stop < position + _BATCH.size or count < 0:
+            raise ValueError("a batch is cut off")
+        if count and base + delta >= fetch_offset:
+            row = parse_records(
+                payload, position + _BATCH.size, stop, count, base, base_ms,
+                max_ms if attributes & _LOG_APPEND_TIME else None, fetch_offset, into, row,
+            )  # fmt: skip
+        position = stop
+    return row
+
+
+#        offset, size, crc, magic, attributes; magic 1 has a timestamp behind them
+_MESSAGE = struct.Struct(">qiIbB")
+_TIMESTAMP = struct.Struct(">q")
+_INT32 = struct.Struct(">i")
+_LOG_OVERHEAD_BYTES = 12
+_MAGIC_POSITION = 16
+_CODEC_MASK = 0x07
+_MIN_MESSAGE_BYTES = (14, 22)
+"""By magic: what ``size`` counts in a message without key and value."""
+
+
+def scan_messages(
+    payload: Buffer, position: int, end: int, mask: int, check_crc: bool
+) -> tuple[int, int, int, str]:
+    """How far uncompressed messages of one kind go from ``position`` on (magic 0 and 1).
+
+    One kind: the same magic, and the same attributes under ``mask``. Returns how many there are, where they
+    stop, the last one's offset, and why they stop there: "" for the end, an incomplete message or one
+    of another kind, else what is wrong with the next one.
+    """
+    count, last_offset = 0, -1
+    kind: tuple[int, int] | None = None
+    while position + _MAGIC_POSITION + 2 <= end:
+        offset, size, crc, magic, attributes = _MESSAGE.unpack_from(payload, position)
+        if size > end - position - _LOG_OVERHEAD_BYTES and size > 0:
+            break
+        if not 0 <= magic <= 1 or attributes & _CODEC_MASK or kind not in (None, (magic, attributes & mask)):
+            break
+        kind = magic, attributes & mask
+        stop = position + _LOG_OVERHEAD_BYTES + size
+        if size < _MIN_MESSAGE_BYTES[magic]:
+            return count, position, last_offset, "a message is too small"
+        if not _fields_fit(payload, position + _MAGIC_POSITION + 2 + 8 * magic, stop):
+            return count, position, last_offset, "a message's key and value do not fit it"
+        if check_crc and zlib.crc32(memoryview(payload)[position + _MAGIC_POSITION : stop]) != crc:
+            return count, position, last_offset, "its checksum does not match its content"
+        count, position, last_offset = count + 1, stop, offset
+    return count, position, last_offset, ""
+
+
+def _fields_fit(payload: Buffer, position: int, stop: int) -> bool:
+    """Whether a key and a value, each behind its length (-1: null), take all that is left of a message."""
+    for _ in range(2):
+        if stop - position < _INT32.size:
+            return False
+        size = _INT32.unpack_from(payload, position)[0]
+        position += _INT32.size
+        if size < -1 or size > stop - position:
+            return False
+        position += max(size, 0)
+    return position == stop
+
+
+def parse_messages(
+    payload: Buffer,
+    position: int,
+    end: int,
+    count: int,
+    base_offset: int,
+    append_time_ms: int | None,
+    fetch_offset: int,
+    into: ColumnBuffers,
+    row: int,
+) -> int:
+    """Reads ``count`` messages that :func:`scan_messages` found into ``into``; returns the next free row.
+
+    ``base_offset`` is added to their offsets. Messages below ``fetch_offset`` are left out.
+    ``append_time_ms`` overrides the timestamps of magic 1; magic 0 has none (-1).
+    Raises ValueError where there are not that many messages before ``end``.
+    """
+    for _ in range(count):
+        if end - position < _MAGIC_POSITION + 2:
+            raise ValueError("a message is cut off")
+        offset, size, _, magic, _ = _MESSAGE.unpack_from(payload, position)
+        stop = position + _LOG_OVERHEAD_BYTES + size
+        at = position + _MAGIC_POSITION + 2 + 8 * magic
+        if not 0 <= magic <= 1 or size < _MIN_MESSAGE_BYTES[magic] or stop > end:
+            raise ValueError("a message is cut off")
+        if not _fields_fit(payload, at, stop):
+            raise ValueError("a message's key and value do not fit it")
+        offset = _wrap(base_offset + offset)
+        if offset >= fetch_offset:
+            into.offset[row] = offset
+            into.timestamp[row] = _message_time(payload, position, magic, append_time_ms)
+            key_size = _INT32.unpack_from(payload, at)[0]
+            into.key_start[row], into.key_size[row] = at + 4, key_size
+            at += 4 + max(key_size, 0)
+            into.value_start[row], into.value_size[row] = at + 4, _INT32.unpack_from(payload, at)[0]
+            into.header_start[row] = into.header_count[row] = 0
+            row += 1
+        position = stop
+    return row
+
+
+def _message_time(payload: Buffer, position: int, magic: int, append_time_ms: int | None) -> int:
+    if magic == 0:
+        return -1
+    if append_time_ms is not None:
+        return append_time_ms
+    time_ms: int = _TIMESTAMP.unpack_from(payload, position + _MAGIC_POSITION + 2)[0]
+    return time_ms
 
 
 def read_headers(payload: Buffer, position: int, count: int) -> list[tuple[str, bytes | None]]:
@@ -217,8 +396,8 @@ _UNREAD: Any = object()
 class ConsumerRecord:
     """One record, with kafka-python's attribute names. Key, value and headers are copied out when asked for.
 
-    ``timestamp`` is in ms since the epoch (-1: none), ``timestamp_type`` 0 the producer's and 1 the
-    broker's time. The checksum that older formats had is None.
+    ``timestamp`` is in ms since the epoch (-1: none), ``timestamp_type`` 0 the producer's time, 1 the
+    broker's, -1 none (magic 0 has no times). The checksum that older formats had is None.
     """
 
     __slots__ = (

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import crc32c
 
+from slackwater.kafka.records._implementation import scan_batches
 from slackwater.kafka.records.errors import CorruptRecordError
 
 Buffer = bytes | bytearray | memoryview
@@ -31,8 +32,11 @@ _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _PREFIX = struct.Struct(">qi")
 _MIN_SIZE = HEADER_BYTES - LOG_OVERHEAD_BYTES
-_MIN_OLD_SIZE = _MAGIC_POSITION + 1 - LOG_OVERHEAD_BYTES
+_MIN_OLD_SIZE = _MAGIC_POSITION + 2 - LOG_OVERHEAD_BYTES
+"""Of a message of magic 0 or 1: up to its attributes, which say what it is."""
 MAGIC = 2
+MAX_OFFSET = (1 << 63) - 1
+"""No record has it, since the position behind a record must be an offset, too."""
 
 _COMPRESSION_MASK = 0x07
 _LOG_APPEND_TIME = 0x08
@@ -90,35 +94,81 @@ def iter_batches(data: Buffer, *, start: int = 0) -> Iterator[BatchHeader]:
     size limit falls. Batches of an older magic come with that magic and otherwise zeros. Raises
     :class:`CorruptRecordError` for a length or a count that cannot be.
     """
-    view = memoryview(data)
-    end = len(view)
     position = start
-    while position + LOG_OVERHEAD_BYTES <= end:
-        base_offset, length = _PREFIX.unpack_from(view, position)
-        if length < _MIN_OLD_SIZE:
-            raise CorruptRecordError(base_offset, f"length {length} is too small for any batch")
-        size = LOG_OVERHEAD_BYTES + length
-        if position + size > end:
-            return
-        yield _header(view, position, size, base_offset)
-        position += size
+    while (header := read_header(data, position)) is not None:
+        yield header
+        position += header.size
 
 
-def _header(view: memoryview, position: int, size: int, base_offset: int) -> BatchHeader:
-    magic = view[position + _MAGIC_POSITION]
+def read_header(data: Buffer, position: int) -> BatchHeader | None:
+    """The header of the batch at ``position``; ``None`` where there is no whole batch.
+
+    Raises :class:`CorruptRecordError`, as :func:`iter_batches` does.
+    """
+    end = len(data)
+    if position + LOG_OVERHEAD_BYTES > end:
+        return None
+    base_offset, length = _PREFIX.unpack_from(data, position)
+    if length < _MIN_OLD_SIZE:
+        raise CorruptRecordError(base_offset, f"length {length} is too small for any batch")
+    size = LOG_OVERHEAD_BYTES + length
+    if position + size > end:
+        return None
+    return _header(data, position, size, base_offset)
+
+
+def _header(data: Buffer, position: int, size: int, base_offset: int) -> BatchHeader:
+    magic = data[position + _MAGIC_POSITION]
+    if base_offset == MAX_OFFSET:
+        raise CorruptRecordError(base_offset, "there is no offset behind it")
     if magic < MAGIC:
         return BatchHeader(position, size, base_offset, -1, magic, 0, 0, 0, -1, -1, -1, -1, -1, 0)
     if size - LOG_OVERHEAD_BYTES < _MIN_SIZE:
         raise CorruptRecordError(base_offset, f"batch of {size} bytes is smaller than its header")
     (_, _, epoch, _, crc, attributes, last_delta, base_ts, max_ts, pid, pepoch, seq, count) = (
-        HEADER.unpack_from(view, position)
+        HEADER.unpack_from(data, position)
     )
-    if count < 0 or last_delta < 0:
+    if count < 0 or last_delta < 0 or base_offset + last_delta >= MAX_OFFSET:
         raise CorruptRecordError(base_offset, f"{count} records, last offset delta {last_delta}")
     return BatchHeader(
         position, size, base_offset, epoch, magic, crc, attributes, last_delta, base_ts, max_ts,
         pid, pepoch, seq, count,
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How far the whole batches of one fetch go.
+
+    ``next_offset``: the position behind them. ``whole``: every header could be read, and there was one.
+    ``epochs``: up to which position in the log each leader epoch goes, in order.
+    """
+
+    next_offset: int
+    whole: bool
+    epochs: list[tuple[int, int]]
+
+
+def measure(data: Buffer, fetch_offset: int) -> Extent:
+    """Walks the headers of one partition's bytes of a fetch that began at ``fetch_offset``."""
+    end, at = fetch_offset, 0
+    epochs: list[tuple[int, int]] = []
+    try:
+        while True:
+            batches, _, stop, behind, epoch = scan_batches(data, at, len(data), False, True, False)
+            if not batches:
+                header = read_header(data, at)
+                if header is None:
+                    break
+                behind, epoch, stop = header.last_offset + 1, header.leader_epoch, at + header.size
+            end, at = max(end, behind), stop
+            if epochs and epochs[-1][1] == epoch:
+                epochs[-1] = (end, epoch)
+            else:
+                epochs.append((end, epoch))
+    except CorruptRecordError:
+        return Extent(end, False, epochs)
+    return Extent(end, end > fetch_offset, epochs)
 
 
 def verify_crc(data: Buffer, header: BatchHeader) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,17 +12,19 @@ from slackwater.kafka.records._implementation import (
     ConsumerRecord,
     gather,
     make_records,
-    parse_records,
 )
-from slackwater.kafka.records.batch import HEADER_BYTES, MAGIC, BatchHeader, Buffer, iter_batches, verify_crc
-from slackwater.kafka.records.compression import DecompressionError, decompress
+from slackwater.kafka.records.batch import MAGIC, BatchHeader, Buffer, read_header, verify_crc
+from slackwater.kafka.records.compression import too_large
 from slackwater.kafka.records.errors import CorruptRecordError, RecordError, UnsupportedRecordFormatError
+from slackwater.kafka.records.legacy import OpenMessages, open_messages
+from slackwater.kafka.records.opening import ROW_BYTES, OpenBatch, OpenRun, open_batch, open_run
+from slackwater.kafka.records.transactions import AbortedTransactions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_Open = OpenBatch | OpenMessages | OpenRun
 DEFAULT_MAX_DECOMPRESSED_BYTES = 256 * 1024 * 1024
-_MIN_RECORD_BYTES = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,81 +131,124 @@ def decode(
     fetch_offset: int,
     check_crc: bool = True,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    aborted: Iterable[tuple[int, int]] | None = None,
 ) -> RecordColumns:
     """Reads one partition's bytes of a fetch response.
 
     Records below ``fetch_offset``, transaction markers and an incomplete batch at the end are left
-    out. A batch that unfolds to more than ``max_decompressed_bytes`` counts as unreadable. Where a
+    out. ``aborted`` holds the (producer id, first offset) of the response's aborted transactions, in
+    any order: their records are left out, too (``read_committed``, Fetch v4 on). ``None`` and nothing
+    in it both keep all records (``read_uncommitted``). ``next_offset`` moves over all that is left out.
+
+    A batch that unfolds to more than ``max_decompressed_bytes`` counts as unreadable. Where a
     batch cannot be read, what stands before it is returned; if nothing stands before it,
     :class:`CorruptRecordError` (with its offset) or :class:`UnsupportedRecordFormatError` is raised.
     """
-    ready: list[_Batch] = []
-    position, room = fetch_offset, max_decompressed_bytes
+    reading = _Reading(fetch_offset, check_crc, max_decompressed_bytes, aborted)
     try:
-        for header in iter_batches(data):
-            if header.magic != MAGIC:
-                raise UnsupportedRecordFormatError(
-                    f"records at offset {header.base_offset} have magic {header.magic}, not {MAGIC}"
-                )
-            if check_crc and not verify_crc(data, header):
-                raise CorruptRecordError(header.base_offset, "its checksum does not match its content")
-            if header.last_offset >= fetch_offset and not header.control:
-                batch = _open(data, header, room)
-                room -= len(batch.payload) if header.compression else 0
-                ready.append(batch)
-            position = max(position, header.last_offset + 1)
+        reading.take(data)
     except RecordError:
-        if position == fetch_offset:
+        if reading.position == fetch_offset:
             raise
-    return _parse(ready, fetch_offset, position)
+    return _parse(reading.ready, fetch_offset, reading.position)
 
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """A batch whose records lie unfolded in ``payload`` from ``start`` to ``end``."""
+class _Reading:
+    """Batches that are ready to be parsed, and how far in the log they reach."""
 
-    header: BatchHeader
-    payload: Buffer
-    start: int
-    end: int
+    def __init__(
+        self, fetch_offset: int, check_crc: bool, room: int, aborted: Iterable[tuple[int, int]] | None
+    ) -> None:
+        self.ready: list[tuple[int, _Open]] = []
+        """Each with the position before it, which those that were left out have moved, too."""
+        self.position = fetch_offset
+        self._fetch_offset = fetch_offset
+        self._check_crc = check_crc
+        self._limit = self._room = room
+        self._transactions = AbortedTransactions(aborted) if aborted else None
+
+    def take(self, data: Buffer) -> None:
+        """Opens the batches of ``data`` in turn. Raises :class:`RecordError` at the first that cannot be."""
+        at = 0
+        while (header := read_header(data, at)) is not None:
+            try:
+                at += self._take_one(data, header)
+            except CorruptRecordError as exc:
+                exc.last_offset = max(exc.offset, header.last_offset)
+                raise
+
+    def _take_one(self, data: Buffer, header: BatchHeader) -> int:
+        """Opens what begins at ``header.position``; how many bytes that is."""
+        if header.magic < MAGIC:
+            return self._take_messages(data, header)
+        if header.magic > MAGIC:
+            raise UnsupportedRecordFormatError(
+                f"records at offset {header.base_offset} have magic {header.magic}, {MAGIC} is the latest"
+            )
+        wanted = self._transactions is None
+        run = open_run(data, header, transactional=wanted, check_crc=self._check_crc)
+        if run is None:
+            self._take_batch(data, header)
+            return header.size
+        if self._transactions is not None:
+            self._transactions.reach(run.next_offset - 1)
+        self.ready.append((self.position, run))
+        self.position = max(self.position, run.next_offset)
+        return run.end - run.start
+
+    def _take_batch(self, data: Buffer, header: BatchHeader) -> None:
+        if self._check_crc and not verify_crc(data, header):
+            raise CorruptRecordError(header.base_offset, "its checksum does not match its content")
+        dropped = self._transactions is not None and self._transactions.drops(data, header, self._room)
+        wanted = header.last_offset >= self._fetch_offset and not header.control and not dropped
+        if wanted and header.record_count:  # compaction may leave an empty batch of a producer's last one
+            self._add(open_batch(data, header, self._room))
+        self.position = max(self.position, header.last_offset + 1)
+
+    def _take_messages(self, data: Buffer, header: BatchHeader) -> int:
+        messages = open_messages(data, header, self._check_crc, self._room)
+        if messages.next_offset > self._fetch_offset:
+            self._add(messages)
+        self.position = max(self.position, messages.next_offset)
+        return messages.size_bytes
+
+    def _add(self, batch: _Open) -> None:
+        if batch.unfolded_bytes:
+            needed = batch.unfolded_bytes + ROW_BYTES * batch.count
+            if needed > self._room:
+                raise CorruptRecordError(batch.base_offset, str(too_large(self._limit)))
+            self._room -= needed
+        self.ready.append((self.position, batch))
 
 
-def _open(data: Buffer, header: BatchHeader, limit_bytes: int) -> _Batch:
-    start, end = header.position + HEADER_BYTES, header.position + header.size
-    payload = data
-    if header.compression:
-        try:
-            payload = decompress(header.compression, memoryview(data)[start:end], limit_bytes)
-        except DecompressionError as exc:
-            raise CorruptRecordError(header.base_offset, str(exc)) from exc
-        start, end = 0, len(payload)
-    # Before any memory is taken for it: a header may claim two thousand million records.
-    if header.record_count * _MIN_RECORD_BYTES > end - start:
-        raise CorruptRecordError(
-            header.base_offset, f"{header.record_count} records cannot fit {end - start} bytes"
-        )
-    return _Batch(header, payload, start, end)
-
-
-def _parse(batches: list[_Batch], fetch_offset: int, next_offset: int) -> RecordColumns:
-    columns = ColumnBuffers(sum(batch.header.record_count for batch in batches))
+def _parse(batches: list[tuple[int, _Open]], fetch_offset: int, next_offset: int) -> RecordColumns:
+    columns = ColumnBuffers(sum(batch.count for _, batch in batches))
     segments: list[_Segment] = []
     row = 0
-    for batch in batches:
-        header = batch.header
+    for before, batch in batches:
         first = row
         try:
-            row = parse_records(
-                batch.payload, batch.start, batch.end, header.record_count, header.base_offset,
-                header.base_timestamp_ms, header.max_timestamp_ms if header.log_append_time else None,
-                fetch_offset, columns, row,
-            )  # fmt: skip
+            row = batch.fill(columns, row, fetch_offset)
         except ValueError as exc:
+            if isinstance(batch, OpenRun):
+                return _parse(_one_by_one(batches, fetch_offset), fetch_offset, next_offset)
             if first == 0:
-                raise CorruptRecordError(header.base_offset, str(exc)) from exc
-            return RecordColumns(columns, segments, 0, first, header.base_offset)
-        _extend(segments, _Segment(first, batch.payload, int(header.log_append_time), header.leader_epoch))
+                error = CorruptRecordError(batch.base_offset, str(exc))
+                error.last_offset = max(batch.base_offset, batch.next_offset - 1)
+                raise error from exc
+            return RecordColumns(columns, segments, 0, first, max(before, batch.base_offset))
+        _extend(segments, _Segment(first, batch.payload, batch.timestamp_type, batch.leader_epoch))
     return RecordColumns(columns, segments, 0, row, next_offset)
+
+
+def _one_by_one(batches: list[tuple[int, _Open]], fetch_offset: int) -> list[tuple[int, _Open]]:
+    singles: list[tuple[int, _Open]] = []
+    for before, batch in batches:
+        if isinstance(batch, OpenRun):
+            singles += batch.single(before, fetch_offset)
+        else:
+            singles.append((before, batch))
+    return singles
 
 
 def _extend(segments: list[_Segment], new: _Segment) -> None:

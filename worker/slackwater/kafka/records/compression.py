@@ -25,82 +25,162 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _INT32 = struct.Struct(">i")
 _STEP_BYTES = 1 << 20
+_MAX_STEP_BYTES = 8 << 20
+_ZSTD_LEAST_WINDOW_BYTES = 8 << 20
+"""Every zstd decoder should take windows of this size (RFC 8878, 3.1.1.1.2)."""
+_ZSTD_LARGEST_WINDOW_BYTES = 1 << 27
+_SNAPPY_MAX_RATIO = 22
+"""Snappy's densest element makes 64 bytes of 3."""
+_LZ4_MAGIC_BYTES = 4
+_GZIP_MAGIC = b"\x1f\x8b"
 
 
 class DecompressionError(RecordError):
     """Compressed bytes that cannot be read, or that unfold to more than the limit."""
 
 
-def _too_large(limit: int) -> DecompressionError:
+def too_large(limit: int) -> DecompressionError:
     return DecompressionError(
         f"it unfolds to more than {limit} bytes; raise fetch.max.decompressed.bytes to accept that"
     )
 
 
-def _gunzip(data: Buffer, limit: int) -> bytes:
-    decoder = zlib.decompressobj(wbits=31)
-    out = decoder.decompress(data, limit + 1)
-    if len(out) > limit:
-        raise _too_large(limit)
-    if not decoder.eof:
-        raise DecompressionError("the gzip stream is cut off")
-    return out
+class _Unfolded:
+    """What comes out of a decoder step by step, never more than ``limit``; one step is not copied."""
+
+    __slots__ = ("_limit", "_value", "size")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._value: bytes | bytearray = b""
+        self.size = 0
+
+    def add(self, chunk: bytes) -> None:
+        self.size += len(chunk)
+        if self.size > self._limit:
+            self._value = b""
+            raise too_large(self._limit)
+        if not self._value:
+            self._value = chunk
+            return
+        if isinstance(self._value, bytes):
+            self._value = bytearray(self._value)
+        self._value += chunk
+
+    def step(self, packed_bytes: int) -> int:
+        """How much to ask for next: one step for usual batches, one byte too many at the limit."""
+        usual = min(max(4 * packed_bytes, _STEP_BYTES), _MAX_STEP_BYTES)
+        return min(usual, self._limit + 1 - self.size)
+
+    def value(self) -> bytes | bytearray:
+        return self._value
 
 
-def _unsnap(data: Buffer, limit: int) -> bytes:
+def _gunzip(data: Buffer, limit: int) -> bytes | bytearray:
+    out = _Unfolded(limit)
+    rest: Buffer = data
+    while True:  # a gzip file may have several members
+        decoder = zlib.decompressobj(wbits=31)
+        while not decoder.eof:
+            chunk = decoder.decompress(rest, out.step(len(data)))
+            out.add(chunk)
+            rest = decoder.unconsumed_tail
+            if not chunk and not rest and not decoder.eof:
+                raise DecompressionError("the gzip stream is cut off")
+        rest = decoder.unused_data
+        if not rest.startswith(_GZIP_MAGIC):
+            return out.value()
+
+
+def _unsnap(data: Buffer, limit: int) -> bytes | bytearray:
     raw = bytes(data)
     if not raw.startswith(_XERIAL_MAGIC):
-        return _unsnap_block(raw, limit)
-    blocks = []
-    position, left = _XERIAL_HEADER_BYTES, limit
-    while position + _INT32.size <= len(raw):
-        size = _INT32.unpack_from(raw, position)[0]
+        return _unsnap_block(raw, limit, limit)
+    if len(raw) < _XERIAL_HEADER_BYTES:
+        raise DecompressionError("the snappy stream is cut off")
+    out = _Unfolded(limit)
+    position = _XERIAL_HEADER_BYTES
+    while position < len(raw):
+        size = _INT32.unpack_from(raw, position)[0] if position + _INT32.size <= len(raw) else -1
         position += _INT32.size
         if size < 0 or position + size > len(raw):
             raise DecompressionError("a snappy block is cut off")
-        blocks.append(_unsnap_block(raw[position : position + size], left))
-        left -= len(blocks[-1])
+        out.add(_unsnap_block(raw[position : position + size], limit - out.size, limit))
         position += size
-    return b"".join(blocks)
+    return out.value()
 
 
-def _unsnap_block(block: bytes, limit: int) -> bytes:
-    if cramjam.snappy.decompress_raw_len(block) > limit:
-        raise _too_large(limit)
+def _unsnap_block(block: bytes, room: int, limit: int) -> bytes:
+    size = cramjam.snappy.decompress_raw_len(block)
+    if size > _SNAPPY_MAX_RATIO * len(block):
+        raise DecompressionError(f"{len(block)} bytes of snappy claim to be {size}")
+    if size > room:
+        raise too_large(limit)
     return bytes(cramjam.snappy.decompress_raw(block))
 
 
-def _unlz4(data: Buffer, limit: int) -> bytes:
+def _unlz4(data: Buffer, limit: int) -> bytes | bytearray:
     decoder = lz4.frame.LZ4FrameDecompressor()
-    # In steps: the decoder takes the memory of a whole step before it knows how little is needed.
-    step = max(4 * len(data), _STEP_BYTES)
-    chunks = [decoder.decompress(data, max_length=min(step, limit + 1))]
-    size = len(chunks[0])
-    while not decoder.eof and size <= limit and not decoder.needs_input:
-        chunks.append(decoder.decompress(b"", max_length=min(step, limit + 1 - size)))
-        size += len(chunks[-1])
-    if size > limit:
-        raise _too_large(limit)
-    if not decoder.eof:
+    out = _Unfolded(limit)
+    rest: Buffer = data
+    while True:
+        out.add(decoder.decompress(rest, max_length=out.step(len(data))))
+        if decoder.eof:
+            return out.value()
+        if decoder.needs_input:
+            raise DecompressionError("the lz4 frame is cut off")
+        rest = b""
+
+
+def with_right_lz4_checksum(data: Buffer) -> bytes:
+    """An lz4 frame of magic 0 with its header as it should be.
+
+    Kafka's clients once put a checksum there that covers the frame's magic number, too (KAFKA-3160), and
+    libraries refuse the frame for it. So in magic 0, Java does not look at it, and neither does this.
+    """
+    raw = bytes(data)
+    if len(raw) < _LZ4_MAGIC_BYTES + 2:
         raise DecompressionError("the lz4 frame is cut off")
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    flags, block_size = raw[_LZ4_MAGIC_BYTES], raw[_LZ4_MAGIC_BYTES + 1] >> 4 & 0x07
+    content_size = 0
+    if flags & 0x08:
+        content_size = int.from_bytes(raw[_LZ4_MAGIC_BYTES + 2 : _LZ4_MAGIC_BYTES + 10], "little")
+    if block_size < lz4.frame.BLOCKSIZE_MAX64KB or flags & 0x01 or content_size > 0x7FFFFFFF:
+        raise DecompressionError("an lz4 frame with a dictionary, or with a header that cannot be")
+    like = lz4.frame.LZ4FrameCompressor(
+        block_size=block_size,
+        block_linked=not flags & 0x20,
+        block_checksum=bool(flags & 0x10),
+        content_checksum=bool(flags & 0x04),
+    )
+    header: bytes = like.begin(source_size=content_size)
+    if header[: _LZ4_MAGIC_BYTES + 2] != raw[: _LZ4_MAGIC_BYTES + 2]:
+        raise DecompressionError("this is no lz4 frame")
+    return header + raw[len(header) :]
 
 
-def _unzstd(data: Buffer, limit: int) -> bytes:
-    chunks, size = [], 0
-    with zstandard.ZstdDecompressor().stream_reader(data) as reader:
-        while chunk := reader.read(_STEP_BYTES):
-            size += len(chunk)
-            if size > limit:
-                raise _too_large(limit)
-            chunks.append(chunk)
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+def _unzstd(data: Buffer, limit: int) -> bytes | bytearray:
+    # A decoder takes the memory of the whole window that a frame asks for.
+    window = min(max(limit, _ZSTD_LEAST_WINDOW_BYTES), _ZSTD_LARGEST_WINDOW_BYTES)
+    if zstandard.get_frame_parameters(data).window_size > window:
+        raise too_large(limit)
+    decoder = zstandard.ZstdDecompressor(max_window_size=window)
+    out = _Unfolded(limit)
+    with decoder.stream_reader(data, read_across_frames=True) as reader:
+        while chunk := reader.read(out.step(len(data))):
+            out.add(chunk)
+    return out.value()
 
 
-_DECODERS: dict[int, Callable[[Buffer, int], bytes]] = {1: _gunzip, 2: _unsnap, 3: _unlz4, 4: _unzstd}
+_DECODERS: dict[int, Callable[[Buffer, int], bytes | bytearray]] = {
+    1: _gunzip,
+    2: _unsnap,
+    3: _unlz4,
+    4: _unzstd,
+}
 
 
-def decompress(codec: int, data: Buffer, limit_bytes: int) -> bytes:
+def decompress(codec: int, data: Buffer, limit_bytes: int) -> bytes | bytearray:
     """``data`` unfolded by the codec of that number.
 
     Raises :class:`DecompressionError` for bytes that the codec refuses or that unfold to more than

@@ -8,11 +8,15 @@ class RecordError(Exception):
 
 
 class CorruptRecordError(RecordError):
-    """A batch whose bytes are not what they should be; ``offset`` is its base offset, -1 if unknown."""
+    """A batch whose bytes are not what they should be.
+
+    ``offset`` is its base offset, -1 if unknown; ``last_offset`` that of its last record as far as its header
+    can be believed: who wants to read on begins behind that.
+    """
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(f"corrupt record batch at offset {offset}: {reason}")
-        self.offset = offset
+        self.offset = self.last_offset = offset
         self.reason = reason
 
 

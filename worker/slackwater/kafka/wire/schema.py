@@ -14,6 +14,7 @@ instead when it is not at its default.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, Self, TypeVar, dataclass_transform
 
@@ -255,15 +256,24 @@ def _struct_codec(cls: type[Struct], version: int, flexible: bool) -> tuple[_Rea
             elif flexible:
                 tagged[field.tag] = (field.name, read, write)
     missing = [*absent, *(field for field in cls._fields if field.tag is not None)]
+    constants = {field.name: field.default for field in missing if field.factory is None}
+    made_anew = [(field.name, field.factory) for field in missing if field.factory is not None]
     defaults = {field.name: field.make_default for field in cls._fields}
+    fields_of = {field.name: field for field in cls._fields}
+    steps = _steps([(fields_of[name], read, write) for name, read, write in plain])
 
     def read_struct(reader: Reader) -> Struct:
         made = cls.__new__(cls)
         values = made.__dict__
-        for name, read, _ in plain:
-            values[name] = read(reader)
-        for field in missing:
-            values[field.name] = field.make_default()
+        for names, layout, read, _ in steps:
+            if layout is None:
+                values[names[0]] = read(reader)
+            else:
+                values.update(zip(names, reader.several(layout), strict=True))
+        if constants:
+            values.update(constants)
+        for name, factory in made_anew:
+            values[name] = factory()
         if flexible:
             _read_tagged(reader, tagged, values)
         return made
@@ -273,15 +283,56 @@ def _struct_codec(cls: type[Struct], version: int, flexible: bool) -> tuple[_Rea
         for field in strict:
             if values[field.name] != field.make_default():
                 raise EncodeError(f"{cls.__name__}.{field.name} cannot be sent at version {version}")
-        for name, _, write in plain:
+        for names, layout, _, write in steps:
+            if layout is None:
+                _write_one(cls, writer, write, names[0], values[names[0]])
+                continue
             try:
-                write(writer, values[name])
-            except EncodeError as exc:
-                raise EncodeError(f"{cls.__name__}.{name}: {exc}") from exc
+                writer.several(layout, tuple([values[name] for name in names]))
+            except struct.error:  # one by one, so that the error names the field
+                for name, _, write_one in plain:
+                    if name in names:
+                        _write_one(cls, writer, write_one, name, values[name])
         if flexible:
             _write_tagged(writer, tagged, values, defaults)
 
     return read_struct, write_struct
+
+
+_Step = tuple[tuple[str, ...], struct.Struct | None, _Read, _Write]
+"""Fields read together: their names; the layout of several integers, or None and one field's codec."""
+
+
+def _steps(fields: list[tuple[Field, _Read, _Write]]) -> list[_Step]:
+    """The fields in their order, where integers that follow each other make one step."""
+    steps: list[_Step] = []
+    run: list[tuple[Field, _Read, _Write]] = []
+    for one in [*fields, None]:
+        if one is not None and isinstance(one[0].type, Type) and one[0].type.name in _LETTERS:
+            run.append(one)
+            continue
+        if len(run) == 1:
+            steps.append(((run[0][0].name,), None, run[0][1], run[0][2]))
+        elif run:
+            letters = "".join(
+                _LETTERS[field.type.name] for field, _, _ in run if isinstance(field.type, Type)
+            )
+            names = tuple(field.name for field, _, _ in run)
+            steps.append((names, struct.Struct(f">{letters}"), run[0][1], run[0][2]))
+        run = []
+        if one is not None:
+            steps.append(((one[0].name,), None, one[1], one[2]))
+    return steps
+
+
+_LETTERS = {"int8": "b", "int16": "h", "int32": "i", "int64": "q"}
+
+
+def _write_one(cls: type[Struct], writer: Writer, write: _Write, name: str, value: Any) -> None:
+    try:
+        write(writer, value)
+    except EncodeError as exc:
+        raise EncodeError(f"{cls.__name__}.{name}: {exc}") from exc
 
 
 def _read_tagged(

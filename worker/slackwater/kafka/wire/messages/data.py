@@ -1,4 +1,4 @@
-"""Records: produce, fetch, offsets by time."""
+"""Records: produce, fetch, offsets by time and by leader epoch."""
 
 from __future__ import annotations
 
@@ -262,3 +262,48 @@ class ListOffsetsRequest(
     isolation_level: int = f(INT8, since=2, ignorable=False, default=0)
     topics: list[ListOffsetsRequestTopic] = f(ARRAY(ListOffsetsRequestTopic), factory=list)
     timeout_ms: int = f(INT32, since=10, default=0)
+
+
+class OffsetForLeaderEpochResponsePartition(Struct):
+    error_code: int = f(INT16, default=0)
+    partition: int = f(INT32, default=0)
+    leader_epoch: int = f(INT32, default=-1)
+    end_offset: int = f(INT64, default=-1)
+
+
+class OffsetForLeaderEpochResponseTopic(Struct):
+    topic: str = f(STRING, default="")
+    partitions: list[OffsetForLeaderEpochResponsePartition] = f(
+        ARRAY(OffsetForLeaderEpochResponsePartition), factory=list
+    )
+
+
+class OffsetForLeaderEpochResponse(Response, versions=(2, 4), flexible=4):
+    throttle_time_ms: int = f(INT32, default=0)
+    topics: list[OffsetForLeaderEpochResponseTopic] = f(
+        ARRAY(OffsetForLeaderEpochResponseTopic), factory=list
+    )
+
+
+class OffsetForLeaderEpochRequestPartition(Struct):
+    partition: int = f(INT32, default=0)
+    current_leader_epoch: int = f(INT32, default=-1)
+    leader_epoch: int = f(INT32, default=0)
+
+
+class OffsetForLeaderEpochRequestTopic(Struct):
+    topic: str = f(STRING, default="")
+    partitions: list[OffsetForLeaderEpochRequestPartition] = f(
+        ARRAY(OffsetForLeaderEpochRequestPartition), factory=list
+    )
+
+
+class OffsetForLeaderEpochRequest(
+    Request[OffsetForLeaderEpochResponse],
+    api_key=23,
+    response=OffsetForLeaderEpochResponse,
+    versions=(2, 4),
+    flexible=4,
+):
+    replica_id: int = f(INT32, since=3, default=-2)
+    topics: list[OffsetForLeaderEpochRequestTopic] = f(ARRAY(OffsetForLeaderEpochRequestTopic), factory=list)

@@ -1,0 +1,53 @@
+"""docs/client.md is what the code says: its generated parts, and that nothing of them is missing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+
+from slackwater.kafka import errors
+from slackwater.kafka.consumer.config import ConsumerConfig
+from slackwater.kafka.net import security_options
+from slackwater.kafka.protocol.diagnostics import Kind
+from slackwater.kafka.protocol.membership_states import TRANSITIONS, Event, State
+from slackwater.kafka.protocol.subscription import MOVES, FetchState
+from tools.client_docs import PAGE, PARTS, fetch_picture, membership_picture, render
+from tools.client_docs.described import DESCRIBED, SECURITY
+
+
+def test_the_page_is_up_to_date() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert render(page) == page, "run `python -m tools.client_docs`"
+    assert set(re.findall(r"<!-- generated: ([a-z -]+) -->", page)) == set(PARTS)
+
+
+def test_every_option_is_described() -> None:
+    assert {one.name for one in fields(ConsumerConfig)} - {"security"} == set(DESCRIBED)
+    assert set(security_options.OPTIONS) == set(SECURITY)
+
+
+def test_the_pictures_have_every_state_and_every_move() -> None:
+    drawn = membership_picture()
+    moves = {(s.name, e.name, to.name) for s, row in TRANSITIONS.items() for e, to in row.items()}
+    found = set()
+    for state, following, events in re.findall(r"^    (\w+) --> (\w+) : (.+)$", drawn, re.MULTILINE):
+        found |= {(state, event, following) for event in events.split(", ")}
+    assert found == moves
+    assert {one.name for one in State} | {one.name for one in Event} <= set(re.findall(r"\w+", drawn))
+    steps = set(re.findall(r"^    (\w+) --> (\w+)$", fetch_picture(), re.MULTILINE))
+    assert steps == {(state.name, to.name) for state, row in MOVES.items() for to in row}
+    assert {one.name for one in FetchState} <= {name for step in steps for name in step}
+
+
+def test_every_diagnostic_is_explained() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    explained = set(re.findall(r"^\| `([a-z-]+)` \|", page[page.index("## Diagnostics") :], re.MULTILINE))
+    assert explained == {kind.value for kind in Kind}
+
+
+def test_every_error_that_the_page_names_is_there() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    table = page[page.index("## Errors, and what to do") : page.index("## States")]
+    named = set(re.findall(r"`(\w+(?:Error|Available))`", table))
+    assert len(named) > 15
+    assert {name for name in named if not hasattr(errors, name)} == set()

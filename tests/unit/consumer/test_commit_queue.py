@@ -1,0 +1,65 @@
+"""Outcomes of asynchronous commits are told in the order of the commits, whichever is known first."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from typing import Any
+
+import pytest
+
+from slackwater.kafka.consumer.commit_queue import CommitFuture, CommitQueue
+from slackwater.kafka.errors import KafkaError, KafkaTimeoutError, NotCoordinatorError
+from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
+
+A = TopicPartition("t", 0)
+
+
+def commit(offset: int) -> tuple[concurrent.futures.Future[None], CommitFuture]:
+    future: concurrent.futures.Future[None] = concurrent.futures.Future()
+    return future, CommitFuture(future, {A: OffsetAndMetadata(offset)})
+
+
+def run(queue: CommitQueue) -> None:
+    while (call := queue.next_call()) is not None:
+        call()
+
+
+def test_in_the_order_of_the_commits() -> None:
+    queue = CommitQueue()
+    told: list[tuple[int, Any]] = []
+    both = [commit(0), commit(1), commit(2)]
+    for _, one in both:
+        queue.add(one, lambda offsets, error: told.append((offsets[A].offset, error)))
+    both[2][0].set_result(None)
+    run(queue)
+    assert told == []
+    failure = NotCoordinatorError("gone")
+    both[0][0].set_exception(failure)
+    run(queue)
+    assert told == [(0, failure)]
+    both[1][0].cancel()
+    run(queue)
+    assert [offset for offset, _ in told] == [0, 1, 2]
+    assert isinstance(told[1][1], KafkaError)
+    assert told[2][1] is None
+    assert queue.under_way() == []
+
+
+def test_the_names_of_kafka_pythons_future() -> None:
+    future, one = commit(1)
+    seen: list[Any] = []
+    one.add_callback(seen.append).add_errback(seen.append)
+    assert (one.is_done, one.succeeded(), one.failed(), one.exception) == (False, False, False, None)
+    with pytest.raises(KafkaTimeoutError):
+        one.get(timeout=0.01)
+    future.set_result(None)
+    assert (one.is_done, one.succeeded(), one.failed(), one.value) == (True, True, False, None)
+    one.get(timeout=0)
+    future, other = commit(2)
+    other.add_both(seen.append)
+    failure = NotCoordinatorError("gone")
+    future.set_exception(failure)
+    assert (other.failed(), other.retriable(), other.exception) == (True, True, failure)
+    with pytest.raises(NotCoordinatorError):
+        other.get()
+    assert seen == [None, failure]

@@ -1,0 +1,86 @@
+"""Interceptors are called in order; one that raises is passed over."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from slackwater.kafka.consumer import ConsumerConfig, ConsumerInterceptor
+from slackwater.kafka.consumer.interceptors import Interceptors, Records
+from slackwater.kafka.errors import KafkaConfigurationError
+from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+calls: list[Any] = []
+
+
+class Adds(ConsumerInterceptor):
+    def __init__(self, mark: str = "made") -> None:
+        self.mark = mark
+
+    def configure(self, config: ConsumerConfig) -> None:
+        calls.append(("configured", config.client_id))
+
+    def on_consume(self, records: Records) -> Records:
+        return {tp: [*found, self.mark] for tp, found in records.items()}  # type: ignore[list-item]
+
+    def on_commit(self, offsets: Any) -> None:
+        calls.append((self.mark, offsets))
+
+    def close(self) -> None:
+        calls.append((self.mark, "closed"))
+
+
+class Fails:
+    def on_consume(self, records: Records) -> Records:
+        raise RuntimeError("not today")
+
+    def on_commit(self, offsets: Any) -> None:
+        raise RuntimeError("not today")
+
+
+class Forgets:
+    def on_consume(self, records: Records) -> None:
+        """Returns nothing, which is no dict."""
+
+
+class Filters:
+    def on_consume(self, records: Records) -> Records:
+        return {A: records[A], B: []}
+
+
+def test_each_gets_what_the_one_before_gave(caplog: pytest.LogCaptureFixture) -> None:
+    calls.clear()
+    given = (Adds("one"), Fails(), Forgets())
+    config = ConsumerConfig(client_id="c", interceptor_classes=(Adds, Fails()))
+    interceptors = Interceptors(given, config)
+    records: Any = {A: ["x"], B: ["y"]}
+    with caplog.at_level(logging.WARNING):
+        found: Any = interceptors.on_consume(records)
+    assert found == {A: ["x", "one"], B: ["y", "one"]}
+    assert [one.message.split(":")[1].split("(")[0] for one in caplog.records] == [" on_consume"] * 2
+    interceptors.on_commit({A: OffsetAndMetadata(1)})
+    interceptors.close()
+    assert calls == [
+        ("configured", "c"),
+        ("one", {A: OffsetAndMetadata(1)}),
+        ("one", "closed"),
+    ]
+    filtered: Any = Interceptors((Filters,), config).on_consume(records)
+    assert filtered == {A: ["x"]}
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ([object()], "neither on_consume"),
+        (["org.apache.Interceptor"], "module:Class"),
+        (["no.such.module:Thing"], "cannot be imported"),
+        ("Adds", "must be a list"),
+    ],
+)
+def test_what_is_no_interceptor_is_refused(given: Any, says: str) -> None:
+    with pytest.raises(KafkaConfigurationError, match=says):
+        ConsumerConfig.from_keywords({"interceptor_classes": given})

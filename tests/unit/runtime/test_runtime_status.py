@@ -1,0 +1,158 @@
+"""What a worker tells of itself for the operator: phases of a return, rebalances, how long it is behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slackwater.kafka.structs import GenerationSeen, MembershipSnapshot, TopicPartition
+from slackwater.runtime import termination
+from slackwater.runtime.lagging import MOST_SAMPLES, Lagging
+from slackwater.runtime.partition import CommitNote
+from slackwater.runtime.rebalances import Rebalances
+from slackwater.runtime.restart import Restart
+from slackwater.runtime.status import Status
+from tests.support.runtime_fakes import Bench, VirtualClock
+
+A, B = TopicPartition("flights", 0), TopicPartition("flights", 1)
+
+
+def test_a_return_tells_its_phases() -> None:
+    bench = Bench()
+    a, b = bench.produce(0, "x"), bench.produce(1, "y")
+    bench.assign(a, b)
+    bench.until_idle()
+    bench.delivery.drain(1_000)
+    drained_ms = bench.note(a)["at"]
+    assert bench.note(a)["drain"] <= drained_ms
+    bench.clock.sleep(2_000)
+    bench.restart()
+    started_ms = bench.clock.wall_ms()
+    bench.clock.sleep(700)
+    bench.produce(0, "z")
+    bench.assign(a, b, generation=1)
+    bench.until_idle()
+    told = bench.status.restart
+    assert told is not None
+    assert told["served_until_ms"] == drained_ms
+    assert told["started_ms"] == started_ms
+    assert told["joined_ms"] >= started_ms + 700
+    assert told["first_record_ms"] >= told["joined_ms"]  # also of b, which has nothing new
+    phases = {
+        phase: bench.metrics.value("restart_phase_seconds", (phase,))
+        for phase in ("replace", "join", "first_record")
+    }
+    assert phases["replace"] == pytest.approx((started_ms - drained_ms) / 1000)
+    assert phases["join"] == pytest.approx((told["joined_ms"] - started_ms) / 1000)
+    assert bench.metrics.value("unserved_seconds", ("flights", "0")) >= 2.7
+
+
+def test_the_drain_is_known_from_the_last_commits_note() -> None:
+    restart = Restart("w-0", 5_000)
+    restart.found(A, CommitNote(3_000, "w-0", None, 1_000))
+    restart.found(B, CommitNote(4_000, "w-0", None, 1_000))
+    restart.joined(7_000)
+    restart.joined(9_000)  # a later rebalance is none of the return
+    assert not restart.served(A, 8_000)
+    assert restart.seconds() == {"drain": 2.0, "replace": 2.0, "join": 2.0}
+    assert restart.served(B, 8_500)
+    assert restart.seconds()["first_record"] == 1.5
+    restart.found(TopicPartition("flights", 2), CommitNote(1, "w-0"))
+    assert restart.seconds()["replace"] == 2.0, "what comes later is none of the return"
+
+
+def test_partitions_of_others_and_clocks_that_differ() -> None:
+    restart = Restart("w-0", 5_000)
+    restart.found(A, CommitNote(3_000, "w-1"))
+    restart.found(B, None)
+    assert restart.document() is None
+    assert restart.seconds() == {}
+    restart.found(A, CommitNote(6_000, "w-0"))
+    assert restart.seconds() == {"replace": 0}
+    restart.left(A)
+    assert not restart.served(A, 9_000)
+
+
+def seen(
+    state: str, generation: int = 1, *, follow_up: bool = False, returned: bool = False
+) -> MembershipSnapshot:
+    log = (GenerationSeen(generation, follow_up, 0),)
+    return MembershipSnapshot(state, generation, "m", "w-0", False, log, returned=returned)
+
+
+def test_a_rebalance_and_its_second_half_are_one() -> None:
+    rebalances = Rebalances()
+    assert rebalances.look(seen("stable"), 0) is None
+    assert rebalances.document() is None
+    assert rebalances.look(seen("preparing"), 1_000) is None
+    assert rebalances.document() == {"started_ms": 1_000, "ended_ms": None}
+    assert rebalances.look(seen("joining"), 1_500) is None
+    assert rebalances.look(seen("stable", 2), 2_000) == 1_000
+    assert rebalances.look(seen("joining", 2), 2_100) is None
+    assert rebalances.look(seen("stable", 3, follow_up=True), 2_600) == 500
+    assert rebalances.document() == {"started_ms": 1_000, "ended_ms": 2_600}
+    assert rebalances.look(seen("syncing", 3), 9_000) is None
+    assert rebalances.look(seen("stable", 4), 9_100) == 100
+    assert rebalances.document() == {"started_ms": 9_000, "ended_ms": 9_100}
+
+
+def test_a_return_is_no_rebalance() -> None:
+    rebalances = Rebalances()
+    rebalances.look(seen("joining", -1), 100)
+    assert rebalances.look(seen("stable", 5, returned=True), 200) is None
+    assert rebalances.document() is None
+
+
+def test_how_long_a_partition_is_behind() -> None:
+    lagging = Lagging()
+    assert lagging.saw(A, 0, 100, 100) == 0
+    assert lagging.saw(A, 1_000, 150, 100) == 0  # seen just now
+    assert lagging.saw(A, 3_000, 170, 100) == 2
+    assert lagging.saw(A, 4_000, 170, 149) == 3  # one of the first is left
+    assert lagging.saw(A, 5_000, 170, 150) == 2  # behind only what came at 3 s
+    assert lagging.saw(A, 6_000, 170, 170) == 0
+    assert lagging.saw(A, 7_000, 10, 5) == 0  # the topic was made anew
+    assert lagging.saw(A, 8_000, 10, 5) == 1
+    lagging.keep({B})
+    assert lagging.saw(A, 9_000, 10, 5) == 0
+
+
+def test_a_long_backlog_takes_bounded_room() -> None:
+    lagging = Lagging()
+    for second in range(10 * MOST_SAMPLES):
+        behind = lagging.saw(A, second * 1_000, second + 1, 0)
+    assert behind == 10 * MOST_SAMPLES - 1
+    assert len(lagging._ends[A]) <= MOST_SAMPLES
+
+
+def test_status_knows_since_when() -> None:
+    clock = VirtualClock()
+    status = Status("flights", "w-0", clock)
+    status.enter("warm")
+    since = clock.wall_ms()
+    clock.sleep(500)
+    assert status.document()["waiting_since_ms"] == since
+    assert status.document()["running_since_ms"] is None
+    status.enter("running")
+    assert status.document()["waiting_since_ms"] is None
+    assert status.document()["running_since_ms"] == since + 500
+
+
+def test_the_last_word_goes_where_the_environment_says(tmp_path: Path) -> None:
+    file = tmp_path / "termination-log"
+    termination.note("ü" * 5_000, {"SLACKWATER_TERMINATION_LOG": str(file)})
+    assert len(file.read_bytes()) == 4096
+    termination.note("x", {"SLACKWATER_TERMINATION_LOG": str(tmp_path / "no" / "folder")})
+
+
+def test_the_last_word_goes_to_the_pods_own_place_if_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "log"
+    monkeypatch.setattr(termination, "DEFAULT_PATH", file)
+    termination.note("no pod", {})
+    assert not file.exists()
+    file.touch()
+    termination.note("why", {})
+    assert file.read_text() == "why"

@@ -1,0 +1,108 @@
+"""Interceptors: see records before the application does, and offsets after they were committed.
+
+As Java's ConsumerInterceptor (KIP-42): called in the order of ``interceptor_classes``, each with what the
+one before gave; one that raises is logged and passed over, and the next gets what it was given.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from slackwater.kafka.consumer.deserializers import load
+from slackwater.kafka.errors import KafkaConfigurationError
+from slackwater.kafka.records import ConsumerRecord
+from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from slackwater.kafka.consumer.config import ConsumerConfig
+
+log = logging.getLogger(__name__)
+
+Records = dict[TopicPartition, list[ConsumerRecord]]
+_METHODS = ("on_consume", "on_commit", "close")
+
+
+class ConsumerInterceptor:
+    """Override what is of interest; any object with one of these methods will do.
+
+    All are called on the thread that is inside ``poll()``, ``commit()`` or ``close()``. ``configure(config)``
+    is called once with the :class:`ConsumerConfig`, if there is such a method.
+    """
+
+    def on_consume(self, records: Records) -> Records:
+        """What ``poll()`` is about to give, and gives in its place what this returns. Positions do not
+        depend on it: a record that is left out counts as read."""
+        return records
+
+    def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """These offsets were stored, by whichever kind of commit."""
+
+    def close(self) -> None:
+        """The consumer is closed."""
+
+
+def check_interceptors(given: Any) -> None:
+    """Raises :class:`KafkaConfigurationError` for what is no interceptor."""
+    if isinstance(given, str):
+        raise KafkaConfigurationError(f"interceptor_classes must be a list, not {given!r}")
+    for one in given:
+        kind = load("interceptor.classes", one) if isinstance(one, str) and ":" in one else one
+        if isinstance(kind, str):
+            raise KafkaConfigurationError(
+                f"interceptor.classes: {kind!r} names a Java class; name one of Python as module:Class"
+            )
+        if not any(callable(getattr(kind, method, None)) for method in _METHODS[:2]):
+            raise KafkaConfigurationError(
+                f"interceptor_classes: {kind!r} has neither on_consume() nor on_commit()"
+            )
+
+
+class Interceptors:
+    """The interceptors of one consumer."""
+
+    def __init__(self, given: Sequence[Any], config: ConsumerConfig) -> None:
+        self._all: list[Any] = []
+        for one in given:
+            kind = load("interceptor.classes", one) if isinstance(one, str) else one
+            made = kind() if isinstance(kind, type) else kind
+            if callable(getattr(made, "configure", None)):
+                made.configure(config)
+            self._all.append(made)
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def on_consume(self, records: Records) -> Records:
+        """The records after all interceptors."""
+        for one in self._all:
+            if callable(getattr(one, "on_consume", None)):
+                try:
+                    records = _checked(one.on_consume(records))
+                except Exception:
+                    log.warning("interceptor %r: on_consume() failed; passed over", one, exc_info=True)
+        return records
+
+    def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Tells all of committed offsets."""
+        self._tell("on_commit", dict(offsets))
+
+    def close(self) -> None:
+        """Closes all."""
+        self._tell("close")
+
+    def _tell(self, method: str, *arguments: Any) -> None:
+        for one in self._all:
+            call = getattr(one, method, None)
+            if callable(call):
+                try:
+                    call(*arguments)
+                except Exception:
+                    log.warning("interceptor %r: %s() failed; passed over", one, method, exc_info=True)
+
+
+def _checked(records: Any) -> Records:
+    if not isinstance(records, dict):
+        raise TypeError(f"on_consume() must return the records as a dict, not {type(records).__name__}")
+    return {tp: list(found) for tp, found in records.items() if found}

@@ -1,0 +1,117 @@
+"""Who coordinates which group: FindCoordinator, remembered until somebody says that it is no longer so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from slackwater.kafka.errors import BrokerError, KafkaError, KafkaTimeoutError, for_code
+from slackwater.kafka.net.backoff import Backoff
+from slackwater.kafka.net.connection import ByVersion
+from slackwater.kafka.protocol.actions import Action, action_for
+from slackwater.kafka.protocol.metadata import Broker, ClusterMetadata
+from slackwater.kafka.wire import messages as m
+from slackwater.kafka.wire.errors import ErrorCode
+
+Ask = Callable[[ByVersion[m.FindCoordinatorResponse]], Awaitable[m.FindCoordinatorResponse]]
+"""Asks any broker."""
+
+_BATCHED = 4
+"""FindCoordinator takes several keys from this version on (KIP-699)."""
+
+
+class Coordinators:
+    """The coordinators that are known. Their addresses go to ``metadata``; ``backoff`` paces repetitions."""
+
+    def __init__(self, ask: Ask, metadata: ClusterMetadata, backoff: Backoff) -> None:
+        self._ask, self._metadata, self._backoff = ask, metadata, backoff
+        self._known: dict[str, int] = {}
+
+    async def wait_for(self, group: str, limit_ms: int) -> int:
+        """The node id of a group's coordinator; asks again while there is none yet, for ``limit_ms``.
+
+        Raises the last error then (always a retriable one), and one that is not worth repeating at once.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + limit_ms / 1000
+        failures = 0
+        while True:
+            found = (await self.find([group]))[group]
+            if isinstance(found, int):
+                return found
+            failures += 1
+            delay = self._backoff.delay_ms(failures) / 1000
+            if not _worth_repeating(found):
+                raise found
+            if loop.time() + delay > deadline:
+                if found.retriable:
+                    raise found
+                # Java has it as not retriable, and yet here it may mend itself: the caller may go on.
+                raise KafkaTimeoutError(f"no coordinator within {limit_ms} ms: {found}") from found
+            await asyncio.sleep(delay)
+
+    async def find(self, groups: Sequence[str]) -> dict[str, int | KafkaError]:
+        """For each group its coordinator's node id, or why there is none. Asks once for those not known."""
+        missing = [group for group in dict.fromkeys(groups) if group not in self._known]
+        errors = await self._look_up(missing) if missing else {}
+        return {group: errors.get(group) or self._known[group] for group in groups}
+
+    def forget(self, group: str) -> None:
+        """It has moved, or cannot be reached."""
+        self._known.pop(group, None)
+
+    def clear(self) -> None:
+        """Nothing is known any more."""
+        self._known.clear()
+
+    async def _look_up(self, groups: list[str]) -> dict[str, KafkaError]:
+        errors: dict[str, KafkaError] = {}
+        # The first request learns whether the broker takes several keys; only an old one needs the rest.
+        waiting = list(groups)
+        while waiting:
+            asked = list(waiting)
+            try:
+                response = await self._ask(_request(asked))
+            except KafkaError as exc:
+                return {**errors, **dict.fromkeys(waiting, exc)}
+            found = response.coordinators or [_as_batched(response, asked[0])]
+            answered = {one.key for one in found}
+            waiting = [group for group in waiting if group not in answered and response.coordinators == []]
+            for one in found:
+                if one.error_code:
+                    errors[one.key] = for_code(one.error_code, f"of group {one.key!r}", api="FindCoordinator")
+                else:
+                    self._metadata.learn_broker(Broker(one.node_id, one.host, one.port))
+                    self._known[one.key] = one.node_id
+            for group in asked:
+                if response.coordinators and group not in answered:
+                    errors[group] = for_code(
+                        ErrorCode.COORDINATOR_NOT_AVAILABLE, f"of group {group!r}", api="FindCoordinator"
+                    )
+        return errors
+
+
+def _as_batched(response: m.FindCoordinatorResponse, group: str) -> m.FindCoordinatorResponseCoordinator:
+    return m.FindCoordinatorResponseCoordinator(
+        key=group,
+        node_id=response.node_id,
+        host=response.host,
+        port=response.port,
+        error_code=response.error_code,
+        error_message=response.error_message,
+    )
+
+
+def _request(groups: list[str]) -> ByVersion[m.FindCoordinatorResponse]:
+    def make(version: int) -> m.FindCoordinatorRequest:
+        if version >= _BATCHED:
+            return m.FindCoordinatorRequest(coordinator_keys=groups)
+        return m.FindCoordinatorRequest(key=groups[0])
+
+    return ByVersion(m.FindCoordinatorRequest, make)
+
+
+def _worth_repeating(error: KafkaError) -> bool:
+    if isinstance(error, BrokerError):
+        return action_for(m.FindCoordinatorRequest, error.code) is Action.RETRY
+    return error.retriable

@@ -1,0 +1,157 @@
+"""From a broker's name to a TCP connection: all addresses of the name, and which of them worked last.
+
+As ``client.dns.lookup=use_all_dns_ips`` of Java's clients: every address that a name has is tried. Java
+takes them one after the other; here the next one starts 250 ms after the last, or when that has failed
+(RFC 8305), and the first that connects counts. A name is looked up anew for each connection, so a broker that
+has moved is found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+STAGGER_S = 0.25
+"""How long an address has before the next one is tried as well (RFC 8305, 5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One address of a name. ``sockaddr`` is what ``connect`` takes."""
+
+    family: int
+    sockaddr: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return str(self.sockaddr[0])
+
+
+Resolve = Callable[[str, int], Awaitable[list[Endpoint]]]
+"""Gives the addresses of a name in the system's order, at least one. Raises ``OSError``."""
+
+
+async def resolve(host: str, port: int) -> list[Endpoint]:
+    """Asks the system's resolver. An address in place of a name needs none."""
+    try:
+        literal = ipaddress.ip_address(host)
+    except ValueError:
+        pass
+    else:
+        if literal.version == 4:
+            return [Endpoint(socket.AF_INET, (host, port))]
+        if not getattr(literal, "scope_id", None):
+            return [Endpoint(socket.AF_INET6, (host, port, 0, 0))]
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    return list(dict.fromkeys(Endpoint(int(family), sockaddr) for family, _, _, _, sockaddr in found))
+
+
+@dataclass(slots=True)
+class AddressBook:
+    """Which address of each broker's name worked last: it is tried first, as long as the name has it."""
+
+    _good: dict[tuple[str, int], Endpoint] = field(default_factory=dict)
+
+    def in_order(self, host: str, port: int, found: Sequence[Endpoint]) -> list[Endpoint]:
+        """``found`` with the one that worked last in front."""
+        good = self._good.get((host, port))
+        return [one for one in found if one == good] + [one for one in found if one != good]
+
+    def worked(self, host: str, port: int, endpoint: Endpoint) -> None:
+        """A broker answered there."""
+        self._good[host, port] = endpoint
+
+    def failed(self, host: str, port: int, endpoint: Endpoint) -> None:
+        """Nobody connected there, or what answered was no broker."""
+        if self._good.get((host, port)) == endpoint:
+            del self._good[host, port]
+
+
+async def dial(
+    endpoints: Sequence[Endpoint],
+    *,
+    receive_buffer_bytes: int | None = None,
+    send_buffer_bytes: int | None = None,
+) -> tuple[socket.socket, Endpoint]:
+    """A socket that is connected to one of the endpoints, and to which.
+
+    The sizes are those of the socket's buffers; ``None``: the system's. Raises the ``OSError`` of the only
+    endpoint, or one that tells of each.
+    """
+
+    async def attempt(endpoint: Endpoint) -> socket.socket:
+        sock = socket.socket(endpoint.family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        try:
+            sock.setblocking(False)
+            # Before connecting: the window that is offered in the handshake depends on it.
+            if receive_buffer_bytes is not None:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+            if send_buffer_bytes is not None:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
+            await asyncio.get_running_loop().sock_connect(sock, endpoint.sockaddr)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    waiting = list(endpoints)
+    running: dict[asyncio.Task[socket.socket], Endpoint] = {}
+    failed: list[tuple[Endpoint, OSError]] = []
+    try:
+        while waiting or running:
+            if waiting:
+                endpoint = waiting.pop(0)
+                running[asyncio.create_task(attempt(endpoint))] = endpoint
+            done, _ = await asyncio.wait(
+                running, timeout=STAGGER_S if waiting else None, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in done:
+                problem = task.exception()
+                if problem is None:
+                    return task.result(), running.pop(task)
+                if not isinstance(problem, OSError):
+                    raise problem
+                failed.append((running.pop(task), problem))
+    finally:
+        await _end(list(running))
+    raise _all_failed(failed)
+
+
+async def _end(tasks: list[asyncio.Task[socket.socket]]) -> None:
+    for task in tasks:
+        task.cancel()
+    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(outcome, socket.socket):
+            outcome.close()
+
+
+def _all_failed(failed: list[tuple[Endpoint, OSError]]) -> OSError:
+    if len(failed) == 1:
+        return failed[0][1]
+    return OSError("; ".join(f"{endpoint}: {reason(exc)}" for endpoint, exc in failed))
+
+
+def reason(exc: OSError) -> str:
+    """Why a connection could not be made; asyncio replaces the system's words by "Connect call failed"."""
+    if isinstance(exc, socket.gaierror):
+        return f"the name cannot be resolved ({exc.strerror})"
+    if exc.errno is not None and exc.errno > 0:
+        return os.strerror(exc.errno)
+    return exc.strerror or str(exc) or "the connection was closed"
+
+
+async def canonical_names(host: str, port: int, look_up: Resolve = resolve) -> list[str]:
+    """The canonical name of each address of ``host``, for
+    ``client.dns.lookup=resolve_canonical_bootstrap_servers_only``; the address itself where it has none.
+    """
+    loop = asyncio.get_running_loop()
+    names = []
+    for endpoint in await look_up(host, port):
+        name, _ = await loop.getnameinfo(endpoint.sockaddr, socket.NI_NUMERICSERV)
+        names.append(name)
+    return list(dict.fromkeys(names))

@@ -1,0 +1,174 @@
+"""SASL's mechanisms, without I/O: what the client says, given what the broker said.
+
+PLAIN (RFC 4616), SCRAM (RFC 5802, RFC 7677), OAUTHBEARER (RFC 7628, with Kafka's KIP-255 and KIP-342).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import re
+from collections.abc import Mapping
+from typing import Protocol
+
+LEAST_ITERATIONS = 4096
+"""RFC 7677 demands as many; Kafka's brokers and its Java client take no fewer."""
+MOST_ITERATIONS = 1_000_000
+"""About half a second of work. Kafka's own tools store 16 384 at most; a broker that asks for more than
+this is not one, and would keep the client busy."""
+
+_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+_SERVER_FIRST = re.compile(
+    r"r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+),s=(?P<salt>[A-Za-z0-9+/=]+),i=(?P<count>[1-9][0-9]{0,9})(,.*)?"
+)
+_SERVER_FINAL = re.compile(r"(?P<kind>[ev])=(?P<value>[^,]+)(,.*)?")
+_EXTENSION_NAME = re.compile(r"[A-Za-z]+")
+_EXTENSION_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
+
+
+class SaslProblem(Exception):
+    """The exchange cannot go on; the message says why, without secrets."""
+
+
+class Mechanism(Protocol):
+    """One login. ``start`` gives the first message; ``step`` takes the broker's and gives the next, or
+    ``None`` when the login is complete. Raises :class:`SaslProblem`.
+    """
+
+    def start(self) -> bytes: ...
+
+    def step(self, challenge: bytes) -> bytes | None: ...
+
+
+class Plain:
+    """The name and the password as they are: for connections that TLS protects."""
+
+    def __init__(self, username: str, password: str) -> None:
+        if "\0" in username or "\0" in password:
+            raise SaslProblem("PLAIN takes no NUL character in user name or password")
+        self._message = f"\0{username}\0{password}".encode()
+
+    def start(self) -> bytes:
+        return self._message
+
+    def step(self, challenge: bytes) -> None:
+        if challenge:
+            raise SaslProblem("the broker answered PLAIN with a question, which PLAIN does not know")
+
+
+class Scram:
+    """Proves the password without sending it, and demands the same proof of the broker.
+
+    ``nonce``: printable ASCII without a comma, fresh for each login and not to be guessed. Like Kafka, it
+    takes name and password as they are, without SASLprep. ``step`` may take tens of milliseconds.
+    """
+
+    def __init__(self, mechanism: str, username: str, password: str, nonce: str) -> None:
+        self._hash = _HASHES[mechanism]
+        self._password = password.encode()
+        self._nonce = nonce
+        name = username.replace("=", "=3D").replace(",", "=2C")
+        self._first = f"n={name},r={nonce}"
+        self._signature: bytes | None = None
+        self._verified = False
+
+    def start(self) -> bytes:
+        return f"n,,{self._first}".encode()
+
+    def step(self, challenge: bytes) -> bytes | None:
+        try:
+            text = challenge.decode()
+        except UnicodeDecodeError:
+            raise SaslProblem("the broker's SCRAM message is not UTF-8") from None
+        if self._signature is None:
+            return self._prove(text)
+        if self._verified:
+            raise SaslProblem("the broker went on after the end of SCRAM")
+        self._verify(text, self._signature)
+        self._verified = True
+        return None
+
+    def _prove(self, server_first: str) -> bytes:
+        found = _SERVER_FIRST.fullmatch(server_first)
+        if found is None:
+            raise SaslProblem("the broker's first SCRAM message is not one")
+        nonce, count = found["nonce"], int(found["count"])
+        if not nonce.startswith(self._nonce) or nonce == self._nonce:
+            raise SaslProblem("the broker's SCRAM nonce does not go on from this client's")
+        if not LEAST_ITERATIONS <= count <= MOST_ITERATIONS:
+            raise SaslProblem(
+                f"the broker asks for {count} iterations of SCRAM; {LEAST_ITERATIONS} to {MOST_ITERATIONS} "
+                "are taken: store the user's password again with a number in between"
+            )
+        salted = hashlib.pbkdf2_hmac(self._hash, self._password, _base64(found["salt"]), count)
+        without_proof = f"c=biws,r={nonce}"  # biws: "n,,", no channel binding
+        message = f"{self._first},{server_first},{without_proof}".encode()
+        client_key = self._hmac(salted, b"Client Key")
+        stored_key = hashlib.new(self._hash, client_key).digest()
+        proof = bytes(a ^ b for a, b in zip(client_key, self._hmac(stored_key, message), strict=True))
+        self._signature = self._hmac(self._hmac(salted, b"Server Key"), message)
+        return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
+
+    def _verify(self, server_final: str, signature: bytes) -> None:
+        found = _SERVER_FINAL.fullmatch(server_final)
+        if found is None:
+            raise SaslProblem("the broker's last SCRAM message is not one")
+        if found["kind"] == "e":
+            raise SaslProblem(f"the broker refused: {found['value']}")
+        if not hmac.compare_digest(_base64(found["value"]), signature):
+            raise SaslProblem(
+                "the broker's own proof is wrong: it does not know this password, and may not be the broker"
+            )
+
+    def _hmac(self, key: bytes, message: bytes) -> bytes:
+        return hmac.new(key, message, self._hash).digest()
+
+
+def _base64(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise SaslProblem("the broker's SCRAM message has text that is not base64") from None
+
+
+class OAuthBearer:
+    """Hands a token over. ``extensions``: what else to tell the broker (KIP-342)."""
+
+    def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
+        if not token or not token.isascii() or any(c <= " " for c in token):
+            raise SaslProblem("the token provider gave no token, or one with characters that none has")
+        for name, value in extensions.items():
+            if not _EXTENSION_NAME.fullmatch(name) or name == "auth" or not _EXTENSION_VALUE.fullmatch(value):
+                raise SaslProblem(f"the token provider gave a SASL extension {name!r} that cannot be sent")
+        pairs = "".join(f"\x01{name}={value}" for name, value in extensions.items())
+        self.token = token
+        self._message = f"n,,\x01auth=Bearer {token}{pairs}\x01\x01".encode()
+        self._refused = ""
+
+    def start(self) -> bytes:
+        return self._message
+
+    def step(self, challenge: bytes) -> bytes | None:
+        if self._refused:
+            raise SaslProblem(self._refused)
+        if not challenge:
+            return None
+        # RFC 7628, 3.2.3: a refusal comes as JSON, and is to be answered before it becomes an error.
+        self._refused = f"the broker refused the token: {_status(challenge)}"
+        return b"\x01"
+
+    @property
+    def refusal(self) -> str:
+        """What the broker said against the token; empty if nothing."""
+        return self._refused
+
+
+def _status(challenge: bytes) -> str:
+    try:
+        said = json.loads(challenge)
+        return str(said["status"])
+    except (ValueError, KeyError, TypeError):
+        return "no reason given"

@@ -1,0 +1,104 @@
+"""Rows as a handler of the engine ``python`` gives them, to Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from slackwater.runtime.errors import HandlerError
+from slackwater.runtime.interfaces import PLACE_COLUMNS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None, handler: str) -> pa.Table:
+    """``rows`` as a table: the place columns, then the others in the order in which they come up first.
+
+    Types are ``schema``'s where that names the column, else what the values are. A key that a row lacks is
+    null. A column of nulls only, whose type is not known, is left out: another batch's file has it.
+
+    Raises:
+        HandlerError: a row is no mapping or lacks its place, or a column's values have no common type; the
+            message names the record.
+    """
+    import pyarrow as pa
+
+    types = _types(schema, handler)
+    columns: dict[str, list[Any]] = {name: [] for name in dict.fromkeys([*PLACE_COLUMNS, *types])}
+    for at, row in enumerate(rows):
+        _check(row, at, handler)
+        for name in row:
+            if name not in columns:
+                columns[name] = [None] * at
+        for name, values in columns.items():
+            values.append(row.get(name))
+    places = columns[PLACE_COLUMNS[0]], columns[PLACE_COLUMNS[1]], columns[PLACE_COLUMNS[2]]
+    arrays = {
+        name: _array(name, values, types.get(name), places, handler) for name, values in columns.items()
+    }
+    kept = {
+        name: array for name, array in arrays.items() if name in types or not pa.types.is_null(array.type)
+    }
+    return pa.table(kept)
+
+
+def _types(schema: Any, handler: str) -> dict[str, pa.DataType]:
+    """The types that are known beforehand."""
+    import pyarrow as pa
+
+    known = dict(zip(PLACE_COLUMNS, (pa.string(), pa.int32(), pa.int64()), strict=True))
+    if schema is None:
+        return known
+    if not isinstance(schema, pa.Schema):
+        raise HandlerError(f"handler {handler}: its schema is {type(schema).__name__}, not a pyarrow.Schema")
+    return {**{field.name: field.type for field in schema}, **known}
+
+
+def _check(row: Any, at: int, handler: str) -> None:
+    if not isinstance(row, Mapping):
+        raise HandlerError(
+            f"handler {handler}: row {at} is {type(row).__name__}, not a mapping: {row!r:.100}"
+        )
+    for name in PLACE_COLUMNS:
+        if row.get(name) is None:
+            have = ", ".join(map(str, row)) or "nothing"
+            raise HandlerError(
+                f"handler {handler}: row {at} has no {name} (it has: {have}); every row must carry "
+                f"{', '.join(PLACE_COLUMNS)} of its record"
+            )
+    for name in row:
+        if not isinstance(name, str):
+            raise HandlerError(f"handler {handler}: row {at} has the key {name!r}; column names are text")
+
+
+def _array(
+    name: str, values: list[Any], type_: pa.DataType | None, places: tuple[list[Any], ...], handler: str
+) -> pa.Array:
+    import pyarrow as pa
+
+    try:
+        return pa.array(values, type_)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as exc:
+        at = _first_bad(values, type_)
+        where = f"{places[0][at]}-{places[1][at]} offset {places[2][at]}"
+        wanted = str(type_) if type_ is not None else f"like the rows before ({pa.array(values[:at]).type})"
+        raise HandlerError(
+            f"handler {handler}: the column {name} of its row for {where} is {values[at]!r:.100}, not "
+            f"{wanted}; make all of one type ({' '.join(str(exc).split())})"
+        ) from exc
+
+
+def _first_bad(values: list[Any], type_: pa.DataType | None) -> int:
+    """The first value that makes no array with those before it (found by halving)."""
+    import pyarrow as pa
+
+    good, bad = 0, len(values)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        try:
+            pa.array(values[:middle], type_)
+            good = middle
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            bad = middle
+    return bad - 1
