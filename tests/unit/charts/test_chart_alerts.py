@@ -1,0 +1,90 @@
+"""The alerts: rendered by real helm, checked and tested by real promtool."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support import chart
+from tests.support.controlplane import build
+
+HERE = Path(__file__).parent
+RUNBOOK = chart.ROOT / "docs" / "operate.md"
+
+
+@pytest.fixture(scope="module")
+def rules() -> list[dict[str, Any]]:
+    return chart.alerts()
+
+
+def promtool(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(build.promtool()), *arguments], cwd=cwd, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def written(folder: Path, rules: list[dict[str, Any]]) -> Path:
+    file = folder / "rules.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "slackwater", "rules": rules}]}), encoding="utf-8")
+    return file
+
+
+def test_promtool_accepts_the_rules(rules: list[dict[str, Any]], tmp_path: Path) -> None:
+    checked = promtool("check", "rules", "--lint=all", written(tmp_path, rules).name, cwd=tmp_path)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert f"{len(rules)} rules found" in checked.stdout
+
+
+def test_each_alert_fires_when_it_should_and_only_then(rules: list[dict[str, Any]], tmp_path: Path) -> None:
+    cases = yaml.safe_load((HERE / "alerts.yaml").read_text(encoding="utf-8"))
+    cases["rule_files"] = [written(tmp_path, rules).name]
+    (tmp_path / "cases.yaml").write_text(yaml.safe_dump(cases), encoding="utf-8")
+    tested = promtool("test", "rules", "cases.yaml", cwd=tmp_path)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
+def test_each_alert_has_a_case_where_it_fires(rules: list[dict[str, Any]]) -> None:
+    cases = yaml.safe_load((HERE / "alerts.yaml").read_text(encoding="utf-8"))
+    fire = {c["alertname"] for t in cases["tests"] for c in t["alert_rule_test"] if c.get("exp_alerts")}
+    assert fire == {rule["alert"] for rule in rules}
+
+
+def test_a_rule_that_never_fires_fails_the_cases(rules: list[dict[str, Any]], tmp_path: Path) -> None:
+    broken = [{**rule, "expr": rule["expr"].replace("slackwater_", "slackwter_")} for rule in rules]
+    cases = yaml.safe_load((HERE / "alerts.yaml").read_text(encoding="utf-8"))
+    cases["rule_files"] = [written(tmp_path, broken).name]
+    (tmp_path / "cases.yaml").write_text(yaml.safe_dump(cases), encoding="utf-8")
+    assert promtool("test", "rules", "cases.yaml", cwd=tmp_path).returncode != 0
+
+
+def test_each_runbook_is_written(rules: list[dict[str, Any]]) -> None:
+    headings = re.findall(r"^#+ (.+)$", RUNBOOK.read_text(encoding="utf-8"), re.MULTILINE)
+    # As GitHub and most renderers make anchors of headings.
+    anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    for rule in rules:
+        page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+        assert page == "docs/operate.md"
+        assert anchor in anchors, f"docs/operate.md has no section for {rule['alert']}"
+
+
+def test_thresholds_and_labels_are_taken_from_the_values() -> None:
+    rules = chart.alerts(
+        {
+            "prometheusRule.thresholds.restartBudget": 0.5,
+            "prometheusRule.alertLabels.team": "data",
+            "prometheusRule.runbookUrl": "https://wiki.example/slackwater",
+            "prometheusRule.disabled": ["SlackwaterDeadLetters"],
+        }
+    )
+    by_name = {rule["alert"]: rule for rule in rules}
+    assert by_name["SlackwaterRestartBudget"]["expr"].endswith("> 0.5")
+    assert "SlackwaterDeadLetters" not in by_name
+    for rule in rules:
+        assert rule["labels"]["team"] == "data"
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        assert rule["annotations"]["runbook_url"].startswith("https://wiki.example/slackwater#slackwater")

@@ -1,0 +1,89 @@
+"""What the pages on installing and operating say is what the code has."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from slackwater_operator import options, resources
+from slackwater_operator.build import names
+from slackwater_operator.decide import conditions
+from tests.support import chart
+
+DOCS = chart.ROOT / "docs"
+PAGES = [DOCS / "install.md", DOCS / "operate.md", DOCS / "uninstall.md", chart.CHART / "README.md"]
+
+
+def text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def test_the_first_group_can_be_read() -> None:
+    (block,) = re.findall(r"```yaml\n(apiVersion.*?)```", text(DOCS / "install.md"), re.DOTALL)
+    group = resources.parse(yaml.safe_load(block))
+    assert group.name == "flights"
+    assert group.spec.scaling is not None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_values_that_are_set_exist(page: Path) -> None:
+    schema: dict[str, Any] = json.loads(text(chart.CHART / "values.schema.json"))
+    found = re.findall(r"--set '?([A-Za-z.]+)=", text(page))
+    found += re.findall(
+        r"`((?:networkPolicy|podMonitor|prometheusRule|crds|rbac)\.[A-Za-z.]+)[=`]", text(page)
+    )
+    assert found or page.name in ("operate.md", "uninstall.md")
+    for path in found:
+        inside = schema
+        for key in path.split("."):
+            if "properties" not in inside:
+                break
+            assert key in inside["properties"], path
+            inside = inside["properties"][key]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]*)(?:#[^)]*)?\)", text(page)):
+        if target and "://" not in target:
+            assert (page.parent / target).exists(), target
+    own = {
+        re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-")
+        for h in re.findall(r"^#+ (.+)$", text(page), re.M)
+    }
+    for anchor in re.findall(r"\]\(#([^)]*)\)", text(page)):
+        assert anchor in own, anchor
+
+
+def test_every_condition_and_reason_is_explained() -> None:
+    page = text(DOCS / "operate.md")
+    for kind in conditions.TYPES:
+        assert f"| `{kind}` |" in page, kind
+    reasons = {*conditions._HELD.values(), *conditions._LIMITS.values()}
+    for folder in ("reconcile", "decide"):
+        for file in (chart.ROOT / "operator" / "slackwater_operator" / folder).glob("*.py"):
+            reasons |= set(re.findall(r'(?:Trouble|\.trouble)\(\s*"([A-Z][A-Za-z]+)"', text(file)))
+            reasons |= set(re.findall(r'_Verdict\(\s*_[A-Z]+, "([A-Z][A-Za-z]+)"', text(file)))
+    assert {"NameTaken", "InvalidSpec", "WorkerFailing", "Settled"} <= reasons
+    # The condition's own name in other words.
+    plain = {"Observed", "AsDecided", "UpToDate", "Stable", "NotSuspended", "HotPartition", "StuckConsumer",
+             "NotDecided", "LagUnknown", "Suspended"}  # fmt: skip
+    assert {reason for reason in reasons - plain if f"`{reason}`" not in page} == set()
+
+
+def test_annotations_and_arguments_are_the_codes() -> None:
+    page = text(DOCS / "operate.md")
+    for annotation in (names.RESTARTED_AT, names.PAUSED, names.RETRY):
+        assert annotation in page
+    assert names.FINALIZER in text(DOCS / "uninstall.md")
+    deployment = chart.one(chart.template({"watchNamespaces": ["a"]}), "Deployment")
+    arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    parsed = options.parse([one.replace("$(POD_IP)", "127.0.0.1") for one in arguments], {})
+    assert parsed.namespaces == ("a",)
+    assert parsed.worker_image == "slackwater/worker:0.1.0"
+    assert parsed.lease == "sw-slackwater"

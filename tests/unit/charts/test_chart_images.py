@@ -1,0 +1,160 @@
+"""The Containerfiles: what they copy is there, locked by hashes; the last stage has only what it needs.
+
+No container engine is here: tests/e2e/test_chart_images_install.py runs the steps that can run without one.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from tests.support import chart, containerfile
+from tests.support.containerfile import Stage
+
+IMAGES = chart.ROOT / "images"
+FILES = sorted(IMAGES.glob("*.Containerfile"))
+REQUIREMENTS = chart.ROOT / "requirements"
+IGNORE = (chart.ROOT / ".dockerignore").read_text(encoding="utf-8")
+
+
+def stages(name: str) -> list[Stage]:
+    return containerfile.read(IMAGES / f"{name}.Containerfile")
+
+
+def finals() -> list[tuple[str, Stage]]:
+    """The stages that become images: those with an entry point."""
+    found = [
+        (path.name, stage) for path in FILES for stage in containerfile.read(path) if stage.all("ENTRYPOINT")
+    ]
+    assert len(found) == 3
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_what_is_copied_is_there_and_not_ignored(path: Path) -> None:
+    built: list[Stage] = []
+    for stage in containerfile.read(path):
+        for step in stage.all("COPY"):
+            *sources, _ = step.words()
+            if step.flag("from"):
+                assert step.flag("from") in {earlier.name for earlier in built}
+                continue
+            for source in sources:
+                assert (chart.ROOT / source).exists(), source
+                assert not containerfile.ignored(IGNORE, PurePosixPath(source)), source
+        assert stage.base == "${PYTHON}" or stage.base in {earlier.name for earlier in built}
+        built.append(stage)
+
+
+def test_every_source_file_gets_in_and_nothing_built_does() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "worker", "operator"],
+        cwd=chart.ROOT, capture_output=True, text=True, check=True,
+    ).stdout.split()  # fmt: skip
+    assert len(listed) > 100
+    assert [name for name in listed if containerfile.ignored(IGNORE, PurePosixPath(name))] == []
+    for name in (
+        "worker/slackwater/kafka/records/_parser.cpython-311-x86_64-linux-gnu.so",
+        "worker/slackwater/kafka/__pycache__/errors.cpython-311.pyc",
+        "worker/slackwater.egg-info/PKG-INFO",
+        "worker/build/lib/x.py",
+        "operator/build/lib/x.py",
+        "README.md",
+        ".git/config",
+        ".venv/bin/python",
+        "docs/install.md",
+    ):
+        assert containerfile.ignored(IGNORE, PurePosixPath(name)), name
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_everything_installed_is_locked_with_hashes(path: Path) -> None:
+    copied: set[str] = set()
+    for stage in containerfile.read(path):
+        copied |= {word for step in stage.all("COPY") if not step.flag("from") for word in step.words()[:-1]}
+        for step in stage.all("RUN"):
+            if "pip install" not in step.rest:
+                continue
+            locks = re.findall(r"-r (\S+)", step.rest)
+            if locks:
+                assert "--require-hashes" in step.rest
+            else:
+                assert "--no-deps" in step.rest, step.rest
+            for lock in locks:
+                assert lock in copied, f"{lock} is not copied before it is used"
+                assert_hashed(chart.ROOT / lock)
+
+
+def assert_hashed(lock: Path) -> None:
+    entries = re.split(r"\n(?=[a-z0-9])", lock.read_text(encoding="utf-8"), flags=re.IGNORECASE)
+    pinned = [entry for entry in entries if re.match(r"[A-Za-z0-9_.-]+==", entry)]
+    assert pinned
+    for entry in pinned:
+        assert "--hash=sha256:" in entry, entry.splitlines()[0]
+
+
+def pins(lock: str) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for name, version in re.findall(
+        r"^([A-Za-z0-9_.-]+)==([^\s;]+)", (REQUIREMENTS / lock).read_text(), re.M
+    ):
+        found.setdefault(name.lower(), set()).add(version)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("lock", "project", "extra"),
+    [("worker.txt", "worker", ""), ("worker-spark.txt", "worker", "spark"), ("operator.txt", "operator", "")],
+)
+def test_locks_hold_what_the_packages_ask_for(lock: str, project: str, extra: str) -> None:
+    declared = tomllib.loads((chart.ROOT / project / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*declared["dependencies"], *declared.get("optional-dependencies", {}).get(extra, [])]
+    names = {re.split(r"[\[<>=!~; ]", one)[0].lower() for one in wanted} - {"slackwater"}
+    assert names <= set(pins(lock))
+
+
+@pytest.mark.parametrize("lock", ["worker.txt", "worker-spark.txt", "operator.txt"])
+def test_images_get_the_versions_that_are_tested(lock: str) -> None:
+    tested = pins("run.txt")
+    assert all(versions <= tested[name] for name, versions in pins(lock).items())
+
+
+def test_only_the_spark_image_has_java_and_none_has_a_compiler() -> None:
+    for name, stage in finals():
+        installed = " ".join(step.rest for step in stage.all("RUN"))
+        assert ("jre" in installed) == (stage.name == "spark"), name
+        assert not re.search(r"\b(gcc|g\+\+|clang|build-essential|jdk|maven|libc6-dev)\b", installed), name
+        assert stage.base == "${PYTHON}", f"{name}: the last stage begins anew"
+        kinds = {step.instruction for step in stage.steps}
+        assert kinds <= {"RUN", "COPY", "ENV", "USER", "WORKDIR", "EXPOSE", "ENTRYPOINT"}
+        assert all(step.flag("from") for step in stage.all("COPY")), (
+            f"{name}: sources don't go into the image"
+        )
+
+
+def test_they_run_as_nobody_special_with_a_program_that_exists() -> None:
+    programs = set()
+    for project in ("worker", "operator"):
+        text = (chart.ROOT / project / "pyproject.toml").read_text(encoding="utf-8")
+        programs |= set(tomllib.loads(text)["project"]["scripts"])
+    for name, stage in finals():
+        (user,) = stage.all("USER")
+        number, _, group = user.rest.partition(":")
+        assert int(number) > 0, name
+        assert int(group) > 0, name
+        (entry,) = stage.all("ENTRYPOINT")
+        assert entry.rest.startswith("["), f"{name}: without a shell, so that signals arrive"
+        assert entry.words()[0] in programs
+
+
+def test_the_user_is_the_one_that_the_chart_runs() -> None:
+    pod = chart.one(chart.template(), "Deployment")["spec"]["template"]["spec"]
+    for _, stage in finals():
+        assert (
+            stage.all("USER")[0].rest
+            == f"{pod['securityContext']['runAsUser']}:{pod['securityContext']['runAsGroup']}"
+        )

@@ -1,0 +1,387 @@
+"""The chart as helm renders it: whole in each combination of values, strict about wrong ones, documented."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support import chart
+from tools import chart as generated
+
+ALL_ON: dict[str, Any] = {
+    "networkPolicy.enabled": True,
+    "networkPolicy.workers.enabled": True,
+    "podMonitor.enabled": True,
+    "podMonitor.workers.enabled": True,
+    "prometheusRule.enabled": True,
+    "dashboards.enabled": True,
+}
+COMBINATIONS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "all on": ALL_ON,
+    "two namespaces": {**ALL_ON, "watchNamespaces": ["a", "b"]},
+    "one replica": {"replicaCount": 1},
+    "no replica": {"replicaCount": 0},
+    "without CRD, roles and account": {
+        "crds.enabled": False,
+        "rbac.create": False,
+        "serviceAccount.create": False,
+    },
+    "CRD not kept": {"crds.keep": False, "crds.annotations": {"owner": "data"}},
+    "no aggregated roles, no test": {"rbac.aggregate": False, "tests.enabled": False},
+    "images by digest": {"image.digest": "sha256:" + "a" * 64, "workerImage.digest": "sha256:" + "b" * 64},
+    "names": {"fullnameOverride": "sw-op", "serviceAccount.name": "watcher", "nameOverride": "water"},
+    "everything a pod may have": {
+        "imagePullSecrets": [{"name": "pull"}],
+        "extraArgs": ["--log-level=debug"],
+        "extraEnv": [{"name": "A", "value": "b"}],
+        "extraVolumes": [{"name": "ca", "configMap": {"name": "ca"}}],
+        "extraVolumeMounts": [{"name": "ca", "mountPath": "/ca", "readOnly": True}],
+        "podLabels": {"team": "data"},
+        "podAnnotations": {"note": "x: y"},
+        "commonLabels": {"cost": "42"},
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "tolerations": [{"key": "a", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+        ],
+        "priorityClassName": "system-cluster-critical",
+    },
+    "policies with peers": {
+        "networkPolicy.enabled": True,
+        "networkPolicy.workers.enabled": True,
+        "networkPolicy.metricsFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
+        "networkPolicy.apiServer.to": [{"ipBlock": {"cidr": "10.0.0.1/32"}}],
+        "networkPolicy.kafka.to": [{"namespaceSelector": {"matchLabels": {"name": "kafka"}}}],
+        "networkPolicy.extraEgress": [{"ports": [{"port": 8443}]}],
+        "networkPolicy.workers.extraEgress": [{"ports": [{"port": 15002}]}],
+    },
+}
+
+
+@pytest.mark.parametrize("name", COMBINATIONS)
+def test_helm_lints_and_renders(name: str) -> None:
+    values = COMBINATIONS[name]
+    chart.helm("lint", "--strict", str(chart.CHART), *chart.set_values(values))
+    manifests = chart.template(values)
+    named = [(m["kind"], m["metadata"].get("namespace"), m["metadata"]["name"]) for m in manifests]
+    assert len(set(named)) == len(named)
+    for manifest in manifests:
+        labels = manifest["metadata"]["labels"]
+        assert labels["app.kubernetes.io/managed-by"] == "Helm"
+        assert all(isinstance(value, str) for value in labels.values())
+        for key, value in values.get("commonLabels", {}).items():
+            assert labels[key] == value
+
+
+def test_defaults_install_no_more_than_they_must() -> None:
+    kinds = sorted(
+        m["kind"] for m in chart.template() if "helm.sh/hook" not in m["metadata"].get("annotations", {})
+    )
+    assert kinds == [
+        "ClusterRole", "ClusterRole", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition",
+        "Deployment", "PodDisruptionBudget", "Role", "RoleBinding", "ServiceAccount",
+    ]  # fmt: skip
+
+
+# --- the CustomResourceDefinition
+
+
+@pytest.mark.parametrize(("path", "text"), list(generated.files()), ids=lambda v: getattr(v, "name", ""))
+def test_generated_files_are_what_the_generator_writes(path: Any, text: str) -> None:
+    assert path.read_text(encoding="utf-8") == text, "run `python -m tools.chart`"
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_the_crd_is_the_one_in_crds(keep: bool) -> None:
+    installed = chart.one(chart.template({"crds.keep": keep}), "CustomResourceDefinition")
+    source = yaml.safe_load((chart.ROOT / "crds" / generated.CRD_NAME).read_text(encoding="utf-8"))
+    policy = installed["metadata"].pop("annotations", {}).get("helm.sh/resource-policy")
+    assert policy == ("keep" if keep else None)
+    installed["metadata"].pop("labels")
+    source["metadata"].pop("labels", None)
+    source["metadata"].pop("annotations", None)
+    assert installed == source
+
+
+# --- rights
+
+
+def rules(values: Mapping[str, Any], kind: str, name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = chart.one(chart.template(values), kind, name)["rules"]
+    return found
+
+
+def granted(found: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
+    return {
+        (group, resource, verb)
+        for rule in found
+        for group, resource, verb in itertools.product(rule["apiGroups"], rule["resources"], rule["verbs"])
+    }
+
+
+def test_a_role_in_each_namespace_grants_what_the_cluster_role_does() -> None:
+    everywhere = granted(rules({}, "ClusterRole", "sw-slackwater"))
+    manifests = chart.template({"watchNamespaces": ["a", "b"]})
+    assert not [m for m in manifests if m["kind"] == "ClusterRoleBinding"]
+    for namespace in ("a", "b"):
+        inside = [m for m in manifests if m["metadata"].get("namespace") == namespace]
+        assert granted(chart.one(inside, "Role", "sw-slackwater")["rules"]) == everywhere
+        binding = chart.one(inside, "RoleBinding", "sw-slackwater")
+        assert binding["subjects"] == [
+            {"kind": "ServiceAccount", "name": "sw-slackwater", "namespace": chart.NAMESPACE}
+        ]
+
+
+def test_the_roles_are_what_the_design_says() -> None:
+    """docs/design/operator.md, "What it may do": read off the code, and tested with the operator there."""
+    page = (chart.ROOT / "docs" / "design" / "operator.md").read_text(encoding="utf-8")
+    part = page.split("## What it may do", 1)[1].split("\n## ", 1)[0]
+    written: set[tuple[str, str, str]] = set()
+    for group, resources, verbs in re.findall(
+        r"^\| (\S+) \| ([a-z/ ]+) \| ([a-z ]+) \|$", part, re.MULTILINE
+    ):
+        found = itertools.product(["" if group == "core" else group], resources.split(), verbs.split())
+        written |= set(found)
+    everywhere = granted(rules({}, "ClusterRole", "sw-slackwater"))
+    at_home = granted(rules({}, "Role", "sw-slackwater-lease"))
+    assert everywhere | at_home == written
+    assert {resource for _, resource, _ in at_home} == {"leases"}
+
+
+def test_the_operator_gets_nothing_that_leads_further() -> None:
+    """No wildcard; no exec; no roles, tokens, nodes or CRDs; Secrets read only; the Lease at home only."""
+    everywhere = granted(rules({}, "ClusterRole", "sw-slackwater"))
+    assert not [one for one in everywhere if "*" in one]
+    resources = {resource for _, resource, _ in everywhere}
+    assert not resources & {
+        "pods/exec", "pods/attach", "pods/portforward", "pods/ephemeralcontainers", "serviceaccounts/token",
+        "roles", "rolebindings", "clusterroles", "clusterrolebindings", "nodes", "leases",
+        "customresourcedefinitions",
+        "mutatingwebhookconfigurations", "validatingwebhookconfigurations", "deployments", "namespaces",
+    }  # fmt: skip
+    assert {verb for _, resource, verb in everywhere if resource == "secrets"} <= {"get"}
+    assert {verb for _, resource, verb in everywhere if resource == "pods"} == {
+        "get",
+        "list",
+        "watch",
+        "delete",
+    }
+    assert "deletecollection" not in {verb for _, _, verb in everywhere}
+
+
+# --- the operator's pod
+
+
+def pod(values: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    found: dict[str, Any] = chart.one(chart.template(values), "Deployment")["spec"]["template"]["spec"]
+    return found
+
+
+def test_the_pod_is_what_restricted_demands() -> None:
+    for spec in (pod(), chart.one(chart.template(), "Pod")["spec"]):
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        (container,) = spec["containers"]
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert not any("hostPath" in volume for volume in spec.get("volumes", []))
+
+
+def test_probes_and_monitor_name_the_port_that_is_there() -> None:
+    (container,) = pod()["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    for probe, path in (
+        ("startupProbe", "/healthz"),
+        ("livenessProbe", "/healthz"),
+        ("readinessProbe", "/readyz"),
+    ):
+        assert container[probe]["httpGet"] == {"path": path, "port": "http"}
+    assert ports == {"http": 8080}
+    monitor = chart.one(chart.template(ALL_ON), "PodMonitor", "sw-slackwater")
+    assert [end["port"] for end in monitor["spec"]["podMetricsEndpoints"]] == ["http"]
+
+
+def test_arguments_follow_the_values() -> None:
+    plain = pod()["containers"][0]["args"]
+    assert "--worker-image=slackwater/worker:0.1.0" in plain
+    assert not [argument for argument in plain if argument.startswith("--namespace")]
+    assert "--no-pod-monitors" not in plain
+    values = {
+        "watchNamespaces": ["a", "b"],
+        "podMonitor.workers.enabled": True,
+        "extraArgs": ["--x=1"],
+        "workerImage.repository": "mine/worker",
+        "workerImage.tag": "7",
+        "logLevel": "debug",
+    }
+    more = pod(values)["containers"][0]["args"]
+    assert {"--namespace=a", "--namespace=b", "--no-pod-monitors", "--worker-image=mine/worker:7",
+            "--log-level=debug", "--x=1"} <= set(more)  # fmt: skip
+
+
+def test_a_budget_only_for_more_than_one() -> None:
+    assert not [m for m in chart.template({"replicaCount": 1}) if m["kind"] == "PodDisruptionBudget"]
+    budget = chart.one(chart.template(), "PodDisruptionBudget")
+    labels = chart.one(chart.template(), "Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert budget["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert budget["spec"]["maxUnavailable"] == 1
+
+
+def test_the_test_pod_is_not_taken_for_an_operator() -> None:
+    manifests = chart.template(ALL_ON)
+    selector = chart.one(manifests, "Deployment")["spec"]["selector"]["matchLabels"]
+    assert not selector.items() <= chart.one(manifests, "Pod")["metadata"]["labels"].items()
+
+
+# --- policies
+
+
+def test_the_policy_lets_through_what_the_operator_does() -> None:
+    policy = chart.one(chart.template(ALL_ON), "NetworkPolicy", "sw-slackwater")["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    ports = {port["port"] for rule in policy["egress"] for port in rule["ports"]}
+    assert ports == {53, 443, 6443, 9092, 9093, 9094, "health"}
+    health = next(rule for rule in policy["egress"] if rule["ports"][0]["port"] == "health")
+    (peer,) = health["to"]
+    assert peer["namespaceSelector"] == {}
+    assert peer["podSelector"]["matchLabels"] == {"app.kubernetes.io/name": "slackwater-worker"}
+
+
+def test_limited_metrics_are_open_to_the_test_and_the_operator() -> None:
+    values = COMBINATIONS["policies with peers"]
+    manifests = chart.template(values)
+    own = chart.one(manifests, "NetworkPolicy", "sw-slackwater")["spec"]["ingress"][0]["from"]
+    assert {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "slackwater-test"}}} in own
+    workers = chart.one(manifests, "NetworkPolicy", "sw-slackwater-workers")["spec"]["ingress"][0]["from"]
+    assert any(peer.get("podSelector", {}).get("matchLabels", {}).get("app.kubernetes.io/name")
+               == "slackwater-operator" for peer in workers)  # fmt: skip
+
+
+# --- dashboards
+
+
+def test_dashboards_carry_the_sidecars_label_and_are_whole() -> None:
+    values = {"dashboards.enabled": True, "dashboards.label": "board", "dashboards.labelValue": "yes",
+              "dashboards.namespace": "grafana", "dashboards.annotations": {"folder": "Kafka"}}  # fmt: skip
+    maps = [m for m in chart.template(values) if m["kind"] == "ConfigMap"]
+    stored = {path.name: path for path in (chart.CHART / "dashboards").glob("*.json")}
+    assert len(maps) == len(stored) == 2
+    for found in maps:
+        assert found["metadata"]["labels"]["board"] == "yes"
+        assert found["metadata"]["namespace"] == "grafana"
+        assert found["metadata"]["annotations"] == {"folder": "Kafka"}
+        ((name, text),) = found["data"].items()
+        assert json.loads(text) == json.loads(
+            stored[name.removeprefix("slackwater-")].read_text(encoding="utf-8")
+        )
+    for found in chart.template({"dashboards.enabled": True}):
+        if found["kind"] == "ConfigMap":
+            assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
+# --- values
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"replicaCout": 2}, "replicaCout"),
+    ({"replicaCount": -1}, "/replicaCount"),
+    ({"replicaCount": "2"}, "/replicaCount"),
+    ({"image.name": "x"}, "name"),
+    ({"image.tag": "a b"}, "/image/tag"),
+    ({"image.digest": "abc"}, "/image/digest"),
+    ({"image.pullPolicy": "Sometimes"}, "/image/pullPolicy"),
+    ({"imagePullSecrets": ["pull"]}, "/imagePullSecrets/0"),
+    ({"watchNamespaces": "a"}, "/watchNamespaces"),
+    ({"watchNamespaces": ["A_b"]}, "/watchNamespaces/0"),
+    ({"watchNamespaces": ["a", "a"]}, "/watchNamespaces"),
+    ({"logLevel": "loud"}, "/logLevel"),
+    ({"extraArgs": ["verbose"]}, "/extraArgs/0"),
+    ({"resources.request.cpu": 1}, "request"),
+    ({"podLabels": {"a": 1}}, "/podLabels/a"),
+    ({"podDisruptionBudget.maxUnavailable": "half"}, "/podDisruptionBudget/maxUnavailable"),
+    ({"crds.keep": "yes"}, "/crds/keep"),
+    ({"networkPolicy.kafka.ports": [0]}, "/networkPolicy/kafka/ports/0"),
+    ({"networkPolicy.kafka.ports": []}, "/networkPolicy/kafka/ports"),
+    ({"podMonitor.interval": 15}, "/podMonitor/interval"),
+    ({"prometheusRule.thresholds.restartBudget": 70}, "/prometheusRule/thresholds/restartBudget"),
+    ({"prometheusRule.runbookUrl": "a#b"}, "/prometheusRule/runbookUrl"),
+    (
+        {"prometheusRule.enabled": True, "prometheusRule.disabled": ["SlackwaterFoo"]},
+        "there is no alert SlackwaterFoo",
+    ),
+    ({"terminationGracePeriodSeconds": 0}, "/terminationGracePeriodSeconds"),
+    ({"dashboards.labelValue": 1}, "/dashboards/labelValue"),
+]
+
+
+@pytest.mark.parametrize(
+    ("values", "named"), REFUSED, ids=lambda v: json.dumps(v)[:60] if isinstance(v, dict) else ""
+)
+def test_wrong_values_are_refused_by_name(values: dict[str, Any], named: str) -> None:
+    with pytest.raises(chart.HelmFailed) as refused:
+        chart.template(values)
+    assert named in str(refused.value)
+
+
+def leaves(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, (*path, key))
+        else:
+            yield (*path, key)
+
+
+def test_every_value_is_documented_and_in_the_schema() -> None:
+    defaults = yaml.safe_load((chart.CHART / "values.yaml").read_text(encoding="utf-8"))
+    documented = {value.path for value in generated.values()}
+    schema = json.loads((chart.CHART / "values.schema.json").read_text(encoding="utf-8"))
+    for path in leaves(defaults):
+        assert any(".".join(path[:length]) in documented for length in range(1, len(path) + 1)), path
+        inside = schema
+        for key in path:
+            if "properties" not in inside:  # free form from here on, such as resources.limits
+                break
+            assert key in inside["properties"], path
+            inside = inside["properties"][key]
+    assert all(len(value.about) > 10 for value in generated.values())
+
+
+def test_the_schema_has_no_value_without_a_default() -> None:
+    defaults = yaml.safe_load((chart.CHART / "values.yaml").read_text(encoding="utf-8"))
+
+    def walk(schema: dict[str, Any], tree: Any, path: str) -> None:
+        for key, inside in schema.get("properties", {}).items():
+            if f"{path}{key}" in ("global", "resources.claims"):
+                continue
+            assert isinstance(tree, dict), path
+            assert key in tree, f"{path}{key}"
+            walk(inside, tree[key], f"{path}{key}.")
+
+    walk(json.loads((chart.CHART / "values.schema.json").read_text(encoding="utf-8")), defaults, "")
+
+
+def test_every_value_is_used() -> None:
+    templates = "\n".join(
+        path.read_text(encoding="utf-8") for path in (chart.CHART / "templates").rglob("*") if path.is_file()
+    )
+    used = set(re.findall(r"\b[A-Za-z][A-Za-z0-9]*", templates))
+    for value in generated.values():
+        assert value.path.rpartition(".")[2] in used, value.path
+
+
+def test_notes_say_what_to_do_next() -> None:
+    values = {"crds.enabled": False, "replicaCount": 1, "prometheusRule.enabled": True}
+    place = ("install", "sw", str(chart.CHART), "--dry-run=client", "--namespace", "x")
+    said = chart.helm(*place, *chart.set_values(values))
+    assert "helm test sw --namespace x" in said
+    assert "rollout status deployment/sw-slackwater" in said
+    assert "crds.enabled=false" in said
+    assert "With one replica" in said
+    assert "podMonitor.enabled is false" in said

@@ -1,0 +1,148 @@
+"""The parts of docs/client.md that are drawn from the code: tables of options, pictures of states.
+
+Each part stands between ``<!-- generated: NAME -->`` and ``<!-- end of NAME -->``; a test holds the page to
+what this module makes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from slackwater.kafka.consumer.config import ConsumerConfig
+from slackwater.kafka.consumer.options import KEYWORDS_NOT_HERE, NOT_HERE, NotHere, java_name
+from slackwater.kafka.net import security_options
+from slackwater.kafka.protocol.membership_states import TRANSITIONS
+from slackwater.kafka.protocol.subscription import MOVES
+from tools.client_docs.described import DESCRIBED, OURS_ALONE, SECURITY
+from tools.kafka_python_suite.reasons import CANNOT_PASS, OWN_CLASSES
+
+PAGE = Path(__file__).parents[2] / "docs" / "client.md"
+
+
+def options_table() -> str:
+    """Every field of ConsumerConfig with its default, unit, and Java's name."""
+    rows = [
+        (
+            f"`{one.name}`",
+            "" if one.name in OURS_ALONE else f"`{java_name(one.name)}`",
+            _default(one.default),
+            _unit(one.name),
+            DESCRIBED[one.name],
+        )
+        for one in sorted(fields(ConsumerConfig), key=lambda one: one.name)
+        if one.name != "security"
+    ]
+    return _table(("keyword", "Java's name", "default", "unit", "what it does"), rows)
+
+
+def security_table() -> str:
+    """The options of how to get to a cluster."""
+    rows = []
+    for keyword in security_options.OPTIONS:
+        field = {**security_options.KEYWORDS, **security_options.OAUTH_KEYWORDS}.get(keyword, "")
+        java = security_options.JAVA_NAMES.get(field, "sasl.jaas.config" if "jaas" in keyword else "")
+        name = java if " " in java or "_" in java or not java else f"`{java}`"
+        rows.append((f"`{keyword}`", "" if java == keyword else name, SECURITY[keyword]))
+    return _table(("keyword", "Java's name", "what it is"), rows)
+
+
+def not_here_table() -> str:
+    """What of Java's and kafka-python's options does nothing, and why; alike ones share a row."""
+    groups: dict[NotHere, list[str]] = {}
+    for name, option in [*sorted(NOT_HERE.items()), *sorted(KEYWORDS_NOT_HERE.items())]:
+        groups.setdefault(option, []).append(name)
+    rows = [
+        (", ".join(f"`{name}`" for name in names), _accepts(option.accepts), option.why)
+        for option, names in groups.items()
+    ]
+    return _table(("option", "taken with", "why it does nothing"), rows)
+
+
+def suite_table() -> str:
+    """kafka-python's tests that cannot pass, and those that are not run, with the reasons."""
+    rows = [(f"`{name}`", cannot.why) for name, cannot in CANNOT_PASS.items()]
+    rows += [(f"`{file.removeprefix('test/consumer/')}`, not run", why) for file, why in OWN_CLASSES.items()]
+    return _table(("test of kafka-python", "why it cannot pass"), rows)
+
+
+def membership_picture() -> str:
+    """The table of transitions of a member as a Mermaid state diagram."""
+    edges: dict[tuple[str, str], list[str]] = {}
+    for state, moves in TRANSITIONS.items():
+        for event, following in moves.items():
+            edges.setdefault((state.name, following.name), []).append(event.name)
+    return _picture(next(iter(TRANSITIONS)).name, edges)
+
+
+def fetch_picture() -> str:
+    """The legal moves of a partition's fetch state as a Mermaid state diagram."""
+    edges: dict[tuple[str, str], list[str]] = {}
+    for state, moves in MOVES.items():
+        for following in sorted(moves, key=_name):
+            edges[(state.name, following.name)] = []
+    return _picture(next(iter(MOVES)).name, edges)
+
+
+def _name(state: Any) -> str:
+    return str(state.name)
+
+
+def _picture(first: str, edges: Mapping[tuple[str, str], list[str]]) -> str:
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {first}"]
+    for (state, following), events in edges.items():
+        label = f" : {', '.join(events)}" if events else ""
+        lines.append(f"    {state} --> {following}{label}")
+    return "\n".join([*lines, "```"])
+
+
+def _accepts(values: tuple[str, ...] | None) -> str:
+    if values is None:
+        return "any value"
+    return " or ".join(f"`{value}`" if value else "nothing" for value in values if value != "[]")
+
+
+def _unit(name: str) -> str:
+    return "ms" if name.endswith("_ms") else "bytes" if name.endswith("_bytes") else ""
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(f"`{one}`" for one in value) or "none"
+    if isinstance(value, str):
+        return f"`{value}`" if value else "empty"
+    return "none" if value is None else f"`{value}`"
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    columns = list(head)
+    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "options": options_table,
+    "security options": security_table,
+    "options that do nothing": not_here_table,
+    "membership states": membership_picture,
+    "fetch states": fetch_picture,
+    "tests of kafka-python": suite_table,
+}
+
+
+def render(page: str) -> str:
+    """The page with its generated parts as they should be. Raises KeyError for a part that is not known."""
+
+    def fill(found: re.Match[str]) -> str:
+        name = found[1]
+        return f"<!-- generated: {name} -->\n{PARTS[name]()}\n<!-- end of {name} -->"
+
+    return re.sub(r"<!-- generated: ([a-z -]+) -->\n.*?<!-- end of \1 -->", fill, page, flags=re.DOTALL)
+
+
+def write() -> None:
+    """Brings docs/client.md up to date."""
+    PAGE.write_text(render(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

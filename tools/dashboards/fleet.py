@@ -1,0 +1,239 @@
+"""The dashboard of all groups: which of them needs a look, and is the operator itself well."""
+
+from __future__ import annotations
+
+from tools.dashboards.panels import Board, Kind, Panel, Query, Row, Variable
+
+WHERE = 'namespace=~"$namespace"'
+EACH = "namespace, group"
+READY = 'type="Ready"'
+UNPLANNED = 'cause="unplanned"'
+NAMED = "{{namespace}}/{{group}}"
+
+
+def _metric(name: str, more: str = "") -> str:
+    return f"slackwater_{name}{{{WHERE}{', ' if more else ''}{more}}}"
+
+
+def _each(name: str, more: str = "") -> str:
+    """By group: while leaders change, two operators may be scraped."""
+    return f"max by ({EACH}) ({_metric(name, more)})"
+
+
+def _lag() -> str:
+    return f"sum by ({EACH}) (max by ({EACH}, topic, partition) ({_metric('group_lag_records')}))"
+
+
+def _condition(kind: str, *, good: str = "True") -> str:
+    return f"{_metric('condition', f'type={chr(34)}{kind}{chr(34)}, status!={chr(34)}{good}{chr(34)}')}"
+
+
+def _count(expr: str) -> str:
+    # Without a group in that condition there is no series, and the count is 0.
+    return f"count(max by ({EACH}) ({expr})) or vector(0)"
+
+
+_GROUPS = Row(
+    "Groups",
+    (
+        Panel(
+            "Groups",
+            "ConsumerGroups that the operator runs.",
+            Kind.STAT,
+            (Query(f"count(max by ({EACH}) ({_metric('condition', READY)}))"),),
+            span=4,
+        ),
+        Panel(
+            "Not ready",
+            "Not all wanted members are in, or the group is not settled.",
+            Kind.STAT,
+            (Query(_count(_condition("Ready"))),),
+            span=4,
+            steps=((None, "green"), (1, "orange")),
+        ),
+        Panel(
+            "Degraded",
+            "What needs a person; the condition's message says what to do.",
+            Kind.STAT,
+            (Query(_count(_condition("Degraded", good="False"))),),
+            span=4,
+            steps=((None, "green"), (1, "red")),
+        ),
+        Panel(
+            "Lag not known",
+            "These are neither scaled nor restarted.",
+            Kind.STAT,
+            (Query(_count(_condition("LagKnown"))),),
+            span=4,
+            steps=((None, "green"), (1, "red")),
+        ),
+        Panel("Lag of all groups", "Records.", Kind.STAT, (Query(f"sum({_lag()})"),), span=4),
+        Panel(
+            "Workers", "Members of all groups.", Kind.STAT, (Query(f"sum({_each('group_members')})"),), span=4
+        ),
+        Panel(
+            "Each group",
+            "Sort by any column.",
+            Kind.TABLE,
+            (
+                Query(_lag(), "lag"),
+                Query(_each("group_lag_seconds"), "oldest record, s"),
+                Query(_each("group_produced_per_second"), "produced/s"),
+                Query(_each("group_consumed_per_second"), "committed/s"),
+                Query(_each("group_predicted_drain_seconds"), "drain, s"),
+                Query(_each("group_members"), "members"),
+                Query(_each("group_pods", 'state="desired"'), "desired"),
+                Query(_each("group_partitions"), "partitions"),
+                Query(_each("scale_at_max"), "at max"),
+                Query(_each("restart_budget_ratio"), "restart, of session"),
+            ),
+            span=24,
+            row=EACH.replace(" ", ""),
+        ),
+    ),
+)
+
+_OVER_TIME = Row(
+    "Over time",
+    (
+        Panel("Lag", "The twenty with most.", Kind.LINES, (Query(f"topk(20, {_lag()})", NAMED),)),
+        Panel(
+            "Oldest record",
+            "Age of the oldest record that is not committed; the twenty oldest.",
+            Kind.LINES,
+            (Query(f"topk(20, {_each('group_lag_seconds')})", NAMED),),
+            unit="s",
+        ),
+        Panel(
+            "Rebalances by cause",
+            "Of all groups, within the interval drawn.",
+            Kind.BARS,
+            (
+                Query(
+                    f"sum by (cause) (increase({_metric('group_rebalances_total')}[$__rate_interval]))",
+                    "{{cause}}",
+                ),
+            ),
+        ),
+        Panel(
+            "Unplanned rebalances by group",
+            "Within the time shown.",
+            Kind.GAUGES,
+            (
+                Query(
+                    f"sum by ({EACH}) (increase({_metric('group_rebalances_total', UNPLANNED)}[$__range]))",
+                    NAMED,
+                ),
+            ),
+            steps=((None, "green"), (0.5, "orange"), (3, "red")),
+        ),
+        Panel(
+            "Partitions without an owner",
+            "Partition-seconds a second, by group.",
+            Kind.LINES,
+            (
+                Query(
+                    f"sum by ({EACH}) (rate({_metric('group_unowned_partition_seconds_total')}"
+                    "[$__rate_interval]))",
+                    NAMED,
+                ),
+            ),
+        ),
+        Panel(
+            "Longest restart, of its session",
+            "By group.",
+            Kind.GAUGES,
+            (Query(_each("restart_budget_ratio"), NAMED),),
+            unit="percentunit",
+            limit=1,
+            steps=((None, "green"), (0.6, "orange"), (0.9, "red")),
+        ),
+    ),
+)
+
+_OPERATOR = Row(
+    "The operator",
+    (
+        Panel(
+            "Leaders",
+            "One, and only one.",
+            Kind.STAT,
+            (Query("sum(slackwater_leader)"),),
+            span=6,
+            steps=((None, "red"), (1, "green"), (2, "red")),
+        ),
+        Panel(
+            "Replicas scraped",
+            "Those that wait count, too.",
+            Kind.STAT,
+            (Query("count(slackwater_leader)"),),
+            span=6,
+        ),
+        Panel(
+            "Failed turns",
+            "Within the time shown; the operator's log has the reason of each.",
+            Kind.STAT,
+            (Query("sum(increase(slackwater_reconcile_errors_total[$__range]))"),),
+            span=6,
+            steps=((None, "green"), (0.5, "orange")),
+        ),
+        Panel(
+            "Failed requests to Kafka",
+            "Within the time shown, by cluster.",
+            Kind.STAT,
+            (Query("sum by (cluster) (increase(slackwater_observe_errors_total[$__range]))", "{{cluster}}"),),
+            span=6,
+            steps=((None, "green"), (0.5, "orange")),
+        ),
+        Panel(
+            "Time of a turn",
+            "One turn of one group.",
+            Kind.LINES,
+            tuple(
+                Query(
+                    f"histogram_quantile({q}, sum by (le) (rate(slackwater_reconcile_seconds_bucket"
+                    "[$__rate_interval])))",
+                    f"p{round(q * 100)}",
+                )
+                for q in (0.5, 0.99)
+            ),
+            unit="s",
+        ),
+        Panel(
+            "Turns",
+            "A second.",
+            Kind.LINES,
+            (Query("sum(rate(slackwater_reconcile_seconds_count[$__rate_interval]))", "turns"),),
+            unit="ops",
+        ),
+        Panel(
+            "Time to observe a cluster",
+            "All its groups in one round.",
+            Kind.LINES,
+            (Query("max by (cluster) (slackwater_observe_seconds)", "{{cluster}}"),),
+            unit="s",
+        ),
+        Panel(
+            "Decisions",
+            "By kind and action, a minute.",
+            Kind.BARS,
+            (
+                Query(
+                    f"sum by (kind, action) (rate({_metric('decisions_total')}[$__rate_interval])) * 60",
+                    "{{kind}} {{action}}",
+                ),
+            ),
+        ),
+    ),
+)
+
+BOARD = Board(
+    uid="slackwater-fleet",
+    title="Slackwater / Fleet",
+    about="All ConsumerGroups, and the operator that runs them.",
+    variables=(
+        Variable("namespace", "Namespace", "label_values(slackwater_condition, namespace)", many=True),
+    ),
+    rows=(_GROUPS, _OVER_TIME, _OPERATOR),
+    links=(("Group", "/d/slackwater-group"),),
+)
