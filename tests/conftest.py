@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -21,6 +22,20 @@ def kafka() -> Iterator[KafkaCluster]:
 
 
 @pytest.fixture(scope="session")
+def kafka39() -> Iterator[KafkaCluster]:
+    """One broker of Apache Kafka 3.9, with the same configuration."""
+    with KafkaCluster(1, GROUP_CONFIG, version="3.9.1") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def kafka28() -> Iterator[KafkaCluster]:
+    """One broker of Apache Kafka 2.8, and its ZooKeeper."""
+    with KafkaCluster(1, GROUP_CONFIG, version="2.8.2") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
 def kafka3() -> Iterator[KafkaCluster]:
     """Three real brokers. A test that stops one of them starts it again."""
     with KafkaCluster(3, GROUP_CONFIG) as cluster:
@@ -34,9 +49,16 @@ def devbroker() -> Iterator[DevBroker]:
         yield broker
 
 
-@pytest.fixture(scope="session", params=["kafka-4.3", "devbroker"])
+BROKERS = {"kafka-4.3": "kafka", "kafka-3.9": "kafka39", "kafka-2.8": "kafka28", "devbroker": "devbroker"}
+"""The name of a broker in a test's id -> its fixture."""
+CHOSEN = os.environ.get("SLACKWATER_TEST_BROKERS", "kafka-4.3,devbroker").split(",")
+
+
+@pytest.fixture(scope="session", params=CHOSEN)
 def broker(request: pytest.FixtureRequest) -> KafkaCluster | DevBroker:
-    """Each test runs against the real broker and against the dev broker."""
-    name = "kafka" if request.param == "kafka-4.3" else "devbroker"
-    found: KafkaCluster | DevBroker = request.getfixturevalue(name)
+    """Each test runs against the real broker and against the dev broker.
+
+    Against others with ``SLACKWATER_TEST_BROKERS=kafka-3.9,kafka-2.8`` in the environment.
+    """
+    found: KafkaCluster | DevBroker = request.getfixturevalue(BROKERS[request.param])
     return found

@@ -12,51 +12,34 @@ from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from slackwater.kafka.wire.frame import RequestHeader, decode_response, encode_request
 from slackwater.kafka.wire.schema import Request
+from tests.conformance.brokers import RANGES, is_refused, lacks, needs, on_old_brokers
 from tests.conftest import GROUP_CONFIG
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.rawclient import ConnectionClosed, RawClient, create_topic, parse_address, topic_metadata
 
-RANGES: dict[type[Request[Any]], tuple[int, int]] = {
-    m.ProduceRequest: (0, 13),
-    m.FetchRequest: (4, 18),
-    m.ListOffsetsRequest: (1, 11),
-    m.MetadataRequest: (0, 13),
-    m.OffsetCommitRequest: (2, 10),
-    m.OffsetFetchRequest: (1, 10),
-    m.FindCoordinatorRequest: (0, 6),
-    m.JoinGroupRequest: (0, 9),
-    m.HeartbeatRequest: (0, 4),
-    m.LeaveGroupRequest: (0, 5),
-    m.SyncGroupRequest: (0, 5),
-    m.DescribeGroupsRequest: (0, 6),
-    m.ListGroupsRequest: (0, 5),
-    m.ApiVersionsRequest: (0, 4),
-    m.CreateTopicsRequest: (2, 7),
-    m.DeleteTopicsRequest: (1, 6),
-    m.InitProducerIdRequest: (0, 5),
-    m.DescribeConfigsRequest: (1, 4),
-    m.DeleteGroupsRequest: (0, 2),
-}
-
 
 @pytest.mark.parametrize("version", range(5))
-def test_api_versions(client: RawClient, version: int) -> None:
+@needs(m.ApiVersionsRequest)
+def test_api_versions(client: RawClient, broker_name: str, version: int) -> None:
     """ApiVersions 0-4: the ranges of the APIs that the client uses."""
     request = m.ApiVersionsRequest(client_software_name="raw", client_software_version="1")
     answer = client.request(request, version)
     assert answer.error_code == E.NONE
     found = {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys}
-    expected = {kind.api_key: span for kind, span in RANGES.items()}
+    expected = {kind.api_key: span for kind, span in RANGES[broker_name].items()}
     assert {key: found.get(key) for key in expected} == expected
 
 
-def test_api_versions_out_of_range(client: RawClient) -> None:
+@on_old_brokers
+def test_api_versions_out_of_range(client: RawClient, broker_name: str) -> None:
     """ApiVersions out of range: UNSUPPORTED_VERSION in v0 form (KIP-511), and the connection lives on."""
     client.send_bytes(b"".join(_frame(m.ApiVersionsRequest, 99, b"\x00\x01\x01\x00")))
     _, answer = decode_response(client.receive_frame(), 18, 0, m.ApiVersionsResponse)
     assert answer.error_code == E.UNSUPPORTED_VERSION
-    assert [(k.min_version, k.max_version) for k in answer.api_keys if k.api_key == 18] == [(0, 4)]
+    assert [(k.min_version, k.max_version) for k in answer.api_keys if k.api_key == 18] == [
+        RANGES[broker_name][m.ApiVersionsRequest]
+    ]
     assert client.request(m.ApiVersionsRequest(), 0).error_code == E.NONE
 
 
@@ -73,14 +56,33 @@ def test_api_versions_wants_a_software_name(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("api_key", "version"),
-    [(0, 0), (0, 1), (0, 2), (0, 14), (1, 3), (1, 19), (3, 14), (11, 10), (12, 5), (8, 1), (9, 0), (999, 0)],
-)
-def test_out_of_range_closes_the_connection(client: RawClient, api_key: int, version: int) -> None:
-    """Out of range: connection closed. So too Produce 0-2, although ApiVersions names them."""
-    header = struct.pack(">hhih", api_key, version, 1, -1) + bytes(64)
-    client.send_bytes(struct.pack(">i", len(header)) + header)
-    assert client.closed_by_broker()
+    "message",
+    [
+        m.ProduceRequest, m.FetchRequest, m.MetadataRequest, m.JoinGroupRequest, m.HeartbeatRequest,
+        m.OffsetCommitRequest, m.OffsetFetchRequest, None,
+    ],
+    ids=lambda message: message.__name__ if message else "unknown",
+)  # fmt: skip
+@on_old_brokers
+def test_out_of_range_closes_the_connection(
+    bootstrap: str, broker_name: str, message: type[Request[Any]] | None
+) -> None:
+    """Above the highest and below the lowest version, and a call that is not there: connection closed."""
+    if message is None:
+        assert is_refused(bootstrap, 999, 0)
+        return
+    low, high = RANGES[broker_name][message]
+    for version in (low - 1, high + 1):
+        if message.min_version <= version <= message.max_version:
+            assert lacks(bootstrap, message, version), version
+        elif version >= 0:
+            assert is_refused(bootstrap, message.api_key, version), version
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_oldest_produce_closes_the_connection(bootstrap: str, version: int) -> None:
+    """Produce 0-2 close the connection, although ApiVersions names them, for old librdkafkas (KIP-896)."""
+    assert is_refused(bootstrap, m.ProduceRequest.api_key, version)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +141,7 @@ def test_frame_in_pieces(bootstrap: str) -> None:
 
 
 @pytest.mark.parametrize("version", range(14))
+@needs(m.MetadataRequest)
 def test_metadata(client: RawClient, name: str, broker: KafkaCluster | DevBroker, version: int) -> None:
     """Metadata 0-13: the brokers, and a topic with its partitions."""
     create_topic(client, name, 3)
@@ -166,6 +169,7 @@ def test_metadata_of_all_and_of_none(client: RawClient, name: str) -> None:
     assert name in {t.name for t in client.request(m.MetadataRequest(topics=[]), 0).topics}
 
 
+@needs(m.MetadataRequest, 12)
 def test_metadata_by_id(client: RawClient, name: str) -> None:
     """Metadata v12 by topic id; an id that nobody has: UNKNOWN_TOPIC_ID."""
     create_topic(client, name)
@@ -273,6 +277,7 @@ def test_describe_broker_configs(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize("version", range(4))
+@needs(m.FindCoordinatorRequest)
 def test_find_coordinator_of_one_group(
     client: RawClient, broker: KafkaCluster | DevBroker, version: int
 ) -> None:
@@ -283,6 +288,7 @@ def test_find_coordinator_of_one_group(
 
 
 @pytest.mark.parametrize("version", range(4, 7))
+@needs(m.FindCoordinatorRequest)
 def test_find_coordinator_of_many_groups(
     client: RawClient, broker: KafkaCluster | DevBroker, version: int
 ) -> None:

@@ -8,6 +8,7 @@ their groups first, then the coordinator moves once, then each row looks.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -17,10 +18,12 @@ import pytest
 
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
+from tests.conformance.brokers import ceilings
 from tests.conftest import GROUP_CONFIG
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.rawclient import (
+    CEILINGS,
     ConnectionClosed,
     Member,
     RawClient,
@@ -212,8 +215,9 @@ def session_starts_anew(bootstrap: str, name: str) -> Running:
             assert silent.member_id in shown
 
 
-def _kafka_stop() -> Iterator[tuple[str, Callable[[], str]]]:
-    with KafkaCluster(3, GROUP_CONFIG) as cluster:
+def _kafka_stop(version: str, broker: str) -> Iterator[tuple[str, Callable[[], str]]]:
+    with KafkaCluster(3, GROUP_CONFIG, version=version) as cluster:
+        CEILINGS.update((port, ceilings(broker)) for port in cluster.ports.values())
         first = cluster.await_coordinator("any")
 
         def move() -> str:
@@ -250,7 +254,14 @@ def _devbroker_kill() -> Iterator[tuple[str, Callable[[], str]]]:
         yield broker.bootstrap, move
 
 
-MOVES = {"kafka-4.3-stop": _kafka_stop, "devbroker-move": _devbroker_move, "devbroker-kill": _devbroker_kill}
+Move = Callable[[], Iterator[tuple[str, Callable[[], str]]]]
+MOVES: dict[str, Move] = {
+    "kafka-4.3-stop": functools.partial(_kafka_stop, "4.3.0", "kafka-4.3"),
+    "kafka-3.9-stop": functools.partial(_kafka_stop, "3.9.1", "kafka-3.9"),
+    "kafka-2.8-stop": functools.partial(_kafka_stop, "2.8.2", "kafka-2.8"),
+    "devbroker-move": _devbroker_move,
+    "devbroker-kill": _devbroker_kill,
+}
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import pytest
 
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
+from tests.conformance.brokers import needs
 from tests.support.rawclient import (
     Member,
     RawClient,
@@ -159,17 +160,22 @@ def test_join_and_leave_of_a_displaced_member(bootstrap: str, name: str) -> None
 
 
 def test_no_such_group(bootstrap: str, topic: str, client: RawClient) -> None:
-    """No such group: Heartbeat and Sync UNKNOWN_MEMBER_ID; OffsetCommit GROUP_ID_NOT_FOUND at v9,
-    ILLEGAL_GENERATION before.
-    """
+    """No such group: Heartbeat and Sync UNKNOWN_MEMBER_ID; OffsetCommit ILLEGAL_GENERATION up to v8."""
     with members(bootstrap, "no-" + topic, None) as [stranger]:
         stranger.member_id, stranger.generation = "somebody", 1
         assert stranger.heartbeat() == E.UNKNOWN_MEMBER_ID
         assert stranger.sync(protocol_name="range").error_code == E.UNKNOWN_MEMBER_ID
-        assert stranger.commit(topic, 0, 1) == E.GROUP_ID_NOT_FOUND
         assert stranger.commit(topic, 0, 1, version=8) == E.ILLEGAL_GENERATION
         assert stranger.join().error_code == E.UNKNOWN_MEMBER_ID
     assert describe(client, "no-" + topic).group_state == "Dead"
+
+
+@needs(m.OffsetCommitRequest, 9)
+def test_commit_to_no_such_group(bootstrap: str, topic: str) -> None:
+    """No such group: OffsetCommit GROUP_ID_NOT_FOUND from v9 on."""
+    with members(bootstrap, "no-" + topic, None) as [stranger]:
+        stranger.member_id, stranger.generation = "somebody", 1
+        assert stranger.commit(topic, 0, 1, version=9) == E.GROUP_ID_NOT_FOUND
 
 
 @pytest.mark.parametrize("wrong", ["roundrobin", None])
@@ -410,17 +416,11 @@ def test_only_the_latest_of_repeated_syncs_is_answered(bootstrap: str, name: str
 
 
 def fetched(client: RawClient, group: str, topic: str, partition: int) -> tuple[int, str | None]:
-    """The committed offset and its metadata by OffsetFetch v8."""
-    request = m.OffsetFetchRequest(
-        groups=[
-            m.OffsetFetchRequestGroup(
-                group_id=group, topics=[m.OffsetFetchRequestTopics(name=topic, partition_indexes=[partition])]
-            )
-        ]
-    )
-    group_answer = client.request(request, 8).groups[0]
-    assert group_answer.error_code == E.NONE
-    found = group_answer.topics[0].partitions[0]
+    """The committed offset and its metadata by OffsetFetch v7."""
+    wanted = m.OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])
+    answer = client.request(m.OffsetFetchRequest(group_id=group, topics=[wanted]), 7)
+    assert answer.error_code == E.NONE
+    found = answer.topics[0].partitions[0]
     assert found.error_code == E.NONE
     return found.committed_offset, found.metadata
 
@@ -501,8 +501,7 @@ def test_all_offsets_of_a_group(committer: Member, topic: str, client: RawClient
     """OffsetFetch with null topics: all that the group has."""
     committer.commit(topic, 0, 4)
     committer.commit(topic, 2, 6)
-    request = m.OffsetFetchRequest(groups=[m.OffsetFetchRequestGroup(group_id=topic, topics=None)])
-    [found] = client.request(request, 8).groups[0].topics
+    [found] = client.request(m.OffsetFetchRequest(group_id=topic, topics=None), 7).topics
     assert {(p.partition_index, p.committed_offset) for p in found.partitions} == {(0, 4), (2, 6)}
 
 
@@ -519,6 +518,7 @@ def test_simple_consumer_commits(bootstrap: str, topic: str, client: RawClient) 
         assert fetched(client, topic, topic, 0) == (13, "")
 
 
+@needs(m.OffsetCommitRequest, 10)
 def test_commit_by_topic_id(committer: Member, topic: str, client: RawClient) -> None:
     """OffsetCommit and OffsetFetch v10 go by topic id; an id that was never known: UNKNOWN_TOPIC_ID."""
     known = topic_metadata(client, topic).topic_id
@@ -562,9 +562,14 @@ def test_describe_shows_members_and_assignments(bootstrap: str, name: str, clien
 
 
 def test_describe_a_group_that_is_not_there(name: str, client: RawClient) -> None:
-    """No such group: Dead with NONE up to v5, GROUP_ID_NOT_FOUND from v6."""
+    """No such group: Dead with NONE up to v5."""
     assert describe(client, name).group_state == "Dead"
     assert describe(client, name).error_code == E.NONE
+
+
+@needs(m.DescribeGroupsRequest, 6)
+def test_describe_says_that_a_group_is_not_there(name: str, client: RawClient) -> None:
+    """No such group: GROUP_ID_NOT_FOUND from v6 on."""
     answer = client.request(m.DescribeGroupsRequest(groups=[name]), 6).groups[0]
     assert (answer.error_code, answer.group_state) == (E.GROUP_ID_NOT_FOUND, "Dead")
 

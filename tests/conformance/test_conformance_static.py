@@ -8,6 +8,7 @@ import pytest
 
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
+from tests.conformance.brokers import needs, on_old_brokers
 from tests.support.rawclient import (
     Member,
     RawClient,
@@ -26,6 +27,8 @@ SUB = subscription("topic")
 
 
 @pytest.mark.parametrize("version", [5, 6, 7, 8, 9])
+@on_old_brokers
+@needs(m.JoinGroupRequest)
 def test_return_in_stable_keeps_the_generation(bootstrap: str, name: str, version: int) -> None:
     """Stable, same protocol name: no rebalance, same generation; Sync returns the old assignment.
 
@@ -206,6 +209,8 @@ def test_refused_return_displaces_nobody(
 
 
 @pytest.mark.parametrize("version", [5, 7, 8])
+@on_old_brokers
+@needs(m.JoinGroupRequest)
 def test_returning_leader_is_not_told_below_v9(bootstrap: str, name: str, version: int) -> None:
     """JoinGroup v8 and below: the response names the *old* leader id."""
     with members(bootstrap, name, "a", "b") as group:
@@ -219,6 +224,8 @@ def test_returning_leader_is_not_told_below_v9(bootstrap: str, name: str, versio
             assert back.sync().assignment == (leader.instance or "").encode()
 
 
+@on_old_brokers
+@needs(m.JoinGroupRequest, 9)
 def test_returning_leader_skips_the_assignment_at_v9(bootstrap: str, name: str) -> None:
     """v9 (KIP-814): leader = self, members filled in, skip_assignment; an empty Sync is due."""
     with members(bootstrap, name, "a", "b") as group:
@@ -234,6 +241,7 @@ def test_returning_leader_skips_the_assignment_at_v9(bootstrap: str, name: str) 
             assert back.sync().assignment == (leader.instance or "").encode()
 
 
+@needs(m.JoinGroupRequest, 9)
 def test_plan_of_a_skipping_leader_is_ignored(bootstrap: str, name: str) -> None:
     """v9: with skip_assignment a Sync that is not empty is silently ignored."""
     with members(bootstrap, name, "a", "b") as group:

@@ -16,8 +16,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from slackwater.kafka.wire.errors import ErrorCode as E
+from tests.conformance.brokers import FIXTURES, ceilings
 from tests.conftest import GROUP_CONFIG
 from tests.support.rawclient import (
+    CEILINGS,
     Member,
     RawClient,
     create_topic,
@@ -25,6 +27,7 @@ from tests.support.rawclient import (
     form,
     join_all,
     members,
+    parse_address,
     remove,
     successor,
     sync_all,
@@ -172,6 +175,7 @@ def return_starts_the_clock_with_the_old_timeout(bootstrap: str, name: str) -> N
             clock = Clock()
             assert beating.heartbeat() == E.NONE
             assert_near(gone_at(silent, clock, watcher, SESSION_MS + SLACK_MS), SESSION_MS)
+            clock.sleep_until(SESSION_MS + SLACK_MS)  # long enough for the other, were it by the old timeout
             left = {x.group_instance_id for x in describe(watcher, name).members}
             assert left == {"a", "c"}
 
@@ -433,8 +437,6 @@ def initial_delay_is_extended_up_to_the_rebalance_timeout(bootstrap: str, name: 
 
 # --- running them --------------------------------------------------------------------------------
 
-FIXTURES = {"kafka-4.3": "kafka", "devbroker": "devbroker"}
-
 
 @pytest.fixture(scope="module")
 def outcomes(request: pytest.FixtureRequest) -> Iterator[dict[tuple[str, str], Future[None]]]:
@@ -446,6 +448,8 @@ def outcomes(request: pytest.FixtureRequest) -> Iterator[dict[tuple[str, str], F
     ]
     rows = {r.__name__: r for r in ROWS}
     brokers = {target: request.getfixturevalue(FIXTURES[target]) for target, _ in wanted}
+    for target, one in brokers.items():
+        CEILINGS[parse_address(one.bootstrap)[1]] = ceilings(target)
     with ThreadPoolExecutor(len(wanted)) as pool:
         yield {
             (target, name): pool.submit(rows[name], brokers[target].bootstrap, f"t-{os.getpid()}-{name}")

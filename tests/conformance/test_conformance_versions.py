@@ -6,6 +6,7 @@ import pytest
 
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
+from tests.conformance.brokers import RANGES, needs, on_old_brokers
 from tests.support.rawclient import (
     Member,
     RawClient,
@@ -17,6 +18,8 @@ from tests.support.rawclient import (
     topic_metadata,
     wait_until,
 )
+
+pytestmark = on_old_brokers
 
 
 def join(member: Member, version: int) -> m.JoinGroupResponse:
@@ -35,6 +38,7 @@ def join(member: Member, version: int) -> m.JoinGroupResponse:
 
 
 @pytest.mark.parametrize("version", range(10))
+@needs(m.JoinGroupRequest)
 def test_join_group(bootstrap: str, name: str, version: int) -> None:
     """JoinGroup 0-9 of a dynamic member: it leads, and sees itself in the list."""
     with members(bootstrap, name, None) as [member]:
@@ -48,6 +52,7 @@ def test_join_group(bootstrap: str, name: str, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
+@needs(m.SyncGroupRequest)
 def test_sync_group(bootstrap: str, name: str, version: int) -> None:
     """SyncGroup 0-5: the assignment comes back as it was sent."""
     with members(bootstrap, name, None) as [member]:
@@ -59,6 +64,7 @@ def test_sync_group(bootstrap: str, name: str, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
+@needs(m.HeartbeatRequest)
 def test_heartbeat(bootstrap: str, name: str, version: int) -> None:
     """Heartbeat 0-4."""
     with members(bootstrap, name, None) as [member]:
@@ -70,6 +76,7 @@ def test_heartbeat(bootstrap: str, name: str, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
+@needs(m.LeaveGroupRequest)
 def test_leave_group(bootstrap: str, name: str, version: int) -> None:
     """LeaveGroup 0-5: one member before v3, a list from then on."""
     with members(bootstrap, name, None) as [member]:
@@ -86,7 +93,10 @@ def test_leave_group(bootstrap: str, name: str, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(2, 10))
-def test_offset_commit_and_fetch(bootstrap: str, name: str, client: RawClient, version: int) -> None:
+@needs(m.OffsetCommitRequest)
+def test_offset_commit_and_fetch(
+    bootstrap: str, name: str, client: RawClient, broker_name: str, version: int
+) -> None:
     """OffsetCommit 2-9 by name, read back by OffsetFetch 1-9 in the forms of one and of many groups."""
     create_topic(client, name, 2)
     with members(bootstrap, name, None) as [member]:
@@ -103,7 +113,7 @@ def test_offset_commit_and_fetch(bootstrap: str, name: str, client: RawClient, v
         )
         answer = client.request(request, version)
         assert [p.error_code for t in answer.topics for p in t.partitions] == [E.NONE]
-        for fetch_version in range(1, 10):
+        for fetch_version in range(1, min(9, RANGES[broker_name][m.OffsetFetchRequest][1]) + 1):
             assert fetched(client, name, fetch_version) == {
                 0: (-1, -1, ""),
                 1: (5, epoch if fetch_version >= 5 else -1, "note"),
@@ -127,6 +137,7 @@ def fetched(client: RawClient, name: str, version: int) -> dict[int, tuple[int, 
 
 
 @pytest.mark.parametrize("version", range(7))
+@needs(m.DescribeGroupsRequest)
 def test_describe_groups(bootstrap: str, name: str, client: RawClient, version: int) -> None:
     """DescribeGroups 0-6; the instance id from v4 on."""
     with members(bootstrap, name, "a") as [a]:
@@ -140,6 +151,7 @@ def test_describe_groups(bootstrap: str, name: str, client: RawClient, version: 
 
 
 @pytest.mark.parametrize("version", range(6))
+@needs(m.ListGroupsRequest)
 def test_list_groups(bootstrap: str, name: str, client: RawClient, version: int) -> None:
     """ListGroups 0-5; the state from v4 on, the type from v5 on."""
     with members(bootstrap, name, "a") as [a]:
@@ -152,6 +164,7 @@ def test_list_groups(bootstrap: str, name: str, client: RawClient, version: int)
 
 
 @pytest.mark.parametrize("version", range(3))
+@needs(m.DeleteGroupsRequest)
 def test_delete_groups(bootstrap: str, name: str, client: RawClient, version: int) -> None:
     """DeleteGroups 0-2."""
     with members(bootstrap, name, "a") as [a]:
@@ -174,14 +187,19 @@ def test_offsets_of_a_deleted_topic_are_forgotten(client: RawClient, name: str) 
         ],
     )
     assert client.request(request, 9).topics[0].partitions[0].error_code == E.NONE
-    assert fetched(client, name, 8)[0][0] == 5
+    assert fetched(client, name, 7)[0][0] == 5
     client.request(m.DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000), 5)
     wait_until(lambda: topic_metadata(client, name).error_code != E.NONE)
-    create_topic(client, name, 2)
-    assert fetched(client, name, 8)[0][0] == -1
+    topic = m.CreateTopicsRequestTopic(name=name, num_partitions=2, replication_factor=1)
+    again = m.CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+    # With ZooKeeper its name is taken a little longer.
+    wait_until(lambda: client.request(again, 5).topics[0].error_code == E.NONE)
+    # A busy coordinator hears of it after those who ask for metadata.
+    wait_until(lambda: fetched(client, name, 7)[0][0] == -1)
 
 
 @pytest.mark.parametrize("version", range(6))
+@needs(m.InitProducerIdRequest)
 def test_init_producer_id(client: RawClient, version: int) -> None:
     """InitProducerId 0-5 without a transactional id."""
     request = m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
@@ -193,6 +211,7 @@ def test_init_producer_id(client: RawClient, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(2, 8))
+@needs(m.CreateTopicsRequest)
 def test_create_topics(client: RawClient, name: str, version: int) -> None:
     """CreateTopics 2-7; DeleteTopics 1-6."""
     topic = m.CreateTopicsRequestTopic(name=name, num_partitions=1, replication_factor=1)

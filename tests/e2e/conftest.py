@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 from tests.e2e.site import Site
+from tests.support.controlplane import ControlPlane
 from tests.support.devbroker import DevBroker
+
+
+class Command(Protocol):
+    """kubectl or helm as the administrator. Raises ``CommandFailed`` unless ``check`` is False."""
+
+    def __call__(
+        self, *arguments: str, stdin: str = "", check: bool = True, timeout_s: float = 60.0
+    ) -> str: ...
 
 
 @pytest.fixture
@@ -16,3 +28,47 @@ def site(devbroker: DevBroker, tmp_path: Path) -> Site:
     found = Site(devbroker.bootstrap, tmp_path)
     found.make_topic()
     return found
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    """A real API server with its controllers, and a kubelet of two nodes that runs pods as processes."""
+    # Not pytest's folder, which is deep: the kubelet's socket has room for 107 characters.
+    with (
+        tempfile.TemporaryDirectory(prefix="slackwater-cp-") as directory,
+        ControlPlane.start(Path(directory), nodes=("node-1", "node-2")) as plane,
+    ):
+        yield plane
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """A fresh namespace that enforces restricted Pod Security, deleted afterwards."""
+    with control_plane.namespace() as name:
+        yield name
+
+
+@pytest.fixture(scope="session")
+def kubectl(control_plane: ControlPlane) -> Command:
+    """The real kubectl; returns what it prints."""
+    return control_plane.kubectl
+
+
+@pytest.fixture(scope="session")
+def helm(control_plane: ControlPlane) -> Command:
+    """The real helm; returns what it prints."""
+    return control_plane.helm
+
+
+@pytest.fixture(scope="session")
+def api_server() -> Iterator[ControlPlane]:
+    """A control plane of its own, without nodes, that knows the ConsumerGroup. Apart from `control_plane`,
+    since there helm puts the definition in and takes it away."""
+    definition = Path(__file__).parents[2] / "crds" / "consumergroups.slackwater.dev.yaml"
+    with (
+        tempfile.TemporaryDirectory(prefix="slackwater-api-") as directory,
+        ControlPlane.start(Path(directory), nodes=()) as plane,
+    ):
+        plane.kubectl("apply", "--server-side", "-f", str(definition))
+        plane.kubectl("wait", "--for=condition=Established", "crd/consumergroups.slackwater.dev")
+        yield plane

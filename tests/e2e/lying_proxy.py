@@ -7,7 +7,7 @@ import random
 import struct
 from collections.abc import Callable
 
-from tests.support.proxy import Proxy, read_frame
+from tests.support.proxy import Proxy, copy, either, read_frame
 
 Damage = Callable[[bytes, random.Random], bytes]
 
@@ -49,14 +49,7 @@ class LyingProxy(Proxy):
         broker: asyncio.StreamReader,
         to_broker: asyncio.StreamWriter,
     ) -> None:
-        requests = asyncio.create_task(_copy(client, to_broker))
-        answers = asyncio.create_task(self._answers(broker, to_client))
-        try:
-            await asyncio.wait([requests, answers], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in (requests, answers):
-                one.cancel()
-            await asyncio.gather(requests, answers, return_exceptions=True)
+        await either(copy(client, to_broker), self._answers(broker, to_client))
 
     async def _answers(self, broker: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         """Ends, and the connection with it, after a frame that leaves the stream out of step."""
@@ -81,9 +74,3 @@ class LyingProxy(Proxy):
         return frame.replace(
             host.encode() + struct.pack(">i", port), host.encode() + struct.pack(">i", self.host_and_port[1])
         )
-
-
-async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    while data := await source.read(65_536):
-        sink.write(data)
-        await sink.drain()

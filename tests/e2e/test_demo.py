@@ -21,6 +21,7 @@ COLUMNS = {
 }  # fmt: skip
 REBALANCES = {"rolling restart": 0, "kill -9 flights-1": 0, "scale 3 to 5": 1, "scale 5 to 2": 1}
 INTERRUPTED = 130
+SESSION_MS = 45_000
 MILES = 350_217_607
 """All distances of the source file added up."""
 
@@ -48,7 +49,8 @@ def check_restarts(report: dict[str, object]) -> None:
     assert sorted(rolled) == ["flights-0", "flights-1", "flights-2"]
     assert [one["instance"] for one in restarts if one["operation"].startswith("kill")] == ["flights-1"]
     assert all(one["same_generation"] for one in restarts)
-    assert all(0 < one["session_share"] < 1 for one in restarts)
+    # Its session runs while it is away; the gap counts Spark, too, which a busy machine starts slowly.
+    assert all(0 < one["away_ms"] < SESSION_MS for one in restarts)
 
 
 def check_output(folder: Path, report: dict[str, object]) -> None:

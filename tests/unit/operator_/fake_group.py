@@ -12,8 +12,8 @@ import time
 from typing import Any
 
 from slackwater.kafka.structs import TopicPartition
+from slackwater_operator.decide.snapshot import KafkaSnapshot
 from slackwater_operator.decide.view import GroupView, MemberView
-from slackwater_operator.observe.snapshot import KafkaSnapshot
 
 REBALANCE_S = 0.2
 

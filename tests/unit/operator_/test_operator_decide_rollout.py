@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater_operator.decide.conditions import unsettled
+from slackwater_operator.decide.disruption import DisruptionInput, decide_disruption
+from slackwater_operator.decide.forced import ForcedWatch
 from slackwater_operator.decide.gate import decide_gate
 from slackwater_operator.decide.membership import decide_removal
 from slackwater_operator.decide.rollout import (
+    HOPELESS,
+    NOT_BEGUN_MS,
     RestartView,
     RolloutDecision,
     RolloutInput,
     RolloutPolicy,
+    decide_rollback,
     decide_rollout,
     refusal,
+    width,
 )
+from slackwater_operator.decide.settled import unsettled
+from slackwater_operator.decide.snapshot import KafkaSnapshot
 from slackwater_operator.decide.view import GroupView, MemberView, WorkerView
 
 NOW = 1_000_000
@@ -25,9 +33,11 @@ PARTITIONS = [TopicPartition("t", number) for number in range(6)]
 POLICY = RolloutPolicy(max_unavailable=1, session_budget=0.5, session_timeout_ms=20_000)
 
 
-def worker(number: int, **more: object) -> WorkerView:
-    base = WorkerView(f"w-{number}", True, "running", 1, 7, number == 0, lag=0, running_since_ms=NOW - 60_000)
-    return replace(base, **more)  # type: ignore[arg-type]
+def worker(number: int, **more: Any) -> WorkerView:
+    base = WorkerView(
+        f"w-{number}", True, "running", "1", 7, number == 0, lag=0, running_since_ms=NOW - 60_000
+    )
+    return replace(base, **more)
 
 
 def group(*numbers: int, state: str = "Stable", synced: bool = True) -> GroupView:
@@ -38,9 +48,9 @@ def group(*numbers: int, state: str = "Stable", synced: bool = True) -> GroupVie
     return GroupView(state, tuple(members))
 
 
-def decide(*workers: WorkerView, policy: RolloutPolicy = POLICY, **more: object) -> RolloutDecision:
-    base = RolloutInput(2, group(0, 1, 2), workers, (), (1_000,), NOW)
-    decision = decide_rollout(policy, replace(base, **more))  # type: ignore[arg-type]
+def decide(*workers: WorkerView, policy: RolloutPolicy = POLICY, **more: Any) -> RolloutDecision:
+    base = RolloutInput("2", group(0, 1, 2), workers, (), (1_000,), NOW)
+    decision = decide_rollout(policy, replace(base, **more))
     assert decision.reason
     return decision
 
@@ -51,14 +61,14 @@ def test_the_first_is_no_leader() -> None:
 
 
 def test_the_leader_is_the_last() -> None:
-    decision = decide(worker(0), worker(1, revision=2), worker(2, revision=2))
+    decision = decide(worker(0), worker(1, revision="2"), worker(2, revision="2"))
     assert decision.restart == ("w-0",)
-    new_leader = decide(worker(0, leader=False), worker(1, leader=True), worker(2, revision=2))
+    new_leader = decide(worker(0, leader=False), worker(1, leader=True), worker(2, revision="2"))
     assert new_leader.restart == ("w-0",)
 
 
 def test_done_when_all_have_the_revision() -> None:
-    assert decide(*[worker(number, revision=2) for number in range(3)]).action == "done"
+    assert decide(*[worker(number, revision="2") for number in range(3)]).action == "done"
 
 
 @pytest.mark.parametrize(
@@ -84,13 +94,13 @@ def test_nobody_is_stopped_while_not_all_are_in_and_synced() -> None:
 UNDER_WAY = (RestartView("w-1", 7, 500),)
 
 
-def restarting(**more: object) -> RolloutDecision:
-    back = worker(1, revision=2, ended_ms=NOW - 3_000, running_since_ms=NOW - 1_000)
-    return decide(worker(0), replace(back, **more), worker(2), under_way=UNDER_WAY)  # type: ignore[arg-type]
+def restarting(**more: Any) -> RolloutDecision:
+    back = worker(1, revision="2", ended_ms=NOW - 3_000, running_since_ms=NOW - 1_000)
+    return decide(worker(0), replace(back, **more), worker(2), under_way=UNDER_WAY)
 
 
 def test_the_next_only_when_the_last_is_back() -> None:
-    assert restarting(revision=1, phase="draining").reason == "w-1 is draining"
+    assert restarting(revision="1", phase="draining").reason == "w-1 is draining"
     assert restarting(alive=False, phase="", generation=-1).reason == "w-1 is not started yet"
     assert restarting(phase="joining", generation=-1).reason == "w-1 is joining"
     decision = restarting()
@@ -120,7 +130,7 @@ def test_a_restart_over_budget_stops_the_roll() -> None:
 
 
 def test_a_draining_worker_is_not_away() -> None:
-    assert restarting(revision=1, phase="draining", ended_ms=NOW - 900_000).action == "wait"
+    assert restarting(revision="1", phase="draining", ended_ms=NOW - 900_000).action == "wait"
 
 
 def test_a_return_in_another_generation_stops_the_roll() -> None:
@@ -129,24 +139,68 @@ def test_a_return_in_another_generation_stops_the_roll() -> None:
     assert "generation 8, not 7" in decision.reason
 
 
+TWO = replace(POLICY, max_unavailable=2)
+ROOMY: dict[str, Any] = {"produced_per_s": 100.0, "capacity_per_s": 100.0}
+"""One worker alone carries what is produced."""
+
+
 def test_several_at_once_but_never_with_the_leader() -> None:
-    two = replace(POLICY, max_unavailable=2)
+    workers = [worker(number) for number in range(5)]
+    workers[4] = worker(4, revision="2")
+    all_in = group(0, 1, 2, 3, 4)
+
+    def two(*workers: WorkerView, **more: Any) -> RolloutDecision:
+        return decide(*workers, policy=TWO, group=all_in, **ROOMY, **more)
+
+    assert two(*workers).restart == ("w-1", "w-2")
+    workers[1] = worker(1, revision="2")
+    workers[2] = worker(2, revision="2", phase="joining", generation=-1, ended_ms=NOW - 100)
+    away = (RestartView("w-2", 7, 0),)
+    assert two(*workers, under_way=away).restart == ("w-3",)
+    workers[3] = worker(3, revision="2")
+    leader_left = two(*workers, under_way=away)
+    assert (leader_left.action, leader_left.restart) == ("wait", ())
+    assert leader_left.reason == "the leader goes last; w-2 is still away"
+
+
+def test_the_first_with_a_new_revision_goes_alone_until_it_is_back() -> None:
     workers = [worker(number) for number in range(4)]
     all_in = group(0, 1, 2, 3)
-    assert decide(*workers, policy=two, group=all_in).restart == ("w-1", "w-2")
-    workers[1] = worker(1, revision=2)
-    workers[2] = worker(2, revision=2, phase="joining", generation=-1, ended_ms=NOW - 100)
-    away = (RestartView("w-2", 7, 0),)
-    assert decide(*workers, policy=two, group=all_in, under_way=away).restart == ("w-3",)
-    workers[3] = worker(3, revision=2)
-    leader_left = decide(*workers, policy=two, group=all_in, under_way=away)
-    assert (leader_left.action, leader_left.restart) == ("wait", ())
+    first = decide(*workers, policy=TWO, group=all_in, **ROOMY)
+    assert first.restart == ("w-1",)
+    assert "nobody has come up with this revision yet" in first.reason
+    workers[1] = worker(1, revision="2", phase="joining", generation=-1, ended_ms=NOW - 100)
+    away = (RestartView("w-1", 7, 0),)
+    waits = decide(*workers, policy=TWO, group=all_in, under_way=away, **ROOMY)
+    assert (waits.action, waits.restart, waits.reason) == ("wait", (), "w-1 is joining")
+    workers[1] = worker(1, revision="2")
+    both = decide(*workers, policy=TWO, group=all_in, under_way=away, **ROOMY)
+    assert (both.back, both.restart) == (("w-1",), ("w-2", "w-3"))
 
 
-def test_the_first_restart_of_all_is_made_alone() -> None:
-    two = replace(POLICY, max_unavailable=2)
-    workers = [worker(number) for number in range(3)]
-    assert decide(*workers, policy=two, gaps_ms=()).restart == ("w-1",)
+def test_without_a_gap_measured_they_go_one_by_one() -> None:
+    workers = [worker(0), worker(1), worker(2, revision="2")]
+    assert decide(*workers, policy=TWO, gaps_ms=(), **ROOMY).restart == ("w-1",)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "workers", "produced", "capacity", "expected"),
+    [
+        (1, 10, 0.0, 100.0, 1),
+        (3, 10, 700.0, 100.0, 3),
+        (3, 10, 700.1, 100.0, 2),  # 8 must stay for that
+        (3, 10, 900.0, 100.0, 1),
+        (3, 10, 5_000.0, 100.0, 1),  # too much anyhow: it goes on, one by one
+        (3, 10, None, 100.0, 1),
+        (3, 10, 0.0, None, 1),
+        (3, 10, 0.0, 0.0, 1),
+        (5, 3, 0.0, 100.0, 3),
+    ],
+)
+def test_as_many_at_once_as_the_others_can_carry(
+    allowed: int, workers: int, produced: float | None, capacity: float | None, expected: int
+) -> None:
+    assert width(replace(POLICY, max_unavailable=allowed), workers, produced, capacity) == expected
 
 
 def test_paused() -> None:
@@ -243,3 +297,208 @@ def test_settled_means_all_in_one_generation_holding_everything() -> None:
 def test_no_workers_are_settled_when_the_group_is_empty() -> None:
     assert unsettled(GroupView("Empty"), [], {}, PARTITIONS) == ""
     assert "still Stable with 2 members" in unsettled(group(0, 1), [], {}, PARTITIONS)
+
+
+# -- on Kubernetes: incarnations by uid --
+
+
+def pod(number: int, **more: Any) -> WorkerView:
+    return worker(number, **{"uid": f"uid-{number}", **more})
+
+
+NOTED = RestartView("w-1", 7, 500, "uid-1", NOW - 100_000)
+
+
+def with_w1(view: WorkerView, noted: RestartView = NOTED, **more: Any) -> RolloutDecision:
+    return decide(pod(0), view, pod(2), under_way=(noted,), **more)
+
+
+def test_a_noted_restart_that_has_not_begun_is_waited_for_and_then_begun() -> None:
+    waits = with_w1(pod(1), replace(NOTED, since_ms=NOW - NOT_BEGUN_MS + 1))
+    assert (waits.action, waits.reason) == ("wait", "w-1 has not been told to end yet")
+    begun = with_w1(pod(1), replace(NOTED, since_ms=NOW - NOT_BEGUN_MS))
+    assert (begun.action, begun.restart, begun.back) == ("restart", ("w-1",), ())
+    unsafe = with_w1(pod(1), replace(NOTED, since_ms=NOW - NOT_BEGUN_MS), group=group(0, 1))
+    assert (unsafe.action, unsafe.restart, unsafe.back) == ("wait", (), ())
+    ending = with_w1(pod(1, terminating=True), replace(NOTED, since_ms=NOW - 90_000))
+    assert (ending.action, ending.reason) == ("wait", "w-1 is draining")
+
+
+def test_another_uid_is_another_incarnation_whatever_its_revision() -> None:
+    """The wanted revision changed once more while the worker was away: it is back, and restarted again."""
+    came_back = pod(1, uid="uid-9", revision="1.5", ended_ms=NOW - 2_000, running_since_ms=NOW - 500)
+    decision = with_w1(came_back)
+    assert decision.back == ("w-1",)
+    assert decision.restart == ("w-1",)
+
+
+def test_a_pod_that_is_not_there_is_away() -> None:
+    gone = pod(1, uid="", revision="", alive=False, phase="", generation=-1, ended_ms=None)
+    just = replace(NOTED, since_ms=NOW - 3_000)
+    assert with_w1(gone, just).action == "wait"
+    late = replace(NOTED, since_ms=NOW - 10_001)  # its end was not seen: counted from the note
+    assert with_w1(gone, late).action == "stop"
+    assert with_w1(gone, replace(late, since_ms=NOW - 10_000)).action == "wait"
+    stale = replace(gone, ended_ms=NOW - 900_000)  # the end of a process long before this restart
+    assert with_w1(stale, just).action == "wait"
+
+
+@pytest.mark.parametrize("trouble", ["Unschedulable: 0/3 nodes are available", "ImagePullBackOff"])
+def test_what_keeps_a_pod_counts_against_the_session_all_the_same(trouble: str) -> None:
+    held = pod(1, uid="uid-9", alive=False, phase="", generation=-1, ended_ms=NOW - 9_000, trouble=trouble)
+    assert with_w1(held).reason == f"w-1 is not started yet ({trouble})"
+    stop = with_w1(replace(held, ended_ms=NOW - 10_001))
+    assert (stop.action, stop.failed) == ("stop", "w-1")
+    assert stop.reason.endswith(f": {trouble}")
+    assert stop.summary == f"w-1 did not come back within the budget: {trouble}"
+
+
+def test_one_that_fails_again_and_again_stops_it_before_the_budget() -> None:
+    failing = pod(
+        1, uid="uid-9", alive=False, phase="", generation=-1, ended_ms=NOW - 5_000, trouble="exit 2"
+    )
+    assert with_w1(replace(failing, failures=HOPELESS - 1)).action == "wait"
+    stop = with_w1(replace(failing, failures=HOPELESS))
+    assert (stop.action, stop.reason) == ("stop", "w-1 has failed 3 times in a row: exit 2")
+
+
+def test_nobody_is_blamed_while_the_brokers_do_not_answer() -> None:
+    late = pod(1, uid="uid-9", phase="joining", generation=-1, ended_ms=NOW - 60_000, failures=5)
+    assert with_w1(late).action == "stop"
+    assert with_w1(late, group=None).action == "wait"
+
+
+def test_a_coordinator_that_moved_began_the_sessions_anew() -> None:
+    late = pod(1, uid="uid-9", phase="joining", generation=-1, ended_ms=NOW - 20_000)
+    assert with_w1(late, sessions_since_ms=NOW - 10_001).action == "stop"
+    assert with_w1(late, sessions_since_ms=NOW - 10_000).action == "wait"
+
+
+MOVED = "the group's coordinator moved from broker 1 to broker 2"
+
+
+def test_a_rebalance_that_the_broker_forced_is_not_the_revisions_fault() -> None:
+    back = pod(1, uid="uid-9", revision="2", generation=8, running_since_ms=NOW - 500)
+    others = (pod(0, generation=8), pod(2, generation=8))
+    assert decide(others[0], back, others[1], under_way=(NOTED,)).action == "stop"
+
+    def forced(*workers: WorkerView, **more: Any) -> RolloutDecision:
+        return decide(*workers, under_way=(NOTED,), forced=MOVED, **more)
+
+    moving = forced(others[0], back, others[1], group=group(0, 1, 2, state="PreparingRebalance"))
+    assert (moving.action, moving.back, moving.unplanned) == ("wait", (), "")
+    late = forced(others[0], back, pod(2, generation=7))
+    assert (late.action, late.back) == ("wait", ())
+    assert late.reason == f"w-1 is back after a rebalance ({MOVED}), but w-2 is not in it yet"
+    on = forced(others[0], back, others[1])
+    assert (on.back, on.restart, on.unplanned) == (("w-1",), ("w-2",), MOVED)
+    same = forced(pod(0), replace(back, generation=7), pod(2))
+    assert (same.back, same.unplanned) == (("w-1",), "")  # nothing moved after all
+
+
+# -- the way back --
+
+
+def test_on_the_way_back_who_does_not_run_goes_first_whatever_the_group_is() -> None:
+    broken = pod(1, revision="bad", alive=False, phase="", generation=-1)
+    seen = RolloutInput("2", group(0, 1, 2, state="PreparingRebalance"), [pod(0), broken], (), (), NOW)
+    decision = decide_rollback(POLICY, seen)
+    assert (decision.action, decision.restart) == ("restart", ("w-1",))
+    ending = replace(seen, workers=[pod(0, revision="2"), replace(broken, terminating=True)])
+    assert decide_rollback(POLICY, ending).restart == ()
+
+
+def test_on_the_way_back_who_runs_goes_in_turn_and_is_not_refused() -> None:
+    workers = [pod(0, revision="2"), pod(1, revision="bad"), pod(2, revision="bad")]
+    seen = RolloutInput("2", group(0, 1, 2), workers, (), (30_000,), NOW)
+    assert decide_rollout(POLICY, seen).action == "refuse"
+    decision = decide_rollback(replace(POLICY, paused=True), seen)
+    assert (decision.action, decision.restart) == ("restart", ("w-1",))
+    done = replace(seen, workers=[pod(number, revision="2") for number in range(3)])
+    assert decide_rollback(POLICY, done).action == "done"
+
+
+def test_on_the_way_back_one_that_stays_away_is_waited_for() -> None:
+    away = pod(1, uid="uid-9", revision="2", alive=False, phase="", generation=-1, ended_ms=NOW - 90_000)
+    seen = RolloutInput("2", group(0, 1, 2), [pod(0), away, pod(2)], (NOTED,), (1_000,), NOW)
+    assert decide_rollout(POLICY, seen).action == "stop"
+    decision = decide_rollback(POLICY, seen)
+    assert (decision.action, decision.restart) == ("wait", ())
+    assert "the way back waits for w-1: w-1 has been away for 90.0 s" in decision.reason
+
+
+# -- what the broker was seen to do --
+
+
+def observed(state: str = "Stable", coordinator: int | None = 1, brokers: str = "123") -> KafkaSnapshot:
+    return KafkaSnapshot(0, GroupView(state), coordinator=coordinator, brokers=frozenset(map(int, brokers)))
+
+
+def watched(*snapshots: KafkaSnapshot | None, away: tuple[str, ...] = ()) -> ForcedWatch:
+    """A watch that saw one snapshot a second, from second 100 on."""
+    watch = ForcedWatch()
+    for second, one in enumerate(snapshots):
+        watch.observe(one, now_ms=(100 + second) * 1000, away=away)
+    return watch
+
+
+@pytest.mark.parametrize(
+    ("snapshots", "why", "sessions"),
+    [
+        ((observed(), observed()), "", 0),
+        ((observed(), observed("PreparingRebalance")), "", 0),
+        ((observed(), observed(coordinator=2)), MOVED, 101_000),
+        ((observed(), observed(coordinator=None), observed(coordinator=2)), MOVED, 102_000),
+        ((observed(coordinator=None), observed(coordinator=2)), "", 0),
+        ((observed(), observed(brokers="13")), "broker 2 went away", 0),
+        ((observed(brokers="13"), observed()), "broker 2 came back", 0),
+        ((observed(brokers=""), observed()), "", 0),
+        ((observed(), None), "the group's coordinator did not answer", 101_000),
+        ((observed(), KafkaSnapshot(0)), "the group's coordinator did not answer", 101_000),
+    ],
+)
+def test_what_a_broker_does_is_noted(
+    snapshots: tuple[KafkaSnapshot | None, ...], why: str, sessions: int
+) -> None:
+    watch = watched(*snapshots)
+    assert watch.since(100_000) == why
+    assert watch.sessions_since_ms == sessions
+
+
+def test_a_rebalance_that_begins_while_a_worker_is_away_is_anothers() -> None:
+    went = watched(observed(), observed("PreparingRebalance"), away=("w-1",))
+    assert went.since(100_500) == "the group began to rebalance while w-1 was away"
+    assert watched(observed("PreparingRebalance"), observed("PreparingRebalance")).since(100_000) == ""
+
+
+def test_what_was_long_before_does_not_count_and_who_came_later_cannot_tell() -> None:
+    watch = watched(observed(), observed(coordinator=2))
+    assert watch.since(161_000) == MOVED
+    assert watch.since(161_001) == ""
+    assert watch.since(99_999) == "nobody was watching when it began"
+    assert ForcedWatch().since(5) == "nobody was watching when it began"
+
+
+# -- evictions --
+
+
+def evictions(policy: RolloutPolicy = POLICY, **more: Any) -> int:
+    base = DisruptionInput("", 10, gaps_ms=(1_000,), produced_per_s=100.0, capacity_per_s=100.0)
+    decision = decide_disruption(policy, replace(base, **more))
+    assert decision.reason
+    return decision.max_unavailable
+
+
+def test_as_many_evictions_as_restarts() -> None:
+    three = replace(POLICY, max_unavailable=3)
+    assert evictions() == 1
+    assert evictions(three) == 3
+    assert evictions(three, produced_per_s=800.0) == 2
+    assert evictions(three, capacity_per_s=None) == 1
+    assert evictions(three, gaps_ms=()) == 1  # the first is the measurement
+    assert evictions(three, under_way=1) == 2
+    assert evictions(three, under_way=3) == 0
+    assert evictions(three, unsettled="the group is PreparingRebalance") == 0
+    assert evictions(three, gaps_ms=(10_000,)) == 3
+    assert evictions(three, gaps_ms=(10_001,)) == 0  # would not come back within the budget
+    assert evictions(three, workers=0, unsettled="the group is Empty") == 1

@@ -237,7 +237,8 @@ async def test_scales_by_itself_where_a_target_is_given(make: Make) -> None:
     bench.group.lag = 0
     await until(lambda: bench.run.replicas == 1 and sorted(bench.group.members) == ["flights-0"])
     await bench.run.wait_until_stable(20)
-    assert [one.kind for one in bench.run.reports] == ["start", "scale-up", "scale-down"]
+    # What a worker can do was never seen, so that the number is halved: 3, 2, 1.
+    assert [one.kind for one in bench.run.reports] == ["start", "scale-up", "scale-down", "scale-down"]
 
 
 async def test_decisions_are_only_shown_where_that_is_wanted(make: Make) -> None:

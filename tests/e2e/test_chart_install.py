@@ -1,0 +1,364 @@
+"""The chart's whole life by real helm on a real API server, in namespaces that enforce `restricted`."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slackwater.kafka import KafkaAdmin
+from slackwater.kafka.admin import NewTopic
+from tests.support import chart, monitoring
+from tests.support.controlplane import CommandFailed, ControlPlane, path_of, until
+from tests.support.devbroker import DevBroker
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+
+RELEASE = "sw"
+NAME = "sw-slackwater"
+CRD = "consumergroups.slackwater.dev"
+GROUPS = "slackwater.dev/v1alpha1"
+EVERYTHING: dict[str, Any] = {
+    "podMonitor.enabled": True,
+    "podMonitor.workers.enabled": True,
+    "prometheusRule.enabled": True,
+    "dashboards.enabled": True,
+    "networkPolicy.enabled": True,
+    "networkPolicy.workers.enabled": True,
+}
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """A control plane of its own: helm puts the CRD in and takes it away."""
+    with (
+        tempfile.TemporaryDirectory(prefix="slackwater-chart-") as directory,
+        ControlPlane.start(Path(directory), nodes=("node-1", "node-2")) as started,
+    ):
+        for crd in monitoring.crds():
+            started.kubectl("apply", "--server-side", "-f", str(crd))
+        yield started
+
+
+@pytest.fixture
+def namespace(plane: ControlPlane) -> Iterator[str]:
+    with plane.namespace() as name:
+        yield name
+        plane.helm("uninstall", RELEASE, "--namespace", name, "--ignore-not-found", "--wait")
+        plane.kubectl("delete", "crd", CRD, "--ignore-not-found", "--wait", "--timeout=30s")
+
+
+def helm(
+    plane: ControlPlane, namespace: str, verb: str, values: Mapping[str, Any], *more: str, limit: str = "110s"
+) -> str:
+    return plane.helm(
+        verb,
+        RELEASE,
+        str(chart.CHART),
+        "--namespace",
+        namespace,
+        "--timeout",
+        limit,
+        *more,
+        *chart.set_values(values),
+    )
+
+
+def install(plane: ControlPlane, namespace: str, values: Mapping[str, Any], *more: str) -> str:
+    return helm(plane, namespace, "install", values, "--wait", *more)
+
+
+def test_pods(plane: ControlPlane, namespace: str) -> str:
+    return plane.helm("test", RELEASE, "--namespace", namespace, "--logs", "--timeout", "110s")
+
+
+test_pods.__test__ = False  # type: ignore[attr-defined]
+
+
+def pods(plane: ControlPlane, namespace: str) -> list[dict[str, Any]]:
+    label = "app.kubernetes.io/name=slackwater-operator"
+    found = plane.api.list(path_of("v1", "pods", namespace), label_selector=label)
+    return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
+
+
+def lease_holder(plane: ControlPlane, namespace: str) -> str:
+    lease = plane.api.get(path_of("coordination.k8s.io/v1", "leases", namespace, NAME))
+    return str((lease or {}).get("spec", {}).get("holderIdentity") or "")
+
+
+def left(plane: ControlPlane) -> set[str]:
+    """Everything in the cluster that carries the release's label."""
+    kinds = plane.kubectl("api-resources", "--verbs=list", "-o", "name").split()
+    listed = plane.kubectl(
+        "get", ",".join(kinds), "-A", "-o", "name", "-l", f"app.kubernetes.io/instance={RELEASE}"
+    )
+    return {
+        line for line in listed.split() if not line.startswith(("endpointslice", "pod/sw-slackwater-test"))
+    }
+
+
+def test_installs_leads_and_passes_its_test(plane: ControlPlane, namespace: str) -> None:
+    said = install(plane, namespace, EVERYTHING)
+    assert "STATUS: deployed" in said
+    running = pods(plane, namespace)
+    assert len(running) == 2
+    holder = until(lambda: lease_holder(plane, namespace), "a leader")
+    assert holder in {pod["metadata"]["name"] for pod in running}
+    tested = test_pods(plane, namespace)
+    assert re.search(r"ok +2 of 2 operators are ready", tested)
+    assert re.search(r"ok +the API server has 0 ConsumerGroups in all namespaces", tested)
+    assert "failed " not in tested
+    # What the test needed is gone with it.
+    assert not [one for one in left(plane) if one.endswith("-test")]
+
+
+def test_the_test_fails_when_an_operator_is_not_there(plane: ControlPlane, namespace: str) -> None:
+    install(plane, namespace, {})
+    plane.kubectl("scale", f"deployment/{NAME}", "--replicas=1", "-n", namespace)
+    until(lambda: len(pods(plane, namespace)) == 1, "one replica", 60)
+    with pytest.raises(CommandFailed):
+        test_pods(plane, namespace)
+
+
+def test_upgrade_rollback_and_a_failing_upgrade(plane: ControlPlane, namespace: str) -> None:
+    install(plane, namespace, {})
+    before = {pod["metadata"]["name"] for pod in pods(plane, namespace)}
+    helm(plane, namespace, "upgrade", {"logLevel": "debug"}, "--wait")
+    after = until(lambda: exchanged(plane, namespace, before), "the new pods", 60)
+    assert all("--log-level=debug" in pod["spec"]["containers"][0]["args"] for pod in after)
+    assert "failed " not in test_pods(plane, namespace)
+
+    plane.helm("rollback", RELEASE, "1", "--namespace", namespace, "--wait", "--timeout", "110s")
+    assert arguments(plane, namespace) == arguments_rendered({})
+
+    # An image that cannot be had: helm gives up and puts back what was; the old pods never went.
+    with pytest.raises(CommandFailed):
+        helm(
+            plane,
+            namespace,
+            "upgrade",
+            {"extraArgs": ["--no-such-argument"]},
+            "--rollback-on-failure",
+            limit="8s",
+        )
+    until(lambda: arguments(plane, namespace) == arguments_rendered({}), "the rollback", 60)
+    # The pod of the failed upgrade is an operator that is not ready as long as it is there.
+    until(lambda: len(pods(plane, namespace)) == 2 and ready(plane, namespace) == 2, "the two of before", 120)
+    assert "failed " not in test_pods(plane, namespace)
+
+
+def exchanged(plane: ControlPlane, namespace: str, before: set[str]) -> list[dict[str, Any]]:
+    found = pods(plane, namespace)
+    return found if len(found) == 2 and not before & {pod["metadata"]["name"] for pod in found} else []
+
+
+def ready(plane: ControlPlane, namespace: str) -> int:
+    deployment = plane.api.get(path_of("apps/v1", "deployments", namespace, NAME)) or {}
+    return int(deployment.get("status", {}).get("readyReplicas", 0))
+
+
+def arguments(plane: ControlPlane, namespace: str) -> list[str]:
+    deployment = plane.api.get(path_of("apps/v1", "deployments", namespace, NAME)) or {}
+    found: list[str] = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    return found
+
+
+def arguments_rendered(values: Mapping[str, Any]) -> list[str]:
+    deployment = chart.one(chart.template(values), "Deployment")
+    found: list[str] = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    return found
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_uninstall_leaves_only_what_keep_says(plane: ControlPlane, namespace: str, keep: bool) -> None:
+    install(plane, namespace, {**EVERYTHING, "crds.keep": keep})
+    assert len(left(plane)) > 15
+    plane.helm("uninstall", RELEASE, "--namespace", namespace, "--wait")
+    kept = {f"customresourcedefinition.apiextensions.k8s.io/{CRD}"} if keep else set()
+    until(lambda: left(plane) == kept, f"only {kept} of {left(plane)}")
+    if keep:
+        # A new release takes over what the old one left, groups and all.
+        install(plane, namespace, {})
+        assert "failed " not in test_pods(plane, namespace)
+
+
+def test_a_kept_definition_keeps_the_groups(plane: ControlPlane, namespace: str) -> None:
+    install(plane, namespace, {"replicaCount": 0})
+    plane.kubectl("wait", "--for=condition=Established", f"crd/{CRD}")
+    plane.kubectl("apply", "-n", namespace, "-f", "-", stdin=SLEEPING)
+    plane.helm("uninstall", RELEASE, "--namespace", namespace, "--wait")
+    assert "sleeping" in plane.kubectl("get", "consumergroups", "-n", namespace, "-o", "name")
+
+
+SLEEPING = """
+apiVersion: slackwater.dev/v1alpha1
+kind: ConsumerGroup
+metadata: {name: sleeping}
+spec:
+  kafka: {bootstrapServers: "127.0.0.1:9"}
+  topics: [t]
+  pipeline: {handler: "h:f", engine: arrow, sink: {path: /data}}
+  suspend: true
+"""
+
+
+def test_wrong_values_install_nothing(plane: ControlPlane, namespace: str) -> None:
+    with pytest.raises(CommandFailed) as refused:
+        install(plane, namespace, {"replicaCout": 3})
+    assert "additional properties 'replicaCout' not allowed" in str(refused.value)
+    assert left(plane) == set()
+
+
+@pytest.mark.parametrize(
+    "values", [{}, EVERYTHING, {"watchNamespaces": ["default"]}], ids=["plain", "all", "one"]
+)
+def test_restricted_pod_security_has_nothing_to_say(
+    plane: ControlPlane, namespace: str, values: dict[str, Any]
+) -> None:
+    """Server-side dry run of every manifest, warnings and all: the API server checks templates and pods."""
+    for kind in ("warn", "audit"):
+        plane.kubectl(
+            "label", "ns", namespace, f"pod-security.kubernetes.io/{kind}=restricted", "--overwrite"
+        )
+    # A dry run makes nothing, and a pod wants its account to be there.
+    plane.kubectl("create", "serviceaccount", f"{NAME}-test", "-n", namespace)
+    manifests = plane.helm(
+        "template", RELEASE, str(chart.CHART), "--namespace", namespace, *chart.set_values(values)
+    )
+    dry = ("apply", "--dry-run=server", "-n", namespace, "-f", "-")
+    said = plane.kubectl(*dry, stdin=manifests, check=False)
+    assert "violate" not in said.lower()
+    assert "(server dry run)" in said
+    # The account above was not made by `apply`, which says so.
+    said = "\n".join(line for line in said.splitlines() if "last-applied-configuration" not in line)
+    assert "Warning" not in said
+    assert "error" not in said.lower(), said
+
+
+# --- rights
+
+# What Kubernetes gives to everybody who is authenticated.
+FOR_ALL = {
+    "selfsubjectaccessreviews.authorization.k8s.io", "selfsubjectrulesreviews.authorization.k8s.io",
+    "selfsubjectreviews.authentication.k8s.io",
+}  # fmt: skip
+
+
+def may(plane: ControlPlane, namespace: str, account_namespace: str) -> dict[str, set[str]]:
+    """Resource -> verbs, by `kubectl auth can-i --list` as the operator's ServiceAccount."""
+    user = f"system:serviceaccount:{account_namespace}:{NAME}"
+    who = (f"--as={user}", "--as-group=system:authenticated", "--as-group=system:serviceaccounts")
+    listed = plane.kubectl("auth", "can-i", "--list", "--no-headers", "-n", namespace, *who)
+    found: dict[str, set[str]] = {}
+    for line in listed.splitlines():
+        if line.startswith(" "):  # a path that is no resource, such as /version
+            continue
+        row = re.fullmatch(r"(\S+)\s+\[(.*?)\]\s+\[(.*?)\]\s+\[(.*?)\]", line.strip())
+        assert row, line
+        resource, _, names, verbs = row.groups()
+        if resource not in FOR_ALL:
+            assert not names, line
+            found.setdefault(resource, set()).update(verbs.split())
+    return found
+
+
+def rendered(kind: str, name: str, values: Mapping[str, Any]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for manifest in chart.template(values):
+        if manifest["kind"] == kind and manifest["metadata"]["name"] == name:
+            for rule in manifest["rules"]:
+                for group in rule["apiGroups"]:
+                    for resource in rule["resources"]:
+                        name_of, _, part = resource.partition("/")  # as kubectl writes it
+                        key = "/".join(filter(None, (f"{name_of}.{group}" if group else name_of, part)))
+                        found.setdefault(key, set()).update(rule["verbs"])
+    return found
+
+
+def test_everywhere_the_account_may_what_the_role_says_and_nothing_more(
+    plane: ControlPlane, namespace: str
+) -> None:
+    install(plane, namespace, {"replicaCount": 0})
+    everywhere = rendered("ClusterRole", NAME, {})
+    at_home = {**everywhere, **rendered("Role", f"{NAME}-lease", {})}
+    until(lambda: "pods" in may(plane, "default", namespace), "the role")
+    assert may(plane, "default", namespace) == everywhere
+    assert may(plane, namespace, namespace) == at_home
+
+
+def test_with_named_namespaces_it_may_nothing_elsewhere(plane: ControlPlane, namespace: str) -> None:
+    with plane.namespace() as watched:
+        values = {"replicaCount": 0, "watchNamespaces": [watched]}
+        install(plane, namespace, values)
+        inside = rendered("Role", NAME, values)
+        until(lambda: "pods" in may(plane, watched, namespace), "the role")
+        assert may(plane, watched, namespace) == inside
+        assert may(plane, "default", namespace) == {}
+        assert may(plane, namespace, namespace) == rendered("Role", f"{NAME}-lease", values)
+
+
+def test_roles_in_named_namespaces_suffice(plane: ControlPlane, namespace: str) -> None:
+    """The operator runs a group by the Roles of one namespace alone, and doesn't touch another's."""
+    with DevBroker() as broker, plane.namespace() as watched, plane.namespace() as other:
+        install(plane, namespace, {"watchNamespaces": [watched]})
+        with KafkaAdmin(bootstrap_servers=broker.bootstrap) as admin:
+            admin.create_topics([NewTopic("t", 2)]).unwrap()
+        for where in (watched, other):
+            handler = {
+                "metadata": {"name": "handlers"},
+                "data": {"h.py": "def f(table):\n    return table\n"},
+            }
+            plane.api.create(path_of("v1", "configmaps", where), handler)
+            plane.kubectl("apply", "-n", where, "-f", "-", stdin=READING.format(bootstrap=broker.bootstrap))
+        until(lambda: condition(plane, watched, "Ready") == "True", "the group", 120)
+        assert "conditions" not in reading(plane, other).get("status", {})
+        assert plane.api.list(path_of("apps/v1", "statefulsets", other)) == []
+        for pod in pods(plane, namespace):
+            log = plane.pods.logs(namespace, pod["metadata"]["name"])
+            assert "orbidden" not in log, log[-3000:]
+        assert "failed " not in test_pods(plane, namespace)
+        plane.kubectl("delete", "cg", "--all", "-n", watched, "--wait", "--timeout=30s")
+        until(lambda: not plane.pods.running(watched), "the end of the workers", 60)
+
+
+def reading(plane: ControlPlane, namespace: str) -> dict[str, Any]:
+    return plane.api.get(path_of(GROUPS, "consumergroups", namespace, "reading")) or {}
+
+
+def condition(plane: ControlPlane, namespace: str, kind: str) -> str:
+    found = reading(plane, namespace).get("status", {}).get("conditions", [])
+    return next((one["status"] for one in found if one["type"] == kind), "")
+
+
+READING = """
+apiVersion: slackwater.dev/v1alpha1
+kind: ConsumerGroup
+metadata: {{name: reading}}
+spec:
+  kafka: {{bootstrapServers: "{bootstrap}"}}
+  topics: [t]
+  pipeline: {{handler: "h:f", handlerPath: [/handlers], engine: arrow, sink: {{path: /data/out}}}}
+  replicas: 2
+  template:
+    spec:
+      containers:
+        - name: worker
+          volumeMounts: [{{name: data, mountPath: /data}}, {{name: handlers, mountPath: /handlers}}]
+      volumes: [{{name: data, emptyDir: {{}}}}, {{name: handlers, configMap: {{name: handlers}}}}]
+"""
+
+
+def test_kubernetes_roles_get_the_resource(plane: ControlPlane, namespace: str) -> None:
+    install(plane, namespace, {"replicaCount": 0})
+    for role, verb, expected in (("view", "list", True), ("view", "create", False), ("edit", "create", True)):
+        user = f"{role}-{verb}"
+        plane.kubectl(
+            "create", "rolebinding", user, f"--clusterrole={role}", f"--user={user}", "-n", namespace
+        )
+        command = ("auth", "can-i", verb, "consumergroups.slackwater.dev", f"--as={user}", "-n", namespace)
+        until(lambda c=command, e=expected: (plane.kubectl(*c, check=False).startswith("yes")) is e,  # type: ignore[misc]
+              f"{role}: {verb}")  # fmt: skip

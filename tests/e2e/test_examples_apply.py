@@ -1,0 +1,64 @@
+"""Each example is applied to a real API server, and all that the operator would make of it is taken, too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from slackwater_operator.build.disruption_budget import disruption_budget
+from slackwater_operator.build.pod_template import revision
+from slackwater_operator.build.preflight_job import preflight_job
+from slackwater_operator.build.service import service
+from slackwater_operator.build.service_account import service_account
+from slackwater_operator.build.statefulset import statefulset
+from slackwater_operator.resources import load, parse
+from tests.support.controlplane import ControlPlane
+
+pytestmark = pytest.mark.controlplane
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FILES = sorted(EXAMPLES.glob("*/*.yaml"))
+ON_KUBERNETES = [file for file in FILES if file.name != "consumergroup.yaml"]
+
+
+@pytest.fixture(scope="module")
+def home(api_server: ControlPlane) -> Iterator[str]:
+    with api_server.namespace(pod_security="restricted") as name:
+        yield name
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_it_is_taken_as_it_stands(api_server: ControlPlane, home: str, file: Path) -> None:
+    told = api_server.kubectl("apply", "-n", home, "-f", str(file))
+    group = load(file)
+    assert f"consumergroup.slackwater.dev/{group.name} created" in told
+    assert "Warning" not in told
+    kept = json.loads(api_server.kubectl("get", "cg", group.name, "-n", home, "-o", "json"))
+    assert parse(kept).spec == group.spec
+    assert "unchanged" in api_server.kubectl("apply", "-n", home, "-f", str(file))
+    api_server.kubectl("delete", "-n", home, "-f", str(file))
+
+
+@pytest.mark.parametrize("file", ON_KUBERNETES, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_what_is_made_of_it_is_taken(api_server: ControlPlane, home: str, file: Path) -> None:
+    name = load(file).name
+    api_server.kubectl("apply", "-n", home, "-f", str(file))
+    group = parse(json.loads(api_server.kubectl("get", "cg", name, "-n", home, "-o", "json")))
+    made = revision(group, worker_image="slackwater/worker:1")
+    documents = [
+        made.config_map,
+        service_account(group),
+        service(group),
+        statefulset(group, template=made.template, replicas=group.initial_replicas),
+        disruption_budget(group, max_unavailable=1),
+        preflight_job(group, made),
+    ]
+    told = api_server.kubectl(
+        "apply", "--server-side", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump_all(documents)
+    )
+    assert told.count("serverside-applied (server dry run)") == len(documents)
+    api_server.kubectl("delete", "-n", home, "-f", str(file))

@@ -1,0 +1,194 @@
+"""A real API server on good ConsumerGroups: defaults, the scale subresource, columns, `kubectl explain`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from slackwater_operator import crd_status, fields, resources
+from slackwater_operator.resources import parse
+from tests.support.bad_resources import GONE, changed, good
+from tests.support.controlplane import ControlPlane
+
+pytestmark = pytest.mark.controlplane
+
+GOOD: dict[str, dict[str, Any]] = {
+    "as it stands": {},
+    "the least": {"spec/scaling": GONE, "spec/kafka/properties": GONE, "spec/pipeline/deadLetterTopic": GONE},
+    "a pattern": {"spec/topics": GONE, "spec/topicPattern": r"orders\..*"},
+    "several brokers": {"spec/kafka/bootstrapServers": "a:9092, b:9092,c:9092"},
+    "no workers at all": {"spec/scaling": GONE, "spec/replicas": 0},
+    "down to none": {"spec/scaling": {"minReplicas": 0, "lagPerReplica": 1000, "idleAfter": "1m"}},
+    "both targets": {"spec/scaling/lagPerReplica": 50_000, "spec/scaling/catchUp": "1m30s"},
+    "windows": {
+        "spec/scaling/schedules": [
+            {"name": "day", "start": "0 8 * * MON-FRI", "duration": "10h", "minReplicas": 4},
+            {
+                "name": "year-end",
+                "start": "0 0 24 12 *",
+                "duration": "168h",
+                "minReplicas": 12,
+                "timeZone": "America/New_York",
+            },
+        ]
+    },
+    "TLS": {"spec/kafka/security": {"protocol": "SSL", "caSecret": "ca", "clientCertificateSecret": "me"}},
+    "SASL": {
+        "spec/kafka/security": {
+            "protocol": "SASL_SSL",
+            "mechanism": "SCRAM-SHA-512",
+            "credentialsSecret": "kafka.user",
+        }
+    },
+    "SASL in plain text": {
+        "spec/kafka/security": {
+            "protocol": "SASL_PLAINTEXT",
+            "mechanism": "PLAIN",
+            "credentialsSecret": "user",
+        }
+    },
+    "the shortest session": {"spec/kafka/properties/session.timeout.ms": "6000"},
+    "the longest session": {"spec/kafka/properties/session.timeout.ms": "1800000"},
+    "heartbeats at a third": {"spec/kafka/properties/heartbeat.interval.ms": "10000"},
+    "a long handler": {
+        "spec/kafka/properties/max.poll.interval.ms": "3600000",
+        "spec/pipeline/handlerTimeout": "59m59.9s",
+    },
+    "Spark's server": {
+        "spec/pipeline/engine": "spark",
+        "spec/pipeline/spark": {"remote": "sc://spark:15002", "conf": {"spark.sql.shuffle.partitions": "4"}},
+    },
+    "Python": {"spec/pipeline/engine": "python"},
+    "an image by digest": {"spec/pipeline/image": "registry.example:5000/lake/flights@sha256:" + "0" * 64},
+    "a share of all": {"spec/rollout/sessionBudget": "100%"},
+    "half a percent": {"spec/rollout/sessionBudget": "0.5%"},
+    "no preflight": {"spec/rollout/preflight": {"enabled": False}},
+    "suspended, and deleted with its offsets": {"spec/suspend": True, "spec/deletionPolicy": "Delete"},
+    "a template": {
+        "spec/template": {
+            "metadata": {"labels": {"team": "lake"}},
+            "spec": {"containers": [{"name": "worker", "resources": {"limits": {"memory": "1Gi"}}}]},
+        }
+    },
+    "a folder as a URL": {"spec/pipeline/sink/path": "file:///data/flights"},
+    "the longest name": {"metadata/name": "f" * resources.MAX_NAME},
+}
+
+
+@pytest.fixture(scope="module")
+def home(api_server: ControlPlane) -> Iterator[str]:
+    with api_server.namespace() as name:
+        yield name
+
+
+def applied(plane: ControlPlane, home: str, document: dict[str, Any], *arguments: str) -> dict[str, Any]:
+    told = plane.kubectl(
+        "apply", "-n", home, "-f", "-", "-o", "yaml", *arguments, stdin=yaml.safe_dump(document)
+    )
+    found: dict[str, Any] = yaml.safe_load(told)
+    return found
+
+
+@pytest.mark.parametrize("changes", GOOD.values(), ids=list(GOOD))
+def test_it_is_taken_and_means_the_same_with_the_defaults_filled_in(
+    api_server: ControlPlane, home: str, changes: dict[str, Any]
+) -> None:
+    document = good(**changes)
+    kept = applied(api_server, home, document, "--dry-run=server")
+    assert parse(kept).spec == parse(document).spec
+
+
+def test_defaults_are_filled_in(api_server: ControlPlane, home: str) -> None:
+    spec = applied(api_server, home, good(**{"spec/rollout": {"paused": True}}), "--dry-run=server")["spec"]
+    assert spec["delivery"] == {"retries": 2, "retryBackoff": "500ms", "drainTimeout": "15s"}
+    assert spec["rollout"] == {
+        "strategy": "Restart",
+        "maxUnavailable": 1,
+        "sessionBudget": "60%",
+        "paused": True,
+        "preflight": {"enabled": True, "timeout": "2m"},
+    }
+    assert spec["kafka"]["security"] == {"protocol": "PLAINTEXT"}
+    assert spec["scaling"]["idleAfter"] == "5m"
+    assert (spec["suspend"], spec["deletionPolicy"]) == (False, "Retain")
+
+
+@pytest.fixture
+def flights(api_server: ControlPlane, home: str) -> Iterator[str]:
+    applied(api_server, home, good())
+    yield "flights"
+    api_server.kubectl("delete", "cg", "flights", "-n", home)
+
+
+def full_status() -> dict[str, Any]:
+    """A status with every field that the schema names."""
+
+    def filled(schema: dict[str, Any], name: str) -> Any:
+        if schema["type"] == "object":
+            return {key: filled(one, key) for key, one in schema["properties"].items()}
+        if schema["type"] == "array":
+            return [filled(schema["items"], name)]
+        if schema.get("format") == "date-time":
+            return "2026-11-21T12:00:00Z"
+        if "enum" in schema:
+            return schema["enum"][0]
+        return {"string": name, "integer": 7, "number": 1.5}[schema["type"]]
+
+    status: dict[str, Any] = filled(crd_status.schema(), "status")
+    status["conditions"][0]["type"] = "Ready"
+    return status
+
+
+def set_status(plane: ControlPlane, home: str, status: dict[str, Any]) -> dict[str, Any]:
+    told = plane.kubectl(
+        "patch", "cg", "flights", "-n", home, "--subresource=status", "--type=merge",
+        "-o", "yaml", "-p", json.dumps({"status": status}),
+    )  # fmt: skip
+    found: dict[str, Any] = yaml.safe_load(told)
+    return found
+
+
+def test_a_full_status_is_kept(api_server: ControlPlane, home: str, flights: str) -> None:
+    status = full_status()
+    kept = set_status(api_server, home, status)
+    assert kept["status"] == status
+    assert parse(kept).name == "flights"
+
+
+def test_the_columns(api_server: ControlPlane, home: str, flights: str) -> None:
+    set_status(api_server, home, {**full_status(), "lag": 12_000, "replicas": 3, "revision": "abc123"})
+    head, row = api_server.kubectl("get", "consumergroups", "-n", home).splitlines()
+    assert head.split() == ["NAME", "READY", "REPLICAS", "LAG", "GENERATION", "REVISION", "AGE"]
+    assert row.split()[:6] == ["flights", "True", "3", "12000", "7", "abc123"]
+    wide = api_server.kubectl("get", "cg", "-n", home, "-o", "wide").splitlines()[0].split()
+    assert wide[-3:] == ["GROUP", "DESIRED", "REASON"]
+    assert "flights" in api_server.kubectl("get", "slackwater", "-n", home)
+
+
+def test_the_scale_subresource(api_server: ControlPlane, home: str, flights: str) -> None:
+    selector = "app.kubernetes.io/name=slackwater-worker,slackwater.dev/group=flights"
+    set_status(api_server, home, {"replicas": 3, "selector": selector})
+    api_server.kubectl("scale", "cg/flights", "-n", home, "--replicas=6")
+    path = f"/apis/slackwater.dev/v1alpha1/namespaces/{home}/consumergroups/flights/scale"
+    scale = json.loads(api_server.kubectl("get", "--raw", path))
+    assert scale["spec"]["replicas"] == 6
+    assert scale["status"] == {"replicas": 3, "selector": selector}
+
+
+def test_explain_says_what_a_field_is(api_server: ControlPlane) -> None:
+    told = api_server.kubectl("explain", "cg.spec.scaling")
+    for _, declared in fields.declared_fields(resources.Scaling):
+        assert declared.name in told
+    told = " ".join(api_server.kubectl("explain", "cg.spec.scaling.catchUp").split())
+    assert "How soon the lag should be worked off (5m, 90s)" in told
+
+
+def test_the_status_cannot_be_written_with_the_spec(
+    api_server: ControlPlane, home: str, flights: str
+) -> None:
+    kept = applied(api_server, home, changed(good(), {"status/replicas": 9}))
+    assert "replicas" not in kept.get("status", {})

@@ -1,0 +1,217 @@
+"""The Store holds what a real API server has, through changes, outages and restarts of its watches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slackwater_operator.kube import secrets
+from slackwater_operator.kube.client import Kube
+from slackwater_operator.kube.store import Key, Store
+from slackwater_operator.kube.watch import Watches
+from tests.e2e.api_proxy import ApiProxy
+from tests.e2e.conftest import Command
+from tests.e2e.kube_objects import config_map, connected, established, eventually, group
+from tests.support.controlplane import ControlPlane, path_of
+
+pytestmark = pytest.mark.controlplane
+
+CRDS = Path(__file__).parents[2] / "crds"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def crds(kubectl: Command) -> None:
+    kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
+    established(kubectl)
+
+
+@asynccontextmanager
+async def watching(kube: Kube, *namespaces: str) -> AsyncIterator[Store]:
+    """A Store that has listed all."""
+    store = Store()
+    watches = Watches(kube, store, namespaces=namespaces)
+    task = asyncio.create_task(watches.run())
+    try:
+        async with asyncio.timeout(20):
+            await store.wait_synced()
+        assert watches.silent_s() < 10
+        yield store
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def names(objects: list[dict[str, Any]]) -> list[str]:
+    return [str(one["metadata"]["name"]) for one in objects]
+
+
+async def test_what_was_there_is_there_when_it_is_synced_and_changes_follow(
+    control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = Key(namespace, "flights")
+    async with connected(monkeypatch, control_plane.kubeconfig) as kube:
+        await kube.apply(group(namespace))
+        await kube.apply(config_map(namespace, "before", of="flights", big="x" * 1000))
+        await kube.apply(config_map(namespace, "foreign"))
+        async with watching(kube) as store:
+            assert key in store.groups()
+            held = store.group(key)
+            assert held is not None
+            assert "managedFields" not in held["metadata"]
+            assert names(store.configmaps(key)) == ["before"]
+            assert "data" not in store.configmaps(key)[0]
+
+            told: list[Key] = []
+            store.on_change(told.append)
+            await kube.apply(group(namespace, topics=["other"]))
+            await eventually(lambda: _topics(store, key) == ["other"], "the change")
+            assert {one for one in told if one.namespace == namespace} == {key}
+
+            await kube.apply(config_map(namespace, "after", of="flights"))
+            await eventually(lambda: names(store.configmaps(key)) == ["after", "before"], "the new one")
+            await kube.delete("v1", "ConfigMap", namespace, "before")
+            await eventually(lambda: names(store.configmaps(key)) == ["after"], "the deletion")
+            await kube.apply(config_map(namespace, "after", of="another"))
+            await eventually(
+                lambda: names(store.configmaps(Key(namespace, "another"))) == ["after"], "the change of label"
+            )
+            assert store.configmaps(key) == []
+            await kube.apply(config_map(namespace, "after"))
+            await eventually(lambda: not store.configmaps(Key(namespace, "another")), "the label's end")
+
+
+def _topics(store: Store, key: Key) -> Any:
+    held = store.group(key)
+    return held["spec"]["topics"] if held else None
+
+
+async def test_a_write_that_is_put_back_is_not_undone_by_the_watch(
+    control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = Key(namespace, "flights")
+    async with connected(monkeypatch, control_plane.kubeconfig) as kube, watching(kube, namespace) as store:
+        seen: list[Any] = []
+        store.on_change(lambda changed: seen.append(_topics(store, changed)))
+        for number in range(20):
+            store.put(await kube.apply(group(namespace, topics=[f"t{number}"])))
+            assert _topics(store, key) == [f"t{number}"]
+        await eventually(lambda: seen[-1] == ["t19"], "the last")
+        assert seen == [[f"t{number}"] for number in range(20)]
+
+
+async def test_named_namespaces_are_all_that_is_seen(
+    control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with control_plane.namespace() as other:
+        async with connected(monkeypatch, control_plane.kubeconfig) as kube:
+            await kube.apply(group(namespace))
+            await kube.apply(group(other))
+            async with watching(kube, namespace) as store:
+                assert store.groups() == [Key(namespace, "flights")]
+                await kube.apply(group(other, "more"))
+                await kube.apply(group(namespace, "more"))
+                await eventually(lambda: Key(namespace, "more") in store.groups(), "the second group")
+                assert {key.namespace for key in store.groups()} == {namespace}
+
+
+async def test_what_vanished_while_nobody_watched_is_found_out(
+    control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The API server starts anew while the operator is cut off, so that the watches must list again."""
+    key = Key(namespace, "flights")
+    host, port = control_plane.host_port
+    with ApiProxy(f"{host}:{port}") as proxy:
+        config = proxy.kubeconfig(control_plane.kubeconfig, tmp_path)
+        async with connected(monkeypatch, config, request_timeout_s=3.0) as kube:
+            await kube.apply(group(namespace))
+            for name in ("goes", "stays"):
+                await kube.apply(config_map(namespace, name, of="flights"))
+            async with watching(kube, namespace) as store:
+                assert names(store.configmaps(key)) == ["goes", "stays"]
+                relisted: list[Key] = []
+                proxy.cut()
+                control_plane.api.delete(path_of("v1", "configmaps", namespace, "goes"))
+                control_plane.api.create(
+                    path_of("v1", "configmaps", namespace), config_map(namespace, "comes", of="flights")
+                )
+                control_plane.stop_apiserver()
+                control_plane.start_apiserver()
+                store.on_change(relisted.append)
+                assert names(store.configmaps(key)) == ["goes", "stays"]
+                proxy.open()
+                await eventually(lambda: names(store.configmaps(key)) == ["comes", "stays"], "both", 30)
+
+
+async def test_an_api_server_that_hangs_and_comes_back_is_watched_again(
+    control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    key = Key(namespace, "flights")
+    host, port = control_plane.host_port
+    with ApiProxy(f"{host}:{port}") as proxy:
+        config = proxy.kubeconfig(control_plane.kubeconfig, tmp_path)
+        async with connected(monkeypatch, config) as kube, watching(kube, namespace) as store:
+            proxy.hang()
+            control_plane.api.create(
+                path_of("slackwater.dev/v1alpha1", "consumergroups", namespace), group(namespace)
+            )
+            await asyncio.to_thread(proxy.cut)
+            proxy.open()
+            await eventually(lambda: store.groups() == [key], "the group", 20)
+
+
+async def test_it_waits_for_the_crd(
+    control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch, kubectl: Command
+) -> None:
+    kubectl("delete", "-f", str(CRDS))
+    async with connected(monkeypatch, control_plane.kubeconfig) as kube:
+        async with asyncio.timeout(20):
+            while await kube.served("slackwater.dev/v1alpha1", "ConsumerGroup", fresh=True):
+                await asyncio.sleep(0.05)
+        store = Store()
+        task = asyncio.create_task(Watches(kube, store, namespaces=(namespace,)).run())
+        try:
+            await asyncio.sleep(1)
+            assert not store.synced
+            kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
+            established(kubectl)
+            await kube.apply(group(namespace))
+            await eventually(lambda: store.synced and store.groups() == [Key(namespace, "flights")], "it", 30)
+            kubectl("delete", "-f", str(CRDS))
+            await eventually(lambda: store.groups() == [], "the deletion of all groups")
+            kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
+            established(kubectl)
+            await kube.apply(group(namespace, "again"))
+            await eventually(lambda: store.groups() == [Key(namespace, "again")], "a group after that", 60)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_versions_of_secrets_that_turns_ask_for(
+    control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the right to get them alone."""
+    store = Store()
+    rules = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
+    config = control_plane.kubeconfig_for(namespace, "reader", rules=rules)
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "kafka", "namespace": namespace}}
+    async with connected(monkeypatch, config) as kube:
+        task = asyncio.create_task(secrets.SecretVersions(kube, store, round_s=0.5).run())
+        try:
+            assert store.secret_version(namespace, "kafka") is None
+            await eventually(lambda: store.secret_version(namespace, "kafka") == "", "that there is none")
+            made = control_plane.api.create(path_of("v1", "secrets", namespace), secret)
+            version = made["metadata"]["resourceVersion"]
+            await eventually(lambda: store.secret_version(namespace, "kafka") == version, "its version")
+            changed = control_plane.api.patch(
+                path_of("v1", "secrets", namespace, "kafka"), {"stringData": {"password": "new"}}
+            )["metadata"]["resourceVersion"]
+            await eventually(lambda: store.secret_version(namespace, "kafka") == changed, "the new version")
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)

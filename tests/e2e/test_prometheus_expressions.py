@@ -1,0 +1,360 @@
+"""A real Prometheus finds and scrapes the running operator and workers through the real API server, by what
+the PodMonitors say, and every expression of the dashboards and the alerts has an answer there.
+
+One story, and what it leaves in Prometheus: groups that run, a scale step, a rolling restart, an unplanned
+rebalance, dead letters, a group whose Kafka is not there, and one whose spec cannot work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import pytest
+
+from slackwater.kafka import KafkaAdmin, KafkaConsumer, KafkaProducer
+from tests.support import chart, monitoring
+from tests.support.controlplane import ControlPlane, path_of, until
+from tests.support.devbroker import DevBroker
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(900)]
+
+RELEASE = "sw"
+GROUP, GROUP_ID, TOPIC = "flights", "readers", "flights"
+PARTITIONS = 6
+GROUPS = "slackwater.dev/v1alpha1"
+MONITORS = path_of("monitoring.coreos.com/v1", "podmonitors")
+READS_PODS = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
+# Alerts whose condition this story does not bring about; then its series are asked for without the status.
+NOT_BROUGHT_ABOUT = {
+    "alert SlackwaterGroupStalled": "a consumer counts as stuck after minutes without a commit; "
+    "that it fires is tested by promtool, and the condition in its own scenario",
+}
+# Slow enough for a lag that lasts: a worker's capacity is what it commits while there is one.
+HANDLER = """
+import time
+import pyarrow as pa, pyarrow.compute as pc
+
+def transform(table: pa.Table) -> pa.Table:
+    time.sleep(0.2)
+    bad = pc.equal(table["value"], b"bad")
+    return table.append_column("_error", pc.if_else(bad, "bad", pa.scalar(None, pa.string())))
+"""
+
+
+@dataclass
+class Story:
+    """What runs."""
+
+    plane: ControlPlane
+    namespace: str
+    operator_namespace: str
+    prometheus: monitoring.Prometheus
+    broker: DevBroker
+
+    def group(self, name: str = GROUP) -> dict[str, Any]:
+        return self.plane.api.get(path_of(GROUPS, "consumergroups", self.namespace, name)) or {}
+
+    def patch(self, body: dict[str, Any]) -> None:
+        self.plane.api.patch(path_of(GROUPS, "consumergroups", self.namespace, GROUP), body)
+
+    def condition(self, kind: str, name: str = GROUP) -> str:
+        found = self.group(name).get("status", {}).get("conditions", [])
+        return next((one["status"] for one in found if one["type"] == kind), "")
+
+
+class Load(threading.Thread):
+    """Produces until it is stopped: some hundred records a second, one in fifty of them bad."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(daemon=True)
+        self._servers = bootstrap
+        self._stop_now = threading.Event()
+
+    def run(self) -> None:
+        with KafkaProducer(bootstrap_servers=self._servers) as producer:
+            while not self._stop_now.wait(0.1):
+                for number in range(60):
+                    value = b"bad" if number == 0 else b"good"
+                    producer.send(TOPIC, value, partition=number % PARTITIONS)
+                producer.flush()
+
+    def stop(self) -> None:
+        self._stop_now.set()
+        self.join(30)
+
+
+def group(bootstrap: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": GROUPS,
+        "kind": "ConsumerGroup",
+        "metadata": {"name": GROUP},
+        "spec": {
+            "groupId": GROUP_ID,
+            "kafka": {
+                "bootstrapServers": bootstrap,
+                "properties": {"session.timeout.ms": "30000", "heartbeat.interval.ms": "500",
+                               "auto.offset.reset": "earliest", "max.poll.records": "200"},
+            },
+            "topics": [TOPIC],
+            "pipeline": {"handler": "told_by_test:transform", "handlerPath": ["/handlers"],
+                         "engine": "arrow", "sink": {"path": "/data/out"}, "deadLetterTopic": "flights.dlq"},
+            "template": {"spec": {
+                "volumes": [{"name": "data", "emptyDir": {}},
+                            {"name": "handlers", "configMap": {"name": "handlers"}}],
+                "containers": [{"name": "worker", "volumeMounts": [
+                    {"name": "data", "mountPath": "/data"}, {"name": "handlers", "mountPath": "/handlers"}]}],
+            }},
+            "replicas": 2,
+            "scaling": {"minReplicas": 2, "maxReplicas": 3, "catchUp": "30s"},
+            **spec,
+        },
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    folder = tmp_path_factory.mktemp("prometheus")
+    with (
+        tempfile.TemporaryDirectory(prefix="slackwater-prom-") as directory,
+        ControlPlane.start(Path(directory), nodes=("node-1",)) as plane,
+        DevBroker() as broker,
+        plane.namespace() as operator_namespace,
+        plane.namespace() as namespace,
+    ):
+        for crd in monitoring.crds():
+            plane.kubectl("apply", "--server-side", "-f", str(crd))
+        values = {"podMonitor.enabled": True, "prometheusRule.enabled": True, "dashboards.enabled": True}
+        plane.helm("install", RELEASE, str(chart.CHART), "--namespace", operator_namespace, "--wait",
+                   "--timeout", "90s", *chart.set_values(values))  # fmt: skip
+        with KafkaAdmin(bootstrap_servers=broker.bootstrap) as admin:
+            make_topics(admin)
+        produce(broker.bootstrap, 60_000)  # a lag to begin with: only then a worker's capacity shows
+        handlers = {"metadata": {"name": "handlers"}, "data": {"told_by_test.py": HANDLER}}
+        plane.api.create(path_of("v1", "configmaps", namespace), handlers)
+        for made in groups(broker.bootstrap):
+            plane.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(made))
+        until(lambda: len(plane.api.list(MONITORS)) >= 2, "the PodMonitors of operator and group", 120)
+        kubeconfig = plane.kubeconfig_for(operator_namespace, "prometheus", rules=READS_PODS)
+        scrapes = [
+            config for one in plane.api.list(MONITORS) for config in monitoring.scrape_config(one, kubeconfig)
+        ]
+        (rule,) = plane.api.list(path_of("monitoring.coreos.com/v1", "prometheusrules"))
+        with monitoring.prometheus(folder / "server", scrapes, rule["spec"]["groups"]) as server:
+            yield tell(Story(plane, namespace, operator_namespace, server, broker))
+
+
+def make_topics(admin: KafkaAdmin) -> None:
+    from slackwater.kafka.admin import NewTopic
+
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS), NewTopic("flights.dlq", 1)]).unwrap()
+
+
+def groups(bootstrap: str) -> Iterator[dict[str, Any]]:
+    yield group(bootstrap)
+    lost = group("127.0.0.1:9")
+    lost["metadata"]["name"] = lost["spec"]["groupId"] = "lost"
+    yield lost
+    broken = group(bootstrap)
+    broken["metadata"]["name"] = broken["spec"]["groupId"] = "broken"
+    broken["spec"]["kafka"]["properties"]["no.such.property"] = "1"
+    yield broken
+
+
+def produce(bootstrap: str, count: int) -> None:
+    with KafkaProducer(bootstrap_servers=bootstrap) as producer:
+        for number in range(count):
+            producer.send(TOPIC, b"good", partition=number % PARTITIONS)
+        producer.flush()
+
+
+def tell(story: Story) -> Story:
+    """What happens before anything is asked."""
+    load = Load(story.broker.bootstrap)
+    load.start()
+    try:
+        until(lambda: story.condition("Ready") == "True", "the group", 180)
+        # A scale step, then a rolling restart.
+        story.patch({"spec": {"replicas": 3, "scaling": {"minReplicas": 3}}})
+        until(
+            lambda: story.group()["status"].get("members") == 3 and story.condition("Ready") == "True",
+            "three",
+            90,
+        )
+        story.patch({"metadata": {"annotations": {"slackwater.dev/restartedAt": "now"}}})
+        until(lambda: story.condition("RolledOut") == "False", "the rolling restart to begin", 120)
+        until(lambda: story.condition("RolledOut") == "True", "the rolling restart", 240)
+    except TimeoutError as error:
+        raise AssertionError(f"{error}\n{told(story)}") from error
+    finally:
+        load.stop()
+    return story
+
+
+def told(story: Story) -> str:
+    """What the parts say, for a failure's message."""
+    status = json.dumps(story.group().get("status"), indent=1)
+    objects = story.plane.kubectl("get", "cg,pods,events", "-n", story.namespace, check=False)
+    logs = [
+        f"--- {pod}\n{story.plane.pods.logs(namespace, pod)[-2000:]}"
+        for namespace in (story.namespace, story.operator_namespace)
+        for pod in sorted(names_of_pods(story, namespace))
+    ]
+    return "\n".join([status, objects, *logs])
+
+
+def names_of_pods(story: Story, namespace: str) -> set[str]:
+    return {pod["metadata"]["name"] for pod in story.plane.api.list(path_of("v1", "pods", namespace))}
+
+
+def intrude(story: Story) -> bool:
+    """Somebody joins the group and leaves it again. Whether the operator has counted that as unplanned: what
+    comes within a minute of its own doing is taken for its own."""
+    before = unplanned(story)
+    consumer = KafkaConsumer(TOPIC, bootstrap_servers=story.broker.bootstrap, group_id=GROUP_ID,
+                             partition_assignment_strategy="cooperative-sticky")  # fmt: skip
+    with consumer:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not consumer.assignment():
+            consumer.poll(timeout_ms=200)
+        assert consumer.assignment()
+    with contextlib.suppress(TimeoutError):
+        until(lambda: unplanned(story) > before, "an unplanned rebalance", 10)
+    return unplanned(story) > before
+
+
+def unplanned(story: Story) -> float:
+    metric = f'slackwater_group_rebalances_total{{group="{GROUP}",cause="unplanned"}}'
+    return story.prometheus.value(f"sum({metric})") or 0
+
+
+# --- what is asked
+
+
+def operands(expr: str) -> list[str]:
+    """An alert's expression without its comparisons: what must have series also when all is well."""
+    found: list[str] = []
+
+    def split(node: Any) -> None:
+        if isinstance(node, promql_parser.ParenExpr):
+            split(node.expr)
+        elif isinstance(node, promql_parser.BinaryExpr) and str(node.op) in COMPARISONS:
+            split(node.lhs)
+            split(node.rhs)
+        elif not isinstance(node, promql_parser.NumberLiteral):
+            found.append(node.prettify())
+
+    split(promql_parser.parse(expr))
+    return found
+
+
+COMPARISONS = {">", "<", ">=", "<=", "==", "!=", "and", "or", "unless"}
+
+
+def questions(story: Story) -> list[chart.Asked]:
+    asked = []
+    for one in chart.all_expressions():
+        expr = chart.substituted(one.expr, namespace=story.namespace, group=GROUP)
+        if one.where in NOT_BROUGHT_ABOUT:
+            expr = expr.replace('status="True"', 'status=~".+"')
+        parts = operands(expr) if one.where.startswith("alert ") else [expr]
+        asked += [chart.Asked(one.where, part) for part in parts]
+    return asked
+
+
+def answered(prometheus: monitoring.Prometheus, expr: str) -> bool:
+    # A value that is no number is no answer: 0/0 of a rate that did not move.
+    return any(one["value"][1] != "NaN" for one in prometheus.query(expr))
+
+
+def test_a_wrong_name_has_no_answer(story: Story) -> None:
+    assert not answered(story.prometheus, "slackwater_group_lag_recrods")
+    assert answered(story.prometheus, "slackwater_group_lag_records")
+
+
+def test_every_pod_is_found_and_scraped(story: Story) -> None:
+    def all_up() -> bool:
+        return {pod: up for pod, (up, _) in scraped(story).items()} == dict.fromkeys(expected(story), "up")
+
+    until(all_up, f"all of {expected(story)}", 30)
+    for _pod, (_, labels) in scraped(story).items():
+        if labels["namespace"] == story.namespace:
+            assert labels["consumergroup"] == GROUP
+            assert labels["container"] == "worker"
+        else:
+            assert labels["namespace"] == story.operator_namespace
+            assert "consumergroup" not in labels
+
+
+def scraped(story: Story) -> dict[str, tuple[str, dict[str, str]]]:
+    return {one["labels"]["pod"]: (one["health"], one["labels"]) for one in story.prometheus.targets()}
+
+
+def expected(story: Story) -> set[str]:
+    names = set()
+    for namespace, app in (
+        (story.operator_namespace, "slackwater-operator"),
+        (story.namespace, "slackwater-worker"),
+    ):
+        label = f"app.kubernetes.io/name={app}"
+        found = story.plane.api.list(path_of("v1", "pods", namespace), label_selector=label)
+        names |= {pod["metadata"]["name"] for pod in found if pod["metadata"]["labels"].get(
+            "slackwater.dev/group", GROUP) == GROUP}  # fmt: skip
+    return names
+
+
+def test_every_expression_has_an_answer(story: Story) -> None:
+    left = questions(story)
+    assert len(left) > 80  # a wrong walk through the dashboards would find few
+    load = Load(story.broker.bootstrap)
+    load.start()
+    try:
+        until(lambda: intrude(story), "an unplanned rebalance", 240)
+        deadline = time.monotonic() + 45
+        while left and time.monotonic() < deadline:
+            left = [one for one in left if not answered(story.prometheus, one.expr)]
+            time.sleep(0.5 if left else 0)
+    finally:
+        load.stop()
+    assert not left, "no answer:\n" + "\n".join(f"{one.where}: {one.expr}" for one in left)
+
+
+def test_prometheus_evaluates_every_rule(story: Story) -> None:
+    def evaluated() -> bool:
+        return all(rule["health"] == "ok" for rule in story.prometheus.rules())
+
+    until(evaluated, "every rule", 30)
+    assert len(story.prometheus.rules()) == len(chart.alerts())
+    assert all(not rule.get("lastError") for rule in story.prometheus.rules())
+
+
+def test_what_is_wrong_raises_its_alert_and_what_is_well_does_not(story: Story) -> None:
+    """The conditions of the two bad groups are there; their alerts wait for five minutes: pending."""
+
+    def states() -> dict[str, set[str]]:
+        return {
+            rule["name"]: {alert["labels"].get("group", "") for alert in rule["alerts"]}
+            for rule in story.prometheus.rules()
+        }
+
+    until(lambda: "lost" in states()["SlackwaterLagUnknown"], "LagUnknown of the group without Kafka", 60)
+    until(lambda: "broken" in states()["SlackwaterGroupDegraded"], "Degraded of the broken group", 60)
+    assert GROUP not in states()["SlackwaterLagUnknown"]
+    assert states()["SlackwaterNoLeader"] == set()
+    assert states()["SlackwaterOrphanedMembers"] == set()
+
+
+def test_nothing_was_forbidden(story: Story) -> None:
+    """The operator ran under the chart's roles alone all the while."""
+    label = "app.kubernetes.io/name=slackwater-operator"
+    for pod in story.plane.api.list(path_of("v1", "pods", story.operator_namespace), label_selector=label):
+        log = story.plane.pods.logs(story.operator_namespace, pod["metadata"]["name"])
+        assert "orbidden" not in log, log[-3000:]

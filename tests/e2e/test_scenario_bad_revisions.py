@@ -1,0 +1,77 @@
+"""New revisions that do not work: each is stopped before, or by, the first pod, and costs no rebalance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.support.controlplane import CRASHES, HANGS, ControlPlane, unless
+from tests.support.kafka import KafkaCluster
+from tests.support.site import ClusterSite, now_ms
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(400)]
+
+SESSION_MS = 45_000
+NEVER_JOINS = ("sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.2; done", "sh")
+
+BAD = [
+    pytest.param(CRASHES, "preflight", id="crashes in its preflight"),
+    pytest.param(unless("--preflight", HANGS), "pod", id="hangs and ignores SIGTERM"),
+    pytest.param(unless("--preflight", CRASHES), "pod", id="crashes at start", marks=pytest.mark.long),
+    pytest.param(unless("--preflight", NEVER_JOINS), "pod", id="never joins", marks=pytest.mark.long),
+]
+
+
+@pytest.mark.parametrize(("prefix", "stopped_by"), BAD)
+def test_a_bad_revision_is_taken_back(
+    control_plane: ControlPlane,
+    kafka3: KafkaCluster,
+    namespace: str,
+    prefix: Sequence[str],
+    stopped_by: str,
+) -> None:
+    reason = "PreflightFailed" if stopped_by == "preflight" else "RolloutStopped"
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        group = site.group(f"bad-{namespace}", partitions=6, replicas=3, session_timeout_ms=SESSION_MS)
+        before = group.await_settled(3)
+        group.await_condition("RolledOut")
+        good = {one["metadata"]["name"]: one["metadata"]["uid"] for one in group.pods()}
+        with group.load(rate=200) as load:
+            since = now_ms()
+            bad = site.push("bad", prefix)
+            group.roll(bad)
+            told = group.await_condition("Degraded", reason=reason, timeout_s=120)
+            after = group.await_settled(3)
+            produced = load.stop()
+        group.await_handled(produced)
+
+        pods = {one["metadata"]["name"]: one["metadata"]["uid"] for one in group.pods()}
+        replaced = [name for name, uid in pods.items() if good[name] != uid]
+        assert len(replaced) == (0 if stopped_by == "preflight" else 1), replaced
+        assert {one["spec"]["containers"][0]["image"] for one in group.pods()} == {site.image("v1")}
+        assert after == before, group.tell()
+        assert group.rebalances(since) == 0, group.tell()
+        for one in group.restarts(since):
+            print(one)
+            assert one.same_generation, one
+            assert one.gap_ms is None or one.gap_ms < SESSION_MS, one
+        print(told["message"])
+        assert ("boom" if stopped_by == "preflight" else "has been away for") in told["message"], told
+        verdict = group.verify(produced)
+        assert verdict.exact, verdict
+
+
+def test_a_stopped_rollout_goes_on_with_the_next_good_revision(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        group = site.group(f"then-{namespace}", partitions=4, replicas=2, session_timeout_ms=SESSION_MS)
+        before = group.await_settled(2)
+        group.roll(site.push("bad", CRASHES))
+        group.await_condition("Degraded", timeout_s=120)
+        since = group.roll(site.image("v3"))
+        group.await_rolled(site.image("v3"), 2)
+        group.await_condition("Degraded", "False")
+        assert group.await_settled(2) == before
+        assert group.rebalances(since) == 0

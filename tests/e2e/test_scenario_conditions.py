@@ -1,0 +1,130 @@
+"""What is not as it should be shows as the right condition, and makes the operator take no useless step."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.support.controlplane import ControlPlane, until
+from tests.support.kafka import KafkaCluster
+from tests.support.site import ClusterSite
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+
+
+@pytest.mark.long
+def test_a_hot_partition_is_named_and_does_not_scale(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        group = site.group(
+            f"hot-{namespace}",
+            partitions=6,
+            replicas=2,
+            handler="slow",
+            scaling={"minReplicas": 2, "maxReplicas": 6, "lagPerReplica": 1000},
+        )
+        group.await_settled(2)
+        with group.load(rate=0) as load, group.record() as recorder:
+            load.burst(120_000, partition=3)
+            told = group.await_condition("SkewLimited", reason="HotPartition", timeout_s=150)
+            assert f"{group.topic}-3" in told["message"]
+            assert recorder.replicas() == [2], "more workers would not help"
+
+
+def test_more_workers_than_partitions_are_named(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        group = site.group(f"spare-{namespace}", partitions=2, replicas=3)
+        group.await_settled(3)
+        told = group.await_condition("Scaled", reason="MoreWorkersThanPartitions")
+        assert "3 workers for 2 partitions" in told["message"]
+
+
+def test_a_stuck_consumer_is_named(control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str) -> None:
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        group = site.group(
+            f"stuck-{namespace}",
+            partitions=2,
+            replicas=2,
+            handler="stuck",
+            kafka={"properties": {"max.poll.interval.ms": "30000"}},
+        )
+        group.await_settled(2)
+        with group.load(rate=0) as load:
+            load.burst(50)
+            until(lambda: group.handled_count() == 50, "handled", 60)
+            site.switch("stuck")
+            load.burst(50)
+            told = group.await_condition("Stalled", reason="StuckConsumer", timeout_s=120)
+            assert f"{group.topic}-" in told["message"]
+            site.switch(None)
+            group.await_condition("Stalled", "False", timeout_s=120)
+            produced = load.stop()
+        group.await_handled(produced)
+        assert group.verify(produced).lost == 0
+
+
+@pytest.mark.long
+def test_a_topic_that_nobody_writes_to_is_idle_and_nothing_is_scaled(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        group = site.group(
+            f"idle-{namespace}",
+            partitions=4,
+            replicas=2,
+            scaling={"minReplicas": 2, "maxReplicas": 4, "lagPerReplica": 1000},
+        )
+        group.await_settled(2)
+        with group.load(rate=100) as load, group.record() as recorder:
+            until(lambda: group.handled_count() > 500, "records are handled", 60)
+            group.await_handled(load.stop())
+            told = group.await_condition("Stalled", "False", reason="TopicIdle", timeout_s=400)
+            assert group.topic in told["message"]
+            assert group.condition("Ready")["status"] == "True"
+            assert recorder.replicas() == [2]
+
+
+def test_lag_unknown_holds(control_plane: ControlPlane, namespace: str) -> None:
+    with (
+        KafkaCluster(1) as kafka,
+        ClusterSite(control_plane, kafka, namespace) as site,
+        site.operator(),
+    ):
+        group = site.group(
+            f"unknown-{namespace}",
+            partitions=4,
+            replicas=2,
+            session_timeout_ms=120_000,
+            scaling={"minReplicas": 0, "maxReplicas": 4, "lagPerReplica": 1000, "idleAfter": "10s"},
+        )
+        group.await_settled(2)
+        group.await_condition("LagKnown")
+        with group.record() as recorder:
+            kafka.kill(1)
+            told = group.await_condition("LagKnown", "False", timeout_s=60)
+            assert told["message"]
+            held_from = time.monotonic()
+            until(lambda: time.monotonic() - held_from > 20, "20 s without Kafka", 30)
+            assert recorder.replicas() == [2], "nothing is scaled on missing data"
+            kafka.start(1)
+            group.await_condition("LagKnown", timeout_s=90)
+
+
+def test_one_cluster_away_leaves_the_others_alone(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    with KafkaCluster(1) as other, ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        group = site.group(f"here-{namespace}", partitions=4, replicas=2)
+        there = site.manifest(f"there-{namespace}", replicas=1)
+        there["spec"]["kafka"]["bootstrapServers"] = other.bootstrap
+        before = group.await_settled(2)
+        other.kill(1)
+        control_plane.api.create(group.path.rsplit("/", 1)[0], there)
+        since = group.roll(site.image("v2"))
+        group.await_rolled(site.image("v2"), 2)
+        assert group.await_settled(2) == before
+        assert group.rebalances(since) == 0

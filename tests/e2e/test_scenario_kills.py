@@ -1,0 +1,139 @@
+"""kill -9 of a worker, of the leader's pod, of the operator at any moment: no rebalance when back in time."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.controlplane import ControlPlane, until
+from tests.support.kafka import KafkaCluster
+from tests.support.site import ClusterSite, Group, now_ms
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+
+
+def _leader(group: Group) -> str:
+    return next(name for name, one in group.workers().items() if one["is_leader"])
+
+
+def _generations(group: Group) -> dict[str, int]:
+    return {name: int(one["generation"]) for name, one in group.workers().items()}
+
+
+def test_workers_killed_come_back_without_a_rebalance(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        group = site.group(f"kill-{namespace}", partitions=6, replicas=3)
+        before = group.await_settled(3)
+        group.await_condition("Ready")
+        since = now_ms()
+        with group.load(rate=300) as load:
+            leader = _leader(group)
+            follower = next(one for one in group.workers() if one != leader)
+            until(lambda: min(group.committed().values()) > 0, "commits of every partition")
+            for name in (follower, leader):  # its process: the kubelet starts it again in the same pod
+                pid = site.plane.pods.kill(namespace, name)
+                until(lambda name=name, pid=pid: _runs_anew(site, name, pid), f"{name} runs anew", 60)  # type: ignore[misc]
+                assert group.await_settled(3) == before
+            # Its pod, without a grace: the StatefulSet's controller makes another of the name.
+            leader = _leader(group)
+            control_plane.kubectl("-n", namespace, "delete", "pod", leader, "--grace-period=0", "--force")
+            assert group.await_settled(3) == before
+            produced = load.stop()
+        group.await_handled(produced)
+        assert group.rebalances(since) == 0, group.tell()
+        restarts = group.restarts(since)
+        assert len(restarts) == 3, restarts
+        assert all(one.same_generation for one in restarts), restarts
+        print(f"gaps ms: {[one.gap_ms for one in restarts]}")
+        verdict = group.verify(produced)
+        assert verdict.lost == 0, verdict
+        assert verdict.duplicated == 0, verdict
+
+
+def _runs_anew(site: ClusterSite, pod: str, pid: int) -> bool:
+    return any(one.pid not in (0, pid) for one in site.plane.pods.running(site.namespace, pod))
+
+
+def test_the_operator_killed_at_each_restart_and_in_a_scale_down(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator() as operator:
+        group = site.group(f"survive-{namespace}", partitions=8, replicas=4)
+        before = group.await_settled(4)
+        group.await_condition("RolledOut")
+        uids = {one["metadata"]["uid"] for one in group.pods()}
+        with group.load(rate=300) as load, group.record() as recorder:
+            since = now_ms()
+            group.annotate(restartedAt="now")
+            noted: set[str] = set()
+            for _ in range(4):
+                until(lambda: _newly_noted(group, noted), "another restart is noted", 120)
+                operator.restart_after()
+            until(lambda: not uids & {one["metadata"]["uid"] for one in group.pods()}, "all pods new", 120)
+            assert group.await_settled(4) == before
+            group.await_condition("RolledOut")
+            assert noted == uids, "each pod is stopped once"
+            assert group.rebalances(since) == 0, group.tell()
+
+            scaled = now_ms()
+            group.change(replicas=2)
+            until(lambda: len(group.pods()) < 4, "pods going", 60)
+            operator.restart_after()  # killed with the members not yet removed
+            group.await_settled(2)
+            produced = load.stop()
+        group.await_handled(produced)
+        assert recorder.replicas() == [4, 2]
+        assert group.rebalances(scaled) == 1, group.tell()
+        verdict = group.verify(produced)
+        assert verdict.exact, verdict
+
+
+def _newly_noted(group: Group, noted: set[str]) -> bool:
+    """Whether the status notes a restart that is not in ``noted``, which gets it."""
+    rollout = group.status().get("rollout") or {}
+    new = {one["uid"] for one in rollout.get("underWay") or []} - noted
+    noted |= new
+    return bool(new)
+
+
+def test_the_api_server_goes_and_comes_back(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator() as operator:
+        group = site.group(f"api-{namespace}", partitions=4, replicas=2)
+        before = group.await_settled(2)
+        group.await_condition("RolledOut")
+        with group.load(rate=200) as load:
+            since = group.roll(site.image("v2"))
+            until(lambda: (group.status().get("rollout") or {}).get("phase") == "Rolling", "the roll", 60)
+            control_plane.stop_apiserver()
+            handled = group.handled_count()
+            until(lambda: group.handled_count() > handled + 500, "the workers go on", 60)
+            control_plane.start_apiserver()
+            if not operator.running:  # it could not renew its Lease and ended, as it should
+                operator.start()  # as a kubelet would
+            group.await_rolled(site.image("v2"), 2)
+            assert group.await_settled(2) == before
+            produced = load.stop()
+        group.await_handled(produced)
+        assert group.rebalances(since) == 0, group.tell()
+        assert group.verify(produced).exact
+
+
+def test_the_other_replica_takes_over(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    with (
+        ClusterSite(control_plane, kafka3, namespace) as site,
+        site.operator("first") as first,
+        site.operator("second"),
+    ):
+        group = site.group(f"two-{namespace}", partitions=4, replicas=2)
+        before = group.await_settled(2)
+        first.kill()
+        since = group.roll(site.image("v2"))
+        group.await_rolled(site.image("v2"), 2)
+        assert group.await_settled(2) == before
+        assert group.rebalances(since) == 0
+        assert _generations(group) == {f"{group.name}-{n}": before for n in range(2)}

@@ -1,0 +1,83 @@
+"""What people do to a group day by day: restart, pause, drain a node. None of it costs a rebalance."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.support.controlplane import ApiError, ControlPlane, until
+from tests.support.kafka import KafkaCluster
+from tests.support.site import ClusterSite, Group, now_ms
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
+
+
+def _uids(group: Group) -> dict[str, str]:
+    return {one["metadata"]["name"]: one["metadata"]["uid"] for one in group.pods()}
+
+
+def test_kubectl_rollout_restart(control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str) -> None:
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        group = site.group(f"restart-{namespace}", partitions=4, replicas=2)
+        before = group.await_settled(2)
+        group.await_condition("RolledOut")
+        uids, since = _uids(group), now_ms()
+        control_plane.kubectl("-n", namespace, "rollout", "restart", f"statefulset/{group.name}")
+        until(lambda: not set(uids.values()) & set(_uids(group).values()), "two new pods", 90)
+        assert group.await_settled(2) == before
+        group.await_condition("RolledOut")
+        assert len(group.restarts(since)) == 2, "each once"
+        assert group.rebalances(since) == 0, group.tell()
+
+
+def test_a_paused_group_restarts_nobody(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        group = site.group(f"pause-{namespace}", partitions=4, replicas=2)
+        group.await_settled(2)
+        group.await_condition("RolledOut")
+        uids = _uids(group)
+        group.annotate(paused="true")
+        group.roll(site.image("v2"))
+        group.await_condition("RolledOut", "False", reason="Paused")
+        assert _uids(group) == uids
+        group.annotate(paused=None)
+        group.await_rolled(site.image("v2"), 2)
+
+
+def test_evictions_wait_for_one_another(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    """As `kubectl drain` asks for them, of all pods at once."""
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        group = site.group(f"evict-{namespace}", partitions=6, replicas=3)
+        before = group.await_settled(3)
+        until(lambda: len(group.ready_pods()) == 3, "three ready pods")  # others may go at any time
+        since, uids = now_ms(), _uids(group)
+        left = set(uids)
+
+        def all_evicted() -> bool:
+            for name in sorted(left):
+                if _uids(group).get(name) != uids[name]:
+                    left.discard(name)
+                    continue
+                try:
+                    control_plane.api.evict(namespace, name)
+                except ApiError as exc:
+                    if exc.status != 429:  # 429: the budget does not allow it now
+                        raise
+            return not left
+
+        with group.load(rate=200) as load:
+            until(all_evicted, "every pod evicted", 120, every_s=0.3)
+            assert group.await_settled(3) == before
+            produced = load.stop()
+        group.await_handled(produced)
+        restarts = sorted(group.restarts(since), key=lambda one: one.ended_ms)
+        assert [one.same_generation for one in restarts] == [True] * 3, restarts
+        for one, after in itertools.pairwise(restarts):
+            assert after.ended_ms > one.joined_ms, "one at a time"
+        assert group.rebalances(since) == 0, group.tell()
+        assert group.verify(produced).exact

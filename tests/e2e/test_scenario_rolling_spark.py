@@ -1,0 +1,70 @@
+"""A new image revision goes through three workers on Spark: a session in each pod, and one Connect server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slackwater.pipeline import spark_archive
+from slackwater.pipeline.connect_server import ConnectServer
+from tests.support.controlplane import ControlPlane
+from tests.support.kafka import KafkaCluster
+from tests.support.site import ClusterSite
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.long, pytest.mark.timeout(900)]
+
+WORKERS = 3
+SESSION_MS = 45_000
+
+
+@pytest.fixture
+def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """spec.pipeline.spark.remote."""
+    if request.param == "local":
+        yield ""
+        return
+    server = ConnectServer(log_path=tmp_path / "connect.log")
+    server.start()
+    try:
+        yield server.remote
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("remote", ["local", "connect"], indirect=True)
+def test_a_rolling_restart_on_spark_costs_no_rebalance(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str, remote: str
+) -> None:
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        if not remote:  # as in the worker's Spark image
+            archive = site.folder / "spark.jsa"
+            assert spark_archive.main([str(archive)]) == 0
+            site.push("*", environment={spark_archive.VARIABLE: str(archive)})
+        group = site.group(
+            f"spark-{namespace}",
+            partitions=6,
+            replicas=WORKERS,
+            session_timeout_ms=SESSION_MS,
+            pipeline={"engine": "spark", "spark": {"remote": remote}},
+        )
+        before = group.await_settled(WORKERS, timeout_s=240)
+        with group.load(rate=200) as load:
+            group.await_condition("RolledOut", timeout_s=120)
+            since = group.roll(site.image("v2"))
+            group.await_rolled(site.image("v2"), WORKERS, timeout_s=500)
+            after = group.await_settled(WORKERS)
+            produced = load.stop()
+        group.await_handled(produced)
+        restarts = group.restarts(since)
+        told = "\n".join(str(one) for one in restarts)
+        print(told)
+        assert len(restarts) == WORKERS, told
+        assert after == before
+        assert group.rebalances(since) == 0, told
+        assert all(one.same_generation for one in restarts), told
+        # The session's clock runs from a process's end to the next one's join: Spark starts after that.
+        assert all(one.away_ms <= 0.3 * SESSION_MS for one in restarts), told
+        verdict = group.verify(produced)
+        assert verdict.exact, verdict

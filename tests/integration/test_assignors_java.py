@@ -1,0 +1,172 @@
+"""Our assignors beside Java's, over thousands of generated groups, each over several rebalances.
+
+Range and round-robin have to give what Java's give. For the sticky ones a plan is worth three figures, in
+the order of Java's documentation: the balance score, what is read across racks (where racks matter), what
+has moved. Ours may be better, never worse.
+
+Java's sticky assignors have faults, all in the general case where a member tells of an older generation;
+such a plan is passed over, and counted: a partition is moved back to a former owner that is not subscribed to
+it any more; a NullPointerException for a topic that is gone; a cooperative group that never comes to rest.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from slackwater.kafka.protocol.assignors import (
+    Assignor,
+    CooperativeStickyAssignor,
+    GroupSubscription,
+    MemberAssignment,
+    Plan,
+    RangeAssignor,
+    RoundRobinAssignor,
+    StickyAssignor,
+)
+from slackwater.kafka.protocol.assignors.claims import decode_sticky
+from slackwater.kafka.protocol.assignors.racks import member_racks, racks_matter
+from slackwater.kafka.structs import ConsumerGroupMetadata, TopicPartition
+from tests.support.assignor_groups import (
+    GeneratedGroup,
+    balance_score,
+    everything,
+    far_reads,
+    held_before,
+    kept,
+    not_valid,
+)
+from tests.support.java_assignors import JavaAssignors, JavaFailed
+
+GROUPS, REBALANCES = 1_000, 4
+"""Of each kind of group; the long run takes ten times as many."""
+TP = TopicPartition
+
+
+@pytest.fixture(scope="module")
+def java() -> Iterator[JavaAssignors]:
+    with JavaAssignors() as oracle:
+        yield oracle
+
+
+def generated(first: int, count: int) -> Iterator[GeneratedGroup]:
+    """Half of them with the same topics for all, a third with racks."""
+    for seed in range(first, first + count):
+        yield GeneratedGroup(random.Random(seed), same=seed % 2 == 0, racks=seed % 3 == 0)
+
+
+def as_sets(plan: Plan) -> dict[str, list[TopicPartition]]:
+    return {member: sorted(partitions) for member, partitions in plan.items()}
+
+
+def worth(plan: Plan, group: GroupSubscription) -> tuple[int, int, int]:
+    """Balance score, reads across racks, partitions moved: lower is better, the first counts most."""
+    topics = {tp.topic for tp in everything(group)}
+    racks = member_racks({m: one for m, one in group.members.items() if topics & set(one.topics)})
+    far = far_reads(plan, group) if racks_matter(racks.values(), topics, group.partitions, group.racks) else 0
+    return balance_score(plan), far, -kept(plan, held_before(group))
+
+
+def compare_equal(java: JavaAssignors, first: int, count: int) -> int:
+    seen, ours = 0, (RangeAssignor(), RoundRobinAssignor())
+    for group in generated(first, count):
+        for _ in range(REBALANCES):
+            told = group.seen()
+            plans = java.plans([one.name for one in ours], told)
+            for assignor in ours:
+                mine = assignor.assign_group(told).partitions
+                assert as_sets(mine) == as_sets(plans[assignor.name].partitions), (assignor.name, told)
+                seen += 1
+            group.happen()
+    return seen
+
+
+def compare_worth(
+    java: JavaAssignors, make: Callable[[], Assignor], first: int, count: int, settle: bool
+) -> dict[str, int]:
+    """Both plan for the same group; it goes on with either plan in turn."""
+    found = {"better": 0, "equal": 0, "java's faults": 0}
+    for number, group in enumerate(generated(first, count)):
+        for rebalance in range(REBALANCES):
+            told = group.seen()
+            mine = rounds(told, lambda seen: make().assign_group(seen).partitions, settle)
+            assert mine is not None, ("the group does not come to rest", told)
+            assert not not_valid(mine, told), (not_valid(mine, told), told)
+            assert {tp for one in mine.values() for tp in one} == everything(told), told
+            theirs = plan_of_java(java, make().name, told, settle)
+            if theirs is None:
+                found["java's faults"] += 1
+            else:
+                here, there = worth(mine, told), worth(theirs, told)
+                assert here <= there, (here, there, told, mine, theirs)
+                found["better" if here < there else "equal"] += 1
+            group.adopt(mine if theirs is None or (number + rebalance) % 2 else theirs)
+            group.happen()
+    assert found["java's faults"] < count * REBALANCES / 1_000, found
+    return found
+
+
+def plan_of_java(java: JavaAssignors, name: str, told: GroupSubscription, settle: bool) -> Plan | None:
+    try:
+        plan = rounds(told, lambda seen: java.plan(name, seen), settle)
+    except JavaFailed as failed:
+        if "NullPointerException" not in str(failed):
+            raise
+        return None
+    return plan if plan is not None and not not_valid(plan, told) else None
+
+
+def rounds(told: GroupSubscription, plan: Callable[[GroupSubscription], Plan], settle: bool) -> Plan | None:
+    """The plan; for the cooperative protocol, where the group ends when all follow it (``None``: never)."""
+    given = plan(told)
+    for generation in range(told.generation + 1, told.generation + 10):
+        if not settle:
+            break
+        members = {
+            member: replace(one, owned=tuple(given[member]), generation=generation)
+            for member, one in told.members.items()
+        }
+        following = plan(replace(told, members=members, generation=generation))
+        settle, given = as_sets(following) != as_sets(given), following
+    return None if settle else given
+
+
+def test_range_and_round_robin_give_what_javas_give(java: JavaAssignors) -> None:
+    assert compare_equal(java, 0, GROUPS) == GROUPS * REBALANCES * 2
+
+
+def test_sticky_is_never_worse_than_javas(java: JavaAssignors) -> None:
+    found = compare_worth(java, StickyAssignor, 0, GROUPS, settle=False)
+    assert found["equal"] > found["better"] > 0
+
+
+def test_cooperative_sticky_settles_never_worse_than_javas(java: JavaAssignors) -> None:
+    found = compare_worth(java, CooperativeStickyAssignor, 50_000, GROUPS // 2, settle=True)
+    assert found["equal"] > found["better"] > 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1_200)
+def test_many_more_groups(java: JavaAssignors) -> None:
+    assert compare_equal(java, 100_000, 10 * GROUPS) == 10 * GROUPS * REBALANCES * 2
+    assert compare_worth(java, StickyAssignor, 200_000, 10 * GROUPS, settle=False)["better"]
+    assert compare_worth(java, CooperativeStickyAssignor, 300_000, 5 * GROUPS, settle=True)["better"]
+
+
+def test_the_bytes_of_members_are_javas(java: JavaAssignors) -> None:
+    owned = [TP("b", 3), TP("a", 0), TP("b", 1)]
+    metadata = ConsumerGroupMetadata("g", 12, "m", None)
+    assert java.user_data("cooperative-sticky", owned, 12) == CooperativeStickyAssignor().user_data([], 12)
+    mine = StickyAssignor()
+    assert mine.user_data([], 12) is None
+    mine.on_assignment(MemberAssignment(tuple(owned)), metadata)
+    told, theirs = mine.user_data([], 12), java.user_data("sticky", owned, 12)
+    assert told is not None
+    # Java writes topics and partitions in the order that it has them in.
+    assert len(told) == len(theirs)
+    for data in (told, theirs):
+        partitions, generation = decode_sticky(data)
+        assert (sorted(partitions), generation) == (sorted(owned), 12)

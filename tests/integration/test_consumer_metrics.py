@@ -1,0 +1,290 @@
+"""``metrics()`` of a consumer that works: Java's names, and values that say what happened."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from slackwater.kafka import AsyncConsumer, KafkaConsumer, TopicPartition
+from tests.integration.consumer_harness import drain, make_topic, options, produce, unique, wait_for
+from tests.support.devbroker import DevBroker
+from tests.support.java_programs import java_command
+
+GROUPS = ("consumer-metrics", "consumer-coordinator-metrics", "consumer-fetch-manager-metrics")
+FETCH, COORDINATOR = "consumer-fetch-manager-metrics", "consumer-coordinator-metrics"
+
+NOT_HERE = {
+    "select-rate", "select-total", "io-wait-time-ns-avg", "io-wait-ratio", "io-wait-time-ns-total",
+    "io-time-ns-avg", "io-ratio", "io-time-ns-total", "iotime-total", "io-waittime-total", "iotime-ratio",
+    "io-waittime-ratio", "successful-authentication-no-reauth-total", "connections",
+}  # fmt: skip
+"""Names of Java's that have no meaning here; why is told in ``consumer.metrics``."""
+
+
+def shape(metrics: dict[str, dict[str, float]]) -> set[tuple[str, str, str]]:
+    """Ours as (group, name, tags)."""
+    found = set()
+    for group, values in metrics.items():
+        base, _, tagged = group.partition(".")
+        tags = {"": "", "node": "node-id", "topic": "topic", "partition": "partition,topic"}
+        found |= {(base, name, tags[tagged.split("-")[0]]) for name in values}
+    return found
+
+
+def names_of_java(bootstrap: str, topic: str) -> set[tuple[str, str, str]]:
+    """What Java's consumer has after it read and committed."""
+    done = subprocess.run(
+        java_command("ConsumerMetricNames", bootstrap, topic, unique("g")),
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2_000:]
+    lines = (tuple(line.split(" ")) for line in done.stdout.splitlines() if line.startswith("consumer-"))
+    return {(group, name, tags) for group, name, tags in lines}
+
+
+def test_the_names_are_javas(devbroker: DevBroker) -> None:
+    topic = make_topic(devbroker.bootstrap, 1, 3)
+    java = names_of_java(devbroker.bootstrap, topic)
+    assert {group for group, _, _ in java} >= {*GROUPS, "consumer-node-metrics"}
+    with KafkaConsumer(topic, **options(devbroker.bootstrap, unique("g"))) as consumer:
+        drain(consumer, 3)
+        ours = shape(consumer.metrics())
+    expected = {one for one in java if one[1] not in NOT_HERE}
+    assert ours == expected, (sorted(ours - expected), sorted(expected - ours))
+    assert {name for _, name, _ in java} & NOT_HERE, "the list of what is left out is of names that Java has"
+
+
+def test_what_is_read_is_counted(devbroker: DevBroker) -> None:
+    topic = make_topic(devbroker.bootstrap, 2, 40)
+    tp = TopicPartition(topic, 0)
+    with KafkaConsumer(**options(devbroker.bootstrap, None)) as consumer:
+        consumer.assign([tp])
+        before = consumer.metrics()
+        assert before[FETCH]["records-consumed-total"] == 0
+        assert math.isnan(before[FETCH]["records-lag-max"])
+        consumer.seek(tp, 4)
+        first = wait_for(lambda: consumer.poll(200, max_records=5), "five records")
+        assert [record.offset for record in first[tp]] == [4, 5, 6, 7, 8]
+        of_partition = consumer.metrics()[f"{FETCH}.partition-{tp}"]
+        assert of_partition["records-lag"] == 11 == consumer.current_lag(tp)
+        assert of_partition["records-lead"] == 9
+        assert of_partition["preferred-read-replica"] == -1
+        drain(consumer, 11)
+        seen = consumer.metrics()
+        of_partition = seen[f"{FETCH}.partition-{tp}"]
+        assert (of_partition["records-lag"], of_partition["records-lag-max"]) == (0, 11)
+        assert 0 < of_partition["records-lag-avg"] < 11
+        assert (of_partition["records-lead"], of_partition["records-lead-min"]) == (20, 9)
+        assert 9 < of_partition["records-lead-avg"] < 20
+        all_fetches, of_topic = seen[FETCH], seen[f"{FETCH}.topic-{topic}"]
+        for figures in (all_fetches, of_topic):
+            assert figures["records-consumed-total"] == 16
+            assert figures["records-consumed-rate"] > 0
+            assert figures["bytes-consumed-total"] > 100
+            assert figures["bytes-consumed-rate"] > 0
+            assert 0 < figures["fetch-size-avg"] <= figures["fetch-size-max"]
+            assert 0 < figures["records-per-request-avg"] <= 16
+        assert (all_fetches["records-lag-max"], all_fetches["records-lead-min"]) == (11, 9)
+        assert all_fetches["fetch-total"] >= 1
+        assert all_fetches["fetch-rate"] > 0
+        assert 0 <= all_fetches["fetch-latency-avg"] <= all_fetches["fetch-latency-max"]
+        assert all_fetches["fetch-throttle-time-max"] == 0
+        assert COORDINATOR not in seen, "it is in no group"
+        consumer.assign([TopicPartition(topic, 1)])
+        assert f"{FETCH}.partition-{tp}" not in consumer.metrics()
+
+
+def test_an_empty_poll_raises_the_latency_not_the_records(devbroker: DevBroker) -> None:
+    topic = make_topic(devbroker.bootstrap, 1, 2)
+    with KafkaConsumer(**options(devbroker.bootstrap, None, fetch_max_wait_ms=100)) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        drain(consumer, 2)
+        fetches = consumer.metrics()[FETCH]["fetch-total"]
+        wait_for(lambda: consumer.metrics()[FETCH]["fetch-total"] >= fetches + 2, "two more fetches")
+        found = consumer.metrics()[FETCH]
+        assert found["fetch-latency-max"] >= 90, "parked at the broker"
+        assert found["records-consumed-total"] == 2
+        produce(devbroker.bootstrap, topic, 1, 1, start=2)
+        drain(consumer, 1)
+        assert consumer.metrics()[FETCH]["records-consumed-total"] == 3
+
+
+class Slow:
+    """A listener that takes its time."""
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        time.sleep(0.03)
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        time.sleep(0.02)
+
+
+def test_the_group_and_its_commits(devbroker: DevBroker) -> None:
+    topic, group = make_topic(devbroker.bootstrap, 2, 4), unique("g")
+    with KafkaConsumer(**options(devbroker.bootstrap, group)) as consumer:
+        start = consumer.metrics()[COORDINATOR]
+        assert start["last-heartbeat-seconds-ago"] == start["last-rebalance-seconds-ago"] == -1
+        assert (start["join-total"], start["assigned-partitions"]) == (0, 0)
+        consumer.subscribe([topic], listener=Slow())
+        drain(consumer, 4)
+        consumer.commit()
+        consumer.committed(TopicPartition(topic, 0))
+        wait_for(lambda: consumer.metrics()[COORDINATOR]["heartbeat-total"] >= 2, "two heartbeats")
+        seen = consumer.metrics()
+        found, own = seen[COORDINATOR], seen["consumer-metrics"]
+        assert (found["join-total"], found["sync-total"], found["rebalance-total"]) == (1, 1, 1)
+        for name in ("join", "sync", "heartbeat", "commit"):
+            assert found[f"{name}-rate"] > 0
+        for name in ("join-time", "sync-time", "rebalance-latency", "commit-latency"):
+            assert 0 <= found[f"{name}-avg"] <= found[f"{name}-max"], name
+        assert found["rebalance-latency-total"] >= found["join-time-max"]
+        assert found["rebalance-rate-per-hour"] == pytest.approx(1, rel=0.05)
+        assert (found["failed-rebalance-total"], found["failed-rebalance-rate-per-hour"]) == (0, 0)
+        assert found["commit-total"] == 1
+        assert found["heartbeat-response-time-max"] >= 0
+        assert found["last-heartbeat-seconds-ago"] in (0, 1, 2)
+        assert found["last-rebalance-seconds-ago"] >= 0
+        assert found["assigned-partitions"] == 2
+        assert found["partition-assigned-latency-max"] >= 30
+        assert math.isnan(found["partition-lost-latency-max"])
+        assert own["commit-sync-time-ns-total"] > 0
+        assert own["committed-time-ns-total"] > 0
+        consumer.subscribe([make_topic(devbroker.bootstrap, 1)], listener=Slow())
+        wait_for(
+            lambda: (consumer.poll(50), consumer.metrics()[COORDINATOR]["join-total"] >= 2)[1], "a rejoin"
+        )
+        wait_for(
+            lambda: (consumer.poll(50), consumer.metrics()[COORDINATOR]["assigned-partitions"] == 1)[1],
+            "the other topic",
+        )
+        assert consumer.metrics()[COORDINATOR]["partition-revoked-latency-max"] >= 20
+
+
+def test_a_lost_partition_is_counted(devbroker: DevBroker) -> None:
+    topic, group = make_topic(devbroker.bootstrap, 1, 1), unique("g")
+    more = options(devbroker.bootstrap, group, max_poll_interval_ms=1_500, session_timeout_ms=6_000)
+    with KafkaConsumer(**more) as consumer:
+        consumer.subscribe([topic], listener=Slow())
+        drain(consumer, 1)
+        assert math.isnan(consumer.metrics()[COORDINATOR]["partition-lost-latency-avg"])
+        wait_for(lambda: not consumer.membership().member_id, "poll() is not called in time")
+        wait_for(
+            lambda: (consumer.poll(50), consumer.metrics()[COORDINATOR]["rebalance-total"] == 2)[1],
+            "a rejoin",
+        )
+        # A listener without on_partitions_lost hears of it as revoked.
+        found = consumer.metrics()[COORDINATOR]
+        assert found["partition-lost-latency-avg"] >= 20
+        assert found["partition-lost-latency-max"] >= found["partition-lost-latency-avg"]
+        assert math.isnan(found["partition-revoked-latency-avg"])
+
+
+def test_a_failed_rebalance_is_counted(devbroker: DevBroker) -> None:
+    topic, group = make_topic(devbroker.bootstrap, 1, 1), unique("g")
+    rule = {"api": "SyncGroup", "group": group, "error": "REBALANCE_IN_PROGRESS", "times": 1}
+    devbroker.control("POST", "/faults", rule)
+    with KafkaConsumer(topic, **options(devbroker.bootstrap, group)) as consumer:
+        drain(consumer, 1)
+        found = consumer.metrics()[COORDINATOR]
+        assert found["failed-rebalance-total"] == 1
+        assert found["failed-rebalance-rate-per-hour"] == pytest.approx(1, rel=0.05)
+        assert (found["rebalance-total"], found["join-total"], found["sync-total"]) == (1, 2, 1)
+
+
+def test_polls_and_connections(devbroker: DevBroker) -> None:
+    topic = make_topic(devbroker.bootstrap, 1, 3)
+    consumer = KafkaConsumer(**options(devbroker.bootstrap, None))
+    try:
+        consumer.assign([TopicPartition(topic, 0)])
+        own = consumer.metrics()["consumer-metrics"]
+        assert own["last-poll-seconds-ago"] == -1
+        drain(consumer, 3)
+        time.sleep(0.05)
+        consumer.poll(20)
+        seen = consumer.metrics()
+        own = seen["consumer-metrics"]
+        assert own["last-poll-seconds-ago"] in (0, 1)
+        assert own["time-between-poll-max"] >= 50
+        assert 0 < own["time-between-poll-avg"] <= own["time-between-poll-max"]
+        assert 0 < own["poll-idle-ratio-avg"] < 1
+        assert own["connection-count"] >= 1
+        assert own["connection-creation-total"] >= own["connection-count"]
+        assert own["connection-creation-rate"] > 0
+        nodes = {group: one for group, one in seen.items() if group.startswith("consumer-node-metrics.")}
+        assert any(not group.endswith("node--1") for group in nodes), nodes.keys()
+        for name in ("request-total", "response-total", "outgoing-byte-total", "incoming-byte-total"):
+            assert own[name] == sum(one[name] for one in nodes.values()) > 0
+        for figures in (own, *nodes.values()):
+            assert figures["request-rate"] > 0
+            assert figures["response-rate"] > 0
+            assert 0 < figures["request-size-avg"] <= figures["request-size-max"]
+            assert figures["outgoing-byte-rate"] > 0
+            assert figures["incoming-byte-rate"] > 0
+        for figures in nodes.values():
+            assert 0 <= figures["request-latency-avg"] <= figures["request-latency-max"]
+        assert own["network-io-total"] == own["request-total"] + own["response-total"]
+        assert own["successful-authentication-total"] == own["failed-authentication-total"] == 0
+        closed = own["connection-close-total"]
+        core = consumer._core
+    finally:
+        consumer.close()
+    own = core.metrics.values()["consumer-metrics"]
+    assert own["connection-count"] == 0
+    assert own["connection-close-total"] > closed
+
+
+def test_they_can_be_read_from_other_threads(devbroker: DevBroker) -> None:
+    topic = make_topic(devbroker.bootstrap, 4, 400)
+    failures: list[BaseException] = []
+    done = threading.Event()
+    with KafkaConsumer(topic, **options(devbroker.bootstrap, unique("g"), max_poll_records=7)) as consumer:
+
+        def read() -> None:
+            try:
+                while not done.is_set():
+                    assert consumer.metrics()["consumer-metrics"]["connection-count"] >= 0
+            except BaseException as exc:
+                failures.append(exc)
+
+        readers = [threading.Thread(target=read) for _ in range(2)]
+        for reader in readers:
+            reader.start()
+        try:
+            drain(consumer, 400)
+        finally:
+            done.set()
+            for reader in readers:
+                reader.join()
+        assert not failures
+        assert consumer.metrics()[FETCH]["records-consumed-total"] == 400
+        with pytest.raises(NotImplementedError):
+            consumer.metrics(raw=True)
+
+
+async def test_the_async_face_has_them(devbroker: DevBroker) -> None:
+    topic = make_topic(devbroker.bootstrap, 1, 3)
+    async with AsyncConsumer(topic, **options(devbroker.bootstrap, unique("g"))) as consumer:
+        count = 0
+        while count < 3:
+            count += sum(map(len, (await consumer.poll(200)).values()))
+        await consumer.commit()
+        found = consumer.metrics()
+        assert found[FETCH]["records-consumed-total"] == 3
+        assert found[COORDINATOR]["commit-total"] == 1
+        assert found["consumer-metrics"]["commit-sync-time-ns-total"] > 0
+        assert found["consumer-metrics"]["time-between-poll-max"] >= 0
+
+
+def test_the_window_is_an_option(devbroker: DevBroker) -> None:
+    topic = make_topic(devbroker.bootstrap, 1, 3)
+    more = options(devbroker.bootstrap, None, metrics_num_samples=2, metrics_sample_window_ms=100)
+    with KafkaConsumer(**more) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        drain(consumer, 3)
+        wait_for(lambda: math.isnan(consumer.metrics()[FETCH]["fetch-size-avg"]), "the end of the window")
+        assert consumer.metrics()[FETCH]["records-consumed-total"] == 3

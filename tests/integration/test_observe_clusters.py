@@ -1,0 +1,360 @@
+"""Many groups of one cluster of three real brokers, observed at once: what is seen, and what it costs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from slackwater.kafka import AsyncAdmin, KafkaConsumer, KafkaProducer, Security, TopicPartition
+from slackwater.kafka.net import Cluster
+from slackwater.kafka.wire import messages as m
+from slackwater_operator.observe.clusters import ClusterIdentity, ClusterObserver, Clusters, GroupWanted
+from tests.support.devbroker import DevBroker
+from tests.support.kafka import KafkaCluster
+
+GROUPS = 200
+TOPICS = 20
+PARTITIONS = 3
+PRODUCED = 10
+GUEST = "guest"
+CONFIG = {
+    "offsets.topic.num.partitions": "12",
+    "group.initial.rebalance.delay.ms": "150",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+    "super.users": "User:ANONYMOUS",
+    "listener.name.client.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.client.plain.sasl.jaas.config": (
+        f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{GUEST}="{GUEST}";'
+    ),
+}
+"""Coordinators on all three brokers; and a user that can be forbidden something."""
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[KafkaCluster]:
+    with KafkaCluster(3, CONFIG, listeners={"CLIENT": "SASL_PLAINTEXT"}) as cluster:
+        yield cluster
+
+
+def topic_of(run: str, group: int) -> str:
+    return f"{run}-{group % TOPICS}"
+
+
+def committed(group: int, partition: int) -> int:
+    """What the group has committed: not the same in any two that are next to each other."""
+    return (group + partition) % (PRODUCED + 1)
+
+
+@pytest.fixture(scope="module")
+def run(brokers: KafkaCluster) -> str:
+    """The prefix of 20 topics with 10 records in each partition, and of 200 groups that have committed."""
+    name = f"many-{uuid4().hex[:6]}"
+    admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
+    topics = [NewTopic(f"{name}-{n}", PARTITIONS, replication_factor=3) for n in range(TOPICS)]
+    for future in admin.create_topics(topics).values():
+        future.result(30)
+    with KafkaProducer(bootstrap_servers=brokers.bootstrap) as producer:
+        for n in range(TOPICS):
+            for partition in range(PARTITIONS):
+                for _ in range(PRODUCED):
+                    producer.send(f"{name}-{n}", value=b"x", partition=partition)
+        producer.flush()
+    asyncio.run(commit_all(brokers.bootstrap, name))
+    return name
+
+
+async def commit_all(bootstrap: str, run: str) -> None:
+    """Commits for all groups as a client outside of them does (generation -1)."""
+    cluster = Cluster(bootstrap.split(","))
+    await cluster.start()
+    try:
+        groups = {f"{run}-g{n}": n for n in range(GROUPS)}
+        async with asyncio.timeout(60):
+            found = await cluster.coordinators(list(groups))
+            while not all(isinstance(node, int) for node in found.values()):
+                await asyncio.sleep(0.2)  # the offsets' topic is being made
+                found = await cluster.coordinators(list(groups))
+        for group, node in found.items():
+            request = m.OffsetCommitRequest(
+                group_id=group,
+                topics=[
+                    m.OffsetCommitRequestTopic(
+                        name=topic_of(run, groups[group]),
+                        partitions=[
+                            m.OffsetCommitRequestPartition(
+                                partition_index=p, committed_offset=committed(groups[group], p)
+                            )
+                            for p in range(PARTITIONS)
+                        ],
+                    )
+                ],
+            )
+            assert isinstance(node, int)
+            answer = await cluster.send(node, request, version_cap=9)
+            assert all(p.error_code == 0 for t in answer.topics for p in t.partitions)
+    finally:
+        await cluster.close()
+
+
+def wanted(run: str) -> list[GroupWanted[int]]:
+    return [GroupWanted(n, f"{run}-g{n}", (topic_of(run, n),)) for n in range(GROUPS)]
+
+
+@pytest.fixture
+async def observer(brokers: KafkaCluster) -> AsyncIterator[ClusterObserver]:
+    made = await ClusterObserver.connect(brokers.bootstrap)
+    yield made
+    await made.close()
+
+
+async def test_a_round_of_200_groups_is_one_request_a_broker_and_kind(
+    observer: ClusterObserver, run: str
+) -> None:
+    first = await observer.observe(wanted(run))
+    before = Counter(observer.requests)
+    second = await observer.observe(wanted(run))
+    spent = Counter(observer.requests) - before
+    assert spent == {"DescribeGroups": 3, "OffsetFetch": 3, "ListOffsets": 3}
+    assert {snapshot.coordinator for snapshot in second.values()} == {1, 2, 3}
+    for n in range(GROUPS):
+        expected = {
+            TopicPartition(topic_of(run, n), p): PRODUCED - committed(n, p) for p in range(PARTITIONS)
+        }
+        assert first[n].lag == expected
+        assert second[n].lag == expected
+        assert second[n].problems == ()
+        assert second[n].brokers == {1, 2, 3}
+        assert second[n].group is not None
+        assert second[n].group.state == "Empty"
+    # the first one also looks for the coordinators, in one request, and for the topics
+    assert before["FindCoordinator"] == 1
+    assert before["DescribeGroups"] == 3
+
+
+async def test_one_group_alone_costs_one_request_of_each_kind(observer: ClusterObserver, run: str) -> None:
+    await observer.observe(wanted(run))
+    before = Counter(observer.requests)
+    found = await observer.observe(wanted(run)[7:8])
+    spent = Counter(observer.requests) - before
+    assert set(found) == {7}
+    assert (spent["DescribeGroups"], spent["OffsetFetch"]) == (1, 1)
+    assert 1 <= spent["ListOffsets"] <= 3
+    assert set(spent) == {"DescribeGroups", "OffsetFetch", "ListOffsets"}
+
+
+async def test_bad_groups_spoil_nothing_of_the_others(brokers: KafkaCluster, run: str) -> None:
+    login = Security(protocol="SASL_PLAINTEXT", mechanism="PLAIN", username=GUEST, password=GUEST)
+    observer = await ClusterObserver.connect(brokers.listener("CLIENT"), security=login)
+    secret, closed = f"{run}-g3", f"{run}-closed"
+    acls = deny(ResourceType.GROUP, secret), deny(ResourceType.TOPIC, closed)
+    admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
+    admin.create_topics([NewTopic(closed, 1)])[closed].result(30)
+    for made in admin.create_acls([AclBinding(*one) for one in acls]).values():
+        made.result(30)
+    try:
+        asked = [
+            *wanted(run),
+            GroupWanted(-1, f"{run}-g1", ("nowhere",)),
+            GroupWanted(-2, f"{run}-g2", ("not a topic!",)),
+            GroupWanted(-3, f"{run}-never-there", (topic_of(run, 0),)),
+            GroupWanted(-4, f"{run}-g4", (closed,)),
+        ]
+        deadline = time.monotonic() + 30
+        found = await observer.observe(asked)
+        while found[3].group is not None or found[-4].partitions:  # the brokers take the rules up one by one
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.2)
+            found = await observer.observe(asked)
+    finally:
+        for gone in admin.delete_acls([AclBindingFilter(*one) for one in acls]).values():
+            gone.result(30)
+        await observer.close()
+    assert found[3].group is None
+    assert set(found[3].lag.values()) == {None}
+    assert any("GROUP_AUTHORIZATION_FAILED" in problem for problem in found[3].problems)
+    assert found[-1].problems == ("topic nowhere does not exist; create it",)
+    assert any("INVALID_TOPIC" in problem for problem in found[-2].problems)
+    assert any("TOPIC_AUTHORIZATION_FAILED" in problem for problem in found[-4].problems)
+    never = found[-3]
+    assert never.group is not None
+    assert never.group.state == "Dead"
+    assert set(never.lag.values()) == {PRODUCED}
+    for n in range(GROUPS):
+        if n != 3:
+            assert found[n].problems == ()
+            assert None not in found[n].lag.values()
+
+
+def deny(kind: ResourceType, name: str) -> tuple[Any, ...]:
+    """What makes a rule, and what finds it again."""
+    literal = ResourcePatternType.LITERAL
+    return kind, name, literal, f"User:{GUEST}", "*", AclOperation.ALL, AclPermissionType.DENY
+
+
+async def test_a_pattern_finds_topics_and_those_that_come_later(
+    brokers: KafkaCluster, observer: ClusterObserver, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slackwater_operator.observe.cluster_observer.TOPICS_MAX_AGE_MS", 100.0)
+    prefix = f"{run}-pattern"
+    one = GroupWanted("p", f"{run}-pattern-group", topic_pattern=f"{prefix}-.*")
+    seen = (await observer.observe([one]))["p"]
+    assert seen.problems == (f"no topic matches '{prefix}-.*'; create one, or correct topicPattern",)
+    admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
+    for name in ("a", "b"):
+        admin.create_topics([NewTopic(f"{prefix}-{name}", 2)])[f"{prefix}-{name}"].result(30)
+        deadline = time.monotonic() + 30
+        while f"{prefix}-{name}" not in {tp.topic for tp in seen.partitions}:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)
+            seen = (await observer.observe([one]))["p"]
+    assert len(seen.partitions) == 4
+    everything = (await observer.observe([GroupWanted("all", "g", topic_pattern=".*")]))["all"]
+    assert not [tp for tp in everything.partitions if tp.topic.startswith("__")]
+
+
+async def test_members_assignments_removal_and_deletion(
+    brokers: KafkaCluster, observer: ClusterObserver, run: str
+) -> None:
+    topic, group = topic_of(run, 0), f"{run}-members"
+
+    def join() -> KafkaConsumer:
+        consumer = KafkaConsumer(
+            topic, bootstrap_servers=brokers.bootstrap, group_id=group, group_instance_id="w-0"
+        )
+        deadline = time.monotonic() + 60
+        while not consumer.assignment():
+            assert time.monotonic() < deadline
+            consumer.poll(timeout_ms=50)
+        return consumer
+
+    one = GroupWanted("g", group, (topic,))
+    consumer = await asyncio.to_thread(join)
+    try:
+        seen = (await observer.observe([one]))["g"]
+        assert seen.group is not None
+        assert seen.group.stable
+        member = seen.group.member("w-0")
+        assert member is not None
+        assert member.partitions == {TopicPartition(topic, p) for p in range(PARTITIONS)}
+        assert "NON_EMPTY_GROUP" in await observer.delete_group(group)
+    finally:
+        await asyncio.to_thread(consumer.close)
+    assert await observer.remove_members(group, ["w-0", "never-there"]) == {}
+    seen = (await observer.observe([one]))["g"]
+    assert seen.group is not None
+    assert seen.group.members == ()
+    assert await observer.delete_group(group) == ""
+    assert await observer.delete_group(group) == ""
+    async with AsyncAdmin(brokers.bootstrap.split(",")) as admin:
+        assert group not in {listed.group_id for listed in await admin.list_groups()}
+
+
+async def test_a_broker_that_hangs_hides_only_what_it_has(
+    brokers: KafkaCluster, observer: ClusterObserver, run: str
+) -> None:
+    calm = await observer.observe(wanted(run))
+    hung = 2
+    os.kill(brokers.pids[hung], signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        found = await observer.observe(wanted(run))
+        took = time.monotonic() - began
+    finally:
+        os.kill(brokers.pids[hung], signal.SIGCONT)
+    assert took < 9
+    hidden = {n for n in range(GROUPS) if found[n].group is None}
+    assert hidden == {n for n in range(GROUPS) if calm[n].coordinator == hung}
+    assert 0 < len(hidden) < GROUPS
+    for n in range(GROUPS):
+        if n not in hidden:
+            known = [lag for lag in found[n].lag.values() if lag is not None]
+            assert known
+            assert [
+                lag for tp, lag in found[n].lag.items() if lag is not None and lag != calm[n].lag[tp]
+            ] == []
+    deadline = time.monotonic() + 60
+    while any(snapshot.problems for snapshot in (await observer.observe(wanted(run))).values()):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.3)
+
+
+@pytest.mark.timeout(60)
+async def test_a_cluster_that_is_away_delays_no_other(brokers: KafkaCluster, run: str) -> None:
+    silent = await asyncio.start_server(lambda reader, writer: asyncio.sleep(3600), "127.0.0.1", 0)
+    port = silent.sockets[0].getsockname()[1]
+    good, away = ClusterIdentity(brokers.bootstrap), ClusterIdentity(f"127.0.0.1:{port}")
+    clusters = Clusters(round_timeout_ms=2_000, first_backoff_ms=500)
+    try:
+        told, nothing = await asyncio.gather(
+            clusters.observe(good, wanted(run)), clusters.observe(away, wanted(run)[:2])
+        )
+        assert told.problem == ""
+        assert told.took_s < nothing.took_s
+        assert all(snapshot is not None for snapshot in told.snapshots.values())
+        assert nothing.snapshots == {0: None, 1: None}
+        assert f"Kafka at 127.0.0.1:{port}" in nothing.problem
+        assert nothing.took_s < 3
+        again = await clusters.observe(away, wanted(run)[:1])
+        assert again.took_s < 0.1  # it is left alone for a while
+        assert again.problem == nothing.problem
+        assert await clusters.remove_members(away, "g", ["a"]) == {"a": nothing.problem}
+        assert set(clusters.requests()) == {good}
+        await clusters.retain([away])
+        assert clusters.requests() == {}
+    finally:
+        silent.close()
+        await clusters.close()
+
+
+@pytest.mark.timeout(60)
+async def test_a_broker_that_went_away_is_found_again() -> None:
+    with DevBroker() as broker:
+        here = ClusterIdentity(broker.bootstrap)
+        wanted = [GroupWanted("g", "g", ("nowhere",))]
+        clusters = Clusters(round_timeout_ms=2_000, first_backoff_ms=100, longest_backoff_ms=400)
+        try:
+            assert (await clusters.observe(here, wanted)).problem == ""
+            broker.kill()
+            away = await clusters.observe(here, wanted)
+            assert away.snapshots == {"g": None}
+            assert broker.bootstrap in away.problem
+            await asyncio.to_thread(broker.start)
+            deadline = time.monotonic() + 20
+            while (await clusters.observe(here, wanted)).problem:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.1)
+        finally:
+            await clusters.close()
+
+
+async def test_options_that_cannot_be_had_are_a_problem_of_that_cluster() -> None:
+    async def no_secret(_: ClusterIdentity) -> dict[str, object]:
+        raise LookupError("Secret kafka/login is not there")
+
+    clusters = Clusters(no_secret)
+    found = await clusters.observe(ClusterIdentity("127.0.0.1:1"), [GroupWanted("g", "g", ("t",))])
+    assert found.snapshots == {"g": None}
+    assert found.problem == "Kafka at 127.0.0.1:1: Secret kafka/login is not there"
+    assert "Secret kafka/login" in await clusters.delete_group(ClusterIdentity("127.0.0.1:1"), "g")
+    await clusters.close()

@@ -1,0 +1,26 @@
+"""Spark's classes from an archive: made by the command, mapped by the Java that a worker starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slackwater.pipeline import spark_archive
+from slackwater.pipeline.spark_session import LocalBackend
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_session_maps_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "spark.jsa"
+    assert spark_archive.main([str(archive)]) == 0
+    monkeypatch.setenv(spark_archive.VARIABLE, str(archive))
+    backend = LocalBackend({})
+    spark = backend.open()
+    try:
+        java = spark.sparkContext._gateway.proc.pid
+        assert str(archive) in Path(f"/proc/{java}/maps").read_text()
+        assert spark.range(3).count() == 3
+    finally:
+        backend.close()

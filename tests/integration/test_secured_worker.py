@@ -1,0 +1,137 @@
+"""Workers whose way to a real Kafka is secured, with everything secret in files, as a pod has it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.test_worker_process import Site
+from tests.support.secured import PASSWORD, USER, SecuredKafka
+from tests.support.worker_process import WorkerProcess
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[SecuredKafka]:
+    with SecuredKafka({"group.initial.rebalance.delay.ms": "150"}) as found:
+        yield found
+
+
+@pytest.fixture
+def site(secured: SecuredKafka, tmp_path: Path) -> Iterator[Site]:
+    found = Site(secured.cluster.bootstrap, tmp_path)
+    yield found
+    found.close()
+
+
+def files(folder: Path, **contents: str) -> dict[str, str]:
+    """Writes each as a file; name in the worker's configuration -> path."""
+    made = {}
+    for name, text in contents.items():
+        made[name] = str(folder / name)
+        (folder / name).write_text(text)
+    return made
+
+
+def until(condition: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("way", ["SASL_SSL", "mTLS", "SASL_PLAINTEXT"])
+def test_records_become_files_and_dead_letters(secured: SecuredKafka, site: Site, way: str) -> None:
+    login = {"usernameFile": USER, "passwordFile": PASSWORD + "\n"}
+    client = secured.authority.issue("worker")
+    tls = {"caFile": secured.authority.pem, "certFile": client.cert, "keyFile": client.key}
+    listener, fixed, contents = {
+        "SASL_SSL": (
+            "LOGIN_TLS",
+            {"protocol": "SASL_SSL", "mechanism": "SCRAM-SHA-512"},
+            {**login, "caFile": tls["caFile"]},
+        ),
+        "mTLS": ("MTLS", {"protocol": "SSL"}, tls),
+        "SASL_PLAINTEXT": ("LOGIN", {"protocol": "SASL_PLAINTEXT", "mechanism": "PLAIN"}, login),
+    }[way]
+    site.produce(400, bad_every=50)
+    worker = site.worker(
+        bootstrapServers=secured.at(listener), security={**fixed, **files(site.folder, **contents)}
+    )
+    site.until_done()
+    assert json.loads(worker.ask("GET", "/status"))["phase"] == "running"
+    assert worker.terminate() == 0
+    site.check()
+    assert PASSWORD not in worker.stderr + json.dumps(worker.events)
+
+
+def scram(folder: Path, user: str, password: str) -> dict[str, str]:
+    made = files(folder, usernameFile=user, passwordFile=password)
+    return {"protocol": "SASL_PLAINTEXT", "mechanism": "SCRAM-SHA-512", **made}
+
+
+def test_a_rotated_secret_needs_no_restart(secured: SecuredKafka, site: Site) -> None:
+    """The broker takes the new password first. The worker waits, and goes on in its generation."""
+    user = f"user-{site.group}"
+    secured.set_password(user, "password-one")
+    site.produce(200, bad_every=20)
+    worker = site.worker(
+        bootstrapServers=secured.at("REAUTH"),
+        security=scram(site.folder, user, "password-one"),
+        startTimeoutMs=30_000,
+        properties={"session.timeout.ms": "30000", "heartbeat.interval.ms": "500"},
+    )
+    site.until_done()
+    secured.set_password(user, "password-two")
+    until(lambda: "SCRAM-SHA-512 failed" in worker.stderr, "the worker is refused", 20)
+    site.produce(200, bad_every=20)
+    (site.folder / "passwordFile").write_text("password-two")
+    site.until_done()
+    assert len(worker.named("joined")) == 1
+    assert not worker.named("lost")
+    assert worker.terminate() == 0
+    site.check()
+    assert "password-one" not in worker.stderr
+    assert "password-two" not in worker.stderr
+
+
+def ends_with(worker: WorkerProcess) -> str:
+    code = worker.wait(60)
+    assert code not in (0, None)
+    (error,) = worker.named("error")
+    return str(error["message"])
+
+
+def test_a_wrong_password_at_the_start_is_one_line(secured: SecuredKafka, site: Site) -> None:
+    security = scram(site.folder, USER, "not-the-password")
+    worker = site.worker(bootstrapServers=secured.at("LOGIN"), security=security, startTimeoutMs=2_500)
+    said = ends_with(worker)
+    assert f"the login of user {USER!r} by SCRAM-SHA-512 failed" in said
+    assert security["passwordFile"] in said
+    assert "not-the-password" not in said + worker.stderr
+
+
+@pytest.mark.parametrize(
+    ("security", "says"),
+    [
+        ({"protocol": "SASL_SSL"}, "security.mechanism: is missing"),
+        ({"protocol": "SSL", "keyFile": "/k"}, "keyFile without certFile"),
+        ({"caFile": "/ca"}, "caFile is of no use with protocol=PLAINTEXT"),
+        ({"protocol": "SSL", "cafile": "/ca"}, "security.cafile: unknown field; did you mean caFile?"),
+    ],
+)
+def test_a_bad_configuration_is_one_line(site: Site, security: dict[str, Any], says: str) -> None:
+    worker = site.worker(security=security)
+    assert says in ends_with(worker)
+    assert worker.process.returncode == 2
+
+
+def test_properties_do_not_go_past_the_field(site: Site) -> None:
+    worker = site.worker(properties={"sasl.mechanism": "PLAIN"})
+    assert "properties.sasl.mechanism: cannot be set here; set the field security instead" in ends_with(
+        worker
+    )

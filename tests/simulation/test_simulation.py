@@ -1,0 +1,85 @@
+"""Seeds: whole groups in virtual time, every rule of ``checks.py`` in force."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.broken_rules import RULES, Rule
+from tests.simulation.run import run
+
+_HAPPENS = (
+    "assigned", "revoked", "lost", "fenced", "commits", "delivered", "FencedInstanceIdError",
+    "kill", "vanish", "shutdown", "hang", "move", "lead", "cut", "slow", "far", "loss", "grow", "crash",
+    "stop", "twin", "stall", "topics", "phase", "remove",
+)  # fmt: skip
+_BATCH = 120
+
+
+def _run_all(seeds: range) -> Counter[str]:
+    seen: Counter[str] = Counter()
+    for seed in seeds:
+        outcome = run(seed)
+        assert outcome.broken is None, outcome.message
+        seen += outcome.seen
+    return seen
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("batch", range(10))
+def test_all_holds_whatever_happens(batch: int) -> None:
+    seen = _run_all(range(batch * _BATCH, (batch + 1) * _BATCH))
+    missing = [what for what in _HAPPENS if not seen[what]]
+    assert not missing, f"{_BATCH} runs without {missing}: the simulator tests less than it should"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7_200)
+def test_ten_thousand_seeds() -> None:
+    _run_all(range(100_000, 110_000))
+
+
+def _story(seed: int, hash_seed: int) -> bytes:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.simulation", "--replay", str(seed)],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
+        stdout=subprocess.PIPE,
+        check=False,
+        timeout=120,
+    ).stdout
+
+
+@pytest.mark.parametrize("seed", [1, 31])
+def test_a_seed_tells_the_same_story_every_time(seed: int) -> None:
+    first = _story(seed, 1)
+    assert first.count(b"\n") > 100
+    assert _story(seed, 2) == first
+
+
+def test_a_failure_says_how_to_see_it_again() -> None:
+    rule = next(one for one in RULES if one.broken.__name__ == "fetched_ahead_counts_as_consumed")
+    outcome = _first_failure(rule)
+    assert f"python -m tests.simulation --replay {outcome[0]}" in outcome[2]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.broken.__name__)
+def test_a_broken_rule_is_noticed(rule: Rule) -> None:
+    seed, found, message = _first_failure(rule)
+    assert found in rule.found_by, message
+    assert run(seed, trouble=rule.trouble).broken is None, f"seed {seed} fails without the broken rule, too"
+
+
+def _first_failure(rule: Rule) -> tuple[int, str, str]:
+    with rule.broken():
+        for seed in range(rule.within):
+            outcome = run(seed, trouble=rule.trouble)
+            if outcome.broken is not None:
+                return seed, outcome.broken.rule, outcome.message
+    raise AssertionError(f"{rule.broken.__name__} was not noticed in {rule.within} runs")

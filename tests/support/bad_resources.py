@@ -1,0 +1,311 @@
+"""ConsumerGroups that must be refused, each with what the refusal must say.
+
+Where the API server can know it, `kubectl apply` refuses it, by schema or by CEL; the rest is refused when
+the operator reads it. What the API server refuses, `slackwater local run` refuses as well.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Document = dict[str, Any]
+
+GONE: Any = object()
+"""As a value: the field is taken away."""
+
+
+def good(**changes: Any) -> Document:
+    """A ConsumerGroup that nothing is wrong with; `changes` as for `changed`."""
+    document = {
+        "apiVersion": "slackwater.dev/v1alpha1",
+        "kind": "ConsumerGroup",
+        "metadata": {"name": "flights"},
+        "spec": {
+            "kafka": {
+                "bootstrapServers": "kafka-0.kafka:9092",
+                "properties": {"session.timeout.ms": "30000"},
+            },
+            "topics": ["flights"],
+            "pipeline": {
+                "handler": "flights.pipeline:transform",
+                "engine": "arrow",
+                "sink": {"path": "/data/flights"},
+                "deadLetterTopic": "flights.dlq",
+            },
+            "scaling": {"minReplicas": 2, "maxReplicas": 12, "catchUp": "5m"},
+        },
+    }
+    return changed(document, changes)
+
+
+def changed(document: Document, changes: Mapping[str, Any]) -> Document:
+    """A copy with fields set: path -> value. A path's parts are separated by `/`, as properties have dots."""
+    result = copy.deepcopy(document)
+    for path, value in changes.items():
+        *parents, last = path.split("/")
+        inside = result
+        for part in parents:
+            inside = inside.setdefault(part, {})
+        if value is GONE:
+            inside.pop(last, None)
+        else:
+            inside[last] = value
+    return result
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A ConsumerGroup that must be refused.
+
+    Attributes:
+        what: what is wrong with it.
+        changes: how it differs from the good one.
+        field: the path of the field as the refusal must name it.
+        says: what else the refusal of the API server must have in it; of `parse` for those in `UNREADABLE`.
+        parse_field: the path as `parse` names it, where it does so more closely.
+    """
+
+    what: str
+    changes: Mapping[str, Any]
+    field: str
+    says: str
+    parse_field: str = ""
+
+    @property
+    def document(self) -> Document:
+        """The resource."""
+        return good(**self.changes)
+
+
+def _property(name: str, value: Any) -> dict[str, Any]:
+    return {f"spec/kafka/properties/{name}": value}
+
+
+def _schedule(**changes: Any) -> dict[str, Any]:
+    window = {"name": "day", "start": "0 8 * * MON-FRI", "duration": "10h", "minReplicas": 4, **changes}
+    return {"spec/scaling/schedules": [window]}
+
+
+def _security(**fields: Any) -> dict[str, Any]:
+    return {"spec/kafka/security": fields}
+
+
+_DAY = {"name": "day", "start": "0 8 * * *", "duration": "1h", "minReplicas": 3}
+_PROPERTIES = "spec.kafka.properties"
+_SECURITY = "spec.kafka.security"
+_SCHEDULE = "spec.scaling.schedules[0]"
+_PIPELINE = "spec.pipeline"
+
+REFUSED = [
+    Bad("no kafka", {"spec/kafka": GONE}, "spec.kafka", "Required value"),
+    Bad("no brokers", {"spec/kafka/bootstrapServers": GONE}, "spec.kafka.bootstrapServers", "Required value"),
+    Bad("a broker without a port", {"spec/kafka/bootstrapServers": "kafka"}, "spec.kafka.bootstrapServers",
+        "such as kafka-0.kafka:9092"),
+    Bad("brokers that are a number", {"spec/kafka/bootstrapServers": 9092}, "spec.kafka.bootstrapServers",
+        "must be of type string"),
+    Bad("neither topics nor a pattern", {"spec/topics": GONE}, "spec", "give one of topics", "spec.topics"),
+    Bad("topics and a pattern", {"spec/topicPattern": "flights.*"}, "spec", "give one of topics",
+        "spec.topicPattern"),
+    Bad("no topic in the list", {"spec/topics": []}, "spec.topics", "at least 1"),
+    Bad("a topic twice", {"spec/topics": ["a", "a"]}, "spec.topics[1]", "Duplicate value"),
+    Bad("a topic with a blank", {"spec/topics": ["my flights"]}, "spec.topics[0]", "such as flights"),
+    Bad("topics that are text", {"spec/topics": "flights"}, "spec.topics", "must be of type array"),
+    Bad("no pipeline", {"spec/pipeline": GONE}, _PIPELINE, "Required value"),
+    Bad("no handler", {"spec/pipeline/handler": GONE}, f"{_PIPELINE}.handler", "Required value"),
+    Bad("a handler without a function", {"spec/pipeline/handler": "flights.pipeline"},
+        f"{_PIPELINE}.handler", "such as flights.pipeline:transform"),
+    Bad("an engine that is not there", {"spec/pipeline/engine": "flink"}, f"{_PIPELINE}.engine",
+        'supported values: "spark", "arrow", "python"'),
+    Bad("no sink", {"spec/pipeline/sink": GONE}, f"{_PIPELINE}.sink", "Required value"),
+    Bad("a sink without a path", {"spec/pipeline/sink": {}}, f"{_PIPELINE}.sink.path", "Required value"),
+    Bad("a format that is not there", {"spec/pipeline/sink/format": "csv"}, f"{_PIPELINE}.sink.format",
+        'supported values: "parquet"'),
+    Bad("a sink in a bucket", {"spec/pipeline/sink/path": "s3a://lake/flights"}, f"{_PIPELINE}.sink.path",
+        "such as /data/flights"),
+    Bad("an image with a blank", {"spec/pipeline/image": "flights 1.4"}, f"{_PIPELINE}.image",
+        "such as registry.example/flights:1.4"),
+    Bad("a timeout as long as max.poll.interval.ms", {"spec/pipeline/handlerTimeout": "5m"},
+        f"{_PIPELINE}.handlerTimeout", "must be below max.poll.interval.ms"),
+    Bad("a timeout above a max.poll.interval.ms of its own",
+        {"spec/pipeline/handlerTimeout": "1m1s", **_property("max.poll.interval.ms", "60000")},
+        f"{_PIPELINE}.handlerTimeout", "raise that or lower this"),
+    Bad("Spark's server for another engine", {"spec/pipeline/spark/remote": "sc://spark:15002"},
+        f"{_PIPELINE}.spark", "counts only for engine spark"),
+    Bad("a Spark server by another scheme",
+        {"spec/pipeline/engine": "spark", "spec/pipeline/spark/remote": "spark://spark:7077"},
+        f"{_PIPELINE}.spark.remote", "such as sc://spark-connect:15002"),
+    Bad("dead letters that are read again", {"spec/pipeline/deadLetterTopic": "flights"},
+        f"{_PIPELINE}.deadLetterTopic", "name another topic"),
+    Bad("folders that are text", {"spec/pipeline/handlerPath": "/app"}, f"{_PIPELINE}.handlerPath",
+        "must be of type array"),
+    Bad("fewer than no workers", {"spec/replicas": -1}, "spec.replicas", "greater than or equal to 0"),
+    Bad("workers in words", {"spec/replicas": "three"}, "spec.replicas", "must be of type integer"),
+    Bad("more workers than maxReplicas", {"spec/replicas": 13}, "spec.replicas", "scaling.maxReplicas"),
+    Bad("fewer workers than minReplicas", {"spec/replicas": 1}, "spec.replicas", "suspend: true"),
+    Bad("a million workers", {"spec/scaling/maxReplicas": 1_000_000}, "spec.scaling.maxReplicas",
+        "less than or equal to 1000"),
+    Bad("minReplicas above maxReplicas", {"spec/scaling/minReplicas": 20}, "spec.scaling.minReplicas",
+        "is 20, above maxReplicas (12); lower one or raise the other"),
+    Bad("no workers at most", {"spec/scaling/maxReplicas": 0}, "spec.scaling.maxReplicas",
+        "greater than or equal to 1"),
+    Bad("no lag for a worker", {"spec/scaling/lagPerReplica": 0}, "spec.scaling.lagPerReplica",
+        "greater than or equal to 1"),
+    Bad("a time in words", {"spec/scaling/catchUp": "soon"}, "spec.scaling.catchUp",
+        "write one with a unit: 90s, 5m, 1h30m"),
+    Bad("a time without a unit", {"spec/scaling/catchUp": "90"}, "spec.scaling.catchUp",
+        "write one with a unit"),
+    Bad("a time that is a number", {"spec/scaling/catchUp": 90}, "spec.scaling.catchUp",
+        "must be of type string"),
+    Bad("no time at all", {"spec/scaling/catchUp": "0s"}, "spec.scaling.catchUp", "from 1s to 24h"),
+    Bad("idle at once", {"spec/scaling/idleAfter": "1s"}, "spec.scaling.idleAfter", "from 10s to 24h"),
+    Bad("a cron expression of four fields", _schedule(start="0 8 * *"), f"{_SCHEDULE}.start",
+        'such as "0 8 * * MON-FRI"'),
+    Bad("a window of more than a week", _schedule(duration="200h"), f"{_SCHEDULE}.duration",
+        "from 1m to 168h"),
+    Bad("a window without a name", _schedule(name=None), f"{_SCHEDULE}.name", "Required value"),
+    Bad("a window with more workers than maxReplicas", _schedule(minReplicas=13), "spec.scaling.schedules",
+        "must not be above scaling.maxReplicas", f"{_SCHEDULE}.minReplicas"),
+    Bad("two windows of one name", {"spec/scaling/schedules": [_DAY, _DAY]}, "spec.scaling.schedules[1]",
+        "Duplicate value"),
+    Bad("windows without a target", {"spec/scaling/catchUp": GONE, **_schedule()}, "spec.scaling.schedules",
+        "needs a target, catchUp or lagPerReplica"),
+    Bad("a zone with a blank", _schedule(timeZone="Europe Berlin"), f"{_SCHEDULE}.timeZone",
+        "such as Europe/Berlin"),
+    Bad("a session that is too short", _property("session.timeout.ms", "5999"), _PROPERTIES,
+        "session.timeout.ms must be 6000 to 1800000"),
+    Bad("a session that is too long", _property("session.timeout.ms", "1800001"), _PROPERTIES,
+        "session.timeout.ms must be 6000 to 1800000"),
+    Bad("a session in words", _property("session.timeout.ms", "half a minute"), _PROPERTIES,
+        "session.timeout.ms must be a number of milliseconds"),
+    Bad("a property that is a number", _property("session.timeout.ms", 30000),
+        f"{_PROPERTIES}.session.timeout.ms", "must be of type string", f"{_PROPERTIES}[session.timeout.ms]"),
+    Bad("heartbeats that are too far apart", _property("heartbeat.interval.ms", "10001"), _PROPERTIES,
+        "heartbeat.interval.ms must be at most a third of session.timeout.ms"),
+    Bad("heartbeats that are too far apart for Kafka's session",
+        {"spec/kafka/properties": {"heartbeat.interval.ms": "15001"}}, _PROPERTIES,
+        "heartbeat.interval.ms must be at most a third of session.timeout.ms"),
+    Bad("the group by a property", _property("group.id", "mine"), _PROPERTIES, "set spec.groupId instead"),
+    Bad("a member's name by a property", _property("group.instance.id", "one"), _PROPERTIES,
+        "group.instance.id is set by Slackwater"),
+    Bad("a password by a property", _property("sasl.jaas.config", "password=x"), _PROPERTIES,
+        "set spec.kafka.security instead"),
+    Bad("TLS by a property", _property("ssl.protocol", "TLSv1.3"), _PROPERTIES,
+        "set spec.kafka.security instead"),
+    Bad("a protocol that is not there", _security(protocol="TLS"), f"{_SECURITY}.protocol",
+        'supported values: "PLAINTEXT", "SSL"'),
+    Bad("SASL without a mechanism", _security(protocol="SASL_SSL", credentialsSecret="user"),
+        f"{_SECURITY}.mechanism", "give PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"),
+    Bad("SASL without credentials", _security(protocol="SASL_SSL", mechanism="PLAIN"),
+        f"{_SECURITY}.credentialsSecret", "give the name of a Secret with the keys username and password"),
+    Bad("credentials without SASL", _security(protocol="SSL", credentialsSecret="user"), _SECURITY,
+        "set protocol to SASL_SSL"),
+    Bad("a CA without TLS", _security(caSecret="ca"), _SECURITY, "set protocol to SSL or SASL_SSL"),
+    Bad("a Secret's name with capitals", _security(protocol="SSL", caSecret="Kafka_CA"),
+        f"{_SECURITY}.caSecret", "such as kafka-ca"),
+    Bad("a strategy that is not there", {"spec/rollout/strategy": "Recreate"}, "spec.rollout.strategy",
+        'supported values: "Restart"'),
+    Bad("nobody may be away", {"spec/rollout/maxUnavailable": 0}, "spec.rollout.maxUnavailable",
+        "greater than or equal to 1"),
+    Bad("a share as a fraction", {"spec/rollout/sessionBudget": "0.6"}, "spec.rollout.sessionBudget",
+        "write it as 60%"),
+    Bad("a share of more than all", {"spec/rollout/sessionBudget": "150%"}, "spec.rollout.sessionBudget",
+        "more than 0% and at most 100%"),
+    Bad("a share of nothing", {"spec/rollout/sessionBudget": "0%"}, "spec.rollout.sessionBudget",
+        "more than 0% and at most 100%"),
+    Bad("a preflight in no time", {"spec/rollout/preflight/timeout": "1s"}, "spec.rollout.preflight.timeout",
+        "from 5s to 1h"),
+    Bad("fewer than no retries", {"spec/delivery/retries": -1}, "spec.delivery.retries",
+        "greater than or equal to 0"),
+    Bad("a drain of hours", {"spec/delivery/drainTimeout": "2h"}, "spec.delivery.drainTimeout",
+        "from 1s to 1h"),
+    Bad("a policy that is not there", {"spec/deletionPolicy": "Keep"}, "spec.deletionPolicy",
+        'supported values: "Retain", "Delete"'),
+    Bad("suspend in words", {"spec/suspend": "yes"}, "spec.suspend", "must be of type boolean"),
+    Bad("a template that is text", {"spec/template": "big"}, "spec.template", "must be of type object"),
+    Bad("a field that is not there", {"spec/topic": "flights"}, "spec.topic", "unknown field"),
+    Bad("a misspelled field", {"spec/scaling/minReplica": 2}, "spec.scaling.minReplica", "unknown field"),
+    Bad("a group.id that is blank", {"spec/groupId": " "}, "spec.groupId", "such as flights"),
+    Bad("a name that is too long", {"metadata/name": "f" * 53}, "metadata.name", "52"),
+    Bad("a name with a dot", {"metadata/name": "flights.nyc"}, "metadata.name", "use a dash"),
+]  # fmt: skip
+"""The API server refuses them."""
+
+
+def _worker(**fields: Any) -> dict[str, Any]:
+    return {"spec/template": {"spec": {"containers": [{"name": "worker", **fields}]}}}
+
+
+def _pod(**fields: Any) -> dict[str, Any]:
+    return {"spec/template": {"spec": fields}}
+
+
+_TEMPLATE = "spec.template.spec"
+_WORKER = f"{_TEMPLATE}.containers[worker]"
+
+UNREADABLE = [
+    Bad("a property that Kafka does not have", _property("fetch.max.byte", "1000"),
+        f"{_PROPERTIES}[fetch.max.byte]", "did you mean 'fetch.max.bytes'?"),
+    Bad("a property of another type", _property("max.poll.records", "many"),
+        f"{_PROPERTIES}[max.poll.records]", "must be a number, not 'many'"),
+    Bad("a reset that is not there", _property("auto.offset.reset", "newest"),
+        f"{_PROPERTIES}[auto.offset.reset]", "must be one of earliest, latest, none"),
+    Bad("a pattern that is none", {"spec/topics": GONE, "spec/topicPattern": "flights("},
+        "spec.topicPattern", "not a regular expression"),
+    Bad("a pattern that takes the dead letters in", {"spec/topics": GONE, "spec/topicPattern": "flights.*"},
+        "spec.topicPattern", "dead letters would be read again; narrow it"),
+    Bad("a cron expression for the 99th minute", _schedule(start="99 8 * * *"), f"{_SCHEDULE}.start",
+        "such as \"0 8 * * MON-FRI\""),
+    Bad("a window on the 31st of February", _schedule(start="0 8 31 2 *"), f"{_SCHEDULE}.start",
+        "is no cron expression"),
+    Bad("a zone that is not there", _schedule(timeZone="Mars/Phobos"), f"{_SCHEDULE}.timeZone",
+        "Mars/Phobos"),
+    Bad("a misspelled field of the pod", _pod(contaniers=[]), f"{_TEMPLATE}.contaniers",
+        "did you mean containers?"),
+    Bad("a misspelled field of a container", _worker(resource={}), f"{_WORKER}.resource",
+        "did you mean resources?"),
+    Bad("containers that are a mapping", _pod(containers={"worker": {}}), f"{_TEMPLATE}.containers",
+        "must be a list, but is a mapping"),
+    Bad("a container without a name", _pod(containers=[{"image": "x"}]), f"{_TEMPLATE}.containers[0].name",
+        "is missing"),
+    Bad("a command of its own", _worker(command=["sh"]), f"{_WORKER}.command", "is set by Slackwater"),
+    Bad("arguments of its own", _worker(args=["-x"]), f"{_WORKER}.args", "is set by Slackwater"),
+    Bad("an image by the template", _worker(image="x:1"), f"{_WORKER}.image", "set spec.pipeline.image"),
+    Bad("a name of its own for the member",
+        _worker(env=[{"name": "SLACKWATER_INSTANCE_ID", "value": "one"}]),
+        f"{_WORKER}.env[SLACKWATER_INSTANCE_ID]", "is set by Slackwater"),
+    Bad("something mounted over the configuration",
+        _worker(volumeMounts=[{"name": "data", "mountPath": "/etc/slackwater/kafka"}]),
+        f"{_WORKER}.volumeMounts[/etc/slackwater/kafka]", "mount it elsewhere"),
+    Bad("something mounted around the configuration",
+        _worker(volumeMounts=[{"name": "data", "mountPath": "/etc"}]), f"{_WORKER}.volumeMounts[/etc]",
+        "mount it elsewhere"),
+    Bad("another health port", _worker(ports=[{"name": "health", "containerPort": 9000}]),
+        f"{_WORKER}.ports[health]", "use another name and number"),
+    Bad("another way to ask how a worker is", _worker(livenessProbe={"exec": {"command": ["true"]}}),
+        f"{_WORKER}.livenessProbe.exec", "set only times and thresholds"),
+    Bad("a hook before the end", _worker(lifecycle={"preStop": {"sleep": {"seconds": 30}}}),
+        f"{_WORKER}.lifecycle", "drains by itself"),
+    Bad("a grace period by the template", _pod(terminationGracePeriodSeconds=5),
+        f"{_TEMPLATE}.terminationGracePeriodSeconds", "set spec.delivery.drainTimeout"),
+    Bad("a volume in the configuration's place", _pod(volumes=[{"name": "slackwater", "emptyDir": {}}]),
+        f"{_TEMPLATE}.volumes[slackwater]", "give your volume another name"),
+    Bad("a label that selectors use",
+        {"spec/template": {"metadata": {"labels": {"slackwater.dev/group": "mine"}}}},
+        "spec.template.metadata.labels[slackwater.dev/group]", "use another name"),
+    Bad("a name for all pods", {"spec/template": {"metadata": {"name": "one"}}},
+        "spec.template.metadata.name", "unknown field"),
+    Bad("a Deployment in place of a pod template", {"spec/template": {"replicas": 3}},
+        "spec.template.replicas", "unknown field"),
+]  # fmt: skip
+"""The API server takes them, as CEL cannot know; reading them fails."""
+
+NOT_FOR_PODS = [
+    Bad("a sink in a relative folder", {"spec/pipeline/sink/path": "out/flights"}, f"{_PIPELINE}.sink.path",
+        "give an absolute path on a volume"),
+    Bad("a relative folder for the handler", {"spec/pipeline/handlerPath": ["src"]},
+        f"{_PIPELINE}.handlerPath[0]", "absolute path in the image"),
+]  # fmt: skip
+"""They can be read, and run on one machine, but nothing can be built from them for Kubernetes."""

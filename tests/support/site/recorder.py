@@ -1,0 +1,76 @@
+"""What a group looked like over time: a sample every quarter of a second, by Kafka and the API server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+EVERY_S = 0.25
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One moment. What could not be read is None (the API server or Kafka was away).
+
+    ``replicas``: the StatefulSet's; ``pods``: those that exist; ``ready``: those that are ready;
+    ``state``, ``members``: Kafka's, the members by their group.instance.id.
+    """
+
+    at_ms: int
+    replicas: int | None
+    pods: frozenset[str] | None
+    ready: frozenset[str] | None
+    state: str | None
+    members: frozenset[str] | None
+
+
+class Recorder:
+    """Samples from a thread of its own while it is entered; ``samples`` may be read at any time."""
+
+    def __init__(self, sample: Callable[[], Sample]) -> None:
+        self._sample = sample
+        self.samples: list[Sample] = []
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            self.samples.append(self._sample())
+            self._ending.wait(EVERY_S)
+
+    def replicas(self) -> list[int]:
+        """The StatefulSet's replicas, each change once: [3, 8, 3]."""
+        seen = [one.replicas for one in self.samples if one.replicas is not None]
+        return [value for i, value in enumerate(seen) if i == 0 or seen[i - 1] != value]
+
+    def orphaned_ms(self) -> int:
+        """The longest time that a member without a pod stayed in the group after its pod was gone."""
+        longest, since = 0, None
+        for one in self.samples:
+            if one.pods is None or one.members is None:
+                continue
+            if one.members - one.pods:
+                since = one.at_ms if since is None else since
+                longest = max(longest, one.at_ms - since)
+            else:
+                since = None
+        return longest
+
+
+def now_ms() -> int:
+    """Wall clock, as the workers' events have it."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,169 @@
+"""What the workers say, over HTTP: concurrent, bounded, and in the words that the worker uses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from slackwater.kafka import TopicPartition
+from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.config import HealthConfig
+from slackwater.runtime.health import HealthServer
+from slackwater.runtime.metrics import Metrics
+from slackwater.runtime.status import Status
+from slackwater_operator.observe.workers import (
+    PodAddress,
+    RestartTimes,
+    WorkerStatuses,
+    parse_status,
+)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@pytest.fixture
+async def statuses() -> AsyncIterator[WorkerStatuses]:
+    made = WorkerStatuses(timeout_s=0.5)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Callable[[Handler], Awaitable[int]]]:
+    """Serves /status with a handler; gives the port."""
+    runners: list[web.AppRunner] = []
+
+    async def start(handler: Handler) -> int:
+        app = web.Application()
+        app.router.add_get("/status", handler)
+        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+        runners.append(runner)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        return int(runner.addresses[0][1])
+
+    yield start
+    for runner in runners:
+        await runner.cleanup()
+
+
+def full_status() -> Status:
+    status = Status("flights", "flights-2", SystemClock())
+    status.enter("running")
+    status.generation, status.member_id, status.is_leader = 7, "m-1", True
+    status.assignment = [["flights", 2], ["late-flights-", 5]]
+    status.lag = {"flights-2": 17, "late-flights--5": 0}
+    status.started_ms, status.joined_ms, status.returned = 1_000, 3_000, True
+    status.generations = [(6, False, 2_500), (7, True, 3_000)]
+    status.rebalance = {"started_ms": 2_000, "ended_ms": None}
+    status.restart = {
+        "drain_ms": 100,
+        "served_until_ms": 900,
+        "started_ms": 1_000,
+        "joined_ms": 3_000,
+        "first_record_ms": None,
+    }
+    status.last_gap = {"partition": "flights-2", "gap_ms": 2_100}
+    return status
+
+
+async def test_a_workers_own_server_is_understood(statuses: WorkerStatuses) -> None:
+    status = full_status()
+    server = HealthServer(HealthConfig(), status, Metrics(group="flights", instance="flights-2"))
+    server.serve()
+    try:
+        told = (await statuses.statuses([PodAddress("flights-2", "127.0.0.1", server.port)]))["flights-2"]
+        assert told is not None
+        assert (told.phase, told.generation, told.member_id, told.is_leader) == ("running", 7, "m-1", True)
+        assert told.running
+        assert told.assignment == {TopicPartition("flights", 2), TopicPartition("late-flights-", 5)}
+        assert told.lag == {TopicPartition("flights", 2): 17, TopicPartition("late-flights-", 5): 0}
+        assert (told.started_ms, told.joined_ms, told.returned) == (1_000, 3_000, True)
+        assert told.generations == ((6, False, 2_500), (7, True, 3_000))
+        assert told.rebalance_ms == (2_000, None)
+        assert told.restart == RestartTimes(100, 900, 1_000, 3_000, None)
+        assert told.served_until_ms == 900
+        assert told.last_gap_ms == 2_100
+        assert told.running_since_ms is not None
+        assert told.waiting_since_ms is None
+        status.enter("warm")
+        told = (await statuses.statuses([PodAddress("flights-2", "127.0.0.1", server.port)]))["flights-2"]
+        assert told is not None
+        assert told.waiting_since_ms is not None
+        assert told.running_since_ms is None
+        assert not status.gate.is_set()
+        assert await statuses.open_gate("127.0.0.1", server.port)
+        assert status.gate.is_set()
+    finally:
+        server.close()
+    assert not await statuses.open_gate("127.0.0.1", server.port)
+
+
+async def test_one_that_hangs_delays_nobody_else_and_is_given_up(
+    statuses: WorkerStatuses, serve: Callable[[Handler], Awaitable[int]]
+) -> None:
+    document = json.loads(json.dumps(full_status().document()))
+
+    async def good(_: web.Request) -> web.Response:
+        return web.json_response(document)
+
+    async def hangs(_: web.Request) -> web.Response:
+        await asyncio.sleep(3600)
+        raise AssertionError
+
+    async def drips(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b" ")
+            await asyncio.sleep(0.05)
+
+    async def broken(_: web.Request) -> web.Response:
+        return web.Response(text="<html>")
+
+    async def other(_: web.Request) -> web.Response:
+        return web.json_response(["not", "a", "status"])
+
+    async def busy(_: web.Request) -> web.Response:
+        return web.Response(status=503)
+
+    handlers = {"good": good, "hangs": hangs, "drips": drips, "broken": broken, "other": other, "busy": busy}
+    pods = [PodAddress(name, "127.0.0.1", await serve(handler)) for name, handler in handlers.items()]
+    pods.append(PodAddress("gone", "127.0.0.1", 1))
+    began = time.monotonic()
+    told = await statuses.statuses(pods)
+    assert time.monotonic() - began < 1.5
+    assert {name for name, status in told.items() if status is not None} == {"good"}
+    assert set(told) == {*handlers, "gone"}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        None,
+        "running",
+        {},
+        {"phase": "running"},
+        {"phase": "running", "generation": "x", "assignment": []},
+        {"phase": "running", "generation": 1, "assignment": [["t"]]},
+        {"phase": "running", "generation": 1, "assignment": [], "lag": {"no number": 3}},
+        {"phase": "running", "generation": 1, "assignment": [], "generations": [3]},
+    ],
+)
+def test_what_is_no_status(document: Any) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_status(document)
+
+
+def test_an_older_workers_status_is_taken() -> None:
+    told = parse_status({"phase": "warming", "generation": -1, "assignment": []})
+    assert told.restart is None
+    assert told.generations == ()
+    assert not told.running

@@ -1,0 +1,40 @@
+"""Rebalances are counted once, and laid at the right door."""
+
+from __future__ import annotations
+
+from slackwater_operator.reconcile.rebalances import RebalanceWatch
+
+
+def causes(watch: RebalanceWatch, *generations: tuple[int, bool, int], **more: object) -> list[str]:
+    found = watch.observe(generations, now_ms=more.pop("now_ms", 0), restarting=False, **more)  # type: ignore[arg-type]
+    return [one.cause for one in found]
+
+
+def test_what_was_there_before_is_not_counted() -> None:
+    watch = RebalanceWatch()
+    assert causes(watch, (4, False, 0), (5, True, 1)) == []
+    assert causes(watch, (4, False, 0), (5, True, 1)) == []
+
+
+def test_both_halves_of_a_cooperative_rebalance_are_one() -> None:
+    watch = RebalanceWatch()
+    causes(watch, (4, False, 0))
+    watch.scaled(100)
+    assert causes(watch, (5, False, 110), (5, False, 111)) == ["scale"]
+    assert causes(watch, (5, False, 110), (6, False, 150), (6, True, 151)) == []
+    assert causes(watch, (8, False, 90_000)) == ["unplanned"]
+
+
+def test_without_a_doing_of_ours_it_is_unplanned_and_told_of() -> None:
+    watch = RebalanceWatch()
+    causes(watch, (4, False, 0))
+    assert causes(watch, (5, False, 500), now_ms=500, forced="the coordinator moved") == ["unplanned"]
+    assert watch.unplanned(1_000) == ("generation 5: the coordinator moved",)
+    assert watch.unplanned(700_000) == ()
+
+
+def test_during_a_restart_it_is_the_rollouts() -> None:
+    watch = RebalanceWatch()
+    causes(watch, (4, False, 0))
+    found = watch.observe([(5, False, 500)], now_ms=500, restarting=True, took_ms={5: 70})
+    assert [(one.cause, one.took_ms) for one in found] == [("rollout", 70)]

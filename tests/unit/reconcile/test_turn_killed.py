@@ -1,0 +1,128 @@
+"""The operator is killed after any single act of an operation, and goes on where it stood from what is.
+
+What it kept in memory is lost each time; what it did and wrote stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from slackwater_operator.reconcile.plan import Action, DeletePod, RemoveMembers
+from slackwater_operator.reconcile.world import World
+from tests.unit.reconcile.simulated import SimulatedOperator, Simulation, spec
+from tests.unit.reconcile.test_turn_simulated import image, settled, started, watch_restarts
+
+Operation = Callable[[Simulation, SimulatedOperator], Awaitable[None]]
+
+FAST = "slackwater/worker:v2"
+
+
+async def roll(simulation: Simulation, operator: SimulatedOperator) -> None:
+    watch_restarts(simulation, operator)
+    before = simulation.group.rebalances, simulation.group.generation
+    simulation.change(pipeline=image("v2"))
+    await operator.run(lambda: settled(simulation, 3) and set(simulation.images().values()) == {FAST})
+    assert (simulation.group.rebalances, simulation.group.generation) == before, simulation.group.why
+    uids = [one.uid for one in operator.actions if isinstance(one, DeletePod)]
+    assert len(set(uids)) == 3, "a worker was restarted twice"
+
+
+async def scale_down(simulation: Simulation, operator: SimulatedOperator) -> None:
+    def before(action: Action, world: World) -> None:
+        if isinstance(action, RemoveMembers):
+            there = {one["metadata"]["name"] for one in simulation.pods}
+            assert not there & set(action.instance_ids), "removed before its pod is gone"
+
+    operator.before_act.append(before)
+    rebalances = simulation.group.rebalances
+    simulation.change(replicas=1)
+    await operator.run(lambda: settled(simulation, 1))
+    await operator.pass_time(50_000)
+    assert simulation.group.rebalances == rebalances + 1, simulation.group.why
+    assert sorted(simulation.group.members) == ["flights-0"]
+
+
+async def to_zero_and_back(simulation: Simulation, operator: SimulatedOperator) -> None:
+    rebalances = simulation.group.rebalances
+    simulation.change(replicas=0)
+    await operator.run(lambda: not simulation.pods and simulation.group.state == "Empty")
+    simulation.change(replicas=3)
+    await operator.run(lambda: settled(simulation, 3))
+    assert simulation.group.rebalances == rebalances + 1, simulation.group.why
+
+
+async def roll_back(simulation: Simulation, operator: SimulatedOperator) -> None:
+    def each_tick(_: Simulation) -> None:
+        assert len(simulation.running) >= 2, f"away at once: only {simulation.running}"
+
+    simulation.each_tick.append(each_tick)
+    rebalances = simulation.group.rebalances
+    simulation.change(pipeline=image("hangs"))
+    await operator.run(lambda: settled(simulation, 3, phase="Stopped"))
+    assert set(simulation.images().values()) == {"slackwater/worker:v1"}
+    assert simulation.group.rebalances == rebalances, simulation.group.why
+    assert simulation.condition("Degraded")["reason"] == "RolloutStopped"
+
+
+async def create(simulation: Simulation, operator: SimulatedOperator) -> None:
+    await operator.run(lambda: settled(simulation, 3))
+    assert simulation.group.rebalances == 1, simulation.group.why
+
+
+pytestmark = pytest.mark.timeout(600)
+OPERATIONS: list[Operation] = [roll, scale_down, to_zero_and_back, roll_back]
+
+
+async def test_creation_with_the_memory_lost_after_each_action() -> None:
+    simulation = Simulation(spec())
+    operator = SimulatedOperator(simulation)
+    operator.dies = lambda action, number: True
+    await create(simulation, operator)
+    assert operator.deaths > 10
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.__name__)
+async def test_the_memory_is_lost_after_each_action(operation: Operation) -> None:
+    simulation, operator = await started()
+    operator.dies = lambda action, number: True
+    await operation(simulation, operator)
+    assert operator.deaths > 5
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.__name__)
+async def test_killed_once_after_any_action(operation: Operation) -> None:
+    simulation, operator = await started()
+    await operation(simulation, operator)
+    total = len(operator.actions)
+    assert total > 5
+    for killed_after in range(1, total + 1):
+        simulation, operator = await started()
+
+        def dies(action: Action, number: int, at: int = killed_after) -> bool:
+            return number == at
+
+        operator.dies = dies
+        try:
+            await operation(simulation, operator)
+        except AssertionError as error:
+            error.add_note(
+                f"killed after action {killed_after} of {total}: {operator.actions[killed_after - 1]}"
+            )
+            raise
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.__name__)
+async def test_away_for_long_after_any_third_action(operation: Operation) -> None:
+    """The operator is gone for ten seconds each time: longer than a restart takes."""
+    simulation, operator = await started()
+
+    def dies(action: Action, number: int) -> bool:
+        if number % 3:
+            return False
+        operator.away_until_ms = simulation.now_ms + 10_000
+        return True
+
+    operator.dies = dies
+    await operation(simulation, operator)
