@@ -1,6 +1,7 @@
 """The CustomResourceDefinition, made from the types in `resources`.
 
-`python -m slackwater_operator.crd` prints it; `python -m slackwater_operator.crd FILE` writes it.
+`python -m slackwater_operator.crd` prints it; `python -m slackwater_operator.crd FILE...` writes it (to
+`crds/` and to the chart).
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from typing import Any
 
 import yaml
 
-from slackwater_operator import fields, resources
+from slackwater_operator import crd_status, fields, resources
 
-HEADER = "# Generated from the types by `python -m slackwater_operator.crd FILE`; don't edit.\n"
+HEADER = "# Generated from the types by `python -m slackwater_operator.crd FILE...`; don't edit.\n"
 PLURAL = "consumergroups"
 
 
@@ -32,6 +33,7 @@ def definition() -> dict[str, Any]:
                 "plural": PLURAL,
                 "singular": resources.KIND.lower(),
                 "shortNames": ["cg"],
+                "categories": ["slackwater"],
             },
             "scope": "Namespaced",
             "versions": [_version(version)],
@@ -57,14 +59,35 @@ def _version(name: str) -> dict[str, Any]:
     }
 
 
-def _columns() -> list[dict[str, str]]:
+def _columns() -> list[dict[str, Any]]:
+    ready = '.status.conditions[?(@.type=="Ready")].status'
+    reason = '.status.conditions[?(@.type=="Ready")].reason'
     return [
-        {"name": "Group", "type": "string", "jsonPath": ".spec.groupId"},
-        {"name": "Desired", "type": "integer", "jsonPath": ".spec.replicas"},
-        {"name": "Replicas", "type": "integer", "jsonPath": ".status.replicas"},
-        {"name": "Ready", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ready")].status'},
-        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+        _column("Ready", ready, "Whether all wanted workers are in the group and it is settled."),
+        _column("Replicas", ".status.replicas", "How many workers there are.", type_="integer"),
+        _column("Lag", ".status.lag", "Records not handled yet, to two digits.", type_="integer"),
+        _column("Generation", ".status.generation", "Kafka's generation of the group.", type_="integer"),
+        _column("Revision", ".status.revision", "What the workers are started from."),
+        _column("Age", ".metadata.creationTimestamp", "How long ago it was made.", type_="date"),
+        _column("Group", ".spec.groupId", "Kafka's group.id where it is not the name.", priority=1),
+        _column(
+            "Desired", ".status.desiredReplicas", "How many workers are wanted.", type_="integer", priority=1
+        ),
+        _column("Reason", reason, "Why it is ready or not.", priority=1),
     ]
+
+
+def _column(
+    name: str, path: str, description: str, *, type_: str = "string", priority: int = 0
+) -> dict[str, Any]:
+    """A column of `kubectl get`; those of priority 1 are shown by `-o wide` only."""
+    return {
+        "name": name,
+        "type": type_,
+        "jsonPath": path,
+        "description": description,
+        "priority": priority,
+    }
 
 
 def _schema() -> dict[str, Any]:
@@ -73,47 +96,13 @@ def _schema() -> dict[str, Any]:
     schema["properties"]["apiVersion"] = {"type": "string"}
     schema["properties"]["kind"] = {"type": "string"}
     # The API server checks metadata itself, and allows a schema to restrict nothing there but the name.
-    name = schema["properties"]["metadata"]["properties"]["name"]
     schema["properties"]["metadata"] = {
         "type": "object",
-        "properties": {"name": {key: name[key] for key in ("type", "pattern", "maxLength")}},
+        "properties": {"name": {"type": "string", "maxLength": resources.MAX_NAME}},
     }
     schema["required"] = ["spec"]
-    schema["properties"]["status"] = _status()
+    schema["properties"]["status"] = crd_status.schema()
     return schema
-
-
-def _status() -> dict[str, Any]:
-    text = {"type": "string"}
-    condition = {
-        "type": "object",
-        "required": ["type", "status", "lastTransitionTime", "reason", "message"],
-        "properties": {
-            "type": text,
-            "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
-            "observedGeneration": {"type": "integer", "format": "int64"},
-            "lastTransitionTime": {"type": "string", "format": "date-time"},
-            "reason": text,
-            "message": text,
-        },
-    }
-    return {
-        "type": "object",
-        "description": "What the operator saw last.",
-        "properties": {
-            "replicas": {"type": "integer", "description": "How many workers there are."},
-            "selector": {
-                "type": "string",
-                "description": "The workers' label selector, as text.",
-            },
-            "conditions": {
-                "type": "array",
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["type"],
-                "items": condition,
-            },
-        },
-    }
 
 
 def render() -> str:
@@ -127,10 +116,10 @@ class _NoAliases(yaml.SafeDumper):
 
 
 def main(arguments: list[str]) -> int:
-    """Prints the CRD, or writes it to the file named."""
-    if arguments:
-        Path(arguments[0]).write_text(render(), encoding="utf-8")
-    else:
+    """Prints the CRD, or writes it to the files named."""
+    for file in arguments:
+        Path(file).write_text(render(), encoding="utf-8")
+    if not arguments:
         sys.stdout.write(render())
     return 0
 

@@ -12,7 +12,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 Schema = dict[str, Any]
@@ -21,10 +21,17 @@ _KEY = "slackwater.spec"
 _REQUIRED: Any = object()
 _ABSENT: Any = object()
 
-_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
-_DURATION = re.compile(r"^(?:\d+(?:\.\d+)?(?:ms|s|m|h))+$")
+_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
+_DURATION = r"([0-9]{1,9}(\.[0-9]{1,3})?ms|[0-9]{1,5}(\.[0-9]{1,3})?(s|m|h))+"
+_MAX_DURATION_CHARACTERS = 20
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
-_PERCENTAGE = re.compile(r"^\d{1,3}(?:\.\d+)?%$")
+_PERCENTAGE = re.compile(r"^[0-9]{1,3}(?:\.[0-9]{1,3})?%$")
+
+MAX_ENTRIES = 200
+"""The most entries of a mapping."""
+MAX_TEXT = 4096
+"""The longest text where nothing else is said. Every text has a limit: the API server estimates what a CEL
+rule costs from the largest value possible, and refuses a schema whose rules may cost too much."""
 
 
 class ResourceError(ValueError):
@@ -43,6 +50,33 @@ class FieldError(ValueError):
         super().__init__(f"{path}: {problem}" if path else problem)
         self.path = path
         self.problem = problem
+
+
+class Rule(NamedTuple):
+    """What must hold between the fields of an object: checked by the API server, in CEL.
+
+    Attributes:
+        rule: the CEL expression; `self` is the object.
+        message: what is wrong and what to do.
+        field: the path of the field that is to blame within the object, such as `.minReplicas`; empty: the
+            object itself.
+        detail: a CEL expression for a message with figures, used in place of `message`. It must not use
+            `string(int)`, whose cost the API server overestimates: `'%d'.format([self.a])`.
+    """
+
+    rule: str
+    message: str
+    field: str = ""
+    detail: str = ""
+
+    def schema(self) -> Schema:
+        """The entry of `x-kubernetes-validations`."""
+        result = {"rule": self.rule, "message": self.message}
+        if self.field:
+            result["fieldPath"] = self.field
+        if self.detail:
+            result["messageExpression"] = self.detail
+        return result
 
 
 @dataclass(frozen=True)
@@ -98,7 +132,8 @@ def _default(declared: _Spec, path: str) -> Any:
     return declared.kind.parse(declared.default, path)
 
 
-def _specs(cls: type[Any]) -> list[tuple[str, _Spec]]:
+def declared_fields(cls: type[Any]) -> list[tuple[str, _Spec]]:
+    """A resource's fields as they were declared, each with its attribute's name."""
     return [(item.name, item.metadata[_KEY]) for item in dataclasses.fields(cls) if _KEY in item.metadata]
 
 
@@ -109,9 +144,9 @@ def parse_object(cls: type[T], value: object, path: str) -> T:
         FieldError: an unknown field, a missing one, or a value that its kind refuses.
     """
     if not isinstance(value, Mapping):
-        known = ", ".join(declared.name for _, declared in _specs(cls))
+        known = ", ".join(declared.name for _, declared in declared_fields(cls))
         raise FieldError(path, f"must be a mapping (of {known}), but is {describe(value)}")
-    declared = {one.name: (attribute, one) for attribute, one in _specs(cls)}
+    declared = {one.name: (attribute, one) for attribute, one in declared_fields(cls)}
     for name in value:
         if name not in declared:
             raise FieldError(join(path, str(name)), f"unknown field; {nearest(str(name), list(declared))}")
@@ -132,44 +167,59 @@ def object_schema(cls: type[Any]) -> Schema:
     """The structural schema of a dataclass whose fields were made by `spec` and `required`."""
     properties = {}
     must = []
-    for _, declared in _specs(cls):
+    for _, declared in declared_fields(cls):
         schema = dict(declared.kind.schema)
         rules = schema.pop("x-kubernetes-validations", None)
         schema["description"] = declared.doc
         if declared.default is _REQUIRED:
             must.append(declared.name)
         elif declared.default is not _ABSENT:
-            schema["default"] = declared.default
+            schema["default"] = _filled_in(declared.default, schema)
         if rules:
             schema["x-kubernetes-validations"] = rules
         properties[declared.name] = schema
     result: Schema = {"type": "object", "properties": properties}
     if must:
         result["required"] = must
-    rules = getattr(cls, "RULES", None)
-    if rules:
-        result["x-kubernetes-validations"] = [{"rule": rule, "message": message} for rule, message in rules]
+    between: Sequence[Rule] = getattr(cls, "RULES", ())
+    if between:
+        result["x-kubernetes-validations"] = [rule.schema() for rule in between]
     return result
 
 
-def text(*, pattern: str = "", example: str = "", max_length: int = 0, choices: Sequence[str] = ()) -> Kind:
-    """A string; `pattern` must match all of it, `example` is shown where it does not."""
+def _filled_in(default: Any, schema: Schema) -> Any:
+    """A default with the defaults inside it: the API server checks the rules on it as it stands."""
+    inside = schema.get("properties")
+    if not isinstance(default, Mapping) or not inside:
+        return default
+    return {**{name: one["default"] for name, one in inside.items() if "default" in one}, **default}
+
+
+def text(
+    *, pattern: str = "", example: str = "", max_length: int = MAX_TEXT, choices: Sequence[str] = ()
+) -> Kind:
+    """A string; `pattern` must match all of it, `example` is shown where it does not.
+
+    In the CRD the pattern is a CEL rule, since its message can say what to write; a schema's `pattern`
+    only repeats the expression. It is read by RE2 there and by `re` here: use what both take.
+    """
     schema: Schema = {"type": "string"}
-    if pattern:
-        schema["pattern"] = f"^{pattern}$"
-    if max_length:
-        schema["maxLength"] = max_length
     if choices:
         schema["enum"] = list(choices)
+    else:
+        schema["maxLength"] = max_length
+    if pattern:
+        rule = Rule(f"self.matches(r'^({pattern})$')", f"is not in the form wanted, such as {example}")
+        schema["x-kubernetes-validations"] = [rule.schema()]
 
     def parse(value: object, path: str) -> str:
         result = _string(value, path)
         if choices and result not in choices:
             raise FieldError(path, f"{result!r} is not supported; {nearest(result, choices)}")
-        if pattern and not re.fullmatch(pattern, result):
-            raise FieldError(path, f"{result!r} is not in the form wanted, such as {example}")
-        if max_length and len(result) > max_length:
+        if not choices and len(result.encode()) > max_length:
             raise FieldError(path, f"is {len(result)} characters long; at most {max_length} are possible")
+        if pattern and not re.fullmatch(pattern, result, re.ASCII):
+            raise FieldError(path, f"{result!r} is not in the form wanted, such as {example}")
         return result
 
     return Kind(schema, parse)
@@ -203,20 +253,44 @@ def flag() -> Kind:
     return Kind({"type": "boolean"}, parse)
 
 
-def duration() -> Kind:
-    """A length of time such as `90s` or `1h30m`, as whole milliseconds in Python."""
+def duration(minimum: str = "1ms", maximum: str = "24h") -> Kind:
+    """A length of time such as `90s` or `1h30m`, as whole milliseconds in Python.
+
+    In the CRD it is plain text that CEL's `duration()` takes: values with `format: duration` could not be
+    multiplied there.
+    """
+    least, most = duration_ms(minimum), duration_ms(maximum)
+    schema: Schema = {
+        "type": "string",
+        "maxLength": _MAX_DURATION_CHARACTERS,
+        "x-kubernetes-validations": [
+            Rule(
+                f"self.matches(r'^{_DURATION}$')", "is not a duration; write one with a unit: 90s, 5m, 1h30m"
+            ).schema(),
+            Rule(
+                f"!self.matches(r'^{_DURATION}$') || (duration(self) >= duration('{minimum}') && "
+                f"duration(self) <= duration('{maximum}'))",
+                f"must be from {minimum} to {maximum}",
+            ).schema(),
+        ],
+    }
 
     def parse(value: object, path: str) -> int:
-        if not isinstance(value, str) or not _DURATION.match(value):
+        if not isinstance(value, str) or not re.fullmatch(_DURATION, value):
             raise FieldError(
                 path, f"{_shown(value)} is not a duration; write one with a unit: 90s, 5m, 1h30m"
             )
-        result = sum(float(number) * _UNIT_MS[unit] for number, unit in _DURATION_PART.findall(value))
-        if result < 1:
-            raise FieldError(path, f"{value!r} must be longer than nothing")
+        result = duration_ms(value)
+        if len(value) > _MAX_DURATION_CHARACTERS or not least <= result <= most:
+            raise FieldError(path, f"{value!r} must be from {minimum} to {maximum}")
         return round(result)
 
-    return Kind({"type": "string", "pattern": r"^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$"}, parse)
+    return Kind(schema, parse)
+
+
+def duration_ms(written: str) -> float:
+    """The milliseconds of a duration in the form that `duration` takes."""
+    return sum(float(number) * _UNIT_MS[unit] for number, unit in _DURATION_PART.findall(written))
 
 
 def percentage() -> Kind:
@@ -230,12 +304,22 @@ def percentage() -> Kind:
             raise FieldError(path, f"{value!r} must be more than 0% and at most 100%")
         return share
 
-    return Kind({"type": "string", "pattern": r"^(100(\.0+)?|[0-9]{1,2}(\.[0-9]+)?)%$"}, parse)
+    form = r"(100(\.0{1,3})?|[0-9]{1,2}(\.[0-9]{1,3})?)%"
+    rule = Rule(
+        f"self.matches(r'^{form}$') && !self.matches(r'^0{{1,2}}(\\.0{{1,3}})?%$')",
+        "is not a share of more than 0% and at most 100%; write it as 60%",
+    )
+    return Kind({"type": "string", "maxLength": 8, "x-kubernetes-validations": [rule.schema()]}, parse)
 
 
-def text_list(item: Kind, *, at_least: int = 0) -> Kind:
+def text_list(item: Kind, *, at_least: int = 0, at_most: int = 100) -> Kind:
     """A list of distinct strings, as a tuple in Python."""
-    schema: Schema = {"type": "array", "items": item.schema, "x-kubernetes-list-type": "set"}
+    schema: Schema = {
+        "type": "array",
+        "items": item.schema,
+        "maxItems": at_most,
+        "x-kubernetes-list-type": "set",
+    }
     if at_least:
         schema["minItems"] = at_least
 
@@ -244,6 +328,8 @@ def text_list(item: Kind, *, at_least: int = 0) -> Kind:
             raise FieldError(path, f"must be a list, but is {describe(value)}; write it as [{value}]")
         if len(value) < at_least:
             raise FieldError(path, f"must name at least {at_least}")
+        if len(value) > at_most:
+            raise FieldError(path, f"names {len(value)}; at most {at_most} are possible")
         result: list[str] = []
         for index, one in enumerate(value):
             parsed = item.parse(one, f"{path}[{index}]")
@@ -255,20 +341,51 @@ def text_list(item: Kind, *, at_least: int = 0) -> Kind:
     return Kind(schema, parse)
 
 
-def text_map(*, rules: Sequence[tuple[str, str]] = ()) -> Kind:
-    """A mapping of strings to strings; `rules` are CEL expressions with their messages, for the CRD."""
+def text_map(*, rules: Sequence[Rule] = ()) -> Kind:
+    """A mapping of strings to strings; `rules` are for the CRD."""
     schema: Schema = {
         "type": "object",
-        "additionalProperties": {"type": "string", "maxLength": 4096},
-        "maxProperties": 200,
+        "additionalProperties": {"type": "string", "maxLength": MAX_TEXT},
+        "maxProperties": MAX_ENTRIES,
     }
     if rules:
-        schema["x-kubernetes-validations"] = [{"rule": rule, "message": message} for rule, message in rules]
+        schema["x-kubernetes-validations"] = [rule.schema() for rule in rules]
 
     def parse(value: object, path: str) -> dict[str, str]:
         if not isinstance(value, Mapping):
             raise FieldError(path, f"must be a mapping of strings, but is {describe(value)}")
+        if len(value) > MAX_ENTRIES:
+            raise FieldError(path, f"has {len(value)} entries; at most {MAX_ENTRIES} are possible")
         return {str(key): _string(one, f"{path}[{key}]") for key, one in value.items()}
+
+    return Kind(schema, parse)
+
+
+def object_list(cls: type[Any], *, key: str, at_most: int) -> Kind:
+    """A list of objects, no two with the same `key` (a field that must be given), as a tuple in Python."""
+    schema: Schema = {
+        "type": "array",
+        "items": object_schema(cls),
+        "maxItems": at_most,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": [key],
+    }
+    attribute = next(attribute for attribute, declared in declared_fields(cls) if declared.name == key)
+
+    def parse(value: object, path: str) -> tuple[Any, ...]:
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise FieldError(path, f"must be a list, but is {describe(value)}")
+        if len(value) > at_most:
+            raise FieldError(path, f"has {len(value)} entries; at most {at_most} are possible")
+        result: list[Any] = []
+        for index, one in enumerate(value):
+            parsed = parse_object(cls, one, f"{path}[{index}]")
+            if any(getattr(parsed, attribute) == getattr(other, attribute) for other in result):
+                raise FieldError(
+                    f"{path}[{index}].{key}", f"{getattr(parsed, attribute)!r} is given twice; rename one"
+                )
+            result.append(parsed)
+        return tuple(result)
 
     return Kind(schema, parse)
 

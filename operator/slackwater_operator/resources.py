@@ -1,45 +1,57 @@
-"""The ConsumerGroup (`slackwater.dev/v1alpha1`) in types, and how one is read from a file.
+"""The ConsumerGroup (`slackwater.dev/v1alpha1`) in types, and how one is read.
 
 The CRD in `crds/` is generated from these types (`python -m slackwater_operator.crd`), so that what
-`kubectl apply` accepts and what `slackwater local run` accepts are the same.
+`kubectl apply` accepts and what `slackwater local run` accepts are the same. What CEL cannot know (whether
+Kafka's client has a property, whether a cron expression or a pod template makes sense) is left to `parse`.
 """
 
 # ruff: noqa: RUF009  (`spec` and `required` give dataclass fields)
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from slackwater_operator import fields, yamlfile
-from slackwater_operator.fields import FieldError, ResourceError, required, spec
+from slackwater_operator import fields, validation, yamlfile
+from slackwater_operator.fields import FieldError, ResourceError, Rule, required, spec
+from slackwater_operator.spec_kafka import Kafka, Security, check_security
+from slackwater_operator.spec_pipeline import TOPIC, Delivery, Pipeline, Sink, Spark
+from slackwater_operator.spec_rollout import Preflight, Rollout
+from slackwater_operator.spec_scaling import MAX_REPLICAS, Scaling, Schedule, check_replicas, check_scaling
+from slackwater_operator.validation import DEFAULT_MAX_POLL_INTERVAL_MS, DEFAULT_SESSION_TIMEOUT_MS
 
-__all__ = ["ConsumerGroup", "ResourceError", "load", "parse"]
+__all__ = [
+    "ConsumerGroup",
+    "ConsumerGroupSpec",
+    "Delivery",
+    "FieldError",
+    "Kafka",
+    "Metadata",
+    "Pipeline",
+    "Preflight",
+    "ResourceError",
+    "Rollout",
+    "Scaling",
+    "Schedule",
+    "Security",
+    "Sink",
+    "Spark",
+    "check_local",
+    "load",
+    "load_local",
+    "parse",
+]
 
 API_VERSION = "slackwater.dev/v1alpha1"
 KIND = "ConsumerGroup"
 
-MIN_SESSION_TIMEOUT_MS = 6_000
-MAX_SESSION_TIMEOUT_MS = 1_800_000
-DEFAULT_SESSION_TIMEOUT_MS = 45_000
-DEFAULT_MAX_POLL_INTERVAL_MS = 300_000
-
-RESERVED_PROPERTIES = {
-    "bootstrap.servers": "set spec.kafka.bootstrapServers instead",
-    "group.id": "set spec.groupId instead",
-    "group.instance.id": "it is the worker's name",
-    "enable.auto.commit": "a worker commits after its sink has written",
-    "key.deserializer": "a handler gets the bytes",
-    "value.deserializer": "a handler gets the bytes",
-}
+MAX_NAME = 52
+"""A StatefulSet's pods carry its name, a dash and ten characters as a label, which takes 63."""
 
 _NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_TOPIC = r"[a-zA-Z0-9._-]{1,249}"
-_SERVERS = r"[^\s,:]+:[0-9]{1,5}(,\s*[^\s,:]+:[0-9]{1,5})*"
-_HANDLER = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
-_RESERVED_RULE = " && ".join(f"!('{name}' in self)" for name in sorted(RESERVED_PROPERTIES))
-_SESSION = "self['session.timeout.ms']"
+_PLAIN = r"\S(.*\S)?"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,201 +60,94 @@ class Metadata:
 
     name: str = required(
         "name",
-        fields.text(pattern=_NAME, example="flights", max_length=52),
+        fields.text(pattern=_NAME, example="flights", max_length=MAX_NAME),
         "The group's name. Its workers are called NAME-0, NAME-1 and so on: their group.instance.id.",
     )
     namespace: str = spec("namespace", fields.text(), "Kubernetes' namespace.", absent="")
     labels: dict[str, str] = spec("labels", fields.text_map(), "Kubernetes' labels.", default={})
     annotations: dict[str, str] = spec(
-        "annotations", fields.text_map(), "Kubernetes' annotations.", default={}
+        "annotations", fields.anything(), "Kubernetes' annotations.", default={}
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kafka:
-    """How the group reaches Kafka."""
-
-    bootstrap_servers: str = required(
-        "bootstrapServers",
-        fields.text(pattern=_SERVERS, example="kafka-0.kafka:9092"),
-        "Brokers to ask first, as HOST:PORT, separated by commas.",
+    uid: str = spec("uid", fields.text(), "Written by Kubernetes: which of this name it is.", absent="")
+    generation: int = spec(
+        "generation", fields.whole(minimum=0), "Written by Kubernetes: how often the spec changed.", absent=0
     )
-    properties: dict[str, str] = spec(
-        "properties",
-        fields.text_map(
-            rules=[
-                (_RESERVED_RULE, f"{', '.join(sorted(RESERVED_PROPERTIES))} are set by Slackwater"),
-                (
-                    f"!('session.timeout.ms' in self) || ({_SESSION}.matches('^[0-9]{{1,9}}$') && "
-                    f"int({_SESSION}) >= {MIN_SESSION_TIMEOUT_MS} && "
-                    f"int({_SESSION}) <= {MAX_SESSION_TIMEOUT_MS})",
-                    f"session.timeout.ms must be {MIN_SESSION_TIMEOUT_MS} to {MAX_SESSION_TIMEOUT_MS}",
-                ),
-            ]
-        ),
-        "Consumer settings by Java's names, such as session.timeout.ms (milliseconds). All values are text.",
-        default={},
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spark:
-    """Where the handler's Spark runs."""
-
-    remote: str = spec(
-        "remote",
-        fields.text(pattern=r"(sc://\S+)?", example="sc://spark-connect:15002"),
-        "A Spark Connect server, as sc://HOST:PORT. Empty: a local session in each worker.",
-        default="",
-    )
-    conf: dict[str, str] = spec("conf", fields.text_map(), "Spark's configuration.", default={})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sink:
-    """Where the handler's rows go."""
-
-    format: str = spec("format", fields.text(choices=["parquet"]), "The files' format.", default="parquet")
-    path: str = required(
-        "path",
-        fields.text(pattern=r"\S(.*\S)?", example="s3a://lake/flights"),
-        "The folder to write to. Locally a relative path starts at the current folder.",
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pipeline:
-    """What the records go through."""
-
-    handler: str = required(
-        "handler",
-        fields.text(pattern=_HANDLER, example="flights.pipeline:transform"),
-        "The function that each batch goes through, as MODULE:FUNCTION.",
-    )
-    handler_path: tuple[str, ...] | None = spec(
-        "handlerPath",
-        fields.text_list(fields.text(pattern=r"\S(.*\S)?", example="../src")),
-        "Folders to find the handler's module in, before Python's own. Locally a relative one starts at the "
-        "resource's file, and without any the file's folder and the one above are taken.",
-    )
-    handler_timeout_ms: int | None = spec(
-        "handlerTimeout",
-        fields.duration(),
-        "How long one call of the handler may take (90s, 5m); after that the worker ends. Without it, nine "
-        "tenths of max.poll.interval.ms.",
-    )
-    engine: str = spec(
-        "engine",
-        fields.text(choices=["spark", "arrow"]),
-        "What the handler takes: a PySpark DataFrame (spark) or a pyarrow Table (arrow).",
-        default="spark",
-    )
-    spark: Spark = spec("spark", fields.nested(Spark), "Where the handler's Spark runs.", default={})
-    sink: Sink = required("sink", fields.nested(Sink), "Where the handler's rows go.")
-    dead_letter_topic: str = spec(
-        "deadLetterTopic",
-        fields.text(pattern=_TOPIC, example="flights.dlq"),
-        "The topic for records that the handler marks in its _error column. Without one, such a record stops "
-        "the worker.",
-        absent="",
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scaling:
-    """How many workers the group may have, and what decides."""
-
-    RULES: ClassVar[list[tuple[str, str]]] = [
-        (
-            "!has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
-            "minReplicas must not be above maxReplicas",
-        ),
-    ]
-
-    min_replicas: int = spec("minReplicas", fields.whole(minimum=1), "Never fewer workers.", default=1)
-    max_replicas: int | None = spec(
-        "maxReplicas",
-        fields.whole(minimum=1),
-        "Never more workers. Without it the number of partitions is the limit, as it always is.",
-    )
-    catch_up_ms: int | None = spec(
-        "catchUp",
-        fields.duration(),
-        "How soon the lag should be worked off (5m, 90s): sets the number of workers by the rates at which "
-        "records are produced and consumed.",
-    )
-    lag_per_replica: int | None = spec(
-        "lagPerReplica", fields.whole(minimum=1), "How many records of lag justify one worker."
-    )
-
-    @property
-    def automatic(self) -> bool:
-        """Whether a target is given, so that the operator decides the number of workers."""
-        return self.catch_up_ms is not None or self.lag_per_replica is not None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rollout:
-    """How workers are restarted."""
-
-    strategy: str = spec(
-        "strategy",
-        fields.text(choices=["Restart"]),
-        "Restart: a worker is stopped and started again under its name, within its session.",
-        default="Restart",
-    )
-    max_unavailable: int = spec(
-        "maxUnavailable", fields.whole(minimum=1), "How many workers may be away at once.", default=1
-    )
-    session_budget: float = spec(
-        "sessionBudget",
-        fields.percentage(),
-        "The share of session.timeout.ms that a restart may take. A rolling restart that is not expected to "
-        "keep it is refused, one that does not keep it is stopped.",
-        default="60%",
-    )
-    paused: bool = spec("paused", fields.flag(), "True: no further worker is restarted.", default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerGroupSpec:
     """What the user wants."""
 
-    RULES: ClassVar[list[tuple[str, str]]] = [
-        (
+    RULES: ClassVar[list[Rule]] = [
+        Rule(
             "has(self.groupId) == has(oldSelf.groupId) && "
             "(!has(self.groupId) || self.groupId == oldSelf.groupId)",
             "groupId cannot be changed; make another ConsumerGroup",
         ),
-        (
+        Rule(
+            "has(self.topics) != has(self.topicPattern)",
+            "give one of topics (a list) and topicPattern (a regular expression), not both",
+        ),
+        Rule(
             "!has(self.replicas) || !has(self.scaling) || (self.replicas >= self.scaling.minReplicas && "
             "(!has(self.scaling.maxReplicas) || self.replicas <= self.scaling.maxReplicas))",
-            "replicas must be between scaling.minReplicas and scaling.maxReplicas",
+            "must be between scaling.minReplicas and scaling.maxReplicas; change one of them (suspend: true "
+            "stops all workers)",
+            ".replicas",
+        ),
+        Rule(
+            "!has(self.topics) || !has(self.pipeline.deadLetterTopic) || "
+            "!(self.pipeline.deadLetterTopic in self.topics)",
+            "is one of topics, so that dead letters would be read again; name another topic",
+            ".pipeline.deadLetterTopic",
+        ),
+        Rule(
+            "!has(self.pipeline.handlerTimeout) || "
+            "duration(self.pipeline.handlerTimeout) < ('max.poll.interval.ms' in self.kafka.properties && "
+            "self.kafka.properties['max.poll.interval.ms'].matches('^[0-9]{1,9}$') ? "
+            "duration(self.kafka.properties['max.poll.interval.ms'] + 'ms') : "
+            f"duration('{DEFAULT_MAX_POLL_INTERVAL_MS}ms'))",
+            "must be below max.poll.interval.ms (5m where spec.kafka.properties does not set it); raise that "
+            "or lower this",
+            ".pipeline.handlerTimeout",
         ),
     ]
 
     group_id: str = spec(
         "groupId",
-        fields.text(pattern=r"\S(.*\S)?", example="flights", max_length=249),
+        fields.text(pattern=_PLAIN, example="flights", max_length=249),
         "Kafka's group.id; cannot be changed later. Without it, metadata.name.",
         absent="",
     )
     kafka: Kafka = required("kafka", fields.nested(Kafka), "How the group reaches Kafka.")
-    topics: tuple[str, ...] = required(
+    topics: tuple[str, ...] = spec(
         "topics",
-        fields.text_list(fields.text(pattern=_TOPIC, example="flights"), at_least=1),
-        "The topics to read (a list).",
+        fields.text_list(fields.text(pattern=TOPIC, example="flights", max_length=249), at_least=1),
+        "The topics to read (a list). Give this or topicPattern.",
+        absent=(),
+    )
+    topic_pattern: str = spec(
+        "topicPattern",
+        fields.text(pattern=_PLAIN, example=r"orders\..*", max_length=512),
+        "A regular expression (Python's); all topics whose whole name it matches are read, also those that "
+        "are made later. Kafka's internal topics never match.",
+        absent="",
     )
     pipeline: Pipeline = required("pipeline", fields.nested(Pipeline), "What the records go through.")
+    delivery: Delivery = spec(
+        "delivery", fields.nested(Delivery), "How a batch is carried to its end.", default={}
+    )
     template: dict[str, Any] = spec(
         "template",
         fields.anything(),
-        "A pod template laid over the operator's own: image, resources and so on. Not used locally.",
+        "A pod template (metadata and spec as in a Deployment) laid over the operator's own: resources, "
+        "environment, volumes, node selection. Containers, volumes and the like are merged by name; the "
+        "worker's container is called worker. Not for local runs.",
         default={},
     )
     replicas: int | None = spec(
         "replicas",
-        fields.whole(minimum=0),
+        fields.whole(minimum=0, maximum=MAX_REPLICAS),
         "How many workers to run. Where scaling has a target (catchUp or lagPerReplica), the number to start "
         "with. Without it, scaling.minReplicas, or 1.",
     )
@@ -250,11 +155,36 @@ class ConsumerGroupSpec:
         "scaling", fields.nested(Scaling), "How many workers the group may have, and what decides."
     )
     rollout: Rollout = spec("rollout", fields.nested(Rollout), "How workers are restarted.", default={})
+    suspend: bool = spec(
+        "suspend",
+        fields.flag(),
+        "True: all workers finish their batch and end; Kafka keeps the group's offsets.",
+        default=False,
+    )
+    deletion_policy: str = spec(
+        "deletionPolicy",
+        fields.text(choices=["Retain", "Delete"]),
+        "What becomes of Kafka's group, and so of its offsets, when this resource is deleted: Retain keeps "
+        "them, Delete deletes them.",
+        default="Retain",
+    )
+
+    @property
+    def topic_regex(self) -> re.Pattern[str] | None:
+        """topicPattern, compiled so that `match` matches whole names; None where topics are listed."""
+        return re.compile(validation.whole_pattern(self.topic_pattern)) if self.topic_pattern else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerGroup:
     """A consumer group of workers that stay still."""
+
+    RULES: ClassVar[list[Rule]] = [
+        Rule(
+            "!self.metadata.name.contains('.')",
+            "metadata.name must not have a dot: it becomes the workers' host names; use a dash",
+        ),
+    ]
 
     api_version: str = required("apiVersion", fields.text(choices=[API_VERSION]), f'"{API_VERSION}"')
     kind: str = required("kind", fields.text(choices=[KIND]), f'"{KIND}"')
@@ -267,6 +197,11 @@ class ConsumerGroup:
         return self.metadata.name
 
     @property
+    def namespace(self) -> str:
+        """The resource's namespace; empty locally."""
+        return self.metadata.namespace
+
+    @property
     def group_id(self) -> str:
         """Kafka's group.id."""
         return self.spec.group_id or self.metadata.name
@@ -275,6 +210,11 @@ class ConsumerGroup:
     def session_timeout_ms(self) -> int:
         """session.timeout.ms, by default Kafka's 45 000 (KIP-735)."""
         return int(self.spec.kafka.properties.get("session.timeout.ms", DEFAULT_SESSION_TIMEOUT_MS))
+
+    @property
+    def max_poll_interval_ms(self) -> int:
+        """max.poll.interval.ms, by default Kafka's 300 000 (KIP-62)."""
+        return int(self.spec.kafka.properties.get("max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS))
 
     @property
     def initial_replicas(self) -> int:
@@ -289,8 +229,24 @@ class ConsumerGroup:
 
     def ordinal(self, instance_id: str) -> int | None:
         """The ordinal of one of this group's workers, None for a name that is not one."""
-        match = re.fullmatch(re.escape(self.metadata.name) + r"-(0|[1-9]\d*)", instance_id)
+        match = re.fullmatch(re.escape(self.metadata.name) + r"-(0|[1-9][0-9]*)", instance_id)
         return int(match.group(1)) if match else None
+
+
+_SERVER_WRITTEN = frozenset(
+    {
+        "creationTimestamp",
+        "deletionGracePeriodSeconds",
+        "deletionTimestamp",
+        "finalizers",
+        "generateName",
+        "managedFields",
+        "ownerReferences",
+        "resourceVersion",
+        "selfLink",
+    }
+)
+"""What Kubernetes keeps in metadata and nobody here reads."""
 
 
 def load(path: Path) -> ConsumerGroup:
@@ -303,8 +259,25 @@ def load(path: Path) -> ConsumerGroup:
     return parse(document.value, name=str(path), lines=document.lines)
 
 
+def load_local(path: Path) -> ConsumerGroup:
+    """Reads the ConsumerGroup in a YAML file, to run it on this machine.
+
+    Raises:
+        ResourceError: as `load`, or a field is set that only Kubernetes can carry out.
+    """
+    document = yamlfile.read(path)
+    group = parse(document.value, name=str(path), lines=document.lines)
+    try:
+        check_local(group)
+    except FieldError as error:
+        raise _resource_error(error, str(path), document.lines) from None
+    return group
+
+
 def parse(value: object, *, name: str = "resource", lines: dict[str, int] | None = None) -> ConsumerGroup:
     """Reads a ConsumerGroup from the mapping that a YAML file or the API server gives.
+
+    What Kubernetes adds (status, managedFields and so on) is passed over.
 
     Args:
         value: the mapping.
@@ -315,65 +288,98 @@ def parse(value: object, *, name: str = "resource", lines: dict[str, int] | None
         ResourceError: a field is wrong.
     """
     try:
-        group = fields.parse_object(ConsumerGroup, value, "")
-        _check_properties(group.spec.kafka.properties)
-        _check_handler_timeout(group.spec)
-        _check_replicas(group.spec)
+        group = fields.parse_object(ConsumerGroup, _as_written(value), "")
+        _check(group)
     except FieldError as error:
-        line = yamlfile.line_of(error.path, lines or {})
-        raise ResourceError(f"{name}{f':{line}' if line else ''}: {error}") from None
+        raise _resource_error(error, name, lines or {}) from None
     return group
 
 
-def _check_properties(properties: dict[str, str]) -> None:
-    path = "spec.kafka.properties"
-    for name, advice in RESERVED_PROPERTIES.items():
-        if name in properties:
-            raise FieldError(f"{path}[{name}]", f"is set by Slackwater; leave it out ({advice})")
-    session = _milliseconds(properties, "session.timeout.ms", DEFAULT_SESSION_TIMEOUT_MS)
-    if not MIN_SESSION_TIMEOUT_MS <= session <= MAX_SESSION_TIMEOUT_MS:
+def check_local(group: ConsumerGroup) -> None:
+    """Refuses what only Kubernetes can carry out, so that nobody takes it for done.
+
+    Raises:
+        FieldError: such a field is set.
+    """
+    wanted = group.spec
+    scaling = wanted.scaling
+    only_there = {
+        "spec.kafka.security": wanted.kafka.security != Security(),
+        "spec.pipeline.image": bool(wanted.pipeline.image),
+        "spec.template": bool(wanted.template),
+        "spec.suspend": wanted.suspend,
+        "spec.deletionPolicy": wanted.deletion_policy != "Retain",
+        "spec.scaling.schedules": scaling is not None and bool(scaling.schedules),
+    }
+    for path, is_set in only_there.items():
+        if is_set:
+            raise FieldError(path, "needs Kubernetes; leave it out of the file for a run on this machine")
+    if scaling is not None and scaling.min_replicas == 0 and scaling.automatic:
         raise FieldError(
-            f"{path}[session.timeout.ms]",
-            f"is {session}, but brokers take {MIN_SESSION_TIMEOUT_MS} to {MAX_SESSION_TIMEOUT_MS} "
-            "(milliseconds; group.min.session.timeout.ms and group.max.session.timeout.ms)",
+            "spec.scaling.minReplicas", "0 needs Kubernetes; a run on this machine keeps 1 worker or more"
         )
-    if _milliseconds(properties, "heartbeat.interval.ms", 1) * 3 > session:
-        raise FieldError(
-            f"{path}[heartbeat.interval.ms]",
-            f"must be at most a third of session.timeout.ms ({session}), so that one may be lost",
-        )
+    if wanted.topic_pattern:
+        raise FieldError("spec.topicPattern", "needs Kubernetes; name the topics for a run on this machine")
 
 
-def _check_handler_timeout(wanted: ConsumerGroupSpec) -> None:
-    timeout = wanted.pipeline.handler_timeout_ms
-    interval = _milliseconds(wanted.kafka.properties, "max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS)
+def _resource_error(error: FieldError, name: str, lines: dict[str, int]) -> ResourceError:
+    line = yamlfile.line_of(error.path, lines)
+    return ResourceError(f"{name}{f':{line}' if line else ''}: {error}")
+
+
+def _as_written(value: object) -> object:
+    """The resource without what Kubernetes has added to it."""
+    if not isinstance(value, Mapping):
+        return value
+    result = {key: one for key, one in value.items() if key != "status"}
+    metadata = result.get("metadata")
+    if isinstance(metadata, Mapping):
+        result["metadata"] = {key: one for key, one in metadata.items() if key not in _SERVER_WRITTEN}
+    return result
+
+
+def _check(group: ConsumerGroup) -> None:
+    wanted = group.spec
+    validation.check_properties(wanted.kafka.properties)
+    _check_topics(wanted)
+    check_security(wanted.kafka.security)
+    _check_pipeline(wanted)
+    if wanted.scaling is not None:
+        check_scaling(wanted.scaling)
+        check_replicas(wanted.replicas, wanted.scaling)
+    validation.check_template(wanted.template)
+
+
+def _check_topics(wanted: ConsumerGroupSpec) -> None:
+    letters = wanted.pipeline.dead_letter_topic
+    if not wanted.topics and not wanted.topic_pattern:
+        raise FieldError("spec.topics", "is missing; give the topics to read (a list), or spec.topicPattern")
+    if wanted.topics and wanted.topic_pattern:
+        raise FieldError("spec.topicPattern", "is given as well as spec.topics; leave one of them out")
+    if letters and letters in wanted.topics:
+        raise FieldError(
+            "spec.pipeline.deadLetterTopic",
+            f"{letters!r} is one of spec.topics, so that dead letters would be read again; name "
+            "another topic",
+        )
+    if wanted.topic_pattern:
+        validation.check_pattern(wanted.topic_pattern, letters)
+
+
+def _check_pipeline(wanted: ConsumerGroupSpec) -> None:
+    pipeline = wanted.pipeline
+    if pipeline.engine != "spark" and (pipeline.spark.remote or pipeline.spark.conf):
+        raise FieldError(
+            "spec.pipeline.spark",
+            f"counts only for engine spark, but spec.pipeline.engine is {pipeline.engine}; leave it out",
+        )
+    interval = validation.milliseconds(
+        wanted.kafka.properties, "max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS
+    )
+    timeout = pipeline.handler_timeout_ms
     if timeout is not None and timeout >= interval:
         raise FieldError(
             "spec.pipeline.handlerTimeout",
             f"is {timeout} ms; it must be below max.poll.interval.ms ({interval}): raise that in "
             "spec.kafka.properties, or lower this",
         )
-
-
-def _milliseconds(properties: dict[str, str], name: str, default: int) -> int:
-    written = properties.get(name)
-    if written is None:
-        return default
-    if not re.fullmatch(r"\d{1,9}", written):
-        path = f"spec.kafka.properties[{name}]"
-        raise FieldError(path, f'{written!r} is not a number of milliseconds, such as "{default}"')
-    return int(written)
-
-
-def _check_replicas(wanted: ConsumerGroupSpec) -> None:
-    scaling = wanted.scaling
-    if scaling is None:
-        return
-    low, high = scaling.min_replicas, scaling.max_replicas
-    if high is not None and low > high:
-        raise FieldError(
-            "spec.scaling.minReplicas", f"is {low}, above maxReplicas ({high}); lower one or raise the other"
-        )
-    if wanted.replicas is not None and not low <= wanted.replicas <= (high or wanted.replicas):
-        bounds = f"{low} to {high}" if high is not None else f"at least {low}"
-        raise FieldError("spec.replicas", f"is {wanted.replicas}, but spec.scaling allows {bounds}")

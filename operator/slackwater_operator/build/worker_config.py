@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from slackwater_operator import validation
 from slackwater_operator.resources import ConsumerGroup
 
 DEFAULT_HEARTBEAT_INTERVAL_MS = 3_000
 """Kafka's default; with a short session it is a third of that."""
 DRAIN_TIMEOUT_MS = 15_000
-"""How long a worker may take to finish its batch on SIGTERM. Its heartbeats go on meanwhile, so that
-this is no part of the session's budget."""
+"""spec.delivery.drainTimeout where nothing is said."""
 
 
 def worker_config(
@@ -35,7 +35,7 @@ def worker_config(
         health_host: the address that the health endpoint listens on.
         health_port: its port, 0 for a free one.
     """
-    kafka, pipeline = group.spec.kafka, group.spec.pipeline
+    kafka, pipeline, delivery = group.spec.kafka, group.spec.pipeline, group.spec.delivery
     session_ms = group.session_timeout_ms
     properties = {
         "session.timeout.ms": str(session_ms),
@@ -44,7 +44,7 @@ def worker_config(
     }
     document: dict[str, Any] = {
         "groupId": group.group_id,
-        "topics": list(group.spec.topics),
+        **_topics(group),
         "bootstrapServers": kafka.bootstrap_servers,
         "properties": properties,
         "handler": pipeline.handler,
@@ -52,7 +52,9 @@ def worker_config(
         "engine": pipeline.engine,
         "spark": {"remote": pipeline.spark.remote or spark_remote, "conf": dict(pipeline.spark.conf)},
         "sink": {"format": pipeline.sink.format, "path": sink_path},
-        "drainTimeoutMs": DRAIN_TIMEOUT_MS,
+        "retries": delivery.retries,
+        "retryBackoffMs": delivery.retry_backoff_ms,
+        "drainTimeoutMs": delivery.drain_timeout_ms,
         "joinGateMs": join_gate_ms,
         "health": {"host": health_host, "port": health_port},
     }
@@ -61,3 +63,9 @@ def worker_config(
     if pipeline.dead_letter_topic:
         document["deadLetterTopic"] = pipeline.dead_letter_topic
     return document
+
+
+def _topics(group: ConsumerGroup) -> dict[str, Any]:
+    if group.spec.topic_pattern:
+        return {"topicPattern": validation.whole_pattern(group.spec.topic_pattern)}
+    return {"topics": list(group.spec.topics)}

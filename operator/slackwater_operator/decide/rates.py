@@ -6,11 +6,17 @@ had lag: without lag the group consumes what is produced, however much more it c
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from slackwater.kafka.structs import TopicPartition
+
+_SAMPLES = 8
+"""About how many samples a window keeps: enough for a rate; a thousand groups keep a window each."""
+_CAPACITY_AGE_MS = 3_600_000
+_CAPACITY_SLOT_MS = 600_000
 
 
 @dataclass(frozen=True)
@@ -30,24 +36,67 @@ class Sample:
     workers: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """A sample in 16 bytes a partition, in the order of the window's partitions."""
+
+    at_ms: int
+    ends: array[int]
+    committed: array[int]
+    lag: int
+    workers: int
+
+
 class RateWindow:
-    """Produce and consume rates over the last `window_ms`."""
+    """Produce and consume rates over the last `window_ms`.
+
+    It keeps about eight samples however often it is given one, and of those only the offsets.
+    """
 
     def __init__(self, window_ms: int) -> None:
         self._window_ms = window_ms
-        self._samples: deque[Sample] = deque()
-        self._capacity: float | None = None
+        self._samples: deque[_Packed] = deque()
+        self._index: dict[TopicPartition, int] = {}
+        self._capacity = Capacity()
+        self._consumed_from_ms = -1  # the throughput is taken from the samples since then
 
     def add(self, sample: Sample) -> None:
-        """Takes a sample; those older than the window fall out, but for one that spans it."""
-        self._samples.append(sample)
-        while len(self._samples) > 2 and self._samples[1].at_ms <= sample.at_ms - self._window_ms:
-            self._samples.popleft()
+        """Takes a sample; those older than the window fall out, but for one that spans it.
+
+        Only partitions with both offsets count; when they are others than before the window begins anew.
+        """
+        known = [one for one in sample.ends if one in sample.committed]
+        if len(known) != len(self._index) or any(one not in self._index for one in known):
+            self._samples.clear()
+            self._index = {one: number for number, one in enumerate(known)}
+        packed = self._pack(sample)
+        samples = self._samples
+        if len(samples) >= 2 and samples[-1].at_ms - samples[-2].at_ms < self._window_ms / _SAMPLES:
+            samples.pop()  # the newest one moves on until it is far enough from the one before it
+        samples.append(packed)
+        while len(samples) > 2 and samples[1].at_ms <= packed.at_ms - self._window_ms:
+            samples.popleft()
         self._learn()
 
-    def reset(self) -> None:
-        """Forgets the samples, as after a change of the number of workers; what a worker can do stays."""
-        self._samples.clear()
+    @property
+    def newest_ms(self) -> int:
+        """When the newest sample was taken; -1 without one."""
+        return self._samples[-1].at_ms if self._samples else -1
+
+    def restart(self) -> None:
+        """Measures the throughput anew, as after a change of the number of workers.
+
+        What is produced, and what a worker can do, has nothing to do with it.
+        """
+        self._consumed_from_ms = self.newest_ms
+
+    def forget_capacity(self) -> None:
+        """Forgets what a worker can do, as when there is another handler."""
+        self._capacity = Capacity()
+
+    def restore_capacity(self, per_s: float, at_ms: int) -> None:
+        """Takes what a worker could do as it was known before."""
+        self._capacity.take(per_s, at_ms)
 
     @property
     def full(self) -> bool:
@@ -56,39 +105,110 @@ class RateWindow:
 
     def produced_per_s(self, partition: TopicPartition) -> float | None:
         """Records produced to the partition a second; None before half the window has been seen."""
-        if self._span_ms() * 2 < self._window_ms:
+        number = self._index.get(partition)
+        return None if number is None else self._rate(number)
+
+    def total_produced_per_s(self) -> float | None:
+        """Records produced to all partitions a second; None before half the window has been seen."""
+        if not self._index or self._span_ms() * 2 < self._window_ms:
             return None
         first, last = self._samples[0], self._samples[-1]
-        if partition not in first.ends or partition not in last.ends:
-            return None
-        return max(0, last.ends[partition] - first.ends[partition]) * 1000 / self._span_ms()
+        made = sum(max(0, new - old) for old, new in zip(first.ends, last.ends, strict=True))
+        return made * 1000 / self._span_ms()
 
     def consumed_per_s(self) -> float | None:
         """Records that the group committed a second; None before half the window has been seen."""
-        if self._span_ms() * 2 < self._window_ms:
+        first, last = self._first_counted(), self._samples[-1] if self._samples else None
+        if first is None or last is None or (last.at_ms - first.at_ms) * 2 < self._window_ms:
             return None
-        first, last = self._samples[0], self._samples[-1]
-        both = first.committed.keys() & last.committed.keys()
-        done = sum(max(0, last.committed[one] - first.committed[one]) for one in both)
-        return done * 1000 / self._span_ms()
+        done = sum(max(0, new - old) for old, new in zip(first.committed, last.committed, strict=True))
+        return done * 1000 / (last.at_ms - first.at_ms)
 
     def capacity_per_s(self) -> float | None:
         """The most that one worker was seen to do a second while there was lag; None: not seen yet."""
-        return self._capacity
+        return self._capacity.per_s
+
+    def lag_seconds(self, partition: TopicPartition) -> float | None:
+        """How long ago the record at the committed position was produced, in s; None when it can't be told.
+
+        Between two samples, the end offset is taken to have grown evenly; before the oldest, as fast as over
+        the window. 0.0 without lag.
+        """
+        number = self._index.get(partition)
+        if number is None or not self._samples:
+            return None
+        last = self._samples[-1]
+        position = last.committed[number]
+        if position >= last.ends[number]:
+            return 0.0
+        produced_ms = self._produced_at_ms(number, position)
+        return None if produced_ms is None else max(0.0, (last.at_ms - produced_ms) / 1000)
+
+    def _produced_at_ms(self, number: int, position: int) -> float | None:
+        """When the end offset passed `position`."""
+        samples = self._samples
+        if position < samples[0].ends[number]:
+            rate = self._rate(number)
+            if not rate:
+                return None
+            return samples[0].at_ms - (samples[0].ends[number] - position) * 1000 / rate
+        for older, newer in zip(samples, list(samples)[1:], strict=False):
+            low, high = older.ends[number], newer.ends[number]
+            if low <= position < high:
+                return older.at_ms + (newer.at_ms - older.at_ms) * (position - low) / (high - low)
+        return None
+
+    def _rate(self, number: int) -> float | None:
+        if self._span_ms() * 2 < self._window_ms:
+            return None
+        first, last = self._samples[0], self._samples[-1]
+        return max(0, last.ends[number] - first.ends[number]) * 1000 / self._span_ms()
+
+    def _pack(self, sample: Sample) -> _Packed:
+        ends = array("q", (sample.ends[one] for one in self._index))
+        committed = array("q", (sample.committed[one] for one in self._index))
+        lag = sum(max(0, end - done) for end, done in zip(ends, committed, strict=True))
+        return _Packed(sample.at_ms, ends, committed, lag, sample.workers)
 
     def _span_ms(self) -> int:
         return self._samples[-1].at_ms - self._samples[0].at_ms if len(self._samples) > 1 else 0
 
+    def _first_counted(self) -> _Packed | None:
+        """The oldest sample that the throughput is taken from."""
+        return next((one for one in self._samples if one.at_ms >= self._consumed_from_ms), None)
+
     def _learn(self) -> None:
         """Takes the rate as a worker's capacity if all of the workers had lag to work on all the time."""
         consumed = self.consumed_per_s()
-        workers = self._samples[-1].workers
-        if not consumed or not workers or any(one.workers != workers for one in self._samples):
+        newest = self._samples[-1]
+        counted = [one for one in self._samples if one.at_ms >= self._consumed_from_ms]
+        if not consumed or not newest.workers or any(one.workers != newest.workers for one in counted):
             return
-        behind = all(sum(_lag(one)) > consumed for one in self._samples)  # a second's work at least
-        if behind:
-            self._capacity = max(self._capacity or 0.0, consumed / workers)
+        if all(one.lag > consumed for one in counted):  # a second's work at least
+            self._capacity.take(consumed / newest.workers, newest.at_ms)
 
 
-def _lag(sample: Sample) -> list[int]:
-    return [max(0, end - sample.committed.get(one, end)) for one, end in sample.ends.items()]
+class Capacity:
+    """The most that one worker did a second, of the last hour in which that could be measured.
+
+    Where only some partitions had lag some workers had nothing to do, and the measure is too low: hence the
+    most. A handler that becomes slower is noticed when the higher measures are an hour old.
+    """
+
+    def __init__(self) -> None:
+        self._slots: deque[tuple[int, float]] = deque()  # the most in each ten minutes, oldest first
+
+    @property
+    def per_s(self) -> float | None:
+        """Records a second; None: never measured."""
+        return max((one for _, one in self._slots), default=None)
+
+    def take(self, per_s: float, at_ms: int) -> None:
+        """Takes a measure in."""
+        slot = at_ms // _CAPACITY_SLOT_MS
+        if self._slots and self._slots[-1][0] == slot:
+            self._slots[-1] = (slot, max(self._slots[-1][1], per_s))
+        else:
+            self._slots.append((slot, per_s))
+        while self._slots[0][0] <= slot - _CAPACITY_AGE_MS // _CAPACITY_SLOT_MS:
+            self._slots.popleft()

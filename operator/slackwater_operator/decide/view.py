@@ -63,7 +63,8 @@ class WorkerView:
         name: its group.instance.id.
         alive: whether its process runs.
         phase: as it says itself (docs/design/README.md, "Worker"); "" when it has said nothing yet.
-        revision: the revision of the configuration that it was started with.
+        revision: the revision that it was started with: a number here, a template's hash on Kubernetes; "":
+            not known.
         generation: the group generation that it joined last, -1 before.
         leader: whether it leads the group, as far as it knows.
         ended_ms: when its last process ended, None before that.
@@ -71,12 +72,16 @@ class WorkerView:
         lag: how many records its partitions are behind, None when that is not known.
         waiting_since_ms: since when it has been warm and waiting to join, None when it is not.
         failures: how many times in a row it ended without having committed anything.
+        uid: which incarnation this is: the pod's uid; "" where there is none to tell by.
+        terminating: whether it has been asked to end (on Kubernetes: its pod has a deletionTimestamp).
+        trouble: why it does not run or how it ended last, in words (`Unschedulable: ...`, `ImagePullBackOff`,
+            `exit code 2: no module named flights`); "".
     """
 
     name: str
     alive: bool
     phase: str
-    revision: int = 0
+    revision: str = ""
     generation: int = -1
     leader: bool = False
     ended_ms: int | None = None
@@ -84,6 +89,9 @@ class WorkerView:
     lag: int | None = None
     waiting_since_ms: int | None = None
     failures: int = 0
+    uid: str = ""
+    terminating: bool = False
+    trouble: str = ""
 
     @property
     def running(self) -> bool:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from slackwater.kafka.errors import KafkaError, NoBrokersAvailable
 from slackwater_operator.local.prepare import Source
 from slackwater_operator.local.run import LocalRun, RunSettings
+from slackwater_operator.local.settings import GRACE_BEYOND_DRAIN_MS
 from slackwater_operator.local.views import RunError
 from slackwater_operator.observe.kafka import KafkaObserver
-from slackwater_operator.resources import load
+from slackwater_operator.resources import load_local
 
 if TYPE_CHECKING:
     from slackwater.pipeline.connect_server import ConnectServer
@@ -39,15 +40,16 @@ class Launch:
             spark: `connect`: one Spark Connect server for all workers; `local`: a session in each. Counts
                 only for engine spark without a remote of its own.
             workdir: the folder for configuration and logs; by default `.slackwater/NAME` where we are.
-            settings: how the run behaves.
+            settings: how the run behaves; by default a worker has spec.delivery.drainTimeout, and 10 s more.
 
         Raises:
             ResourceError: the file is wrong.
         """
         self._file = file
         self._bootstrap = bootstrap
-        self._settings = settings
         self.source = self._read()
+        drain_ms = self.source.group.spec.delivery.drain_timeout_ms
+        self.settings = settings or RunSettings(grace_ms=drain_ms + GRACE_BEYOND_DRAIN_MS)
         self.workdir = workdir or Path.cwd() / ".slackwater" / self.source.group.name
         pipeline = self.source.group.spec.pipeline
         self._connect = spark == "connect" and pipeline.engine == "spark" and not pipeline.spark.remote
@@ -74,7 +76,7 @@ class Launch:
         try:
             remote = await self._start_server() if self._connect else ""
             self._run = LocalRun(
-                self.source, observer, workdir=self.workdir, settings=self._settings, spark_remote=remote
+                self.source, observer, workdir=self.workdir, settings=self.settings, spark_remote=remote
             )
             await self._run.start()
         except BaseException:
@@ -92,7 +94,7 @@ class Launch:
         self._hurry.set()
 
     def _read(self) -> Source:
-        source = Source(load(self._file), self._file.resolve().parent, Path.cwd())
+        source = Source(load_local(self._file), self._file.resolve().parent, Path.cwd())
         return source.at(self._bootstrap) if self._bootstrap else source
 
     async def _start_server(self) -> str:

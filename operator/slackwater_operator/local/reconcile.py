@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from slackwater_operator.decide.autoscale import Autoscaler
+from slackwater_operator.decide.forced import ForcedWatch
 from slackwater_operator.decide.gate import decide_gate
 from slackwater_operator.decide.membership import decide_removal
 from slackwater_operator.decide.rollout import RestartView, RolloutDecision, RolloutInput, decide_rollout
@@ -14,7 +16,7 @@ from slackwater_operator.local.processes import wall_ms
 from slackwater_operator.local.state import Rollout, RunState
 from slackwater_operator.local.timeline import gaps_for_budget
 from slackwater_operator.local.views import RunError
-from slackwater_operator.observe.snapshot import Observer
+from slackwater_operator.observe.observer import Observer
 
 _GAPS_TO_LEARN_FROM = 20
 
@@ -22,14 +24,20 @@ _GAPS_TO_LEARN_FROM = 20
 class Reconciler:
     """Acts on a run's state. Idempotent: what was done, or failed, is seen in the next observation."""
 
-    def __init__(self, state: RunState, observer: Observer, logs: Path) -> None:
+    def __init__(self, state: RunState, observer: Observer, autoscaler: Autoscaler, logs: Path) -> None:
         self._state = state
+        self._autoscaler = autoscaler
+        self._forced = ForcedWatch()
         self._observer = observer
         self._logs = logs
 
     async def observe(self) -> None:
         """Asks the broker how things are."""
-        self._state.observed(await self._observer.observe())
+        state = self._state
+        state.observed(await self._observer.observe())
+        away = [one.name for one in state.wanted if one.process is None or one.progress.phase == "starting"]
+        rolling = state.rollout.under_way if state.rollout is not None else {}
+        self._forced.observe(state.seen, now_ms=wall_ms(), away=[one for one in away if one in rolling])
 
     async def turn(self) -> None:
         """Does what is to be done now.
@@ -120,7 +128,7 @@ class Reconciler:
         views = {one.name: one for one in state.views()}
         for name in decision.restart:
             view = views[name]
-            rollout.under_way[name] = RestartView(name, view.generation, view.lag)
+            rollout.under_way[name] = RestartView(name, view.generation, view.lag, since_ms=wall_ms())
             state.notify(f"restart {name}: {decision.reason}")
         state.pool.restart(decision.restart)
         if state.operation is not None and state.operation.kind == "rolling-restart":
@@ -128,15 +136,20 @@ class Reconciler:
 
     def _decide_rollout(self, rollout: Rollout) -> RolloutDecision:
         state = self._state
+        under_way = list(rollout.under_way.values())
         return decide_rollout(
             rollout.policy,
             RolloutInput(
-                revision=state.revision,
+                revision=str(state.revision),
                 group=state.group_view(),
                 workers=state.views(),
-                under_way=list(rollout.under_way.values()),
+                under_way=under_way,
                 gaps_ms=gaps_for_budget(state.timeline.restarts())[-_GAPS_TO_LEARN_FROM:],
                 now_ms=wall_ms(),
+                produced_per_s=self._autoscaler.produced_per_s,
+                capacity_per_s=self._autoscaler.capacity_per_s,
+                forced=self._forced.since(min((one.since_ms for one in under_way), default=wall_ms())),
+                sessions_since_ms=self._forced.sessions_since_ms,
             ),
         )
 

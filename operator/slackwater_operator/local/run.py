@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from pathlib import Path
 from typing import Any
 
-from slackwater_operator.decide.rollout import RolloutPolicy
+from slackwater_operator.decide.autoscale import Autoscaler
+from slackwater_operator.decide.policy import rollout_policy, scaling_policy
 from slackwater_operator.decide.scaling import ScalingDecision
-from slackwater_operator.local.autoscale import Autoscaler
 from slackwater_operator.local.events import WorkerEvent
 from slackwater_operator.local.operations import OperationStopped, operate
 from slackwater_operator.local.pool import WorkerPool
@@ -27,13 +27,14 @@ from slackwater_operator.local.settings import RunSettings
 from slackwater_operator.local.state import Rollout, RunState
 from slackwater_operator.local.timeline import Timeline
 from slackwater_operator.local.views import Notice, OperationError, OperationReport, RunError, RunSnapshot
-from slackwater_operator.observe.snapshot import Observer
+from slackwater_operator.observe.observer import Observer
 from slackwater_operator.resources import ConsumerGroup
 
 __all__ = ["LocalRun", "OperationError", "OperationReport", "RunError", "RunSettings", "RunSnapshot"]
 
 _TURN_S = 0.25
 _LEAVE_S = 5.0
+_LEADERS_S = 10.0
 
 
 class LocalRun:
@@ -80,13 +81,13 @@ class LocalRun:
             grace_ms=settings.grace_ms,
             on_event=self._state.take,
         )
-        self._reconciler = Reconciler(self._state, observer, workdir / "logs")
         self._autoscaler = Autoscaler(
-            source.group.spec.scaling,
+            scaling_policy(source.group),
             window_ms=settings.window_ms,
             down_window_ms=settings.down_window_ms,
             settle_ms=settings.settle_ms,
         )
+        self._reconciler = Reconciler(self._state, observer, self._autoscaler, workdir / "logs")
         self._newest_revision = self._state.revision
         self._one_at_a_time = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
@@ -100,7 +101,7 @@ class LocalRun:
         Raises:
             RunError: the broker does not answer, a topic is not there, or the folder cannot be written.
         """
-        await self._reconciler.observe()
+        await self._observe_first()
         seen = self._state.seen
         if seen is None or seen.problems or not seen.partitions:
             found = "; ".join(seen.problems) if seen and seen.problems else "the topics have no partitions"
@@ -113,6 +114,17 @@ class LocalRun:
         ]
         while self._state.operation is None and self._state.failure is None:
             await asyncio.sleep(0)  # so that whoever waits from now on waits for the start, too
+
+    async def _observe_first(self) -> None:
+        """Observes until all is known; a topic that has just been made may have no leaders yet."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LEADERS_S):
+                while True:
+                    await self._reconciler.observe()
+                    seen = self._state.seen
+                    if seen is None or not seen.partitions or not seen.problems:
+                        return
+                    await asyncio.sleep(self._state.settings.observe_interval_ms / 1000)
 
     async def wait_until_stable(self, timeout_s: float = 300.0) -> None:
         """Waits until nothing is being done and the group is settled.
@@ -169,7 +181,7 @@ class LocalRun:
             self._autoscaler.stepping(before, replicas, decision, now_ms=wall_ms())
             self._state.replicas = replicas
             report = await self._operate(kind, text, timeout_s, subjects=subjects)
-            self._autoscaler.stepped(report.ended_ms - report.began_ms)
+            self._autoscaler.stepped(report.ended_ms - report.began_ms, sum(report.unowned_ms.values()))
             return report
 
     async def rolling_restart(
@@ -196,10 +208,7 @@ class LocalRun:
             self._newest_revision += 1
             self._state.revision = self._newest_revision
             self._write_config()
-            wanted = self.group.spec.rollout
-            session_ms = self.group.session_timeout_ms
-            policy = RolloutPolicy(wanted.max_unavailable, wanted.session_budget, session_ms, wanted.paused)
-            self._state.rollout = Rollout(policy)
+            self._state.rollout = Rollout(rollout_policy(self.group))
             try:
                 return await self._operate(
                     "rolling-restart", "restart all workers", timeout_s, done=self._rollout_left

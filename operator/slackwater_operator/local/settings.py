@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from slackwater_operator.build.worker_config import DRAIN_TIMEOUT_MS
 
+GRACE_BEYOND_DRAIN_MS = 10_000
+"""What a worker may take after its drain."""
+
 
 @dataclass(frozen=True)
 class RunSettings:
@@ -26,7 +29,7 @@ class RunSettings:
     observe_interval_ms: int = 500
     stale_ms: int = 5_000
     gate_patience_ms: int = 120_000
-    grace_ms: int = DRAIN_TIMEOUT_MS + 10_000
+    grace_ms: int = DRAIN_TIMEOUT_MS + GRACE_BEYOND_DRAIN_MS
     window_ms: int = 20_000
     down_window_ms: int = 60_000
     settle_ms: int = 10_000

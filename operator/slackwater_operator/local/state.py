@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from slackwater_operator.decide.conditions import unsettled
 from slackwater_operator.decide.rollout import RestartView, RolloutDecision, RolloutPolicy
+from slackwater_operator.decide.settled import unsettled
+from slackwater_operator.decide.snapshot import KafkaSnapshot
 from slackwater_operator.decide.view import GroupView, WorkerView
 from slackwater_operator.local.events import WorkerEvent
 from slackwater_operator.local.pool import WorkerPool
@@ -16,7 +17,6 @@ from slackwater_operator.local.settings import RunSettings
 from slackwater_operator.local.timeline import Timeline
 from slackwater_operator.local.views import DecisionView, Notice, Operation, RunError
 from slackwater_operator.local.worker import Worker
-from slackwater_operator.observe.snapshot import KafkaSnapshot
 from slackwater_operator.resources import ConsumerGroup
 
 # Events that change nothing that is decided on: they come too often to decide anew after each.

@@ -145,7 +145,7 @@ class Worker:
             name=self.name,
             alive=self.process is not None,
             phase=progress.phase,
-            revision=self.revision,
+            revision=str(self.revision),
             generation=progress.generation,
             leader=progress.leader,
             ended_ms=self.ended_ms,
@@ -153,6 +153,8 @@ class Worker:
             lag=sum(known) if len(known) == len(own) else None,
             waiting_since_ms=self.waiting_since_ms,
             failures=self.failures,
+            terminating=self.stopping,
+            trouble=self.last_error if self.process is None else progress.error,
         )
 
 

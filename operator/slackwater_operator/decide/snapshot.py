@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.decide.view import GroupView
@@ -22,6 +21,8 @@ class KafkaSnapshot:
         positions: where the group stands in each partition: the committed offset, or without one the offset
             that it would start at; where known.
         problems: what could not be observed, in words.
+        coordinator: the node id of the group's coordinator; None when it was not asked for or not told.
+        brokers: the node ids of the brokers that are there; empty when that was not told.
     """
 
     at_ms: int
@@ -30,6 +31,8 @@ class KafkaSnapshot:
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    coordinator: int | None = None
+    brokers: frozenset[int] = frozenset()
 
     @property
     def lag(self) -> dict[TopicPartition, int | None]:
@@ -39,19 +42,3 @@ class KafkaSnapshot:
     def _lag(self, partition: TopicPartition) -> int | None:
         end, position = self.ends.get(partition), self.positions.get(partition)
         return None if end is None or position is None else max(0, end - position)
-
-
-class Observer(Protocol):
-    """Looks at one group, and removes members from it."""
-
-    async def observe(self) -> KafkaSnapshot:
-        """What is now. What could not be found out is missing in it, and told in `problems`."""
-        ...
-
-    async def remove_members(self, instance_ids: tuple[str, ...]) -> dict[str, str]:
-        """Removes static members by one LeaveGroup; gives the error of each that it could not remove."""
-        ...
-
-    async def close(self) -> None:
-        """Ends its connections."""
-        ...

@@ -1,0 +1,185 @@
+"""The schema of a ConsumerGroup's status: what the operator writes, and reads again after its end.
+
+The API server drops what a schema does not name, so that a field that is written must be here (a test
+builds a full status and has it kept).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Schema = dict[str, Any]
+
+KEPT = 20
+"""Decisions and restart gaps are kept for the last so many."""
+
+_MESSAGE = 32_768
+
+
+def schema() -> Schema:
+    """The status."""
+    return _object(
+        "What the operator saw and decided last.",
+        observedGeneration=_whole("The metadata.generation of the spec that this is about."),
+        replicas=_whole("How many workers (pods) there are."),
+        readyReplicas=_whole("How many of them have joined the group and handle records."),
+        desiredReplicas=_whole("How many workers are wanted."),
+        selector=_text("The workers' label selector, as text (for the scale subresource)."),
+        members=_whole("How many members Kafka's group has."),
+        lag=_whole("Records not handled yet, to two digits; left out while that is not known."),
+        generation=_whole("Kafka's generation of the group; it grows with each rebalance."),
+        revision=_text("The revision that the workers are to be started from."),
+        conditions=_conditions(),
+        rollout=_rollout(),
+        scaling=_scaling(),
+        restartGapsMs=_list(
+            "How long the last restarts kept a worker away, in milliseconds, oldest first.",
+            {"type": "integer", "format": "int64"},
+            KEPT,
+        ),
+        decisions=_list(
+            "The last decisions, oldest first; of those that are alike in a row only the first.",
+            _object(
+                "A decision.",
+                at=_whole("When it was made first (milliseconds since 1970)."),
+                kind=_text("What it is about: scaling, rollout, gate, membership, preflight, suspend."),
+                action=_text("What it does, in a word."),
+                reason=_text("Why."),
+            ),
+            KEPT,
+        ),
+    )
+
+
+def _conditions() -> Schema:
+    condition = {
+        "type": "object",
+        "description": "One aspect of how the group is.",
+        "required": ["type", "status", "lastTransitionTime", "reason", "message"],
+        "properties": {
+            "type": {"type": "string", "description": "The aspect, such as Ready.", "maxLength": 316},
+            "status": {
+                "type": "string",
+                "enum": ["True", "False", "Unknown"],
+                "description": "Whether it holds.",
+            },
+            "observedGeneration": {
+                "type": "integer",
+                "format": "int64",
+                "description": "The metadata.generation of the spec that it was seen with.",
+            },
+            "lastTransitionTime": {
+                "type": "string",
+                "format": "date-time",
+                "description": "When status changed last.",
+            },
+            "reason": {"type": "string", "description": "Why, in a word.", "maxLength": 1024},
+            "message": {
+                "type": "string",
+                "description": "Why, in a sentence, and what to do.",
+                "maxLength": _MESSAGE,
+            },
+        },
+    }
+    return {
+        "type": "array",
+        "description": "Ready, Stable, Scaled, RolledOut, LagKnown, SkewLimited, Stalled, Degraded and "
+        "Suspended.",
+        "items": condition,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"],
+    }
+
+
+def _rollout() -> Schema:
+    return _object(
+        "The rolling restart.",
+        phase=_text("Idle, Preflight, Rolling, Paused, Refused, Stopped or RollingBack."),
+        target=_text("The StatefulSet's revision that all pods should have."),
+        good=_text("The last revision that all pods had while the group was settled."),
+        failed=_object(
+            "The template that failed; it is not tried again until the spec or slackwater.dev/retry changes.",
+            hash=_text("The template's hash."),
+            reason=_text("What went wrong."),
+            retry=_text("The value of the annotation slackwater.dev/retry then."),
+        ),
+        updated=_whole("How many pods have the target revision."),
+        underWay=_list(
+            "The restarts that have been decided and are not over; written before the pod is deleted.",
+            _object(
+                "A restart.",
+                name=_text("The pod."),
+                uid=_text("The uid of the pod that is to go."),
+                generation=_whole("The group's generation then."),
+                lag=_whole("How many records its partitions were behind then."),
+                sinceMs=_whole("When it was decided (milliseconds since 1970)."),
+                endedMs=_whole("When the old pod was gone (milliseconds since 1970)."),
+            ),
+            1_000,
+        ),
+        since=_whole("Since when it has been in this phase (milliseconds since 1970)."),
+        reason=_text("Why it is in this phase."),
+    )
+
+
+def _scaling() -> Schema:
+    return _object(
+        "The last scaling decision, and what the next one must know.",
+        raw=_number("The need, in workers, by the targets."),
+        capped=_whole("The number of workers within the bounds."),
+        cap=_text("The bound that counted."),
+        damping=_text("What held a step back."),
+        applied=_whole("The number of workers decided on."),
+        reason=_text("Why."),
+        at=_whole("When it was decided (milliseconds since 1970)."),
+        lastStep=_object(
+            "The last change of the number of workers.",
+            before=_whole("Workers before it."),
+            after=_whole("Workers after it."),
+            at=_whole("When (milliseconds since 1970)."),
+            consumedPerS=_number("Records a second before it."),
+            tookMs=_whole("How long the group took to settle, in milliseconds."),
+        ),
+        ceiling=_object(
+            "A number of workers that lowered the throughput.",
+            replicas=_whole("That number."),
+            untilMs=_whole("Until when it is not tried again (milliseconds since 1970)."),
+        ),
+        tooFew=_object(
+            "A number of workers that a step down went to and that was too few.",
+            replicas=_whole("That number."),
+            untilMs=_whole("Until when no step down goes there again (milliseconds since 1970)."),
+        ),
+        settleMs=_whole("How long the longest change took so far, in milliseconds."),
+        lostMs=_whole("How long a rebalance keeps a partition unread on average, in milliseconds."),
+        capacityPerS=_number("Records a second that one worker can handle, to two digits."),
+        partitions=_whole("Partitions of the topics."),
+        skewed=_list("Partitions that one worker cannot keep up with.", {"type": "string"}, 1_000),
+    )
+
+
+def _object(description: str, **properties: Schema) -> Schema:
+    return {"type": "object", "description": description, "nullable": True, "properties": properties}
+
+
+def _list(description: str, items: Schema, at_most: int) -> Schema:
+    return {
+        "type": "array",
+        "description": description,
+        "nullable": True,
+        "items": items,
+        "maxItems": at_most,
+        "x-kubernetes-list-type": "atomic",
+    }
+
+
+def _text(description: str) -> Schema:
+    return {"type": "string", "description": description, "nullable": True}
+
+
+def _whole(description: str) -> Schema:
+    return {"type": "integer", "format": "int64", "description": description, "nullable": True}
+
+
+def _number(description: str) -> Schema:
+    return {"type": "number", "description": description, "nullable": True}

@@ -1,0 +1,82 @@
+"""What a request to the API server may end in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class KubeError(Exception):
+    """The API server refused a request, or did not answer it.
+
+    Attributes:
+        status: the HTTP status; 0 where there was no answer.
+        reason: Kubernetes' reason in CamelCase (`Conflict`, `Forbidden`, `Invalid`, ...), or ours
+            (`Timeout`).
+        message: what the API server said.
+        retry_after_s: how long the API server asks to wait; 0 where it doesn't say.
+    """
+
+    exit_code = 1
+
+    def __init__(self, status: int, reason: str, message: str, *, retry_after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after_s = retry_after_s
+
+
+class KubeConflict(KubeError):
+    """409: somebody else was faster, owns a field, or the object exists already (`AlreadyExists`)."""
+
+
+class KubeForbidden(KubeError):
+    """403 (or 401): the service account may not do that."""
+
+
+class KubeInvalid(KubeError):
+    """422, or 400: the object breaks the schema or one of its rules."""
+
+
+class KubeUnavailable(KubeError):
+    """No connection, no answer in time, 429 or 5xx: worth trying again later."""
+
+
+class KubeConfigError(KubeError):
+    """It can't be found out where the API server is: a matter of configuration, not of the network."""
+
+    exit_code = 2
+
+    def __init__(self, message: str) -> None:
+        super().__init__(0, "Configuration", message)
+
+
+_BY_STATUS: dict[int, type[KubeError]] = {
+    400: KubeInvalid,
+    401: KubeForbidden,
+    403: KubeForbidden,
+    409: KubeConflict,
+    422: KubeInvalid,
+    429: KubeUnavailable,
+}
+
+_NOT_TYPED = "failed to create typed patch object"
+"""What an apply of a wrong type (`topics: 7`) ends in: 500, as of Kubernetes 1.35, though it is a 422."""
+
+
+def from_answer(status: int, body: Any, what: str, *, retry_after_s: float = 0.0) -> KubeError:
+    """The error that an answer stands for.
+
+    Args:
+        status: the HTTP status.
+        body: the decoded answer: a `Status` of meta/v1, or whatever a proxy in between said.
+        what: the request, for the message: `PATCH statefulsets/flights`.
+        retry_after_s: from the header `Retry-After`.
+    """
+    told = body if isinstance(body, dict) else {}
+    reason = str(told.get("reason") or f"HTTP{status}")
+    message = str(told.get("message") or (body if isinstance(body, str) else "")).strip()
+    if status == 500 and _NOT_TYPED in message:
+        status = 422
+    kind = _BY_STATUS.get(status, KubeUnavailable if status >= 500 else KubeError)
+    return kind(status, reason, f"{what}: {message or reason}", retry_after_s=retry_after_s)

@@ -1,0 +1,269 @@
+"""What the API server has, as the watches told it: the turns read it and ask the API server for nothing.
+
+Used on one event loop only. What it gives out is shared: don't change it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+GROUP_LABEL = "slackwater.dev/group"
+Object = dict[str, Any]
+
+
+class Key(NamedTuple):
+    """Which ConsumerGroup."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass
+class _Held:
+    """The objects of one group, by kind and name."""
+
+    by_kind: dict[str, dict[str, Object]] = field(default_factory=dict)
+
+
+GROUP, POD, STATEFUL_SET, JOB = "ConsumerGroup", "Pod", "StatefulSet", "Job"
+CONFIG_MAP, SERVICE, BUDGET, SERVICE_ACCOUNT = (
+    "ConfigMap",
+    "Service",
+    "PodDisruptionBudget",
+    "ServiceAccount",
+)
+KINDS = (GROUP, POD, STATEFUL_SET, JOB, CONFIG_MAP, SERVICE, BUDGET, SERVICE_ACCOUNT)
+
+
+class Store:
+    """A cache of the groups and of the objects with their label.
+
+    A group's own object is found by its kind; the others by `slackwater.dev/group` in the same namespace.
+    Of a Pod only `metadata`, `status` and `spec.nodeName` are kept, of a Job `metadata`, `status` and
+    `spec.suspend`, of a ConfigMap `metadata`; of the others all but `managedFields`.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[Key, _Held] = {}
+        self._callbacks: list[Callable[[Key], None]] = []
+        self._owner: dict[tuple[str, str, str], Key] = {}  # (kind, namespace, name) -> its group
+        self._secrets: dict[tuple[str, str], str] = {}
+        self._wanted_secrets: dict[tuple[str, str], float] = {}
+        self.on_wanted_secret: Callable[[], None] = lambda: None
+        """Called where a Secret is asked for that was not before."""
+        self._synced = asyncio.Event()
+
+    @property
+    def synced(self) -> bool:
+        """Whether every watch has listed once: before that, what is missing may only not have been seen."""
+        return self._synced.is_set()
+
+    @synced.setter
+    def synced(self, is_so: bool) -> None:
+        if is_so:
+            self._synced.set()
+        else:
+            self._synced.clear()
+
+    async def wait_synced(self) -> None:
+        """Until it is."""
+        await self._synced.wait()
+
+    # --- read by turns -----------------------------------------------------------------------------------
+
+    def groups(self) -> list[Key]:
+        """The ConsumerGroups that there are, in order of their names."""
+        return sorted(key for key, held in self._groups.items() if GROUP in held.by_kind)
+
+    def group(self, key: Key) -> Object | None:
+        """The ConsumerGroup, or None where there is none of that name."""
+        return self._one(key, GROUP)
+
+    def pods(self, key: Key) -> list[Object]:
+        """Its pods (the preflight's, too), in order of their names."""
+        return self._all(key, POD)
+
+    def jobs(self, key: Key) -> list[Object]:
+        """Its Jobs."""
+        return self._all(key, JOB)
+
+    def configmaps(self, key: Key) -> list[Object]:
+        """Its ConfigMaps, without their data."""
+        return self._all(key, CONFIG_MAP)
+
+    def statefulset(self, key: Key) -> Object | None:
+        """The StatefulSet of the group's name, if it has the group's label."""
+        return self._one(key, STATEFUL_SET)
+
+    def service(self, key: Key) -> Object | None:
+        """The Service of the group's name, if it has the group's label."""
+        return self._one(key, SERVICE)
+
+    def pdb(self, key: Key) -> Object | None:
+        """The PodDisruptionBudget of the group's name, if it has the group's label."""
+        return self._one(key, BUDGET)
+
+    def service_account(self, key: Key) -> Object | None:
+        """The ServiceAccount of the group's name, if it has the group's label."""
+        return self._one(key, SERVICE_ACCOUNT)
+
+    def secret_version(self, namespace: str, name: str) -> str | None:
+        """The Secret's resourceVersion; empty: there is no such Secret; None: not known (yet).
+
+        Asking is what makes the operator look: Secrets are read by name and not watched, so that it needs no
+        right to list them. An answer is up to a minute old, with hundreds of Secrets some minutes.
+        """
+        one = (namespace, name)
+        if one not in self._wanted_secrets:
+            self.on_wanted_secret()
+        self._wanted_secrets[one] = time.monotonic()
+        return self._secrets.get(one)
+
+    def on_change(self, callback: Callable[[Key], None]) -> None:
+        """Calls `callback(key)` on the loop whenever an object of this group has come, changed or gone."""
+        self._callbacks.append(callback)
+
+    # --- written by watches, and by whoever has just written to the API server -------------------------
+
+    def put(self, obj: Object) -> bool:
+        """Takes what the API server answered or sent. False where it was no news.
+
+        Whoever has written an object puts the answer here, so that its next turn sees its own write. An
+        object that is older than the one held is left out: the resourceVersions of a resource grow (KEP-5504,
+        Kubernetes 1.35; etcd's revision before that).
+        """
+        kind, key = str(obj.get("kind", "")), key_of(obj)
+        if kind not in KINDS or key is None:
+            return False
+        name = str(obj["metadata"]["name"])
+        owner = self._owner.get((kind, key.namespace, name))
+        if owner is not None and not _newer(obj, self._groups[owner].by_kind[kind][name]):
+            return False
+        if owner is not None and owner != key:  # its label was changed
+            self.drop(kind, key.namespace, name)
+        self._owner[(kind, key.namespace, name)] = key
+        self._groups.setdefault(key, _Held()).by_kind.setdefault(kind, {})[name] = slim(obj)
+        self._tell(key)
+        return True
+
+    def drop(self, kind: str, namespace: str, name: str, uid: str = "") -> bool:
+        """Forgets an object that is gone; with `uid` only if it is that one. False: it was not here."""
+        key = self._owner.get((kind, namespace, name))
+        if key is None:
+            return False
+        group = self._groups[key]
+        held = group.by_kind[kind]
+        if uid and held[name]["metadata"].get("uid") != uid:
+            return False
+        del self._owner[(kind, namespace, name)], held[name]
+        if not held:
+            del group.by_kind[kind]
+        if not group.by_kind:
+            del self._groups[key]
+        self._tell(key)
+        return True
+
+    def put_secret_version(self, namespace: str, name: str, version: str) -> None:
+        """What the Secret's resourceVersion is; empty: there is none."""
+        self._secrets[(namespace, name)] = version
+
+    def wanted_secrets(self, max_age_s: float) -> list[tuple[str, str]]:
+        """The Secrets that were asked for within that time; what is known of the others is forgotten."""
+        since = time.monotonic() - max_age_s
+        self._wanted_secrets = {one: at for one, at in self._wanted_secrets.items() if at >= since}
+        self._secrets = {one: self._secrets[one] for one in self._wanted_secrets if one in self._secrets}
+        return list(self._wanted_secrets)
+
+    def held(self, kind: str) -> dict[tuple[str, str], tuple[str, str]]:
+        """(namespace, name) -> (uid, resourceVersion) of all objects of that kind."""
+        return {
+            (key.namespace, name): _version(obj)
+            for key, group in self._groups.items()
+            for name, obj in group.by_kind.get(kind, {}).items()
+        }
+
+    def held_one(self, kind: str, namespace: str, name: str) -> tuple[str, str] | None:
+        """(uid, resourceVersion) of an object; None: it is not here."""
+        key = self._owner.get((kind, namespace, name))
+        return _version(self._groups[key].by_kind[kind][name]) if key else None
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    def _one(self, key: Key, kind: str) -> Object | None:
+        held = self._groups.get(key)
+        return held.by_kind.get(kind, {}).get(key.name) if held else None
+
+    def _all(self, key: Key, kind: str) -> list[Object]:
+        held = self._groups.get(key)
+        found = held.by_kind.get(kind, {}) if held else {}
+        return [found[name] for name in sorted(found)]
+
+    def _tell(self, key: Key) -> None:
+        for callback in self._callbacks:
+            callback(key)
+
+
+def key_of(obj: Object) -> Key | None:
+    """The group that an object belongs to; None where it belongs to none."""
+    metadata = obj.get("metadata", {})
+    namespace = str(metadata.get("namespace", ""))
+    if obj.get("kind") == GROUP:
+        return Key(namespace, str(metadata.get("name", "")))
+    owner = (metadata.get("labels") or {}).get(GROUP_LABEL)
+    return Key(namespace, str(owner)) if owner else None
+
+
+def _version(obj: Object) -> tuple[str, str]:
+    metadata = obj["metadata"]
+    return str(metadata.get("uid", "")), str(metadata.get("resourceVersion", ""))
+
+
+def _newer(new: Object, old: Object) -> bool:
+    (new_uid, new_version), (old_uid, old_version) = _version(new), _version(old)
+    order = _order(new_version, old_version)
+    return order > 0 or (order == 0 and new_uid != old_uid)
+
+
+def _order(a: str, b: str) -> int:
+    if a.isdecimal() and b.isdecimal():
+        return (int(a) > int(b)) - (int(a) < int(b))
+    return int(a != b)  # versions that can't be compared: the later word counts
+
+
+_KEPT_SPEC: dict[str, tuple[str, ...]] = {POD: ("nodeName",), JOB: ("suspend",)}
+_BULKY_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def slim(obj: Object) -> Object:
+    """The object without what nobody reads; equal keys and short words of all objects are one in memory."""
+    kind = str(obj.get("kind", ""))
+    kept = {name: value for name, value in obj.items() if name not in ("data", "binaryData")}
+    metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
+    if _BULKY_ANNOTATION in (metadata.get("annotations") or {}):
+        metadata["annotations"] = {
+            name: value for name, value in metadata["annotations"].items() if name != _BULKY_ANNOTATION
+        }
+    kept["metadata"] = metadata
+    if kind in _KEPT_SPEC:
+        spec = obj.get("spec") or {}
+        kept["spec"] = {name: spec[name] for name in _KEPT_SPEC[kind] if name in spec}
+    shared: Object = _shared(kept)
+    return shared
+
+
+def _shared(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {sys.intern(name): _shared(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_shared(inner) for inner in value]
+    if isinstance(value, str) and len(value) <= 40:
+        return sys.intern(value)
+    return value

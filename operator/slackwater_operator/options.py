@@ -1,0 +1,181 @@
+"""The arguments of `slackwater-operator`; each can be given in the environment, too."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import secrets
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+PREFIX = "SLACKWATER_"
+LEASE = "slackwater-operator"
+LEVELS = ("debug", "info", "warning", "error")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_LEASE_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the operator was asked to do.
+
+    Attributes:
+        namespaces: to watch; empty: all.
+        worker_image: of groups that name none; empty: such groups are degraded.
+        pod_monitors: whether a group gets a PodMonitor where that kind is served.
+        lease: name of the Lease; empty: no election, this process leads.
+        lease_namespace: where it is; empty: the pod's own, or the kubeconfig's.
+        identity: who holds it.
+        http_host: to listen on.
+        http_port: to listen on; 0: any.
+        round_ms: how often a Kafka cluster is asked about all its groups.
+        busy_round_ms: how often about those in which something is under way.
+        log_level: the least that is logged.
+        log_format: `text` or `json`.
+    """
+
+    namespaces: tuple[str, ...]
+    worker_image: str
+    pod_monitors: bool
+    lease: str
+    lease_namespace: str
+    identity: str
+    http_host: str
+    http_port: int
+    round_ms: int
+    busy_round_ms: int
+    log_level: str
+    log_format: str
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+
+
+def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
+    """Reads the arguments, and the environment for those that are not given.
+
+    Args:
+        arguments: without the program's name.
+        environment: `SLACKWATER_HTTP_PORT` stands for `--http-port`, and so on; `SLACKWATER_NAMESPACE` may
+            name
+            several, separated by commas. `POD_NAME` and `POD_NAMESPACE` are who and where we are.
+
+    Raises:
+        SystemExit: 2 after one line that says what is wrong; 0 after `--help`.
+    """
+    parser = _parser(environment)
+    args = parser.parse_args(arguments)
+    named = args.namespace or [one.strip() for one in environment.get(PREFIX + "NAMESPACE", "").split(",")]
+    namespaces = tuple(dict.fromkeys(one for one in named if one))
+    for one in namespaces:
+        if not _NAME.fullmatch(one):
+            parser.error(f"--namespace {one}: not a namespace's name (give the option once for each)")
+    if not _LEASE_NAME.fullmatch(args.lease):
+        parser.error(f"--lease {args.lease}: not a name for a Lease")
+    if args.lease_namespace and not _NAME.fullmatch(args.lease_namespace):
+        parser.error(f"--lease-namespace {args.lease_namespace}: not a namespace's name")
+    return Options(
+        namespaces=namespaces,
+        worker_image=args.worker_image,
+        pod_monitors=not args.no_pod_monitors,
+        lease="" if args.no_leader_election else args.lease,
+        lease_namespace=args.lease_namespace or environment.get("POD_NAMESPACE", ""),
+        identity=args.identity or environment.get("POD_NAME") or _own_name(),
+        http_host=args.http_host,
+        http_port=args.http_port,
+        round_ms=args.round_ms,
+        busy_round_ms=args.busy_round_ms,
+        log_level=args.log_level,
+        log_format=args.log_format,
+    )
+
+
+def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="slackwater-operator",
+        description="Runs the ConsumerGroups of a Kubernetes cluster. Every option can be given in the "
+        f"environment, too: {PREFIX}HTTP_PORT is --http-port.",
+        epilog="`slackwater-operator check` asks whether an installed operator is ready.",
+    )
+    given = _Environment(parser, environment)
+    parser.add_argument(
+        "--namespace", action="append", metavar="NS", help="watch this one only; repeatable; default: all"
+    )
+    given.text("--worker-image", "", "IMAGE", "image of the workers of groups that name none")
+    given.flag("--no-pod-monitors", "make no PodMonitor for the groups")
+    given.text("--lease", LEASE, "NAME", "the Lease that says which replica leads")
+    given.text("--lease-namespace", "", "NS", "where the Lease is; default: the pod's own namespace")
+    given.text("--identity", "", "NAME", "who holds the Lease; default: the pod's name")
+    given.flag("--no-leader-election", "lead at once; only where there is a single replica")
+    given.text("--http-host", "0.0.0.0", "HOST", "where /healthz, /readyz and /metrics are served")
+    given.number("--http-port", 8080, "PORT", "their port; 0: any free one", least=0, most=65535)
+    given.number(
+        "--round-ms", 5000, "MS", "how often Kafka is asked about all groups", least=500, most=60_000
+    )
+    given.number(
+        "--busy-round-ms",
+        500,
+        "MS",
+        "and about those in which something is under way",
+        least=100,
+        most=60_000,
+    )
+    given.choice("--log-level", "info", LEVELS, "the least that is logged")
+    given.choice("--log-format", "text", ("text", "json"), "of the log, which goes to stderr")
+    return parser
+
+
+class _Environment:
+    """Adds options whose default is in the environment."""
+
+    def __init__(self, parser: argparse.ArgumentParser, environment: Mapping[str, str]) -> None:
+        self._parser = parser
+        self._environment = environment
+
+    def text(self, option: str, default: str, shown: str, told: str) -> None:
+        self._parser.add_argument(option, default=self._of(option, default), metavar=shown, help=told)
+
+    def flag(self, option: str, told: str) -> None:
+        value = self._of(option, "").lower()
+        if value not in ("", "0", "1", "false", "true"):
+            self._parser.error(f"{self._name(option)}={value}: true or false")
+        self._parser.add_argument(option, action="store_true", default=value in ("1", "true"), help=told)
+
+    def choice(self, option: str, default: str, among: Sequence[str], told: str) -> None:
+        value = self._of(option, default)
+        if value not in among:
+            self._parser.error(f"{self._name(option)}={value}: one of {', '.join(among)}")
+        self._parser.add_argument(option, default=value, choices=among, help=f"{told} ({default})")
+
+    def number(self, option: str, default: int, shown: str, told: str, *, least: int, most: int) -> None:
+        def checked(value: str) -> int:
+            if not value.isdecimal() or not least <= int(value) <= most:
+                raise argparse.ArgumentTypeError(f"{value}: a number from {least} to {most}")
+            return int(value)
+
+        try:
+            preset = checked(self._of(option, str(default)))
+        except argparse.ArgumentTypeError as error:
+            self._parser.error(f"{self._name(option)}={error}")
+        self._parser.add_argument(
+            option, type=checked, default=preset, metavar=shown, help=f"{told} ({default})"
+        )
+
+    def _of(self, option: str, default: str) -> str:
+        return self._environment.get(self._name(option)) or default
+
+    @staticmethod
+    def _name(option: str) -> str:
+        return PREFIX + option.removeprefix("--").replace("-", "_").upper()
+
+
+def _own_name() -> str:
+    """Outside of a pod two processes of a machine must not take each other for themselves."""
+    return f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(3)}"

@@ -1,0 +1,71 @@
+"""What a turn has shown that takes memory to tell: since when settled, rebalances, unowned partitions."""
+
+from __future__ import annotations
+
+from slackwater_operator.reconcile.plan import Plan
+from slackwater_operator.reconcile.rebalances import Rebalance
+from slackwater_operator.reconcile.session import Session
+from slackwater_operator.reconcile.world import World
+
+
+def learn(session: Session, world: World, plan: Plan, *, complete: bool) -> None:
+    """Notes a step that has begun, and whether the group is settled.
+
+    Args:
+        session: the group.
+        world: what the turn looked at.
+        plan: what came out.
+        complete: whether all of it was done.
+    """
+    session.plan, session.world = plan, world
+    session.told_stalls = world.measured.stalls
+    if complete and plan.step is not None:
+        session.autoscaler.stepping(*plan.step, plan.decision, now_ms=world.now_ms)
+        session.step_ms = world.now_ms
+        session.settled_since_ms = session.settled_at_ms = None
+        return
+    _settle(session, world, plan)
+
+
+def _settle(session: Session, world: World, plan: Plan) -> None:
+    """Settled is what two observations in a row find so."""
+    if not plan.settled or world.kafka is None:
+        session.settled_since_ms = session.settled_at_ms = None
+    elif session.settled_at_ms is None:
+        session.settled_at_ms = world.kafka.at_ms
+    elif session.settled_since_ms is None and world.kafka.at_ms > session.settled_at_ms:
+        session.settled_since_ms = world.now_ms
+        if session.step_ms is not None:
+            session.autoscaler.stepped(world.now_ms - session.step_ms)
+            session.step_ms = None
+
+
+def new_rebalances(session: Session, world: World) -> list[Rebalance]:
+    """The rebalances that the workers have told of since the last turn."""
+    told = [one for one in session.statuses.values() if one is not None]
+    took = {
+        one.generation: one.rebalance_ms[1] - one.rebalance_ms[0]
+        for one in told
+        if one.rebalance_ms is not None and one.rebalance_ms[1] is not None
+    }
+    return session.rebalances.observe(
+        [generation for one in told for generation in one.generations],
+        now_ms=world.now_ms,
+        restarting=bool(world.memory.rollout.under_way),
+        forced=world.measured.forced,
+        took_ms=took,
+    )
+
+
+def unowned_partition_seconds(session: Session, world: World, longest_ms: int) -> float:
+    """Partitions times seconds for which no running worker held them since the last turn.
+
+    A group that is to have no workers owns nothing on purpose.
+    """
+    since_ms, session.unowned_ms = session.unowned_ms, world.now_ms
+    kafka = world.kafka
+    if kafka is None or world.statefulset is None or not world.statefulset.replicas or not since_ms:
+        return 0.0
+    told = [one for one in session.statuses.values() if one is not None and one.running]
+    held = {partition for one in told for partition in one.assignment}
+    return len(set(kafka.partitions) - held) * min(world.now_ms - since_ms, longest_ms) / 1000

@@ -1,0 +1,91 @@
+"""A plan in the making: the concerns of a turn add to it, one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from slackwater_operator.decide.conditions import Trouble
+from slackwater_operator.decide.scaling import ScalingDecision
+from slackwater_operator.reconcile.look import Look
+from slackwater_operator.reconcile.memory import DecisionRecord, RolloutMemory, remember
+from slackwater_operator.reconcile.plan import Action, EmitEvent
+from slackwater_operator.reconcile.world import World
+
+_SOON_MS = 1_000
+
+
+@dataclass
+class Draft:
+    """What a turn has decided so far.
+
+    Attributes:
+        world: what it looks at.
+        look: what that comes to.
+        rollout: the rolling restart as the status will have it.
+        gaps_ms: the measured restarts.
+        desired: how many workers are wanted.
+        decisions: the decision records.
+        acts: what is to be done after the status is written.
+        events: what people are told after that.
+        troubles: what needs a person.
+        scaling: the scaling decision.
+        step: the scaling step that begins, as (before, after).
+        unplanned: why the group rebalanced during a restart, without that being to blame.
+        needs_fresh: something would be done on a fresh world.
+        busy: something is under way.
+        template_changes: the StatefulSet gets another template in this turn.
+    """
+
+    world: World
+    look: Look
+    rollout: RolloutMemory
+    gaps_ms: tuple[int, ...] = ()
+    desired: int | None = None
+    decisions: tuple[DecisionRecord, ...] = ()
+    acts: list[Action] = field(default_factory=list)
+    events: list[EmitEvent] = field(default_factory=list)
+    troubles: list[Trouble] = field(default_factory=list)
+    scaling: ScalingDecision | None = None
+    step: tuple[int, int] | None = None
+    unplanned: str = ""
+    needs_fresh: bool = False
+    busy: bool = False
+    template_changes: bool = False
+
+    @classmethod
+    def of(cls, world: World, look: Look) -> Draft:
+        """An empty one."""
+        memory = world.memory
+        return cls(
+            world,
+            look,
+            rollout=memory.rollout,
+            gaps_ms=memory.restart_gaps_ms,
+            desired=memory.desired,
+            decisions=memory.decisions,
+        )
+
+    def change_rollout(self, **fields: Any) -> None:
+        """Changes what the status says of the rolling restart; a new phase begins now."""
+        phase = fields.get("phase", self.rollout.phase)
+        if phase != self.rollout.phase:
+            fields["since_ms"] = self.world.now_ms
+        self.rollout = replace(self.rollout, **fields)
+
+    def decided(self, kind: str, action: str, reason: str) -> None:
+        """Keeps a decision, if it differs from the one before of its kind."""
+        self.decisions = remember(self.decisions, self.world.now_ms, kind, action, reason)
+
+    def tell(self, reason: str, message: str, *, warning: bool = False) -> None:
+        """Tells people."""
+        self.events.append(EmitEvent(reason, message, warning))
+
+    def trouble(self, reason: str, message: str) -> None:
+        """Notes what needs a person."""
+        self.troubles.append(Trouble(reason, message))
+
+    @property
+    def wake_ms(self) -> int:
+        """When to look again at the latest while something is under way."""
+        return self.world.now_ms + _SOON_MS

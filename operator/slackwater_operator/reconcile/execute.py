@@ -1,0 +1,193 @@
+"""Does what a plan says, in its order; the first thing that fails ends the turn."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from slackwater_operator.build.names import PORT
+from slackwater_operator.kube.client import Kube
+from slackwater_operator.kube.errors import KubeConflict, KubeError, KubeForbidden, KubeInvalid
+from slackwater_operator.kube.events import Events
+from slackwater_operator.kube.store import Store
+from slackwater_operator.observe.clusters import Clusters
+from slackwater_operator.observe.workers import WorkerStatuses
+from slackwater_operator.reconcile.plan import (
+    Action,
+    ApplyObject,
+    DeleteKafkaGroup,
+    DeleteObject,
+    DeletePod,
+    EmitEvent,
+    OpenGate,
+    Plan,
+    RemoveMembers,
+    SetFinalizers,
+    SetReplicas,
+    WriteStatus,
+)
+from slackwater_operator.reconcile.session import Session
+from slackwater_operator.reconcile.world import APPLIED, World
+from slackwater_operator.resources import API_VERSION, KIND
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a plan went.
+
+    Attributes:
+        done: how many of its actions were done.
+        problem: what failed for a reason that a person has to see to, as (reason, message); or None.
+        error: what failed, in words; "".
+    """
+
+    done: int
+    problem: tuple[str, str] | None = None
+    error: str = ""
+
+
+class ActionFailed(Exception):
+    """An action that Kafka or a worker did not carry out; the next turn tries again."""
+
+
+class Executor:
+    """Carries out plans."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        store: Store,
+        clusters: Clusters,
+        workers: WorkerStatuses,
+        events: Events,
+        may_act: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._kube, self._store, self._clusters = kube, store, clusters
+        self._workers, self._events, self._may_act = workers, events, may_act
+
+    async def execute(self, session: Session, world: World, plan: Plan, *, now_ms: int) -> Outcome:
+        """Does the plan's actions in their order, up to the first that fails."""
+        for index, action in enumerate(plan.actions):
+            if not self._may_act():
+                return Outcome(index, None, "another replica may lead by now: nothing is done")
+            try:
+                await self._do(session, world, action, now_ms)
+            except KubeError as error:
+                log.warning("%s/%s: %s", world.namespace, world.name, error)
+                return Outcome(index, _problem(error), str(error))
+            except ActionFailed as error:
+                log.warning("%s/%s: %s", world.namespace, world.name, error)
+                return Outcome(index, None, str(error))
+        return Outcome(len(plan.actions))
+
+    async def _do(self, session: Session, world: World, action: Action, now_ms: int) -> None:
+        match action:
+            case WriteStatus():
+                await self._write_status(session, world, action, now_ms)
+            case ApplyObject():
+                await self._apply(session, world, action)
+            case SetReplicas():
+                await self._set_replicas(world, action)
+            case DeleteObject():
+                await self._delete(world, action.api_version, action.kind, action.name, action.uid)
+            case DeletePod():
+                log.info("%s: restart %s: %s", world.namespace, action.name, action.reason)
+                await self._kube.delete(
+                    "v1", "Pod", world.namespace, action.name, uid=action.uid, grace_s=action.grace_s
+                )
+            case OpenGate():
+                await self._open(action)
+                session.rebalances.scaled(now_ms)
+            case RemoveMembers():
+                session.rebalances.scaled(now_ms)
+                await self._remove(session, action)
+            case DeleteKafkaGroup():
+                await self._delete_group(session)
+            case SetFinalizers():
+                await self._set_finalizers(world, action)
+            case EmitEvent():
+                self._events.post(
+                    self._regarding(world),
+                    action.reason,
+                    action.message,
+                    kind="Warning" if action.warning else "Normal",
+                )
+
+    async def _write_status(self, session: Session, world: World, action: WriteStatus, now_ms: int) -> None:
+        raw = self._store.group(session.key)  # type: ignore[arg-type]
+        version = str(raw["metadata"].get("resourceVersion", "")) if raw is not None else ""
+        if session.written == (action.status, version):
+            return  # what the API server keeps of it differs, but it is what we wrote
+        manifest = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {"name": world.name, "namespace": world.namespace, "uid": world.uid},
+            "status": dict(action.status),
+        }
+        answer = await self._kube.apply_status(manifest)
+        self._store.put(answer)
+        session.written = (action.status, str(answer["metadata"].get("resourceVersion", "")))
+        if world.figures_due:
+            session.figures_ms = now_ms
+
+    async def _apply(self, session: Session, world: World, action: ApplyObject) -> None:
+        where = (action.manifest["kind"], action.manifest["metadata"]["name"])
+        answer = await self._kube.apply(action.manifest)
+        version = str(answer["metadata"].get("resourceVersion", ""))
+        live = world.live.get(where)
+        if live is not None and live["metadata"].get("resourceVersion") == version:
+            session.unchanged[where] = (version, action.manifest["metadata"]["annotations"][APPLIED])
+            log.info("%s/%s: %s %s is as applied, though it looks different", *session.key, *where)
+        self._store.put(answer)
+
+    async def _set_replicas(self, world: World, action: SetReplicas) -> None:
+        body = {"metadata": {"uid": action.uid}, "spec": {"replicas": action.replicas}}
+        self._store.put(await self._kube.patch("apps/v1", "StatefulSet", world.namespace, action.name, body))
+
+    async def _delete(self, world: World, api_version: str, kind: str, name: str, uid: str) -> None:
+        await self._kube.delete(api_version, kind, world.namespace, name, uid=uid)
+
+    async def _open(self, action: OpenGate) -> None:
+        closed = [name for name, ip in action.pods if not await self._workers.open_gate(ip, PORT)]
+        if closed:
+            raise ActionFailed(f"the gate of {', '.join(closed)} did not open; it is tried again")
+
+    async def _remove(self, session: Session, action: RemoveMembers) -> None:
+        assert session.cluster is not None
+        assert session.wanted is not None
+        failed = await self._clusters.remove_members(
+            session.cluster, session.wanted.group_id, action.instance_ids
+        )
+        if failed:
+            told = "; ".join(f"{name}: {error}" for name, error in sorted(failed.items()))
+            raise ActionFailed(f"members could not be removed ({told}); it is tried again")
+
+    async def _delete_group(self, session: Session) -> None:
+        assert session.cluster is not None
+        assert session.wanted is not None
+        failed = await self._clusters.delete_group(session.cluster, session.wanted.group_id)
+        if failed:
+            raise ActionFailed(f"Kafka's group {session.wanted.group_id} could not be deleted: {failed}")
+
+    async def _set_finalizers(self, world: World, action: SetFinalizers) -> None:
+        body = {"metadata": {"uid": world.uid, "finalizers": list(action.finalizers)}}
+        answer = await self._kube.patch(API_VERSION, KIND, world.namespace, world.name, body)
+        self._store.put(answer)
+
+    def _regarding(self, world: World) -> dict[str, object]:
+        metadata = {"name": world.name, "namespace": world.namespace, "uid": world.uid}
+        return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
+
+
+def _problem(error: KubeError) -> tuple[str, str] | None:
+    """What a person has to see to; a conflict, or a server that is away, passes."""
+    if isinstance(error, KubeForbidden):
+        return ("Forbidden", f"{error}; give the operator's ServiceAccount that right, or free the quota")
+    if isinstance(error, KubeInvalid):
+        return ("Refused", f"{error}; correct what the API server names, such as in spec.template")
+    if isinstance(error, KubeConflict):
+        return None
+    return None

@@ -1,0 +1,102 @@
+"""What is exported of a group: its gauges, as its last turn saw them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from slackwater_operator.metrics import GroupFigures
+from slackwater_operator.observe.workers import WorkerStatus
+from slackwater_operator.reconcile.plan import Plan
+from slackwater_operator.reconcile.session import Session
+from slackwater_operator.reconcile.world import World
+
+
+def figures(session: Session, world: World, plan: Plan) -> GroupFigures:
+    """The gauges of a group."""
+    kafka, group, status = world.kafka, world.kafka_group, plan.status
+    autoscaler, decision = session.autoscaler, plan.decision
+    replicas = world.statefulset.replicas if world.statefulset is not None else 0
+    lag = kafka.lag if kafka is not None else {}
+    seconds = autoscaler.lag_seconds() if kafka is not None else {}
+    drain = autoscaler.drain_seconds(replicas) if kafka is not None else None
+    session_ms = world.group.session_timeout_ms if world.group is not None else 0
+    return GroupFigures(
+        lag_records={one: float(value) for one, value in lag.items() if value is not None},
+        lag_seconds={one: value for one, value in seconds.items() if value is not None},
+        produced_per_second=autoscaler.produced_per_s,
+        consumed_per_second=autoscaler.consumed_per_s,
+        capacity_per_second=autoscaler.capacity_per_s,
+        predicted_drain_seconds=drain,
+        partitions=len(kafka.partitions) if kafka is not None and kafka.partitions else None,
+        members=len(group.members) if group is not None else None,
+        orphaned_members=len(plan.orphans) if group is not None else None,
+        pods={
+            "desired": float(_desired(world, status)),
+            "existing": float(len(world.pods)),
+            "ready": float(sum(one.ready for one in world.pods)),
+        },
+        state=group.state if group is not None else "",
+        generation=status.get("generation"),
+        scale_workers={
+            stage: float(value)
+            for stage, value in (
+                ("raw", decision.raw if decision is not None else None),
+                ("capped", decision.capped if decision is not None else None),
+                ("applied", decision.applied if decision is not None else None),
+            )
+            if value is not None and math.isfinite(value)
+        },
+        scale_held=decision.damping if decision is not None else "",
+        scale_at_max=decision.cap == "maxReplicas" if decision is not None else None,
+        restart_phase_seconds=_phases(session.statuses),
+        restart_budget_ratio=_ratios(session.statuses, session_ms),
+        rollout_pods={name: float(count) for name, count in _revisions(world).items()},
+        rollout_phase=str((status.get("rollout") or {}).get("phase", "")),
+        conditions={one["type"]: one["status"] for one in status.get("conditions") or [] if "type" in one},
+    )
+
+
+def _desired(world: World, status: Mapping[str, Any]) -> int:
+    suspended = world.group is not None and world.group.spec.suspend
+    return 0 if suspended else int(status.get("desiredReplicas") or 0)
+
+
+def _revisions(world: World) -> Counter[str]:
+    return Counter(one.template for one in world.pods if one.template)
+
+
+def _phases(statuses: Mapping[str, WorkerStatus | None]) -> dict[tuple[str, str], float]:
+    """The parts of each worker's last restart, in s.
+
+    drain: from the signal to the last commit; replace: to the new process; join: to its place in the group;
+    first_record: to the first record of each of its partitions.
+    """
+    found = {}
+    for pod, told in statuses.items():
+        times = told.restart if told is not None else None
+        if times is None:
+            continue
+        marks = (
+            ("drain", times.drain_ms, times.served_until_ms),
+            ("replace", times.served_until_ms, times.started_ms),
+            ("join", times.started_ms, times.joined_ms),
+            ("first_record", times.joined_ms, times.first_record_ms),
+        )
+        for phase, begin, end in marks:
+            if begin is not None and end is not None:
+                found[pod, phase] = max(0, end - begin) / 1000
+    return found
+
+
+def _ratios(statuses: Mapping[str, WorkerStatus | None], session_ms: int) -> dict[str, float]:
+    """Each worker's last restart as a share of the session: from the last commit to the join."""
+    found = {}
+    for pod, told in statuses.items():
+        times = told.restart if told is not None else None
+        if times is None or times.served_until_ms is None or times.joined_ms is None or not session_ms:
+            continue
+        found[pod] = max(0, times.joined_ms - times.served_until_ms) / session_ms
+    return found

@@ -1,0 +1,348 @@
+"""Makes the world that a turn looks at: from the Store, the last observation, and the workers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from slackwater.kafka.net.clock import Clock
+from slackwater_operator.build import names, pod_monitor
+from slackwater_operator.build.pod_template import revision
+from slackwater_operator.decide.policy import scaling_policy
+from slackwater_operator.fields import FieldError, ResourceError
+from slackwater_operator.kube.client import Kube
+from slackwater_operator.kube.store import Key, Store
+from slackwater_operator.observe.clusters import Clusters, GroupWanted
+from slackwater_operator.observe.workers import PodAddress, WorkerStatus, WorkerStatuses
+from slackwater_operator.reconcile.credentials import identity
+from slackwater_operator.reconcile.hearing import hear
+from slackwater_operator.reconcile.memory import Memory, parse
+from slackwater_operator.reconcile.objects import CONFIG_MAP, STATEFULSET, wanted_names
+from slackwater_operator.reconcile.parse import good_template, is_worker, job_seen, pod_seen, statefulset_seen
+from slackwater_operator.reconcile.scaling import replicas_now
+from slackwater_operator.reconcile.session import Resource, Session
+from slackwater_operator.reconcile.settings import Settings
+from slackwater_operator.reconcile.world import Manifest, Measured, PodSeen, WorkerSeen, World
+from slackwater_operator.resources import API_VERSION, KIND, ConsumerGroup, parse as parse_resource
+
+_LOOK_AGAIN_MS = 30_000
+"""After which time a name that was free, or taken by somebody else, is looked up again."""
+
+
+class Gatherer:
+    """Makes worlds. Keeps nothing but what it puts into the sessions."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        store: Store,
+        clusters: Clusters,
+        workers: WorkerStatuses,
+        clock: Clock,
+        settings: Settings,
+    ) -> None:
+        self._kube, self._store, self._clusters, self._workers = kube, store, clusters, workers
+        self._clock, self._settings = clock, settings
+
+    async def world(self, session: Session, *, fresh: bool = False) -> World | None:
+        """The world of a group; None when there is no such ConsumerGroup any more.
+
+        Args:
+            session: the group; takes in what is found.
+            fresh: whether pods, workers, StatefulSet and Kafka are asked for now.
+
+        Raises:
+            KubeError: the API server does not tell what is needed.
+        """
+        key = Key(*session.key)
+        if fresh:
+            await self._look_afresh(key)
+        raw = self._store.group(key)
+        if raw is None:
+            return None
+        self._read(session, raw)
+        now_ms = self._clock.wall_ms()
+        memory = parse(raw.get("status"))
+        pods = tuple(pod_seen(one) for one in self._store.pods(key) if is_worker(one))
+        asked_ms = now_ms if fresh else now_ms - self._settings.stale_ms
+        if fresh:
+            await self._observe(session)
+        await self._ask_workers(session, pods, now_ms, at_once=fresh)
+        world = await self._assemble(session, raw, memory, pods, fresh=fresh, asked_ms=asked_ms)
+        return world if world.group is None else await self._measured(session, world)
+
+    def introduce(self, session: Session) -> None:
+        """Finds out which cluster a new session's group is on, to be observed before its first turn.
+
+        A turn without an observation would call everything unknown, whenever an operator starts.
+        """
+        raw = self._store.group(Key(*session.key))
+        if raw is not None:
+            self._read(session, raw)
+
+    # -- the resource ----------------------------------------------------------------------------------
+
+    def _read(self, session: Session, raw: Manifest) -> None:
+        """Reads the ConsumerGroup, if it is another than before."""
+        metadata = raw["metadata"]
+        version = (
+            metadata.get("uid"),
+            metadata.get("generation"),
+            tuple(sorted((metadata.get("annotations") or {}).items())),
+            raw.get("spec") if metadata.get("generation") is None else None,
+        )
+        if session.resource is None or session.resource.version != version:
+            before = session.resource.revision if session.resource is not None else None
+            session.resource = read(raw, version, self._settings.worker_image)
+            after = session.resource.revision
+            if before is not None and after is not None and before.hash != after.hash:
+                session.autoscaler.new_revision()
+        group = session.resource.group
+        if group is None:
+            return
+        session.autoscaler.policy = scaling_policy(group)
+        session.stalls.stuck_after_ms = group.max_poll_interval_ms
+        if not session.restored:
+            session.restored = True
+            session.autoscaler.restore(parse(raw.get("status")).scaling, now_ms=self._clock.wall_ms())
+        session.cluster = identity(group, self._store)
+        session.wanted = wanted(session.key, group)
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    async def _look_afresh(self, key: Key) -> None:
+        """Puts into the Store what the API server has this moment."""
+        found = await self._kube.get(API_VERSION, KIND, key.namespace, key.name)
+        if found is None:
+            return
+        self._store.put(found)
+        there = await self._kube.get("apps/v1", STATEFULSET, key.namespace, names.statefulset(key.name))
+        if there is not None and names.is_owned(there, found["metadata"]["uid"]):
+            self._store.put(there)
+        pods = await self._kube.list("v1", "Pod", key.namespace, names.selector_text(key.name))
+        live = {one["metadata"]["name"]: one["metadata"].get("uid", "") for one in pods}
+        for known in self._store.pods(key):
+            name, uid = known["metadata"]["name"], known["metadata"].get("uid", "")
+            if is_worker(known) and live.get(name) != uid:
+                self._store.drop("Pod", key.namespace, name, uid)
+        for pod in pods:
+            self._store.put(pod)
+
+    async def _observe(self, session: Session) -> None:
+        """Asks the cluster about this group alone."""
+        if session.cluster is None or session.wanted is None:
+            return
+        found = await self._clusters.observe(session.cluster, [session.wanted])
+        hear(session, found.snapshots.get(session.key), self._clock.wall_ms(), found.problem)
+
+    async def _ask_workers(
+        self, session: Session, pods: tuple[PodSeen, ...], now_ms: int, *, at_once: bool
+    ) -> None:
+        """Asks the workers for their status: when something is under way, else now and then."""
+        asked = [one for one in pods if one.started and one.ip]
+        unknown = any((told := session.workers.get(one.name)) is None or told.uid != one.uid for one in asked)
+        due = now_ms - session.workers_ms >= self._settings.worker_poll_ms
+        if not (at_once or due or session.busy or unknown):
+            return
+        addresses = [PodAddress(one.name, one.ip, names.PORT) for one in asked]
+        answers = await self._workers.statuses(addresses)
+        at_ms = self._clock.wall_ms()
+        session.workers_ms, session.statuses = at_ms, dict(answers)
+        session.workers = {one.name: worker_seen(one.uid, at_ms, answers.get(one.name)) for one in asked}
+
+    async def _assemble(
+        self,
+        session: Session,
+        raw: Manifest,
+        memory: Memory,
+        pods: tuple[PodSeen, ...],
+        *,
+        fresh: bool,
+        asked_ms: int,
+    ) -> World:
+        key, metadata = Key(*session.key), raw["metadata"]
+        assert session.resource is not None
+        all_pods = self._store.pods(key)
+        configmaps = self._store.configmaps(key)
+        owned = self._store.statefulset(key)
+        if owned is not None and not names.is_owned(owned, metadata["uid"]):
+            owned = None
+        now_ms = self._clock.wall_ms()
+        world = World(
+            now_ms=now_ms,
+            namespace=key.namespace,
+            name=key.name,
+            uid=metadata.get("uid", ""),
+            generation=int(metadata.get("generation") or 0),
+            memory=memory,
+            annotations=metadata.get("annotations") or {},
+            finalizers=tuple(metadata.get("finalizers") or ()),
+            deleting=bool(metadata.get("deletionTimestamp")),
+            status=raw.get("status") or {},
+            group=session.resource.group,
+            error=session.resource.error,
+            revision=session.resource.revision,
+            pod_monitors=await self._pod_monitors(),
+            live={},
+            statefulset=statefulset_seen(owned) if owned is not None else None,
+            pods=pods,
+            jobs=tuple(
+                job_seen(one, all_pods)
+                for one in self._store.jobs(key)
+                if names.is_owned(one, metadata["uid"])
+            ),
+            configmaps={
+                one["metadata"]["name"]: one["metadata"]["uid"]
+                for one in configmaps
+                if names.is_owned(one, metadata["uid"])
+            },
+            workers=session.workers,
+            kafka=session.kafka if session.kafka is not None and session.kafka.at_ms >= asked_ms else None,
+            good_template=await self._good_template(session, memory, owned),
+            unchanged=session.unchanged,
+            fresh=fresh,
+            figures_due=now_ms - session.figures_ms >= self._settings.figures_ms,
+            problems=session.problems,
+        )
+        return replace(world, live=await self._live(session, world))
+
+    async def _pod_monitors(self) -> bool:
+        return self._settings.pod_monitors and await self._kube.served(
+            pod_monitor.API_VERSION, pod_monitor.KIND
+        )
+
+    async def _live(self, session: Session, world: World) -> dict[tuple[str, str], Manifest]:
+        """The wanted objects that are there.
+
+        One that the Store does not have is looked up, since the Store knows only what carries our label: a
+        name may be somebody else's.
+        """
+        key = Key(*session.key)
+        known = {
+            STATEFULSET: self._store.statefulset(key),
+            "Service": self._store.service(key),
+            "ServiceAccount": self._store.service_account(key),
+            "PodDisruptionBudget": self._store.pdb(key),
+        }
+        maps = {one["metadata"]["name"]: one for one in self._store.configmaps(key)}
+        found: dict[tuple[str, str], Manifest] = {}
+        for api_version, kind, name in wanted_names(world):
+            live = maps.get(name) if kind == CONFIG_MAP else known.get(kind)
+            if live is None:
+                live = await self._look_up(session, api_version, kind, name, world.now_ms)
+            else:
+                session.foreign.pop((kind, name), None)
+                session.looked_ms.pop((kind, name), None)
+            if live is not None:
+                found[kind, name] = live
+        return found
+
+    async def _look_up(
+        self, session: Session, api_version: str, kind: str, name: str, now_ms: int
+    ) -> Manifest | None:
+        where = (kind, name)
+        looked = session.looked_ms.get(where)
+        taken = where in session.foreign
+        if looked is None or not taken or now_ms - looked >= _LOOK_AGAIN_MS:
+            live = await self._kube.get(api_version, kind, session.key[0], name)
+            session.looked_ms[where] = now_ms
+            if live is None:
+                session.foreign.pop(where, None)
+            else:
+                session.foreign[where] = live
+                self._store.put(live)  # ours, if it carries our label: the watch was behind
+        return session.foreign.get(where)
+
+    async def _good_template(
+        self, session: Session, memory: Memory, owned: Manifest | None
+    ) -> Manifest | None:
+        """The template to go back to, where it is another than the one that is there."""
+        good = memory.rollout.good
+        status = (owned or {}).get("status") or {}
+        if not good or owned is None or good == status.get("updateRevision"):
+            return None
+        if session.good[0] != good:
+            kept = await self._kube.get("apps/v1", "ControllerRevision", session.key[0], good)
+            session.good = (good, good_template(kept))
+        return session.good[1]
+
+    # -- what several observations tell ------------------------------------------------------------------
+
+    async def _measured(self, session: Session, world: World) -> World:
+        autoscaler, now_ms = session.autoscaler, world.now_ms
+        group, kafka = world.kafka_group, world.kafka
+        if group is not None:
+            moving = not group.stable and bool(group.members)
+            if not moving:
+                session.unstable_since_ms = None
+            elif session.unstable_since_ms is None:
+                session.unstable_since_ms = now_ms
+        scaling = None
+        if autoscaler.automatic:
+            scaling = autoscaler.decide(
+                kafka, replicas_now(world), now_ms=now_ms, settled_since_ms=session.settled_since_ms
+            )
+        under_way = world.memory.rollout.under_way
+        oldest = min((one.since_ms for one in under_way), default=None)
+        measured = Measured(
+            scaling=scaling,
+            scaling_memory=autoscaler.dump(),
+            produced_per_s=autoscaler.produced_per_s,
+            consumed_per_s=autoscaler.consumed_per_s,
+            capacity_per_s=autoscaler.capacity_per_s,
+            stalls=session.stalls.stalls(),
+            forced=session.forced.since(oldest) if oldest is not None else "",
+            sessions_since_ms=session.forced.sessions_since_ms,
+            unplanned=session.rebalances.unplanned(now_ms),
+            kafka_problem=session.kafka_problem,
+            kafka_away_ms=0 if kafka is not None else now_ms - session.kafka_since_ms,
+            unstable_for_ms=now_ms - session.unstable_since_ms if session.unstable_since_ms else 0,
+            settled_since_ms=session.settled_since_ms,
+        )
+        return replace(world, measured=measured)
+
+
+def read(raw: Manifest, version: tuple[Any, ...], worker_image: str) -> Resource:
+    """Reads a ConsumerGroup, and what its workers should be started from."""
+    try:
+        group = parse_resource(raw, name=f"ConsumerGroup {raw['metadata'].get('name', '')}")
+        return Resource(version, group, revision(group, worker_image=worker_image))
+    except (ResourceError, FieldError) as error:
+        return Resource(version, error=str(error))
+
+
+def worker_seen(uid: str, at_ms: int, told: WorkerStatus | None) -> WorkerSeen | None:
+    """What a worker said, as a world holds it."""
+    if told is None:
+        return None
+    return WorkerSeen(
+        uid=uid,
+        at_ms=at_ms,
+        phase=told.phase,
+        generation=told.generation,
+        is_leader=told.is_leader,
+        assignment=told.assignment,
+        error=told.error,
+        started_ms=told.started_ms,
+        joined_ms=told.joined_ms,
+        waiting_since_ms=told.waiting_since_ms,
+        running_since_ms=told.running_since_ms,
+        served_until_ms=told.served_until_ms,
+        returned=told.returned,
+        generations=told.generations,
+    )
+
+
+def wanted(key: tuple[str, str], group: ConsumerGroup) -> GroupWanted[tuple[str, str]]:
+    """What is asked of the cluster about a group."""
+    properties = group.spec.kafka.properties
+    reset = properties.get("auto.offset.reset", "earliest")
+    pattern = group.spec.topic_regex
+    return GroupWanted(
+        key,
+        group.group_id,
+        group.spec.topics,
+        topic_pattern=pattern.pattern if pattern is not None else None,
+        offset_reset=reset,
+        read_committed=properties.get("isolation.level") == "read_committed",
+    )

@@ -1,0 +1,257 @@
+"""What turns before have left in the ConsumerGroup's status: all that must survive the operator's end.
+
+Anybody with the right to may write into a status, so that whatever stands there is read as far as it makes
+sense and left out where it does not: `parse` raises nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+PHASES = ("Idle", "Preflight", "Rolling", "Paused", "Refused", "Stopped", "RollingBack")
+IDLE, PREFLIGHT, ROLLING, PAUSED, REFUSED, STOPPED, ROLLING_BACK = PHASES
+
+GAPS_KEPT = 20
+DECISIONS_KEPT = 20
+
+
+@dataclass(frozen=True)
+class UnderWay:
+    """A restart that has been decided and is not over; written before the pod is deleted.
+
+    Attributes:
+        name: the pod.
+        uid: the uid of the pod that is to go: while one of that uid lives, nothing has been done yet.
+        generation: the group's generation then, -1 when the worker was not in it.
+        lag: how far its partitions were behind then, None when that was not known.
+        since_ms: when it was decided.
+        ended_ms: when the old pod was gone; None while it is there.
+    """
+
+    name: str
+    uid: str
+    generation: int = -1
+    lag: int | None = None
+    since_ms: int = 0
+    ended_ms: int | None = None
+
+    def dump(self) -> dict[str, Any]:
+        """As it stands in the status."""
+        return _without_none(
+            {
+                "name": self.name,
+                "uid": self.uid,
+                "generation": self.generation,
+                "lag": self.lag,
+                "sinceMs": self.since_ms,
+                "endedMs": self.ended_ms,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A template that is not tried again.
+
+    Attributes:
+        template: its HASH.
+        reason: what went wrong.
+        retry: the value of the annotation slackwater.dev/retry then: another one means to try again.
+    """
+
+    template: str
+    reason: str
+    retry: str = ""
+
+    def dump(self) -> dict[str, Any]:
+        """As it stands in the status."""
+        return {"hash": self.template, "reason": self.reason, "retry": self.retry}
+
+
+@dataclass(frozen=True)
+class RolloutMemory:
+    """The rolling restart.
+
+    Attributes:
+        phase: one of `PHASES`.
+        target: the StatefulSet's revision that all pods should have.
+        good: the last revision that all pods had while the group was settled: a ControllerRevision's name.
+        failed: the template that failed, None when none has.
+        updated: how many pods have the target revision.
+        under_way: the restarts that are not over.
+        since_ms: since when it has been in this phase.
+        reason: why it is in this phase.
+    """
+
+    phase: str = IDLE
+    target: str = ""
+    good: str = ""
+    failed: Failed | None = None
+    updated: int = 0
+    under_way: tuple[UnderWay, ...] = ()
+    since_ms: int = 0
+    reason: str = ""
+
+    def dump(self) -> dict[str, Any]:
+        """As it stands in the status."""
+        return _without_none(
+            {
+                "phase": self.phase,
+                "target": self.target or None,
+                "good": self.good or None,
+                "failed": self.failed.dump() if self.failed else None,
+                "updated": self.updated,
+                "underWay": [one.dump() for one in self.under_way],
+                "since": self.since_ms,
+                "reason": self.reason or None,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class DecisionRecord:
+    """A decision that differed from the one before of its kind.
+
+    Attributes:
+        at_ms: when it was made first.
+        kind: `scaling`, `rollout`, `gate`, `membership`, `preflight`, `suspend`.
+        action: what it does, in a word.
+        reason: why, in a sentence.
+    """
+
+    at_ms: int
+    kind: str
+    action: str
+    reason: str
+
+    def dump(self) -> dict[str, Any]:
+        """As it stands in the status."""
+        return {"at": self.at_ms, "kind": self.kind, "action": self.action, "reason": self.reason}
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a turn remembers.
+
+    Attributes:
+        rollout: the rolling restart.
+        desired: how many workers were wanted last, None before the first decision.
+        scaling: what the automatic scaling keeps, as `decide` dumps it.
+        restart_gaps_ms: how long the last restarts kept a worker away, oldest first.
+        decisions: the last decisions, oldest first.
+        conditions: the conditions by type, as they stand in the status.
+    """
+
+    rollout: RolloutMemory = field(default_factory=RolloutMemory)
+    desired: int | None = None
+    scaling: Mapping[str, Any] = field(default_factory=dict)
+    restart_gaps_ms: tuple[int, ...] = ()
+    decisions: tuple[DecisionRecord, ...] = ()
+    conditions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def parse(status: object) -> Memory:
+    """Reads the memory out of a status, whatever that holds."""
+    told = _mapping(status)
+    return Memory(
+        rollout=_rollout(_mapping(told.get("rollout"))),
+        desired=_whole(told.get("desiredReplicas")),
+        scaling=_mapping(told.get("scaling")),
+        restart_gaps_ms=tuple(
+            one for one in map(_whole, _list(told.get("restartGapsMs"))) if one is not None and one >= 0
+        )[-GAPS_KEPT:],
+        decisions=tuple(_decisions(told.get("decisions")))[-DECISIONS_KEPT:],
+        conditions={
+            one["type"]: one
+            for one in map(_mapping, _list(told.get("conditions")))
+            if isinstance(one.get("type"), str)
+        },
+    )
+
+
+def remember(
+    kept: tuple[DecisionRecord, ...], now_ms: int, kind: str, action: str, reason: str
+) -> tuple[DecisionRecord, ...]:
+    """`kept` with a decision, if that differs in its action from the last one of its kind.
+
+    A reason whose figures alone have changed is no other decision: it is not kept again.
+    """
+    last = next((one for one in reversed(kept) if one.kind == kind), None)
+    if last is not None and last.action == action and _worded(last.reason) == _worded(reason):
+        return kept
+    return (*kept, DecisionRecord(now_ms, kind, action, reason[:1024]))[-DECISIONS_KEPT:]
+
+
+def _worded(reason: str) -> str:
+    """A reason without its figures."""
+    return "".join("#" if one.isdigit() or one == "." else one for one in reason).replace("##", "#")
+
+
+def _rollout(told: Mapping[str, Any]) -> RolloutMemory:
+    phase = told.get("phase")
+    return RolloutMemory(
+        phase=phase if phase in PHASES else IDLE,
+        target=_text(told.get("target")),
+        good=_text(told.get("good")),
+        failed=_failed(_mapping(told.get("failed"))),
+        updated=_whole(told.get("updated")) or 0,
+        under_way=tuple(_under_way(told.get("underWay"))),
+        since_ms=_whole(told.get("since")) or 0,
+        reason=_text(told.get("reason")),
+    )
+
+
+def _failed(told: Mapping[str, Any]) -> Failed | None:
+    template = _text(told.get("hash"))
+    return Failed(template, _text(told.get("reason")), _text(told.get("retry"))) if template else None
+
+
+def _under_way(told: object) -> list[UnderWay]:
+    found: dict[str, UnderWay] = {}
+    for one in map(_mapping, _list(told)):
+        name, uid = _text(one.get("name")), _text(one.get("uid"))
+        generation = _whole(one.get("generation"))
+        if name and uid:
+            found[name] = UnderWay(
+                name=name,
+                uid=uid,
+                generation=-1 if generation is None else generation,
+                lag=_whole(one.get("lag")),
+                since_ms=_whole(one.get("sinceMs")) or 0,
+                ended_ms=_whole(one.get("endedMs")),
+            )
+    return list(found.values())
+
+
+def _decisions(told: object) -> list[DecisionRecord]:
+    found = []
+    for one in map(_mapping, _list(told)):
+        at_ms, kind = _whole(one.get("at")), _text(one.get("kind"))
+        if at_ms is not None and kind:
+            found.append(DecisionRecord(at_ms, kind, _text(one.get("action")), _text(one.get("reason"))))
+    return found
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _whole(value: object) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return int(value)
+
+
+def _without_none(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,123 @@
+"""Kubernetes' objects as a world holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from slackwater_operator.build import names
+from slackwater_operator.build.statefulset import template_hash
+from slackwater_operator.decide.preflight import preflight_view
+from slackwater_operator.reconcile.world import (
+    STATEFULSET_REVISION_LABEL,
+    JobSeen,
+    Manifest,
+    PodSeen,
+    StatefulSetSeen,
+    time_ms,
+)
+
+_NO_TROUBLE = ("ContainerCreating", "PodInitializing", "Completed")
+
+
+def is_worker(pod: Mapping[str, Any]) -> bool:
+    """Whether a pod is a worker's, not the preflight's."""
+    return _labels(pod).get(names.NAME_LABEL) == names.WORKER_APP
+
+
+def pod_seen(pod: Mapping[str, Any]) -> PodSeen:
+    """A worker's pod."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    conditions = {one.get("type"): one for one in status.get("conditions") or []}
+    container: Mapping[str, Any] = next(
+        (one for one in status.get("containerStatuses") or [] if one.get("name") == names.CONTAINER), {}
+    )
+    state, last = container.get("state") or {}, container.get("lastState") or {}
+    ended = state.get("terminated") or last.get("terminated")
+    return PodSeen(
+        name=metadata["name"],
+        uid=metadata.get("uid", ""),
+        revision=_labels(pod).get(STATEFULSET_REVISION_LABEL, ""),
+        template=_labels(pod).get(names.REVISION_LABEL, ""),
+        phase=status.get("phase", "Pending"),
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        deleting=bool(metadata.get("deletionTimestamp")),
+        evicted=conditions.get("DisruptionTarget", {}).get("status") == "True",
+        started=state.get("running") is not None,
+        restarts=int(container.get("restartCount") or 0),
+        trouble=_trouble(conditions, state, last),
+        ended_ms=time_ms(ended.get("finishedAt")) if ended else None,
+        ip=status.get("podIP", ""),
+        node=(pod.get("spec") or {}).get("nodeName", ""),
+    )
+
+
+def _trouble(
+    conditions: Mapping[Any, Mapping[str, Any]], state: Mapping[str, Any], last: Mapping[str, Any]
+) -> str:
+    """Why the worker's container does not run, or how it ended last; "" where nothing is wrong."""
+    scheduled = conditions.get("PodScheduled", {})
+    if scheduled.get("status") == "False":
+        return f"{scheduled.get('reason', 'Unschedulable')}: {scheduled.get('message', '')}".rstrip(": ")
+    ended = _ending(state.get("terminated") or last.get("terminated") or {})
+    waiting = state.get("waiting") or {}
+    reason = waiting.get("reason", "")
+    if reason and reason not in _NO_TROUBLE:
+        message = ended or waiting.get("message", "")
+        return f"{reason}: {message}" if message else str(reason)
+    return ended
+
+
+def _ending(ended: Mapping[str, Any]) -> str:
+    code = ended.get("exitCode")
+    if not code:
+        return ""
+    how = f"exit code {code}" if not ended.get("signal") else f"signal {ended['signal']}"
+    reason = ended.get("reason", "")
+    said = str(ended.get("message") or "").strip()
+    named = f"{reason}, {how}" if reason not in ("", "Error") else how
+    return f"{named}: {said}" if said else named
+
+
+def statefulset_seen(live: Manifest) -> StatefulSetSeen:
+    """The group's StatefulSet."""
+    metadata, spec, status = live["metadata"], live["spec"], live.get("status") or {}
+    seen_newest = status.get("observedGeneration", 0) >= metadata.get("generation", 0)
+    return StatefulSetSeen(
+        uid=metadata["uid"],
+        replicas=int(spec.get("replicas", 1)),
+        existing=int(status.get("replicas") or 0),
+        template=template_hash(spec.get("template") or {}),
+        update_revision=status.get("updateRevision", "") if seen_newest else "",
+        deleting=bool(metadata.get("deletionTimestamp")),
+        manifest=live,
+    )
+
+
+def job_seen(job: Manifest, pods: Iterable[Mapping[str, Any]], log: str = "") -> JobSeen:
+    """A preflight Job, with its pod if that is there, and the end of its log."""
+    metadata = job["metadata"]
+    own = [one for one in pods if _labels(one).get("batch.kubernetes.io/job-name") == metadata["name"]]
+    return JobSeen(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        view=preflight_view(job, own[0] if own else None, log),
+        deleting=bool(metadata.get("deletionTimestamp")),
+    )
+
+
+def good_template(controller_revision: Manifest | None) -> Manifest | None:
+    """The pod template that a StatefulSet's ControllerRevision keeps; None where it keeps none.
+
+    It holds a patch of the StatefulSet: `{"spec": {"template": {..., "$patch": "replace"}}}`.
+    """
+    template = ((controller_revision or {}).get("data") or {}).get("spec", {}).get("template")
+    if not isinstance(template, Mapping):
+        return None
+    kept = {key: value for key, value in template.items() if not key.startswith("$")}
+    metadata = {key: value for key, value in (kept.get("metadata") or {}).items() if value is not None}
+    return {**kept, "metadata": metadata}
+
+
+def _labels(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (obj.get("metadata") or {}).get("labels") or {}

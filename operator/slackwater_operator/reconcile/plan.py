@@ -1,0 +1,154 @@
+"""What a turn wants done, in order. Each action may be done twice without harm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from slackwater_operator.decide.scaling import ScalingDecision
+from slackwater_operator.reconcile.world import Manifest
+
+
+@dataclass(frozen=True)
+class ApplyObject:
+    """Server-side apply. A StatefulSet's manifest always carries `replicas`: left out, they become 1."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True)
+class SetReplicas:
+    """Sets spec.replicas of the StatefulSet alone, while its template must stay as it is.
+
+    Attributes:
+        name: the StatefulSet.
+        uid: its uid: another one of the name is not touched.
+        replicas: how many.
+    """
+
+    name: str
+    uid: str
+    replicas: int
+
+
+@dataclass(frozen=True)
+class DeleteObject:
+    """Deletes an object, if it is still the one of that uid."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True)
+class DeletePod:
+    """Deletes a worker's pod, if it is still the one of that uid.
+
+    Attributes:
+        name: the pod.
+        uid: its uid.
+        reason: why, for the log.
+        grace_s: how long its process may take to end; None: as long as its template says.
+    """
+
+    name: str
+    uid: str
+    reason: str = ""
+    grace_s: int | None = None
+
+
+@dataclass(frozen=True)
+class WriteStatus:
+    """Writes the whole status. Where it fails, nothing that comes after it is done (write-ahead)."""
+
+    status: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class OpenGate:
+    """Lets warm workers join, all together: (pod name, address)."""
+
+    pods: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class RemoveMembers:
+    """Removes static members from Kafka's group by one LeaveGroup."""
+
+    instance_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DeleteKafkaGroup:
+    """Deletes Kafka's group with its offsets (spec.deletionPolicy: Delete)."""
+
+
+@dataclass(frozen=True)
+class SetFinalizers:
+    """Puts the ConsumerGroup's finalizers in place of those that it has."""
+
+    finalizers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class EmitEvent:
+    """Tells people, by a Kubernetes Event about the ConsumerGroup.
+
+    Attributes:
+        reason: one word in CamelCase.
+        message: a sentence.
+        warning: whether a person is needed.
+    """
+
+    reason: str
+    message: str
+    warning: bool = False
+
+
+Action = (
+    ApplyObject
+    | SetReplicas
+    | DeleteObject
+    | DeletePod
+    | WriteStatus
+    | OpenGate
+    | RemoveMembers
+    | DeleteKafkaGroup
+    | SetFinalizers
+    | EmitEvent
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a turn wants done.
+
+    Attributes:
+        actions: in this order; one that fails ends the turn.
+        status: the status as it should be then.
+        needs_fresh: more would be done, but on a world that was looked at for this very turn only.
+        busy: something is under way: look at the workers, and again soon.
+        settled: the group is as it should be, as far as this observation tells.
+        unsettled: what keeps it from being settled, in words.
+        step: the scaling step that begins, as (before, after).
+        decision: the scaling decision.
+        replicas: how many workers that decision was made from.
+        unplanned: why the group rebalanced during a restart, without that being to blame; "".
+        orphans: our own members of the group that no worker should be.
+        wake_ms: when to look again at the latest (wall clock).
+    """
+
+    actions: tuple[Action, ...] = ()
+    status: Mapping[str, Any] = field(default_factory=dict)
+    needs_fresh: bool = False
+    busy: bool = False
+    settled: bool = False
+    unsettled: str = ""
+    step: tuple[int, int] | None = None
+    decision: ScalingDecision | None = None
+    replicas: int | None = None
+    unplanned: str = ""
+    orphans: tuple[str, ...] = ()
+    wake_ms: int = 0

@@ -1,0 +1,98 @@
+"""Counts rebalances, and tells whose doing they were.
+
+A generation that the workers join is a rebalance. One whose join was asked for by a member that had just
+revoked (the second half of a cooperative one) counts as one with the generation before it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+SCALE, ROLLOUT, UNPLANNED = "scale", "rollout", "unplanned"
+OURS_FOR_MS = 60_000
+"""For how long after we let members in, or took some out, a rebalance is taken for ours."""
+UNPLANNED_KEPT_MS = 600_000
+"""For how long an unplanned rebalance is told of."""
+
+
+@dataclass(frozen=True)
+class Rebalance:
+    """A rebalance.
+
+    Attributes:
+        generation: the group's generation after it.
+        at_ms: when the first worker joined it.
+        cause: `scale`, `rollout` or `unplanned`.
+        took_ms: how long it took the slowest worker; None: not known.
+    """
+
+    generation: int
+    at_ms: int
+    cause: str
+    took_ms: int | None = None
+
+
+class RebalanceWatch:
+    """Watches one group. In memory only: generations before its first look are not counted."""
+
+    def __init__(self) -> None:
+        self._newest: int | None = None
+        self._scaled_ms: int | None = None
+        self._unplanned: deque[tuple[int, str]] = deque(maxlen=5)
+
+    def scaled(self, now_ms: int) -> None:
+        """Members have just been let in or taken out."""
+        self._scaled_ms = now_ms
+
+    def observe(
+        self,
+        generations: Iterable[tuple[int, bool, int]],
+        *,
+        now_ms: int,
+        restarting: bool,
+        forced: str = "",
+        took_ms: Mapping[int, int] | None = None,
+    ) -> list[Rebalance]:
+        """Takes in what the workers joined; gives the rebalances that are new.
+
+        Args:
+            generations: (generation, whether it was a second half, when) of all workers.
+            now_ms: wall clock.
+            restarting: whether a restart of ours is under way.
+            forced: why the broker may have done it; "".
+            took_ms: how long each generation's rebalance took, where known.
+        """
+        first: dict[int, tuple[bool, int]] = {}
+        for generation, second_half, at_ms in generations:
+            before = first.get(generation)
+            follows = second_half or (before is not None and before[0])
+            first[generation] = (follows, at_ms if before is None else min(at_ms, before[1]))
+        if not first:
+            return []
+        if self._newest is None:
+            self._newest = max(first)
+            return []
+        found = []
+        for generation in sorted(one for one in first if one > self._newest):
+            follows, at_ms = first[generation]
+            if not (follows and generation == self._newest + 1):
+                cause = self._cause(at_ms, restarting=restarting, forced=forced)
+                found.append(Rebalance(generation, at_ms, cause, (took_ms or {}).get(generation)))
+                if cause == UNPLANNED:
+                    why = forced or "none of our doing is known"
+                    self._unplanned.append((now_ms, f"generation {generation}: {why}"))
+            self._newest = generation
+        return found
+
+    def unplanned(self, now_ms: int) -> tuple[str, ...]:
+        """The unplanned rebalances of the last ten minutes, a line each."""
+        return tuple(text for at_ms, text in self._unplanned if now_ms - at_ms < UNPLANNED_KEPT_MS)
+
+    def _cause(self, at_ms: int, *, restarting: bool, forced: str) -> str:
+        if self._scaled_ms is not None and -2_000 < at_ms - self._scaled_ms < OURS_FOR_MS:
+            return SCALE
+        if forced:
+            return UNPLANNED
+        return ROLLOUT if restarting else UNPLANNED

@@ -1,0 +1,131 @@
+"""Which template the StatefulSet gets: the wanted one once its preflight has passed, or a former one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slackwater_operator.build import names
+from slackwater_operator.build.preflight_job import preflight_job
+from slackwater_operator.build.statefulset import template_hash
+from slackwater_operator.decide.preflight import PreflightView, decide_preflight
+from slackwater_operator.reconcile.draft import Draft
+from slackwater_operator.reconcile.drift import marked
+from slackwater_operator.reconcile.memory import ROLLING_BACK, Failed
+from slackwater_operator.reconcile.plan import ApplyObject, DeleteObject
+
+# What the Job itself may take is spec.rollout.preflight.timeout (its activeDeadlineSeconds); this is for a
+# Job that nothing works on, such as where the Job controller is away.
+_GRACE_MS = 60_000
+
+PREFLIGHT_SAYS = "preflight: "
+"""What the reason of a failure begins with where it was the preflight's."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What the StatefulSet's template is to be.
+
+    Attributes:
+        template: the template to apply; None: it stays as it is (or there is none yet).
+        waiting: why the wanted one is not applied yet; "" when it is, or is not to be.
+        rejected: why the wanted one is not tried (again); "" when it is.
+    """
+
+    template: Mapping[str, Any] | None = None
+    waiting: str = ""
+    rejected: str = ""
+
+
+def choose(draft: Draft) -> Chosen:
+    """Decides on the template, and has the preflight made."""
+    world = draft.world
+    assert world.revision is not None
+    wanted, there = world.revision, world.statefulset
+    chosen = _choose(draft)
+    # The Job's outcome is in the status now, or its template in the StatefulSet: it has done its work.
+    over = (there is not None and there.template == wanted.hash) or bool(chosen.rejected)
+    keep = "" if over else names.preflight_job(world.name, wanted.hash)
+    for job in world.jobs:
+        if job.name != keep and not job.deleting:
+            draft.acts.append(DeleteObject("batch/v1", "Job", job.name, job.uid))
+    live = there.template if there is not None else None
+    draft.template_changes = chosen.template is not None and template_hash(chosen.template) != live
+    return chosen
+
+
+def _choose(draft: Draft) -> Chosen:
+    world, rollout = draft.world, draft.rollout
+    assert world.revision is not None
+    wanted, there = world.revision, world.statefulset
+    if rollout.failed is not None:  # of the wanted template: another one's is forgotten
+        return _rejected(draft, rollout.failed)
+    if there is not None and there.template == wanted.hash:
+        return Chosen(wanted.template)
+    if there is not None and world.rollout_policy.paused:
+        return Chosen(waiting="the rollout is paused")
+    return _preflight(draft)
+
+
+def _rejected(draft: Draft, failed: Failed) -> Chosen:
+    """The wanted template has failed: the former one, if that is to be gone back to, or what there is."""
+    there = draft.world.statefulset
+    if there is not None and there.template == failed.template:
+        if draft.rollout.phase == ROLLING_BACK and draft.world.good_template is not None:
+            return Chosen(draft.world.good_template, rejected=failed.reason)
+        assert draft.world.revision is not None
+        return Chosen(draft.world.revision.template, rejected=failed.reason)
+    return Chosen(rejected=failed.reason)
+
+
+def forget_failure(draft: Draft) -> None:
+    """A failure counts for its template, and until somebody asks for another try. To be called first."""
+    failed, revision = draft.rollout.failed, draft.world.revision
+    assert revision is not None
+    if failed is None:
+        return
+    if failed.template != revision.hash or failed.retry != retry_of(draft):
+        draft.change_rollout(failed=None)
+
+
+def retry_of(draft: Draft) -> str:
+    """The value of the annotation that asks for another try."""
+    return str(draft.world.annotations.get(names.RETRY, ""))
+
+
+def _preflight(draft: Draft) -> Chosen:
+    """Has the wanted template tried by a Job; gives it once that has passed."""
+    world = draft.world
+    assert world.group is not None
+    assert world.revision is not None
+    settings = world.group.spec.rollout.preflight
+    if not settings.enabled:
+        return Chosen(world.revision.template)
+    name = names.preflight_job(world.name, world.revision.hash)
+    job = next((one for one in world.jobs if one.name == name), None)
+    if job is not None and job.deleting:
+        draft.busy = True
+        return Chosen(waiting="the preflight before is still being deleted")
+    decision = decide_preflight(
+        job.view if job is not None else PreflightView(None),
+        now_ms=world.now_ms,
+        timeout_ms=settings.timeout_ms + _GRACE_MS,
+    )
+    if decision.action == "start" and world.kafka_group is None:
+        # It would fail for the broker's sake, and the revision would count as failed.
+        return Chosen(waiting="the preflight waits for the brokers to answer")
+    draft.decided("preflight", decision.action, decision.reason)
+    if decision.failed:
+        draft.change_rollout(
+            failed=Failed(world.revision.hash, f"{PREFLIGHT_SAYS}{decision.reason}", retry_of(draft))
+        )
+        draft.tell("PreflightFailed", f"revision {world.revision.hash}: {decision.reason}", warning=True)
+        return Chosen(rejected=decision.reason)
+    if decision.action == "pass":
+        draft.tell("PreflightPassed", f"revision {world.revision.hash}: {decision.reason}")
+        return Chosen(world.revision.template)
+    if decision.action == "start":
+        draft.acts.append(ApplyObject(marked(preflight_job(world.group, world.revision))))
+    draft.busy = True
+    return Chosen(waiting=decision.reason or "the preflight runs")

@@ -1,0 +1,107 @@
+"""How many workers the StatefulSet gets, and when a step may begin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from slackwater_operator.decide.scaling import ManualInput, ScalingDecision, decide_manual
+from slackwater_operator.reconcile.draft import Draft
+from slackwater_operator.reconcile.memory import ROLLING, ROLLING_BACK
+from slackwater_operator.reconcile.world import World
+
+
+def replicas_now(world: World) -> int:
+    """How many workers are wanted now, before this turn's decision.
+
+    With automatic scaling the StatefulSet's number is the memory of what was applied. What a suspended group
+    had before is in `status.desiredReplicas`.
+    """
+    assert world.group is not None
+    there, kept = world.statefulset, world.memory.desired
+    if there is not None and not (there.replicas == 0 and was_suspended(world)):
+        return there.replicas
+    return kept if kept is not None else world.group.initial_replicas
+
+
+def was_suspended(world: World) -> bool:
+    """Whether the last turn found the group suspended."""
+    return world.memory.conditions.get("Suspended", {}).get("status") == "True"
+
+
+def decide_replicas(draft: Draft) -> int:
+    """Decides how many workers the StatefulSet is to have; gives that number."""
+    world = draft.world
+    assert world.group is not None
+    wanted = world.group.spec
+    now = replicas_now(world)
+    automatic = wanted.scaling is not None and wanted.scaling.automatic
+    if not automatic:
+        now = draft.look.replicas if world.statefulset is not None else world.group.initial_replicas
+    decision = _automatic(draft, now) if automatic and not wanted.suspend else _manual(draft, now)
+    draft.desired = now if wanted.suspend else decision.applied
+    if wanted.suspend and not automatic:
+        draft.desired = world.group.initial_replicas
+    draft.scaling = decision
+    live = draft.look.replicas
+    if decision.applied != live and world.statefulset is not None:
+        held = _held(draft, decision.applied)
+        if held:
+            draft.desired = live
+            draft.scaling = replace(decision, applied=live, damping="rollout", reason=held, summary=held)
+            draft.decided("scaling", "hold", held)
+            return live
+        draft.step = (live, decision.applied)
+        way = "up" if decision.applied > live else "down"
+        reason = "ScaledUp" if way == "up" else "ScaledDown"
+        draft.tell(reason, f"{live} to {decision.applied} workers: {decision.summary or decision.reason}")
+        draft.decided("scaling", way, decision.reason)
+        draft.busy = True
+    else:
+        draft.decided("scaling", f"hold {decision.damping}".strip(), decision.reason)
+    return decision.applied
+
+
+def _automatic(draft: Draft, now: int) -> ScalingDecision:
+    decision = draft.world.measured.scaling
+    if decision is None:
+        reason = f"{now} kept: nothing has been observed yet"
+        return ScalingDecision(None, "", "unknown", now, reason, summary=reason)
+    there = draft.world.statefulset
+    if there is not None and there.replicas == 0 and was_suspended(draft.world) and decision.applied == now:
+        return replace(decision, damping="")  # resumed: as many as before
+    return decision
+
+
+def _manual(draft: Draft, now: int) -> ScalingDecision:
+    world = draft.world
+    assert world.group is not None
+    suspended = world.group.spec.suspend
+    return decide_manual(
+        ManualInput(
+            replicas=draft.look.replicas if suspended and world.statefulset is not None else now,
+            wanted=0 if suspended else world.group.initial_replicas,
+            by="spec.suspend" if suspended else "spec.replicas",
+            group=world.kafka_group,
+            unstable_for_ms=world.measured.unstable_for_ms,
+        )
+    )
+
+
+def _held(draft: Draft, wanted: int) -> str:
+    """Why a step must wait for a rolling restart; "" if it need not.
+
+    Up from zero there is nobody whose restart it could disturb, and a suspended group is stopped at once.
+    """
+    world = draft.world
+    assert world.group is not None
+    if draft.look.replicas == 0 or (wanted == 0 and world.group.spec.suspend):
+        return ""
+    if draft.rollout.under_way:
+        names = ", ".join(one.name for one in draft.rollout.under_way)
+        return f"{draft.look.replicas} kept: {names} is being restarted"
+    target = world.statefulset.update_revision if world.statefulset is not None else ""
+    outdated = any(one.revision != target for one in world.pods)
+    rolling = draft.rollout.phase in (ROLLING, ROLLING_BACK) and outdated and bool(target)
+    if rolling and not draft.look.unsettled:
+        return f"{draft.look.replicas} kept: a rolling restart is under way"
+    return ""

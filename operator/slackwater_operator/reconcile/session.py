@@ -1,0 +1,128 @@
+"""What the controller keeps of a group in memory: all of it can be lost and is found again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from slackwater_operator.build.pod_template import Revision
+from slackwater_operator.decide.autoscale import Autoscaler
+from slackwater_operator.decide.forced import ForcedWatch
+from slackwater_operator.decide.scaling import ScalingPolicy
+from slackwater_operator.decide.snapshot import KafkaSnapshot
+from slackwater_operator.decide.stalls import Stall, StallWatch
+from slackwater_operator.observe.clusters import ClusterIdentity, GroupWanted
+from slackwater_operator.observe.workers import WorkerStatus
+from slackwater_operator.reconcile.plan import Plan
+from slackwater_operator.reconcile.rebalances import RebalanceWatch
+from slackwater_operator.reconcile.world import Manifest, WorkerSeen, World
+from slackwater_operator.resources import ConsumerGroup
+
+
+@dataclass(frozen=True)
+class Resource:
+    """The ConsumerGroup as it was read; `error` says why it could not be.
+
+    Attributes:
+        version: what it was read from: uid, generation and annotations.
+        group: the resource.
+        revision: what its workers should be started from.
+        error: why there is neither.
+    """
+
+    version: tuple[Any, ...]
+    group: ConsumerGroup | None = None
+    revision: Revision | None = None
+    error: str = ""
+
+
+@dataclass
+class Session:
+    """A group as the controller knows it.
+
+    Attributes:
+        key: namespace and name.
+        resource: the ConsumerGroup as it was read last.
+        cluster: where its Kafka group is.
+        wanted: what is asked of that cluster.
+        kafka: the newest observation; None where the cluster did not answer.
+        unanswered: whether the cluster did not answer when it was asked last.
+        kafka_problem: why it did not.
+        kafka_since_ms: when the cluster answered last (or the session began).
+        workers: what the workers said last, by pod name.
+        statuses: the same in full.
+        workers_ms: when they were asked.
+        plan: the last plan.
+        problems: what failed in the last turn.
+        foreign: objects of our names that the Store does not know, and when they were looked for.
+        good: the last ControllerRevision looked up: its name and its template.
+        settled_since_ms: since when the group has been settled.
+        settled_at_ms: the observation that found it settled first.
+        unstable_since_ms: since when the group has not been Stable.
+        figures_ms: when figures were written into the status last.
+        written: the last status written, and the resourceVersion that this gave.
+        step_ms: when the scaling step under way began; None: there is none.
+        told_stalls: what did not move as of the last turn.
+        world: what the last turn looked at.
+        unowned_ms: until when partitions without an owner have been counted.
+        unchanged: by (kind, name) the resourceVersion that an apply left as it was, and what was applied.
+        failures: how many turns failed in a row.
+    """
+
+    key: tuple[str, str]
+    autoscaler: Autoscaler
+    stalls: StallWatch = field(default_factory=StallWatch)
+    forced: ForcedWatch = field(default_factory=ForcedWatch)
+    rebalances: RebalanceWatch = field(default_factory=RebalanceWatch)
+    resource: Resource | None = None
+    cluster: ClusterIdentity | None = None
+    wanted: GroupWanted[tuple[str, str]] | None = None
+    kafka: KafkaSnapshot | None = None
+    kafka_since_ms: int = 0
+    workers: dict[str, WorkerSeen | None] = field(default_factory=dict)
+    statuses: dict[str, WorkerStatus | None] = field(default_factory=dict)
+    workers_ms: int = 0
+    unanswered: bool = False
+    kafka_problem: str = ""
+    plan: Plan | None = None
+    problems: tuple[tuple[str, str], ...] = ()
+    foreign: dict[tuple[str, str], Manifest] = field(default_factory=dict)
+    looked_ms: dict[tuple[str, str], int] = field(default_factory=dict)
+    good: tuple[str, Manifest | None] = ("", None)
+    settled_since_ms: int | None = None
+    settled_at_ms: int | None = None
+    unstable_since_ms: int | None = None
+    figures_ms: int = 0
+    written: tuple[Mapping[str, Any], str] | None = None
+    step_ms: int | None = None
+    told_stalls: tuple[Stall, ...] = ()
+    world: World | None = None
+    unowned_ms: int = 0
+    unchanged: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    restored: bool = False
+    failures: int = 0
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is under way, so that it is to be looked at often."""
+        if self.plan is None or self.plan.busy:
+            return True
+        return self.plan.settled and self.settled_since_ms is None  # another look has to confirm it
+
+    @property
+    def calm(self) -> bool:
+        """Whether nothing waits for the next look: it serves the figures, and no decision by lag."""
+        return not (self.busy or self.unanswered or self.autoscaler.automatic)
+
+
+def new_session(
+    key: tuple[str, str], *, now_ms: int, window_ms: int, down_window_ms: int, settle_ms: int
+) -> Session:
+    """A session that knows nothing yet."""
+    autoscaler = Autoscaler(
+        ScalingPolicy(), window_ms=window_ms, down_window_ms=down_window_ms, settle_ms=settle_ms
+    )
+    return Session(key, autoscaler, kafka_since_ms=now_ms)

@@ -1,0 +1,184 @@
+"""The status that a turn leaves: memory for the next, conditions for everybody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from slackwater_operator.build import names
+from slackwater_operator.decide.conditions import ConditionsInput, Trouble, conditions
+from slackwater_operator.reconcile.draft import Draft
+from slackwater_operator.reconcile.revision import PREFLIGHT_SAYS
+from slackwater_operator.reconcile.world import World
+
+# Of status.scaling, what alone is no reason to write it.
+_FIGURES = frozenset({"raw", "capped", "capacityPerS", "lostMs", "settleMs", "partitions"})
+
+
+def status_of(draft: Draft) -> dict[str, Any]:
+    """The whole status."""
+    world, look = draft.world, draft.look
+    assert world.group is not None
+    there = world.statefulset
+    told: dict[str, Any] = {
+        "observedGeneration": world.generation,
+        "replicas": there.existing if there is not None else 0,
+        "readyReplicas": sum(one.ready and one.name in look.names for one in world.pods),
+        "selector": names.selector_text(world.name),
+        "desiredReplicas": draft.desired if draft.desired is not None else world.group.initial_replicas,
+        "members": len(look.group.members) if look.group is not None else world.status.get("members"),
+        "lag": _lag(world),
+        "generation": max((one.generation for one in look.workers if one.generation >= 0), default=None),
+        "revision": there.template if there is not None else None,
+        "rollout": draft.rollout.dump(),
+        "scaling": _scaling(draft),
+        "restartGapsMs": list(draft.gaps_ms),
+        "decisions": [one.dump() for one in draft.decisions],
+        "conditions": conditions(_seen(draft), _conditions_before(world), now_ms=world.now_ms),
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def status_of_trouble(
+    status: Mapping[str, Any],
+    before: Mapping[str, Mapping[str, Any]],
+    generation: int,
+    trouble: Trouble,
+    now_ms: int,
+) -> dict[str, Any]:
+    """The status where no turn can be made: as it was, but for what says so.
+
+    Args:
+        status: as it was.
+        before: its conditions by type.
+        generation: the resource's metadata.generation.
+        trouble: what is wrong.
+        now_ms: wall clock.
+    """
+    seen = ConditionsInput(generation=generation, troubles=(trouble,))
+    told = {one["type"]: one for one in conditions(seen, list(before.values()), now_ms=now_ms)}
+    kept = {kind: dict(one) for kind, one in before.items()}
+    for kind in ("Ready", "Degraded"):  # how the group is otherwise nobody has looked at
+        if kind == "Degraded" or kind not in kept:
+            kept[kind] = told[kind]
+    return {**status, "conditions": list(kept.values())}
+
+
+def troubles(draft: Draft) -> tuple[Trouble, ...]:
+    """What needs a person, the gravest first."""
+    found = list(draft.troubles)
+    failed = draft.rollout.failed
+    if failed is not None:
+        preflight = failed.reason.startswith(PREFLIGHT_SAYS)
+        reason = "PreflightFailed" if preflight else "RolloutStopped"
+        advice = f"correct the spec, or set the annotation {names.RETRY} to a new value to try it again"
+        found.append(Trouble(reason, f"revision {failed.template}: {failed.reason}; {advice}"))
+    found += [Trouble(reason, message) for reason, message in draft.world.problems]
+    found += _broken_pods(draft)
+    found += _foreign_members(draft)
+    return tuple(found)
+
+
+def _broken_pods(draft: Draft) -> list[Trouble]:
+    """Workers that end again and again, or cannot be started at all."""
+    broken = [
+        one
+        for one in draft.look.workers
+        if not one.running and one.trouble and (one.failures >= 2 or not one.alive)
+    ]
+    if not broken:
+        return []
+    first = broken[0]
+    more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+    return [Trouble("WorkerFailing", f"{first.name}{more}: {first.trouble}; see kubectl logs {first.name}")]
+
+
+def _foreign_members(draft: Draft) -> list[Trouble]:
+    """Members of the group that are no workers of ours: another application's with the same group.id."""
+    group, resource = draft.look.group, draft.world.group
+    members = group.members if group is not None else ()
+    assert resource is not None
+    others = [
+        one.instance_id or one.member_id
+        for one in members
+        if one.instance_id is None or resource.ordinal(one.instance_id) is None
+    ]
+    if not others:
+        return []
+    listed = ", ".join(sorted(others)[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+    what = f"{listed} is in the group {resource.group_id}, but is no worker of this ConsumerGroup"
+    return [Trouble("ForeignMembers", f"{what}; give one of the two another group.id")]
+
+
+def _seen(draft: Draft) -> ConditionsInput:
+    world, look = draft.world, draft.look
+    assert world.group is not None
+    measured, kafka = world.measured, world.kafka
+    lags = list(kafka.lag.values()) if kafka is not None else []
+    problems = kafka.problems if kafka is not None else (measured.kafka_problem,)
+    return ConditionsInput(
+        generation=world.generation,
+        suspended=world.group.spec.suspend,
+        replicas=0 if world.group.spec.suspend else (draft.desired or 0),
+        members=look.running,
+        partitions=len(kafka.partitions) if kafka is not None and kafka.partitions else None,
+        group=look.group,
+        unsettled=_unsettled(draft),
+        kafka_away_ms=measured.kafka_away_ms,
+        problems=tuple(filter(None, problems)),
+        lag_known=bool(lags) and all(one is not None for one in lags),
+        scaling=draft.scaling,
+        rollout_phase=draft.rollout.phase,
+        rollout_reason=draft.rollout.reason,
+        stalls=measured.stalls,
+        troubles=troubles(draft),
+        unplanned=(*measured.unplanned, *([draft.unplanned] if draft.unplanned else [])),
+    )
+
+
+def _unsettled(draft: Draft) -> str:
+    """What keeps the group from being settled; what begins in this turn does, too."""
+    if draft.look.unsettled:
+        return draft.look.unsettled
+    if draft.world.statefulset is None:
+        return "there is no StatefulSet yet"
+    if draft.step is not None:
+        return f"{draft.step[1]} workers are wanted, {draft.step[0]} are there"
+    return ""
+
+
+def _conditions_before(world: World) -> list[Mapping[str, Any]]:
+    return list(world.memory.conditions.values())
+
+
+def _lag(world: World) -> int | None:
+    """The total lag to two digits, not written more often than figures may be."""
+    before = world.status.get("lag")
+    if not world.figures_due and isinstance(before, int):
+        return before
+    lags = list(world.kafka.lag.values()) if world.kafka is not None else []
+    known = [one for one in lags if one is not None]
+    return _two_digits(sum(known)) if known and len(known) == len(lags) else None
+
+
+def _two_digits(value: int) -> int:
+    digits = len(str(value))
+    return value if digits <= 2 else round(value, 2 - digits)
+
+
+def _scaling(draft: Draft) -> dict[str, Any] | None:
+    before = draft.world.memory.scaling
+    told = {**draft.world.measured.scaling_memory, **(draft.scaling.dump() if draft.scaling else {})}
+    if not draft.world.figures_due and _but_figures(told) == _but_figures(before):
+        return dict(before)
+    return told or None
+
+
+def but_figures(status: Mapping[str, Any]) -> dict[str, Any]:
+    """A status without what changes all the time."""
+    kept = {name: value for name, value in status.items() if name != "lag"}
+    return {**kept, "scaling": _but_figures(status.get("scaling") or {})}
+
+
+def _but_figures(told: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in told.items() if name not in _FIGURES}

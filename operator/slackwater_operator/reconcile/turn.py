@@ -1,0 +1,99 @@
+"""One turn of a group: the world in, a plan out. Pure."""
+
+from __future__ import annotations
+
+from slackwater_operator.decide.conditions import Trouble
+from slackwater_operator.reconcile.deletion import end, wanted_finalizers
+from slackwater_operator.reconcile.draft import Draft
+from slackwater_operator.reconcile.look import look
+from slackwater_operator.reconcile.members import open_gates, remove_orphans
+from slackwater_operator.reconcile.objects import (
+    apply_around,
+    apply_statefulset,
+    clean_up,
+    note_foreign,
+)
+from slackwater_operator.reconcile.plan import Action, Plan, SetFinalizers, WriteStatus
+from slackwater_operator.reconcile.revision import choose, forget_failure
+from slackwater_operator.reconcile.rolling import roll
+from slackwater_operator.reconcile.scaling import decide_replicas, replicas_now
+from slackwater_operator.reconcile.status import but_figures, status_of, status_of_trouble
+from slackwater_operator.reconcile.world import World
+
+STEADY_MS = 60_000
+"""How long a group that nothing happens to may go without a turn."""
+
+
+def turn(world: World) -> Plan:
+    """Decides what is to be done now.
+
+    The status comes first among the actions: what it says is going to be done may be found undone by the next
+    turn, but nothing is done that no status tells of.
+    """
+    if world.deleting:
+        return end(world)
+    if world.group is None or world.revision is None:
+        trouble = Trouble("InvalidSpec", world.error)
+        status = status_of_trouble(
+            {**world.status, "observedGeneration": world.generation},
+            world.memory.conditions,
+            world.generation,
+            trouble,
+            world.now_ms,
+        )
+        return Plan(_written(world, status), status, wake_ms=world.now_ms + STEADY_MS)
+    draft = Draft.of(world, look(world))
+    finalizers = wanted_finalizers(world)
+    if finalizers is not None:
+        draft.acts.append(SetFinalizers(finalizers))
+    if not note_foreign(draft):
+        _work(draft)
+    return _plan(draft)
+
+
+def _work(draft: Draft) -> None:
+    forget_failure(draft)
+    apply_around(draft)
+    there = draft.world.statefulset
+    chosen = choose(draft)
+    replicas = decide_replicas(draft)
+    if there is None and chosen.template is not None:
+        draft.tell("Created", f"StatefulSet {draft.world.name} with {replicas} workers")
+    if there is None or not there.deleting:
+        apply_statefulset(draft, chosen.template, replicas)
+    removal = remove_orphans(draft, replicas)
+    roll(draft, chosen, removal)
+    open_gates(draft)
+    clean_up(draft)
+
+
+def _plan(draft: Draft) -> Plan:
+    world, unsettled = draft.world, draft.look.unsettled
+    status = status_of(draft)
+    busy = draft.busy or bool(unsettled) or bool(draft.acts)
+    return Plan(
+        actions=_actions(draft, status),
+        status=status,
+        needs_fresh=draft.needs_fresh,
+        busy=busy,
+        settled=world.statefulset is not None and not unsettled,
+        unsettled=unsettled,
+        step=draft.step,
+        decision=draft.scaling,
+        replicas=replicas_now(world),
+        unplanned=draft.unplanned,
+        orphans=draft.look.strangers,
+        wake_ms=draft.wake_ms if busy else world.now_ms + STEADY_MS,
+    )
+
+
+def _actions(draft: Draft, status: dict[str, object]) -> tuple[Action, ...]:
+    """The status first (write-ahead); where only figures have changed in it, after what is more urgent."""
+    written = _written(draft.world, status)
+    if but_figures(status) == but_figures(draft.world.status):
+        return (*draft.acts, *written, *draft.events)
+    return (*written, *draft.acts, *draft.events)
+
+
+def _written(world: World, status: dict[str, object]) -> tuple[Action, ...]:
+    return (WriteStatus(status),) if status != world.status else ()

@@ -1,0 +1,271 @@
+"""Everything that a turn of a group looks at, as immutable values.
+
+`gather` fills it; `turn` reads nothing else. What could not be found out is None, never zero or empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater_operator.build import names
+from slackwater_operator.build.pod_template import Revision
+from slackwater_operator.decide.policy import rollout_policy
+from slackwater_operator.decide.preflight import PreflightView
+from slackwater_operator.decide.rollout import RolloutPolicy
+from slackwater_operator.decide.scaling import ScalingDecision
+from slackwater_operator.decide.snapshot import KafkaSnapshot
+from slackwater_operator.decide.stalls import Stall
+from slackwater_operator.decide.view import GroupView
+from slackwater_operator.reconcile.memory import Memory
+from slackwater_operator.resources import ConsumerGroup
+
+Manifest = dict[str, Any]
+"""A Kubernetes object as the API server gives or takes it."""
+
+STATEFULSET_REVISION_LABEL = "controller-revision-hash"
+APPLIED = "slackwater.dev/applied"
+"""Annotation of the objects that we apply: the hash of what we applied."""
+
+
+@dataclass(frozen=True)
+class PodSeen:
+    """A worker's pod.
+
+    Attributes:
+        name: its name, which is its worker's group.instance.id.
+        uid: its uid: a pod that comes back under the name has another.
+        revision: the StatefulSet's revision it was made from (`controller-revision-hash`).
+        template: the template's HASH (`slackwater.dev/revision`).
+        phase: `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
+        ready: its Ready condition.
+        deleting: whether it has a deletionTimestamp.
+        evicted: whether it has the condition DisruptionTarget (an eviction, a drained node; Kubernetes 1.26).
+        started: whether the container `worker` runs.
+        restarts: how many times that container was started again in this pod.
+        trouble: why that container waits (`CrashLoopBackOff`, `ImagePullBackOff`), or how it ended last; "".
+        ended_ms: when that container ended last, None when it has not.
+        ip: the pod's address, "" before it has one.
+        node: where it is, "" before it is scheduled.
+    """
+
+    name: str
+    uid: str
+    revision: str = ""
+    template: str = ""
+    phase: str = "Pending"
+    ready: bool = False
+    deleting: bool = False
+    evicted: bool = False
+    started: bool = False
+    restarts: int = 0
+    trouble: str = ""
+    ended_ms: int | None = None
+    ip: str = ""
+    node: str = ""
+
+
+@dataclass(frozen=True)
+class WorkerSeen:
+    """What a worker said of itself (`observe.workers.WorkerStatus`, of which these are the same fields).
+
+    Attributes:
+        uid: the uid of the pod that was asked.
+        at_ms: when it was asked.
+    """
+
+    uid: str
+    at_ms: int
+    phase: str
+    generation: int = -1
+    is_leader: bool = False
+    assignment: frozenset[TopicPartition] = frozenset()
+    error: str = ""
+    started_ms: int | None = None
+    joined_ms: int | None = None
+    waiting_since_ms: int | None = None
+    running_since_ms: int | None = None
+    served_until_ms: int | None = None
+    returned: bool = False
+    generations: tuple[tuple[int, bool, int], ...] = ()
+
+    @property
+    def running(self) -> bool:
+        """Whether it is in the group and handles records."""
+        return self.phase == "running" and self.generation >= 0
+
+
+@dataclass(frozen=True)
+class StatefulSetSeen:
+    """The group's StatefulSet.
+
+    Attributes:
+        uid: its uid.
+        replicas: spec.replicas.
+        existing: status.replicas, the pods that it has.
+        template: the HASH of its template (`slackwater.dev/revision`), "" without.
+        update_revision: status.updateRevision, "" when the controller has not looked at the newest spec yet
+            (status.observedGeneration is behind): an older one would call pods up to date that are not.
+        deleting: whether it has a deletionTimestamp.
+        manifest: the object.
+    """
+
+    uid: str
+    replicas: int
+    existing: int
+    template: str
+    update_revision: str
+    deleting: bool
+    manifest: Manifest
+
+
+@dataclass(frozen=True)
+class JobSeen:
+    """A preflight Job.
+
+    Attributes:
+        name: its name.
+        uid: its uid.
+        view: how far it is.
+        deleting: whether it has a deletionTimestamp.
+    """
+
+    name: str
+    uid: str
+    view: PreflightView
+    deleting: bool = False
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What it takes several observations to tell; kept in memory by the controller.
+
+    Attributes:
+        scaling: what the automatic scaling decided on this observation; None where scaling is manual.
+        scaling_memory: what of that must outlive the operator (`Autoscaler.dump`).
+        produced_per_s: records produced to all partitions a second, None when not known.
+        consumed_per_s: records committed a second, None when not known.
+        capacity_per_s: what one worker can do a second, None when not known.
+        stalls: what does not move.
+        forced: why the broker may have made the group rebalance since the oldest restart under way began.
+        sessions_since_ms: when the broker began all sessions anew, as far as was seen.
+        unplanned: why the group rebalanced lately without us, a line each.
+        kafka_away_ms: for how long the cluster has not answered; 0 when it does.
+        kafka_problem: why it did not answer when it was asked last; "" when it did.
+        unstable_for_ms: for how long the group has not been Stable; 0 when it is.
+        settled_since_ms: since when the group has been settled, None when it is not.
+    """
+
+    scaling: ScalingDecision | None = None
+    scaling_memory: Mapping[str, Any] = field(default_factory=dict)
+    produced_per_s: float | None = None
+    consumed_per_s: float | None = None
+    capacity_per_s: float | None = None
+    stalls: tuple[Stall, ...] = ()
+    forced: str = ""
+    sessions_since_ms: int = 0
+    unplanned: tuple[str, ...] = ()
+    kafka_away_ms: int = 0
+    kafka_problem: str = ""
+    unstable_for_ms: int = 0
+    settled_since_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class World:
+    """What a turn looks at.
+
+    Attributes:
+        now_ms: the time, wall clock.
+        namespace: the group's namespace.
+        name: the ConsumerGroup's name.
+        uid: its uid.
+        generation: its metadata.generation.
+        annotations: its annotations.
+        finalizers: its finalizers.
+        deleting: whether it has a deletionTimestamp.
+        status: its status as it is now.
+        memory: what that says of turns before.
+        group: the resource, None when it cannot be read; `error` says why then.
+        revision: what its workers should be started from; None when `group` is.
+        pod_monitors: whether a PodMonitor is wanted and the API server knows the kind.
+        live: by (kind, name) the objects that are there of those that are wanted, whoever owns them; of a
+            ConfigMap only metadata.
+        statefulset: the group's StatefulSet; None when there is none (or a foreign one).
+        pods: its pods, in whatever state.
+        jobs: its preflight Jobs.
+        configmaps: the names and uids of its ConfigMaps.
+        workers: what its pods' workers said last, by pod name; None or absent: no answer.
+        kafka: the newest observation; None when there is none that is new enough to go by.
+        good_template: the pod template of the ControllerRevision that `status.rollout.good` names, if needed.
+        measured: what several observations tell.
+        unchanged: by (kind, name) the resourceVersion that applying left as it was, and what was applied (its
+            hash): it looks different from what was applied, but applying it again would change nothing.
+        fresh: whether pods, workers and Kafka were asked for this very turn. Who is stopped, or removed from
+            the group, is decided on a fresh world only.
+        figures_due: whether figures in the status that change all the time may be written again.
+        problems: what failed in the last turn's acts, as (reason, message).
+    """
+
+    now_ms: int
+    namespace: str
+    name: str
+    uid: str
+    generation: int
+    memory: Memory
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    finalizers: tuple[str, ...] = ()
+    deleting: bool = False
+    status: Mapping[str, Any] = field(default_factory=dict)
+    group: ConsumerGroup | None = None
+    error: str = ""
+    revision: Revision | None = None
+    pod_monitors: bool = False
+    live: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
+    statefulset: StatefulSetSeen | None = None
+    pods: tuple[PodSeen, ...] = ()
+    jobs: tuple[JobSeen, ...] = ()
+    configmaps: Mapping[str, str] = field(default_factory=dict)
+    workers: Mapping[str, WorkerSeen | None] = field(default_factory=dict)
+    kafka: KafkaSnapshot | None = None
+    good_template: Manifest | None = None
+    measured: Measured = field(default_factory=lambda: Measured())
+    unchanged: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    fresh: bool = False
+    figures_due: bool = True
+    problems: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def kafka_group(self) -> GroupView | None:
+        """The group as the broker told it, None when it did not."""
+        return self.kafka.group if self.kafka is not None else None
+
+    @property
+    def rollout_policy(self) -> RolloutPolicy:
+        """spec.rollout; the annotation that pauses does so like spec.rollout.paused."""
+        assert self.group is not None
+        return rollout_policy(
+            self.group, paused=str(self.annotations.get(names.PAUSED, "")).lower() == "true"
+        )
+
+    def pod(self, name: str) -> PodSeen | None:
+        """The pod of this name."""
+        return next((one for one in self.pods if one.name == name), None)
+
+    def worker(self, pod: PodSeen) -> WorkerSeen | None:
+        """What the worker in this pod said last; not what one before it under the name said."""
+        told = self.workers.get(pod.name)
+        return told if told is not None and told.uid == pod.uid else None
+
+
+def time_ms(text: object) -> int | None:
+    """A Kubernetes time (RFC 3339) in ms since 1970; None for anything else."""
+    if not isinstance(text, str):
+        return None
+    try:
+        return round(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)
+    except ValueError:
+        return None
