@@ -6,10 +6,10 @@ BROKER ?= dev
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench lock clean
+.PHONY: help setup demo test e2e long lint bench lock clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.run ## Make .venv with everything that the demo needs
 
@@ -20,20 +20,27 @@ else
 	$(BIN)/slackwater demo $(ARGS)
 endif
 
-test: $(VENV)/.dev ## Run all tests (ARGS="-k name" for some)
-	$(BIN)/python -m pytest $(ARGS)
+test: $(VENV)/.dev ## Run all tests but the longest scenarios (ARGS="-k name" for some; root, Go)
+	tests/run $(ARGS)
+
+e2e: $(VENV)/.dev ## Run every test on a real Kubernetes control plane, the longest scenarios, too
+	$(BIN)/python -m pytest -m controlplane $(ARGS) tests/e2e
+
+long: $(VENV)/.dev ## Run the longest tests that need no control plane: chaos, old brokers, other clients
+	$(BIN)/python -m pytest -m "long and not controlplane" $(ARGS)
 
 lint: $(VENV)/.dev ## Check style, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy worker/slackwater operator/slackwater_operator examples benchmarks tests/support
+	$(BIN)/mypy worker/slackwater operator/slackwater_operator examples benchmarks tests/support tools/chart tools/dashboards \
+	  tools/client_docs tools/kafka_python_suite
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.dev ## Measure against the peers (results are printed, not kept)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 lock: ## Make the lock files anew (wants uv on the PATH)
-	cd requirements && for set in build run dev jdk; do \
+	cd requirements && for set in build run dev jdk worker worker-spark operator; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --custom-compile-command "make lock" $$set.in -o $$set.txt || exit 1; done
 

@@ -2,8 +2,9 @@
 
 A real Apache Kafka on this machine, six partitions, batches of up to 1 MB; each client in a process of
 its own, in turn, three rounds. The peers at the settings that were found best for them, which are printed.
-Prints thousands of records a second and CPU seconds of the client a million records (medians), and
-ours as a multiple of confluent-kafka.
+Prints, from the first record to the last, thousands of records a second and CPU seconds of the client a
+million records (medians), each rate as a multiple of confluent-kafka's; and how long the first record took
+from making the consumer on. Joining a group is not in it: all partitions are assigned by hand.
 """
 
 from __future__ import annotations
@@ -28,15 +29,40 @@ _LOADS = ((100, "none"), (1000, "none"), (100, "lz4"), (1000, "lz4"))
 _FETCH_BYTES = 1 << 20
 
 
-def ours_columns(bootstrap: str, topic: str, total: int) -> None:
-    _ours(bootstrap, topic, total, "poll_columns")
+class Tally:
+    """Counts records up to ``total``, and notes the clocks at the first and at the last."""
+
+    def __init__(self, total: int) -> None:
+        self._left = self._behind = total
+        self._began = time.perf_counter()
+        self._first: tuple[float, float] | None = None
+        self.result = (0, 0.0, 0.0, 0.0)
+        """Records behind the first batch of them, seconds and CPU seconds for these, seconds until then."""
+
+    def wants_more(self, count: int = 0) -> bool:
+        """Whether there is more to read, after ``count`` records more."""
+        if count and self._first is None:
+            self._first = (time.perf_counter(), time.process_time())
+            self._behind = self._left - count
+        self._left -= count
+        if self._left > 0:
+            return True
+        assert self._first is not None
+        now, cpu = time.perf_counter(), time.process_time()
+        count = self._behind - self._left
+        self.result = (count, now - self._first[0], cpu - self._first[1], self._first[0] - self._began)
+        return False
 
 
-def ours_records(bootstrap: str, topic: str, total: int) -> None:
-    _ours(bootstrap, topic, total, "poll")
+def ours_columns(bootstrap: str, topic: str, tally: Tally) -> None:
+    _ours(bootstrap, topic, tally, "poll_columns")
 
 
-def _ours(bootstrap: str, topic: str, total: int, poll: str) -> None:
+def ours_records(bootstrap: str, topic: str, tally: Tally) -> None:
+    _ours(bootstrap, topic, tally, "poll")
+
+
+def _ours(bootstrap: str, topic: str, tally: Tally, poll: str) -> None:
     with KafkaConsumer(
         bootstrap_servers=bootstrap,
         auto_offset_reset="earliest",
@@ -45,16 +71,16 @@ def _ours(bootstrap: str, topic: str, total: int, poll: str) -> None:
     ) as consumer:
         consumer.assign([TopicPartition(topic, n) for n in range(_PARTITIONS)])
         count = 0
-        while count < total:
+        while tally.wants_more(count):
             polled = getattr(consumer, poll)(timeout_ms=1000)
-            count += sum(len(records) for records in polled.values())
+            count = sum(len(records) for records in polled.values())
             if poll == "poll":
                 for records in polled.values():
                     for record in records:
                         _ = record.value
 
 
-def confluent(bootstrap: str, topic: str, total: int) -> None:
+def confluent(bootstrap: str, topic: str, tally: Tally) -> None:
     from confluent_kafka import Consumer, TopicPartition as Partition
 
     consumer = Consumer(
@@ -71,14 +97,16 @@ def confluent(bootstrap: str, topic: str, total: int) -> None:
     )
     consumer.assign([Partition(topic, n, 0) for n in range(_PARTITIONS)])
     count = 0
-    while count < total:
-        for message in consumer.consume(10_000, 1.0):
+    while tally.wants_more(count):
+        # consume() waits until it has that many: it is asked for one, to see when the first comes.
+        messages = consumer.consume(10_000 if count else 1, 1.0)
+        for message in messages:
             _ = message.value()
-            count += 1
+        count = len(messages)
     consumer.close()
 
 
-def aiokafka(bootstrap: str, topic: str, total: int) -> None:
+def aiokafka(bootstrap: str, topic: str, tally: Tally) -> None:
     from aiokafka import AIOKafkaConsumer, TopicPartition as Partition
 
     async def read() -> None:
@@ -91,7 +119,8 @@ def aiokafka(bootstrap: str, topic: str, total: int) -> None:
         await consumer.start()
         consumer.assign([Partition(topic, n) for n in range(_PARTITIONS)])
         count = 0
-        while count < total:
+        while tally.wants_more(count):
+            count = 0
             for records in (await consumer.getmany(timeout_ms=1000)).values():
                 for record in records:
                     _ = record.value
@@ -101,7 +130,7 @@ def aiokafka(bootstrap: str, topic: str, total: int) -> None:
     asyncio.run(read())
 
 
-def kafka_python(bootstrap: str, topic: str, total: int) -> None:
+def kafka_python(bootstrap: str, topic: str, tally: Tally) -> None:
     from kafka import KafkaConsumer as Consumer, TopicPartition as Partition
 
     consumer = Consumer(
@@ -112,7 +141,8 @@ def kafka_python(bootstrap: str, topic: str, total: int) -> None:
     )
     consumer.assign([Partition(topic, n) for n in range(_PARTITIONS)])
     count = 0
-    while count < total:
+    while tally.wants_more(count):
+        count = 0
         for records in consumer.poll(timeout_ms=1000).values():
             for record in records:
                 _ = record.value
@@ -148,38 +178,42 @@ def _fill(bootstrap: str, topic: str, size: int, codec: str) -> int:
     return total
 
 
-def _measure(name: str, bootstrap: str, topic: str, total: int) -> tuple[float, float]:
-    """Records a second from the first poll to the last record, and CPU seconds a million records."""
+def _measure(name: str, bootstrap: str, topic: str, total: int) -> tuple[float, float, float]:
+    """Records a second, CPU seconds a million records, seconds to the first."""
     command = [sys.executable, "-m", "benchmarks.consumer", name, bootstrap, topic, str(total)]
     found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
-    seconds, cpu = json.loads(found.stdout.splitlines()[-1])
-    return total / seconds, cpu / total * 1e6
+    count, seconds, cpu, first = json.loads(found.stdout.splitlines()[-1])
+    return count / seconds, cpu / count * 1e6, first
+
+
+def _line(found: dict[str, list[tuple[float, float, float]]]) -> str:
+    medians = {
+        name: [statistics.median(one) for one in zip(*runs, strict=True)] for name, runs in found.items()
+    }
+    return " ".join(
+        f"{rate / 1e3:>7.0f}k {rate / medians[_PEER][0]:>4.1f}x {cpu:>5.2f} s/M {first * 1e3:>4.0f} ms"
+        for rate, cpu, first in medians.values()
+    )
 
 
 def main() -> None:
-    print(f"{'value, codec':<14}" + "".join(f"{name:>24}" for name in CLIENTS))
+    print(f"{'value, codec':<14}" + "".join(f"{name:>31}" for name in CLIENTS))
     with KafkaCluster() as cluster:
         for size, codec in _LOADS:
             topic = f"load-{size}-{codec}"
             total = _fill(cluster.bootstrap, topic, size, codec)
-            found: dict[str, list[tuple[float, float]]] = {name: [] for name in CLIENTS}
+            found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in CLIENTS}
             for _ in range(_ROUNDS):
                 for name in CLIENTS:
                     share = int(total * _SLOW_SHARE.get(name, 1.0))
                     found[name].append(_measure(name, cluster.bootstrap, topic, share))
-            rates = {name: statistics.median(rate for rate, _ in runs) for name, runs in found.items()}
-            cpus = {name: statistics.median(cpu for _, cpu in runs) for name, runs in found.items()}
-            cells = (
-                f"{rates[name] / 1e3:>8.0f}k {rates[name] / rates[_PEER]:>4.1f}x {cpus[name]:>5.2f} s/M"
-                for name in CLIENTS
-            )
-            print(f"{size:>5} B, {codec:<5}" + " ".join(cells), flush=True)
+            print(f"{size:>5} B, {codec:<5}{_line(found)}", flush=True)
 
 
 def _child(name: str, bootstrap: str, topic: str, total: int) -> None:
-    cpu, began = time.process_time(), time.perf_counter()
-    CLIENTS[name](bootstrap, topic, total)
-    print(json.dumps([time.perf_counter() - began, time.process_time() - cpu]), flush=True)
+    tally = Tally(total)
+    CLIENTS[name](bootstrap, topic, tally)
+    print(json.dumps(tally.result), flush=True)
     os._exit(0)
 
 

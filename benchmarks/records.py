@@ -20,19 +20,21 @@ from slackwater.kafka.records import BatchBuilder
 _ROUNDS = 5
 _BATCH_BYTES = 1 << 20
 _BATCHES = 4
+LOADS = [(codec, _BATCH_BYTES) for codec in ("none", "lz4", "zstd", "gzip")] + [("none", 200)]
+"""Codecs, and the size of batches; in the last a batch holds one record, as where producers do not wait."""
 
 
-def fetch(value_bytes: int, codec: str) -> tuple[bytes, int]:
-    """A few batches of records whose values look like text, and how many records they hold."""
+def fetch(value_bytes: int, codec: str, batch_bytes: int) -> tuple[bytes, int]:
+    """Batches of records whose values look like text, and how many records they hold."""
     rng = random.Random(value_bytes)
     words = [rng.randbytes(4).hex().encode() for _ in range(200)]
-    data, count = b"", 0
-    for _ in range(_BATCHES):
-        builder = BatchBuilder(codec, _BATCH_BYTES)
+    parts, count = [], 0
+    for _ in range(_BATCHES * _BATCH_BYTES // batch_bytes):
+        builder = BatchBuilder(codec, batch_bytes)
         while builder.append(1_400_000_000_000 + count, b"N14228", _text(rng, words, value_bytes)):
             count += 1
-        data += builder.build(base_offset=count - builder.count)
-    return data, count
+        parts.append(builder.build(base_offset=count - builder.count))
+    return b"".join(parts), count
 
 
 def _text(rng: random.Random, words: list[bytes], size: int) -> bytes:
@@ -74,10 +76,10 @@ DECODERS: list[Callable[[bytes], int]] = [ours_columns, ours_arrow, ours_records
 
 def main() -> None:
     print("parser:", "compiled" if records.COMPILED else "pure Python")
-    print(f"{'value, codec':<14}" + "".join(f"{decoder.__name__:>20}" for decoder in DECODERS))
+    print(f"{'value, codec, batch':<24}" + "".join(f"{decoder.__name__:>20}" for decoder in DECODERS))
     for size in (100, 1000):
-        for codec in ("none", "lz4", "zstd", "gzip"):
-            data, count = fetch(size, codec)
+        for codec, batch_bytes in LOADS:
+            data, count = fetch(size, codec, batch_bytes)
             rates: dict[str, list[float]] = {decoder.__name__: [] for decoder in DECODERS}
             for _ in range(_ROUNDS):
                 for decoder in DECODERS:
@@ -87,4 +89,4 @@ def main() -> None:
                     rates[decoder.__name__].append(count / (time.perf_counter() - started) / 1e6)
             medians = {name: statistics.median(values) for name, values in rates.items()}
             cells = "".join(f"{m:>11.2f} ({m / medians['aiokafka']:>5.1f}x)" for m in medians.values())
-            print(f"{size:>5} B, {codec:<5}{cells}", flush=True)
+            print(f"{size:>5} B, {codec:<5}{batch_bytes:>8} B  {cells}", flush=True)
