@@ -17,6 +17,8 @@ pytestmark = [pytest.mark.controlplane, pytest.mark.long, pytest.mark.timeout(90
 
 WORKERS = 3
 SESSION_MS = 45_000
+QUICK_JAVA = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+"""For a Spark in each pod where restarts count more than batches: docs/design/spark.md, "Java"."""
 
 
 @pytest.fixture
@@ -47,7 +49,7 @@ def test_a_rolling_restart_on_spark_costs_no_rebalance(
             partitions=6,
             replicas=WORKERS,
             session_timeout_ms=SESSION_MS,
-            pipeline={"engine": "spark", "spark": {"remote": remote}},
+            pipeline={"engine": "spark", "spark": {"remote": remote, "conf": {} if remote else QUICK_JAVA}},
         )
         before = group.await_settled(WORKERS, timeout_s=240)
         with group.load(rate=200) as load:
