@@ -9,7 +9,9 @@ from typing import Any
 from unittest.mock import patch
 
 from slackwater.kafka.consumer.commit_order import CommitOrder
+from slackwater.kafka.consumer.commits import GroupOffsets
 from slackwater.kafka.consumer.core import Core
+from slackwater.kafka.errors import KafkaError
 from slackwater.kafka.protocol.assignors.base import GroupAssignment, GroupSubscription
 from slackwater.kafka.protocol.assignors.shares import share_out
 from slackwater.kafka.protocol.assignors.sticky import CooperativeStickyAssignor
@@ -80,6 +82,17 @@ def failures_are_not_paced() -> contextlib.AbstractContextManager[Any]:
     return patch.object(Timers, "back_off", lambda self, *rest: None)
 
 
+def refused_commits_are_not_paced() -> contextlib.AbstractContextManager[Any]:
+    """A commit that a coordinator refuses because it loads, or is none any more: the same again at once."""
+    plain = GroupOffsets._pause
+
+    async def pause(self: GroupOffsets, failures: int, deadline_ms: int, why: KafkaError) -> None:
+        if "OffsetCommit" not in str(why):
+            await plain(self, failures, deadline_ms, why)
+
+    return patch.object(GroupOffsets, "_pause", pause)
+
+
 def a_start_position_is_one_too_far() -> contextlib.AbstractContextManager[Any]:
     """Reading starts behind the record that is due."""
     plain = Subscription.start_at
@@ -109,5 +122,6 @@ RULES = (
     Rule(one_who_was_thrown_out_keeps_its_partitions, ("two owners", "committed goes back"), ("stall",), 200),
     Rule(an_earlier_commit_is_repeated_behind_a_later_one, ("committed goes back",), ("loss", "cut"), 200),
     Rule(failures_are_not_paced, ("busy loop",), ("shutdown", "kill", "move")),
+    Rule(refused_commits_are_not_paced, ("busy loop",), ("shutdown", "move")),
     Rule(a_start_position_is_one_too_far, ("record lost", "committed goes back", "delivery")),
 )

@@ -163,7 +163,7 @@ class Link:
             # A broker reads no further behind a parked request, and forgets it with the socket.
             self._queue.clear()
         self.network.links.pop(self.number, None)
-        if self._queue:
+        if self._queue and self.server.accepts:
             self.network.orphans.append(self)
         connection = self.connection
         if connection is not None:
@@ -300,6 +300,10 @@ class Network:
             for link in self.links.values()
             if client in (None, link.client) and node in (None, link.server.node)
         ]
+
+    def died(self, node: int) -> None:
+        """A broker is no more: what it had not taken yet is lost with its sockets, also if it comes back."""
+        self.orphans = [link for link in self.orphans if link.server.node != node]
 
     def resume(self, node: int) -> None:
         """A broker works again: it takes what has come meanwhile, in the order in which it came."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from typing import Any
 
@@ -137,6 +138,7 @@ class Site:
         self._phase = 0
         self._stopping: dict[str, Pod] = {}
         self._births: dict[str, list[float]] = {}
+        self._ended_at: dict[str, float] = {}
         self._published_leaders: dict[TopicPartition, tuple[int, int]] = {}
         self._published_nodes: list[int] = []
         self._published_coordinator: int | None = None
@@ -221,6 +223,7 @@ class Site:
     def gone(self, pod: Pod) -> None:
         """A pod has ended in good order."""
         pod.dead = True
+        self._ended_at[pod.slot.name] = self.loop.time()
         self.pods.pop(pod.name, None)
         self.network.cut_off.add(pod.name)
 
@@ -230,7 +233,9 @@ class Site:
         others = [at for at in self._births[pod.slot.name] if at != pod.born_at]
         later = any(at > pod.born_at for at in others)
         beside = any(one.slot is pod.slot and one is not pod for one in self.live_pods())
-        if not later and not beside and self.coordination.moves < 3:
+        # One that was taken out of the group may have joined again in the moment in which it was stopped.
+        before = self.loop.time() - self._ended_at.get(pod.slot.name, -math.inf) < 1
+        if not (later or beside or before) and self.coordination.moves < 3:
             self.checks.fail("fence", f"{pod.name} was fenced, and there is no other {pod.slot.instance}")
         if self._pod_of(pod.slot.name) is None:
             self.loop.call_later(1, self._replace, pod)
@@ -353,6 +358,7 @@ class Site:
             return
         self.story.tell(f"b{node}", "vanishes" if silent else "is killed")
         broker.die(silent=silent)
+        self.network.died(node)
         for link in self.network.links_of(node=node):
             link.swallow()
             if not silent:
@@ -369,6 +375,7 @@ class Site:
         if self.coordination.node == node:
             self.coordination.resign()
         broker.die(silent=False)
+        self.network.died(node)
         for link in self.network.links_of(node=node):
             # Its last answers still arrive.
             self.loop.call_later(0.5, link.cut, "its broker was shut down")

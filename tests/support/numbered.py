@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from functools import partial
 from types import TracebackType
@@ -18,7 +19,7 @@ class NumberedProducer:
     """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, *, rate: int = 500) -> None:
-        self._topic, self._partitions, self._rate = topic, partitions, rate
+        self._bootstrap, self._topic, self._partitions, self._rate = bootstrap, topic, partitions, rate
         self._producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -34,6 +35,7 @@ class NumberedProducer:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._stored: dict[int, dict[int, int]] = {number: {} for number in range(partitions)}
+        self._unplaced: set[int] = set()
         self.errors: list[str] = []
         self.sent = 0
 
@@ -64,6 +66,7 @@ class NumberedProducer:
         left = self._producer.flush(timeout_s)
         assert not self.errors, self.errors[:5]
         assert left == 0, f"{left} records are not confirmed"
+        self._place()
 
     def _run(self) -> None:
         while not self._stop.wait(0.02):
@@ -80,5 +83,29 @@ class NumberedProducer:
     def _delivered(self, number: int, error: Any, message: Any) -> None:
         if error is not None:
             self.errors.append(f"{number}: {error}")
+        elif message.offset() is None:
+            # Stored by a try whose answer was lost: the repetition is not told where.
+            self._unplaced.add(number)
         else:
             self._stored[message.partition()][message.offset()] = number
+
+    def _place(self, timeout_s: float = 60.0) -> None:
+        """Finds the records that were stored at an unknown offset, by reading their partitions."""
+        partitions = {number % self._partitions for number in self._unplaced}
+        if not partitions:
+            return
+        reader = confluent_kafka.Consumer({"bootstrap.servers": self._bootstrap, "group.id": "placing"})
+        try:
+            reader.assign([confluent_kafka.TopicPartition(self._topic, one, 0) for one in sorted(partitions)])
+            deadline = time.monotonic() + timeout_s
+            while self._unplaced:
+                assert time.monotonic() < deadline, f"confirmed, not in the log: {min(self._unplaced)}"
+                for record in reader.consume(1_000, timeout=1.0):
+                    self._found(record)
+        finally:
+            reader.close()
+
+    def _found(self, record: Any) -> None:
+        if not record.error() and int(record.value()) in self._unplaced:
+            self._unplaced.discard(int(record.value()))
+            self._stored[record.partition()][record.offset()] = int(record.value())

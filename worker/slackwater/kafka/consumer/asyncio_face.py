@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -119,6 +120,16 @@ class AsyncConsumer(ConsumerBase):
         if not chosen:
             self._core.read_nothing()
 
+    async def stand_by(
+        self,
+        topics: Iterable[str] = (),
+        pattern: str | re.Pattern[str] | None = None,
+        listener: Any = None,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Gets ready to take a static member's place; see :meth:`KafkaConsumer.stand_by`."""
+        await self._block(self._standby(topics, pattern, listener, timeout_ms))
+
     async def unsubscribe(self) -> None:
         """Reads nothing more; see :meth:`KafkaConsumer.unsubscribe`."""
         self._iterator.clear()
@@ -176,6 +187,7 @@ class AsyncConsumer(ConsumerBase):
         self, deadline: float, limit: int, waiter: Waiter
     ) -> dict[TopicPartition, RecordColumns]:
         core, loop = self._core, asyncio.get_running_loop()
+        core.refuse_in_standby("poll()")
         if core.auto_commit_due():
             core.auto_commit(core.consumed())
         while True:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
 from slackwater.kafka.consumer.commit_queue import CommitQueue, Offsets
@@ -11,7 +11,7 @@ from slackwater.kafka.consumer.config import ConsumerConfig
 from slackwater.kafka.consumer.core import Core
 from slackwater.kafka.consumer.interceptors import Interceptors
 from slackwater.kafka.consumer.iteration import RecordIterator, Records, Stuck, all_records
-from slackwater.kafka.consumer.lookups import check_partitions
+from slackwater.kafka.consumer.lookups import check_offsets, check_partitions
 from slackwater.kafka.errors import IllegalStateError
 from slackwater.kafka.protocol.membership import State
 from slackwater.kafka.protocol.subscription import EARLIEST, LATEST
@@ -89,6 +89,45 @@ class ConsumerBase:
             raise ValueError("subscribe() takes either topics or a pattern; unsubscribe() reads nothing")
         self._iterator.clear()
         self._call(self._core.subscribe, names, pattern, listener)
+
+    def _standby(
+        self,
+        topics: Iterable[str],
+        pattern: str | re.Pattern[str] | None,
+        listener: Any,
+        timeout_ms: float | None,
+    ) -> Coroutine[Any, Any, None]:
+        names = [topics] if isinstance(topics, str) else list(topics or ())
+        if bool(names) == (pattern is not None):
+            raise ValueError("stand_by() takes either topics or a pattern")
+        self._iterator.clear()
+        return self._core.stand_by(names, pattern, listener, self._timeout(timeout_ms))
+
+    def prefetch(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Only in standby: fetches these partitions ahead from these offsets, as far as the limits of what
+        waits here allow, and hands them over to nobody. Returns at once.
+
+        All of them at a time: what is not named is dropped. Called again with higher offsets it drops what
+        lies below them, and keeps the rest. Partitions of topics that are not stood by for are passed over. A
+        partition that cannot be fetched (from there) is left out until the next call. Raises
+        :class:`IllegalStateError` outside of a standby; TypeError, ValueError for what are no offsets.
+        """
+        wanted = {tp: at.offset for tp, at in check_offsets(offsets, "fetch").items()}
+        self._call(self._core.prefetch, wanted)
+
+    def take_over(self, offsets: Offsets, generation: int | None = None) -> None:
+        """Ends the standby: joins the group under the ``group_instance_id`` with an empty member id, by which
+        the broker fences whoever had it (KIP-345). Returns at once; the following polls bring the rest. After
+        this it is an ordinary consumer that is subscribed.
+
+        A partition that is then assigned, and is in ``offsets``, starts there, with what was prefetched from
+        there on, and asks nobody. ``offsets`` may be empty, and must be final: where the member that is taken
+        over has stopped. They hold for the first assignment, if it is of this ``generation``; without one, if
+        the join was no rebalance. Otherwise another member may have read on from there, and the committed
+        offsets are asked for as always, as for partitions that are not named. Raises
+        :class:`IllegalStateError` outside of a standby; TypeError, ValueError for what are no offsets.
+        """
+        self._call(self._core.take_over, check_offsets(offsets, "start from"), generation)
 
     def subscription(self) -> set[str] | None:
         """The topics subscribed to (by now, with a pattern), or ``None``."""

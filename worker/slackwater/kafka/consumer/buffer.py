@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from slackwater.kafka.consumer.metrics_fetch import FetchMetrics, FetchTally
 from slackwater.kafka.errors import CorruptRecordError
-from slackwater.kafka.protocol.subscription import FetchState, Subscription
+from slackwater.kafka.protocol.subscription import FetchState, PartitionState, Subscription
 from slackwater.kafka.records import (
     DEFAULT_MAX_DECOMPRESSED_BYTES,
     RecordColumns,
@@ -95,19 +95,24 @@ class FetchBuffer:
     def has_ready(self) -> bool:
         """Whether :meth:`collect` might give something."""
         with self._lock:
-            return any(not self._is_paused(chunk) for chunk in self._chunks)
+            return any(not self._is_withheld(chunk) for chunk in self._chunks)
 
     def _is_paused(self, chunk: Chunk) -> bool:
-        state = self._subscription.partitions.get(chunk.tp)
-        return state is not None and state.paused and state.version == chunk.version
+        state = self._subscription.current(chunk.tp, chunk.version)
+        return state is not None and state.paused
+
+    def _is_withheld(self, chunk: Chunk) -> bool:
+        """Whether it is kept and not handed over: the partition is paused, or not assigned yet."""
+        state = self._subscription.current(chunk.tp, chunk.version)
+        return state is not None and (state.paused or self._subscription.is_ahead(state))
 
     def _count(self, chunk: Chunk, delta: int) -> None:
         self.total_bytes += delta
         self._bytes[chunk.tp] = self._bytes.get(chunk.tp, 0) + delta
 
     def _is_current(self, chunk: Chunk) -> bool:
-        state = self._subscription.partitions.get(chunk.tp)
-        return state is not None and state.version == chunk.version and state.state is FetchState.FETCHING
+        state = self._subscription.current(chunk.tp, chunk.version)
+        return state is not None and state.state is FetchState.FETCHING
 
     def clear(self) -> None:
         """Drops everything."""
@@ -119,12 +124,47 @@ class FetchBuffer:
     def drop_stale(self) -> None:
         """Drops what belongs to partitions that were taken away or have jumped."""
         with self._lock:
-            gone = [chunk for chunk in self._chunks if not self._is_current(chunk)]
-            for chunk in gone:
-                self._chunks.remove(chunk)
+            dropped = self._drop(lambda chunk: not self._is_current(chunk))
+        if dropped:
+            self._on_room()
+
+    def _drop(self, is_gone: Callable[[Chunk], bool]) -> bool:
+        """With the lock: drops chunks in one pass, since there may be very many; whether it was any."""
+        kept: deque[Chunk] = deque()
+        for chunk in self._chunks:
+            if is_gone(chunk):
                 self._count(chunk, -chunk.size_bytes)
                 self._tell_finished(chunk)
-        if gone:
+            else:
+                kept.append(chunk)
+        dropped = len(kept) < len(self._chunks)
+        self._chunks = kept
+        return dropped
+
+    def skip_to(self, offsets: Mapping[PartitionState, int]) -> None:
+        """Moves partitions that are fetched ahead on to offsets, which are not below their positions, and
+        drops what lies before. With the leader epoch of the record before it, where that was fetched."""
+        if not offsets:
+            return
+        epochs = {one: one.leader_epoch if one.position == at else -1 for one, at in offsets.items()}
+
+        def is_gone(chunk: Chunk) -> bool:
+            state = self._subscription.current(chunk.tp, chunk.version)
+            if state is None or state not in offsets or chunk.fetch_offset >= offsets[state]:
+                return False
+            offset = offsets[state]
+            if offset <= chunk.end_offset:
+                epochs[state] = chunk.epoch_before(offset)
+            # Of what is kept the batches are walked from the first all the same, so that transactions which
+            # were aborted before the offset are seen to end.
+            chunk.fetch_offset = offset
+            return chunk.end_offset <= offset
+
+        with self._lock:
+            dropped = self._drop(is_gone)
+            for state, offset in offsets.items():
+                state.position, state.leader_epoch = offset, epochs[state]
+        if dropped:
             self._on_room()
 
     def drop_paused(self, enough_bytes: int) -> set[TopicPartition]:
@@ -146,8 +186,9 @@ class FetchBuffer:
     def collect(self, max_records: int) -> dict[TopicPartition, RecordColumns]:
         """Up to ``max_records``, moving the positions of their partitions on. For one thread at a time.
 
-        At most one chunk of each partition is given at a time, and paused partitions keep theirs. A batch
-        that cannot be read raises :class:`CorruptRecordError`, once what stands before it was given.
+        At most one chunk of each partition is given at a time. What is paused, or fetched ahead of an
+        assignment, is kept. A batch that cannot be read raises :class:`CorruptRecordError`, once what
+        stands before it was given.
         """
         out: dict[TopicPartition, RecordColumns] = {}
         passed_over: set[TopicPartition] = set()
@@ -156,7 +197,7 @@ class FetchBuffer:
         for chunk in list(self._chunks):
             if left <= 0:
                 break
-            if chunk.tp in out or chunk.tp in passed_over or self._is_paused(chunk):
+            if chunk.tp in out or chunk.tp in passed_over or self._is_withheld(chunk):
                 continue
             if not self._is_current(chunk):
                 finished |= self._finish(chunk)
@@ -167,7 +208,7 @@ class FetchBuffer:
                 if out:
                     break
                 raise
-            taken = self._take(chunk, columns, left)
+            taken = self._take(chunk, columns, left) if columns is not None else None
             if taken is None:
                 finished |= self._finish(chunk)
                 continue
@@ -182,7 +223,9 @@ class FetchBuffer:
             self._on_room()
         return out
 
-    def _decoded(self, chunk: Chunk) -> RecordColumns:
+    def _decoded(self, chunk: Chunk) -> RecordColumns | None:
+        """The records; ``None`` where a batch that was skipped cannot be read: what follows is fetched anew,
+        since what that batch says of transactions is not known."""
         if chunk.columns is None:
             try:
                 chunk.columns = decode(
@@ -194,6 +237,9 @@ class FetchBuffer:
                 )
             except RecordError as exc:
                 offset = getattr(exc, "offset", -1)
+                if 0 <= offset <= getattr(exc, "last_offset", offset) < chunk.fetch_offset:
+                    self._fetch_again(chunk)
+                    return None
                 error = CorruptRecordError(
                     f"{chunk.tp} at offset {chunk.fetch_offset}: {exc}. "
                     f"To go on behind it, seek to offset "
@@ -202,6 +248,12 @@ class FetchBuffer:
                 error.offset = offset
                 raise error from exc
         return chunk.columns
+
+    def _fetch_again(self, chunk: Chunk) -> None:
+        with self._lock:
+            state = self._subscription.partitions.get(chunk.tp)
+            if state is not None and state.version == chunk.version:
+                self._subscription.fetch_again(state)
 
     def _take(self, chunk: Chunk, columns: RecordColumns, left: int) -> tuple[RecordColumns, bool] | None:
         """The next rows, and whether they are the last; ``None`` when the partition has jumped meanwhile."""

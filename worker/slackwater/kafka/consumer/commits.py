@@ -19,7 +19,7 @@ from slackwater.kafka.net import ByVersion, Cluster
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.protocol import offsets as o
 from slackwater.kafka.protocol.actions import Action, action_for
-from slackwater.kafka.protocol.membership import Lane, Membership, State
+from slackwater.kafka.protocol.membership import Identity, Lane, Membership, State
 from slackwater.kafka.protocol.subscription import PartitionState, Subscription
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
@@ -27,6 +27,12 @@ from slackwater.kafka.wire.schema import Request, Response
 
 R = TypeVar("R", bound=Response)
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+_NOBODY = Identity(-1, "", 0)
+"""Who a commit outside of group management speaks for."""
+
+
+class _MovedOnError(Exception):
+    """The member has joined anew since the request was made up: it is not to be written."""
 
 
 class GroupOffsets:
@@ -158,6 +164,8 @@ class GroupOffsets:
             except OvertakenError as exc:
                 await self._order.follow(exc.number, deadline - self.now_ms())
                 continue
+            except _MovedOnError:
+                continue
             except KafkaError as exc:
                 if not exc.retriable or self.now_ms() >= deadline:
                     raise
@@ -174,13 +182,13 @@ class GroupOffsets:
             failures += 1
             await self._mend(offsets, errors, identity, failures, deadline)
 
-    def _identity(self) -> tuple[int, str]:
-        return self.membership.identity if self._subscription.by_group else (-1, "")
+    def _identity(self) -> Identity:
+        return self.membership.identity if self._subscription.by_group else _NOBODY
 
     def _still_held(self, offsets: Offsets, had: Mapping[TopicPartition, PartitionState]) -> bool:
-        """Whether a commit may be repeated in another generation: none of its partitions was given up since.
+        """Whether a commit may be repeated after another Join: none of its partitions was given up since.
 
-        The broker looks at the member and the generation only, so it would take an offset of a
+        The broker looks at the member and the generation's number only, so it would take an offset of a
         partition that has another owner by now. ``had``: the assignment when the commit was begun; a
         partition that went and came back has a new state.
         """
@@ -203,15 +211,22 @@ class GroupOffsets:
             )
 
     def _commit_request(
-        self, offsets: Offsets, identity: tuple[int, str], number: int
+        self, offsets: Offsets, identity: Identity, number: int
     ) -> ByVersion[m.OffsetCommitResponse]:
-        """The request; it is built when it is written, which is when its place among others is known."""
+        """The request; it is built when it is written, which is when its place among others is known, and
+        whether the member is still who it was when it began to look for the coordinator."""
         instance = self._config.group_instance_id if self._subscription.by_group else None
 
         def make(version: int) -> m.OffsetCommitRequest:
+            if self._identity() != identity:
+                raise _MovedOnError
             self._order.sending(offsets, number)
             return o.commit_request(
-                self.group_id, offsets, generation=identity[0], member_id=identity[1], instance_id=instance
+                self.group_id,
+                offsets,
+                generation=identity.generation,
+                member_id=identity.member_id,
+                instance_id=instance,
             )
 
         return ByVersion(m.OffsetCommitRequest, make)
@@ -220,7 +235,7 @@ class GroupOffsets:
         self,
         offsets: Offsets,
         errors: dict[TopicPartition, int],
-        identity: tuple[int, str],
+        identity: Identity,
         failures: int,
         deadline: int,
     ) -> None:
@@ -251,7 +266,8 @@ class GroupOffsets:
                 member.commit_refused_by_rebalance(self.now_ms())
                 self._touch()
             if action is Action.REJOIN_KEEPING_ID or member.join_is_under_way:
-                await self._next_generation(identity, deadline, error)
+                in_vain = error if action is Action.REJOIN_KEEPING_ID else self._commit_failed()
+                await self._next_generation(identity, deadline, in_vain)
                 return
         member.on_commit_error(code, identity, self.now_ms())
         self._touch()
@@ -276,7 +292,7 @@ class GroupOffsets:
             "poll()."
         )
 
-    async def _next_generation(self, identity: tuple[int, str], deadline: int, error: KafkaError) -> None:
+    async def _next_generation(self, identity: Identity, deadline: int, error: KafkaError) -> None:
         """Waits out a rebalance: until this member syncs, is out of the group, or the time is over."""
         member = self.membership
         waits = (State.JOINING, State.SYNCING, State.PREPARING, State.STABLE)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from slackwater.kafka.consumer.buffer import FetchBuffer
 from slackwater.kafka.consumer.config import ConsumerConfig
 from slackwater.kafka.consumer.core_commits import NO_GROUP, CoreCommits, Offsets
+from slackwater.kafka.consumer.core_standby import CoreStandby
 from slackwater.kafka.consumer.fetcher import Fetcher
 from slackwater.kafka.consumer.group import Group
 from slackwater.kafka.consumer.groupless import notices_without_group
@@ -19,7 +20,6 @@ from slackwater.kafka.consumer.listener import callback_for, check_listener
 from slackwater.kafka.consumer.metrics import ConsumerMetrics
 from slackwater.kafka.consumer.positions import Positions
 from slackwater.kafka.errors import (
-    IllegalArgumentError,
     IllegalStateError,
     KafkaError,
     KafkaTimeoutError,
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Core(CoreCommits):
+class Core(CoreStandby, CoreCommits):
     """One consumer on one loop. Its methods are called on the loop, unless they say otherwise.
 
     ``on_news`` is called (on the loop) whenever a waiting ``poll()`` should look again.
@@ -102,6 +102,7 @@ class Core(CoreCommits):
             self.cluster, config, self.subscription, self.group, self.backoff,
             may_look=lambda: not self._is_dead,
             on_change=self._on_positions, on_error=self._on_error, refresh=self.refresh_soon,
+            place=self.place,
         )  # fmt: skip
         self.fetcher = Fetcher(
             self.cluster, config, self.subscription, self.buffer, self.backoff,
@@ -140,6 +141,9 @@ class Core(CoreCommits):
             await self.cluster.start(timeout_ms)
 
     def _on_news(self) -> None:
+        if self.subscription.prefetched and self._is_dead:
+            self.subscription.keep_ahead(())
+            self.buffer.drop_stale()
         changed, self._changed = self._changed, self._loop.create_future()
         changed.set_result(None)
         self._tell_caller()
@@ -179,16 +183,17 @@ class Core(CoreCommits):
             self._match_pattern(self.cluster.metadata)
             self.refresh_soon()
         else:
-            names = [topics] if isinstance(topics, str) else list(topics or ())
-            if bad := [name for name in names if not isinstance(name, str) or not name]:
-                raise IllegalArgumentError(f"a topic must be a non-empty string, not {bad[0]!r}")
-            self.subscription.subscribe_topics(names)
-            if self.cluster.track_also(names):
+            self.subscription.subscribe_topics([topics] if isinstance(topics, str) else topics or ())
+            if self.cluster.track_also(self.subscription.topics):
                 self.refresh_soon()
         self.listener = listener
         if self.group is None:
             self._take_all(self.cluster.metadata)
-        elif pattern is None or self.subscription.topics:
+        else:
+            self._join()
+
+    def _join(self) -> None:
+        if self.group is not None and (self.subscription.topics or self.subscription.mode is Mode.TOPICS):
             self.group.membership.subscribe(self.subscription.topics, self.group.now_ms())
             self.group.touch()
 
@@ -199,7 +204,7 @@ class Core(CoreCommits):
             if topic.partitions and not (topic.is_internal and self.config.exclude_internal_topics)
         )
         changed = self.subscription.match(names)
-        if changed and self.group is not None:
+        if changed and self.group is not None and self.subscription.by_group:
             self.group.membership.subscribe(self.subscription.topics, self.group.now_ms())
             self.group.touch()
 
@@ -227,6 +232,7 @@ class Core(CoreCommits):
 
     def read_nothing(self) -> None:
         """Forgets what is read; membership is not touched."""
+        self._end_standby()
         self.subscription.unsubscribe()
         self.listener = None
         self._own_notices.clear()
@@ -294,6 +300,7 @@ class Core(CoreCommits):
         if notice.kind is NoticeKind.ASSIGNED:
             # Java's order: the new partitions are in the assignment when the listener is told.
             self.subscription.add(notice.partitions)
+            self._taken_over(notice)
         return notice
 
     def told(self, notice: Notice) -> None:
@@ -349,7 +356,7 @@ class Core(CoreCommits):
     # -- events ----------------------------------------------------------------------------------
 
     def _on_metadata(self, metadata: ClusterMetadata) -> None:
-        if self.subscription.mode is Mode.PATTERN:
+        if self.subscription.pattern is not None:
             self._match_pattern(metadata)
         if self.subscription.by_group:
             if self.group is not None:
@@ -359,6 +366,8 @@ class Core(CoreCommits):
         self._tell_refused_topics(metadata)
         self._look_again_for_missing_topics(metadata)
         self.positions.wake()
+        if self.subscription.prefetched:
+            self.buffer.drop_stale()
         self.fetcher.wake()
 
     def _tell_refused_topics(self, metadata: ClusterMetadata) -> None:
@@ -395,6 +404,10 @@ class Core(CoreCommits):
         self._on_news()
 
     def _on_error(self, error: KafkaError) -> None:
+        if self.subscription.mode is Mode.STANDBY:
+            # Nobody polls. What is still wrong when the partitions are here is met again, and raised.
+            log.warning("in standby: %s", error)
+            return
         # Said once until it is heard: what cannot be fetched is tried again, and fails again, many times.
         if all(str(one) != str(error) for one in self.errors):
             self.errors.append(error)

@@ -32,6 +32,9 @@ class CoreCommits:
     _loop: asyncio.AbstractEventLoop
     _next_auto_commit: float
 
+    def refuse_in_standby(self, call: str) -> None:
+        raise NotImplementedError
+
     def _in_background(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         raise NotImplementedError
 
@@ -45,6 +48,7 @@ class CoreCommits:
         """See :meth:`Group.commit`."""
         if self.group is None:
             raise IllegalStateError(f"commit(): {NO_GROUP}")
+        self.refuse_in_standby("commit()")
         chosen = self.consumed() if offsets is None else offsets
         await self.group.commit(chosen, timeout_ms)
         if self.on_committed is not None and chosen:

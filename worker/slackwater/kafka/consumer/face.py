@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import inspect
+import re
 import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
@@ -152,6 +153,25 @@ class KafkaConsumer(BlockingLookups):
         else:
             self.unsubscribe()
 
+    def stand_by(
+        self,
+        topics: Iterable[str] = (),
+        pattern: str | re.Pattern[str] | None = None,
+        listener: Any = None,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Gets ready to take a static member's place: brokers connected and authenticated, metadata and
+        the group's coordinator known, connections to it open and kept so. Joins and fetches nothing. Then
+        :meth:`prefetch` and :meth:`take_over`, before which there is nothing to poll; :meth:`unsubscribe`
+        ends the standby.
+
+        Topics, ``pattern`` and ``listener`` as for :meth:`subscribe`. Waits ``timeout_ms`` at most (default:
+        ``default_api_timeout_ms``), then raises :class:`KafkaTimeoutError` with the last reason; what asking
+        again does not mend is raised at once. Raises :class:`IllegalStateError` without ``group_id`` or
+        ``group_instance_id``, and for a consumer that reads something already.
+        """
+        self._block(self._standby(topics, pattern, listener, timeout_ms))
+
     def unsubscribe(self) -> None:
         """Reads nothing more: commits (with auto-commit on), tells the listener, and forgets the assignment.
 
@@ -224,6 +244,7 @@ class KafkaConsumer(BlockingLookups):
 
     def _poll_until(self, deadline: float, limit: int, waiter: Waiter) -> dict[TopicPartition, RecordColumns]:
         core = self._core
+        core.refuse_in_standby("poll()")
         if core.auto_commit_due():
             # What the application got from the poll before counts as done, now that it polls again.
             self._call(core.auto_commit, core.consumed())

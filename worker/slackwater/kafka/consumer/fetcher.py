@@ -8,15 +8,19 @@ nothing else could be fetched for them.
 A request that names only partitions which have nothing new would be parked at the broker while another one
 becomes free to fetch; so as long as some partition of a leader is held back, requests do not wait, and there
 is none unless it has a partition that is behind the log's end.
+
+What is prefetched in standby is fetched in the same way, but with a rest between requests, which a takeover
+ends: nobody waits for each record there, and many small answers cost as much as they do in use. Nobody takes
+them from the buffer either, so a partition may be held back for long; requests are parked for less meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
 
 from slackwater.kafka.consumer.buffer import Chunk, FetchBuffer
 from slackwater.kafka.consumer.config import ConsumerConfig
@@ -28,7 +32,7 @@ from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.fetch_session import FetchPartition, FetchSession, FetchSettings
 from slackwater.kafka.protocol.metadata import Broker
-from slackwater.kafka.protocol.subscription import FetchState, PartitionState, Subscription
+from slackwater.kafka.protocol.subscription import FetchState, Mode, PartitionState, Subscription
 from slackwater.kafka.records import measure
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
@@ -36,6 +40,11 @@ from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.primitives import Buffer
 
 log = logging.getLogger(__name__)
+
+_STANDBY_REST_S = 0.1
+_STANDBY_WAIT_MS = 100
+"""How long a request is parked at most while what is prefetched is held back: the longest that it can stand
+in front of the first fetch after a takeover."""
 
 
 @dataclass(slots=True)
@@ -88,6 +97,7 @@ class Fetcher:
         self._ahead: dict[TopicPartition, _Ahead] = {}
         self._turns = count(1)
         self._served: dict[TopicPartition | int, int] = {}
+        self._rests_until: dict[int, float] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -95,7 +105,7 @@ class Fetcher:
 
     def wake(self) -> None:
         """Starts what can be started. To be called when anything changed: room, positions, metadata."""
-        if self._closed or not self._may_fetch():
+        if self._closed:
             return
         now = self._loop.time()
         # One timer serves all pauses: whichever it was set for, it is set again for the next that ends.
@@ -104,7 +114,7 @@ class Fetcher:
             self._wake_later(until - now)
         by_node: dict[int, list[PartitionState]] = {}
         missing = False
-        for state in self._subscription.partitions.values():
+        for state in self._wanted():
             if state.state is not FetchState.FETCHING or state.paused:
                 continue
             node = self._targets.node(state.tp, now)
@@ -120,8 +130,19 @@ class Fetcher:
         self._make_room(share)
         # Who has waited longest is first: what is left of the room may not be enough for all.
         for node in sorted(by_node, key=lambda one: self._served.get(one, 0)):
-            if node not in self._running and not self._targets.is_throttled(node, now):
+            if node not in self._running and not self._is_left_alone(node, now):
                 self._start(node, by_node[node], min(share, self._room()), now)
+
+    def _is_left_alone(self, node: int, now: float) -> bool:
+        rest = self._rests_until.get(node, now) - now
+        if rest > 0 and self._subscription.mode is Mode.STANDBY:
+            self._wake_later(rest)
+            return True
+        return self._targets.is_throttled(node, now)
+
+    def _wanted(self) -> Iterable[PartitionState]:
+        assigned = self._subscription.partitions.values() if self._may_fetch() else ()
+        return chain(assigned, self._subscription.prefetched.values())
 
     def _room(self) -> int:
         return self._config.fetch_max_bytes - self._buffer.total_bytes - sum(self._reserved.values())
@@ -137,12 +158,13 @@ class Fetcher:
     def _start(self, node: int, states: list[PartitionState], limit: int, now: float) -> None:
         if limit <= 0:
             return
-        ready, held_back = [], False
+        ready, held_back, full = [], False, False
         for state in states:
             if self._targets.is_paused(state.tp, now):
                 continue
             if self._is_held_back(state):
-                held_back = True
+                full = full or self._subscription.is_ahead(state)
+                held_back = held_back or not self._subscription.is_ahead(state)
             else:
                 ready.append(state)
         if not ready or (held_back and not any(self._may_be_behind(state) for state in ready)):
@@ -151,9 +173,10 @@ class Fetcher:
         ready.sort(key=lambda state: self._served.get(state.tp, 0))
         wanted = {state.tp: self._want(state) for state in ready}
         versions = {state.tp: state.version for state in ready}
+        most = min(self._settings.max_wait_ms, _STANDBY_WAIT_MS) if full else self._settings.max_wait_ms
         settings = replace(
             self._settings,
-            max_wait_ms=0 if held_back else self._settings.max_wait_ms,
+            max_wait_ms=0 if held_back else most,
             max_bytes=limit,
             rack=self._settings.rack if self._targets.may_tell_rack(wanted, now) else "",
         )
@@ -168,6 +191,9 @@ class Fetcher:
             assert state.position is not None
             ahead = self._ahead[state.tp] = _Ahead(state.version, state.position)
             self._targets.to_leader(state.tp)
+        elif state.position is not None and ahead.offset < state.position:
+            # What is prefetched was moved on beyond what has been fetched of it.
+            ahead.offset, ahead.broken = state.position, False
         return ahead
 
     def _is_held_back(self, state: PartitionState) -> bool:
@@ -223,6 +249,7 @@ class Fetcher:
         finally:
             if self._running.get(node) is asyncio.current_task():
                 del self._running[node], self._reserved[node]
+        self._rests_until[node] = self._loop.time() + _STANDBY_REST_S
         self.wake()
 
     def _session(self, node: int) -> FetchSession:
@@ -285,8 +312,8 @@ class Fetcher:
         version: int,
         tally: FetchTally | None,
     ) -> None:
-        state = self._subscription.partitions.get(tp)
-        if state is None or state.version != version:
+        state = self._subscription.current(tp, version)
+        if state is None:
             return
         if answer.error_code:
             self._partition_error(node, state, answer)
@@ -316,6 +343,10 @@ class Fetcher:
     ) -> None:
         data = _own(answer.records or b"")
         extent = measure(data, offset)
+        # Some of it may have been skipped meanwhile, or have come from another leader.
+        begin = max(offset, self._ahead_of(state).offset)
+        if begin > offset and (extent.next_offset <= begin or not extent.whole):
+            return
         aborted = None
         if self._settings.read_committed:
             found = answer.aborted_transactions or []
@@ -325,7 +356,7 @@ class Fetcher:
         if tally is not None and self._metrics is not None:
             self._metrics.begun(tally)
         self._buffer.add(
-            Chunk(state.tp, data, offset, extent.next_offset, version, aborted, extent.epochs, tally)
+            Chunk(state.tp, data, begin, extent.next_offset, version, aborted, extent.epochs, tally)
         )
         self._on_data()
 
@@ -339,6 +370,13 @@ class Fetcher:
         if news:
             self._on_leader()
         if news and leader.leader_id in metadata.brokers:
+            return
+        ahead = self._subscription.is_ahead(state)
+        if ahead and (action is Action.FATAL or (action is Action.RESET_OFFSET and not from_replica)):
+            # Whoever gets the partition looks for its own place, and meets what is still wrong then.
+            log.warning("%s is not fetched ahead any more: %s", tp, ErrorCode.name_of(code))
+            self._subscription.keep_ahead(self._subscription.prefetched.keys() - {tp})
+            self._buffer.drop_stale()
             return
         if action is Action.RESET_OFFSET and not from_replica:
             # What was fetched before is still good; the position is out of range only behind it.

@@ -108,8 +108,10 @@ def is_partition(given: Any) -> bool:
     return isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
 
 
-def check_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The offsets of a commit; plain integers and kafka-python's tuples are taken, too."""
+def check_offsets(
+    offsets: Mapping[Any, Any], purpose: str = "commit"
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The offsets of a commit, or for another purpose; plain integers and kafka-python's tuples are taken."""
     found: dict[TopicPartition, OffsetAndMetadata] = {}
     for key, given in offsets.items():
         (tp,) = check_partitions([key])
@@ -118,6 +120,6 @@ def check_offsets(offsets: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndM
             raise TypeError(f"expected an OffsetAndMetadata for {tp}, not {given!r}")
         one = OffsetAndMetadata(*value)
         if one.offset < 0:
-            raise ValueError(f"the offset to commit for {tp} is negative: {one.offset}")
+            raise ValueError(f"the offset to {purpose} for {tp} is negative: {one.offset}")
         found[tp] = one._replace(metadata=one.metadata or "")
     return found

@@ -35,7 +35,8 @@ class Positions:
     """Keeps looking until every assigned partition has a position that holds. Lives on the client's loop.
 
     ``may_look``: false for a member that is fenced or dead, which asks nobody any more. ``wall_ms``: the wall
-    clock, for resets by duration.
+    clock, for resets by duration. ``place`` starts a partition at a committed offset with its leader epoch;
+    without it :meth:`Subscription.start_at` does.
     """
 
     def __init__(
@@ -51,7 +52,9 @@ class Positions:
         on_error: Callable[[KafkaError], None],
         refresh: Callable[[], None],
         wall_ms: Callable[[], int] = SYSTEM_CLOCK.wall_ms,
+        place: Callable[[PartitionState, int, int], None] | None = None,
     ) -> None:
+        self._place = place or subscription.start_at
         self._cluster, self._config = cluster, config
         self._subscription, self._group, self._backoff = subscription, group, backoff
         self._on_change, self._on_error, self._wall_ms = on_change, on_error, wall_ms
@@ -125,7 +128,7 @@ class Positions:
                 continue
             found = committed.get(tp)
             if found is not None:
-                self._subscription.start_at(state, found.offset, found.leader_epoch)
+                self._place(state, found.offset, found.leader_epoch)
             elif policy.is_none:
                 self._reported[tp] = state.version
                 without.append(state)

@@ -53,6 +53,11 @@ class Validation:
                 self._topic_replaced(state)
             else:
                 self._subscription.follow_leader(state, metadata.leader_epoch(state.tp))
+        for state in self._subscription.prefetched.values():
+            if self._subscription.is_other_topic(state, metadata.topic_id(state.tp.topic)):
+                self._subscription.keep_ahead(self._subscription.prefetched.keys() - {state.tp})
+            else:
+                self._subscription.follow_ahead(state, metadata.leader_epoch(state.tp))
 
     async def look(self, states: Sequence[PartitionState]) -> bool:
         """Asks the leaders of these once; whether some have to be asked again."""

@@ -438,6 +438,20 @@ class Cluster:
         """For each group its coordinator's node id, or why there is none. Asks once for those not known."""
         return await self._coordinators.find(groups)
 
+    async def confirm_coordinator(self, group: str, connection: Connection, timeout_ms: int) -> int:
+        """Asks over this connection who coordinates a group now, and so whether the connection lives.
+
+        Remembers the answer. Raises what the connection does, and the error of the answer.
+        """
+
+        async def ask(request: ByVersion[m.FindCoordinatorResponse]) -> m.FindCoordinatorResponse:
+            return await connection.request(request, timeout_ms)
+
+        found = await self._coordinators.ask_again(group, ask)
+        if isinstance(found, KafkaError):
+            raise found
+        return found
+
     def forget_coordinator(self, group: str) -> None:
         """Says that a group's coordinator has moved or cannot be reached."""
         self._coordinators.forget(group)

@@ -56,6 +56,11 @@ class Coordinators:
         errors = await self._look_up(missing) if missing else {}
         return {group: errors.get(group) or self._known[group] for group in groups}
 
+    async def ask_again(self, group: str, ask: Ask) -> int | KafkaError:
+        """Asks by ``ask``, also where one is known; that stays if the answer is an error."""
+        errors = await self._look_up([group], ask)
+        return errors.get(group) or self._known[group]
+
     def forget(self, group: str) -> None:
         """It has moved, or cannot be reached."""
         self._known.pop(group, None)
@@ -64,14 +69,14 @@ class Coordinators:
         """Nothing is known any more."""
         self._known.clear()
 
-    async def _look_up(self, groups: list[str]) -> dict[str, KafkaError]:
+    async def _look_up(self, groups: list[str], ask: Ask | None = None) -> dict[str, KafkaError]:
         errors: dict[str, KafkaError] = {}
         # The first request learns whether the broker takes several keys; only an old one needs the rest.
         waiting = list(groups)
         while waiting:
             asked = list(waiting)
             try:
-                response = await self._ask(_request(asked))
+                response = await (ask or self._ask)(_request(asked))
             except KafkaError as exc:
                 return {**errors, **dict.fromkeys(waiting, exc)}
             found = response.coordinators or [_as_batched(response, asked[0])]

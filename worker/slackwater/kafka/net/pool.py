@@ -99,9 +99,12 @@ class Pool:
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
-            if opening.cancelled():
-                raise KafkaConnectionError(f"connecting to {address} was given up") from None
-            raise
+            caller = asyncio.current_task()
+            if not opening.cancelled() or (caller is not None and caller.cancelling()):
+                raise
+            if slot.connection is not None and not slot.connection.closed:
+                return slot.connection
+            raise KafkaConnectionError(f"connecting to {address} was given up") from None
 
     async def _open(self, key: Key, slot: _Slot) -> Connection:
         loop = asyncio.get_running_loop()
@@ -113,18 +116,30 @@ class Pool:
             slot.retry_at = loop.time() + self._backoff.delay_ms(slot.failures) / 1000
             raise
         finally:
-            slot.opening = None
+            if slot.opening is asyncio.current_task():
+                slot.opening = None
         slot.failures = 0
         self._keep(key[0], slot, connection)
         return connection
 
     def adopt(self, key: Key, address: Address, connection: Connection) -> None:
-        """Takes a connection over that was opened elsewhere; closes it if ``key`` has one already."""
+        """Takes a connection over that was opened elsewhere; closes it if ``key`` has one already.
+
+        An attempt to open one that is under way is given up, and who waits for it gets this one: over two
+        connections of a key, a later request could reach the broker before an earlier one.
+        """
         if self.open(key) is not None:
             self._close_soon(connection, "another one is in use")
             return
-        slot = self._slots[key] = _Slot(address)
+        slot = self._slots.get(key)
+        if slot is None or slot.address != address:
+            self.drop(key, "the broker has another address now")
+            slot = self._slots[key] = _Slot(address)
+        opening, slot.opening = slot.opening, None
+        slot.failures, slot.retry_at = 0, 0.0
         self._keep(key[0], slot, connection)
+        if opening is not None:
+            opening.cancel()
 
     def _keep(self, node_id: int, slot: _Slot, connection: Connection) -> None:
         slot.connection = connection

@@ -28,6 +28,7 @@ from slackwater.kafka.protocol.membership_states import (
     NEVER_MS,
     TRANSITIONS,
     Event,
+    Identity,
     Lane,
     MembershipConfig,
     Notice,
@@ -43,6 +44,7 @@ __all__ = [
     "NEVER_MS",
     "TRANSITIONS",
     "Event",
+    "Identity",
     "Lane",
     "Membership",
     "MembershipConfig",
@@ -284,7 +286,7 @@ class Membership(JoiningMember):
         if send is None or self._in_flight.get(send.lane) is send:
             self._die(error)
 
-    def on_commit_error(self, code: int, identity: tuple[int, str], now_ms: int) -> None:
+    def on_commit_error(self, code: int, identity: Identity, now_ms: int) -> None:
         """What an OffsetCommit sent with ``identity`` was answered tells of the membership, too."""
         if identity == self.identity and code in _MEMBER_ERRORS:
             self._on_member_error(action_for(m.HeartbeatRequest, code), code, now_ms)

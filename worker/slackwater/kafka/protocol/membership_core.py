@@ -22,6 +22,7 @@ from slackwater.kafka.protocol.membership_states import (
     NEVER_MS,
     TRANSITIONS,
     Event,
+    Identity,
     Lane,
     MembershipConfig,
     Notice,
@@ -87,6 +88,7 @@ class MemberCore:
         self._lead: Lead | None = None
         self._skip_sync = False
         self._missed_a_generation = False
+        self._joins = 0
         self._generations: deque[GenerationSeen] = deque(maxlen=_GENERATIONS_KEPT)
 
     # -- what can be seen ----------------------------------------------------------------------
@@ -107,9 +109,9 @@ class MemberCore:
         return self.generation >= 0 and bool(self.member_id)
 
     @property
-    def identity(self) -> tuple[int, str]:
-        """The generation and member.id that commits and heartbeats carry."""
-        return self.generation, self.member_id
+    def identity(self) -> Identity:
+        """Who commits and heartbeats speak for."""
+        return Identity(self.generation, self.member_id, self._joins)
 
     @property
     def cooperative(self) -> bool:

@@ -15,7 +15,7 @@ def explain(code: int, config: MembershipConfig, assignors: Sequence[str]) -> st
         return (
             f"{where}: this consumer must stop, since its group.instance.id {config.instance_id!r} is "
             "another's now. Each consumer that runs needs an id of its own (in Kubernetes the name of a "
-            "StatefulSet's pod), and a pod must have ended before its successor starts"
+            "StatefulSet's pod), and a pod must have ended before its successor joins, unless that takes over"
         )
     if code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
         return (

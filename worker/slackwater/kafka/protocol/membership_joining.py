@@ -72,6 +72,7 @@ class JoiningMember(MemberCore):
             self._fence.new_id()
         self._fence.joined()
         self.member_id, self.generation = response.member_id, response.generation_id
+        self._joins += 1
         self.leader_id, self.protocol_name = response.leader, response.protocol_name or ""
         self._heard_at = now_ms
         self.timers.succeeded()

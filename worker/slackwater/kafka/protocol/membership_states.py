@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
+from typing import Any, NamedTuple
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire.schema import Request
@@ -96,18 +96,30 @@ class Lane(Enum):
     COORDINATOR = auto()
 
 
+class Identity(NamedTuple):
+    """Who a request speaks for: generation and member.id as they are sent, and which Join gave them.
+
+    A coordinator stores a generation with the leader's Sync. If it moves after the Joins and before that, the
+    next coordinator gives the same number a second time, to other members with another assignment; a static
+    member has the same member.id in both. ``join`` counts the Joins answered, so it tells the two apart.
+    """
+
+    generation: int
+    member_id: str
+    join: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Send:
     """A request to the coordinator. ``ahead`` goes out just before it, on the same connection.
 
-    ``identity``: the (generation, member.id) it speaks for, so that an answer to an older self is not
-    taken for one's own.
+    ``identity``: who it speaks for, so that an answer to an older self is not taken for one's own.
     """
 
     request: Request[Any]
     lane: Lane
     timeout_ms: int
-    identity: tuple[int, str]
+    identity: Identity
     ahead: Request[Any] | None = None
 
 

@@ -6,6 +6,9 @@ fetched before a jump is known to be stale.
 
 A position carries the leader epoch of the record before it (KIP-320). When the partition gets a leader of a
 later epoch, that one has to confirm the position before it is read on from: its log may be shorter.
+
+A consumer in standby has no partitions, and fetches some ahead that it may get: ``prefetched``. When one of
+them is assigned and starts at a place that was fetched, its state takes over the version of what was fetched.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ class Mode(Enum):
     TOPICS = "topics"
     PATTERN = "pattern"
     ASSIGNED = "assigned by the application"
+    STANDBY = "nothing yet, in standby"
 
 
 class FetchState(Enum):
@@ -97,11 +101,22 @@ class Subscription:
         self.topics: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | None = None
         self.partitions: dict[TopicPartition, PartitionState] = {}
+        self.prefetched: dict[TopicPartition, PartitionState] = {}
+        """What is fetched ahead of an assignment, and handed over to nobody before."""
         self._versions = count(1)
 
     # -- choosing --------------------------------------------------------------------------------
 
     def _choose(self, mode: Mode) -> None:
+        if self.mode is Mode.STANDBY:
+            raise IllegalStateError(
+                "this consumer is in standby: take_over() joins the group with what it stands by for, "
+                "unsubscribe() ends the standby"
+            )
+        if mode is Mode.STANDBY and self.mode is not Mode.NONE:
+            raise IllegalStateError(
+                f"this consumer reads {self.mode.value}; call unsubscribe() before stand_by()"
+            )
         if self.mode not in (Mode.NONE, mode):
             raise IllegalStateError(
                 f"this consumer reads {self.mode.value}; call unsubscribe() before it reads by {mode.value}: "
@@ -111,17 +126,27 @@ class Subscription:
 
     def subscribe_topics(self, topics: Iterable[str]) -> None:
         """Reads these topics, as a member of the group."""
+        names = _checked(topics)
         self._choose(Mode.TOPICS)
-        self.topics = frozenset(topics)
+        self.topics = names
 
     def subscribe_pattern(self, pattern: str | re.Pattern[str]) -> None:
         """Reads the topics whose names the pattern matches from their beginning (``re.match``)."""
-        try:
-            compiled = re.compile(pattern)
-        except re.error as exc:
-            raise IllegalArgumentError(f"pattern {pattern!r} is not a regular expression: {exc}") from exc
+        compiled = _compiled(pattern)
         self._choose(Mode.PATTERN)
         self.pattern = compiled
+
+    def stand_by(self, topics: Iterable[str], pattern: str | re.Pattern[str] | None) -> None:
+        """Is going to read these topics, or those that the pattern matches. Nothing is assigned before."""
+        names, compiled = _checked(topics), None if pattern is None else _compiled(pattern)
+        self._choose(Mode.STANDBY)
+        self.topics, self.pattern = names, compiled
+
+    def end_standby(self) -> None:
+        """Reads as a member of the group what it stood by for. What is prefetched stays."""
+        if self.mode is not Mode.STANDBY:
+            raise IllegalStateError("this consumer is not in standby; call stand_by() first")
+        self.mode = Mode.TOPICS if self.pattern is None else Mode.PATTERN
 
     def match(self, topics: Iterable[str]) -> bool:
         """Takes the topics that match the pattern; true if that changes them."""
@@ -140,7 +165,7 @@ class Subscription:
     def unsubscribe(self) -> None:
         """Reads nothing."""
         self.mode, self.topics, self.pattern = Mode.NONE, frozenset(), None
-        self.partitions = {}
+        self.partitions, self.prefetched = {}, {}
 
     @property
     def by_group(self) -> bool:
@@ -157,6 +182,7 @@ class Subscription:
         """Partitions that the group takes."""
         gone = set(partitions)
         self._set([tp for tp in self.partitions if tp not in gone])
+        self.keep_ahead(self.prefetched.keys() - gone)
 
     def _set(self, wanted: Iterable[TopicPartition]) -> None:
         # A new dict each time: another thread may be walking the old one.
@@ -175,6 +201,53 @@ class Subscription:
         if found is None:
             raise PartitionNotAssignedError(f"{tp} is not assigned to this consumer")
         return found
+
+    # -- fetched ahead of an assignment --------------------------------------------------------------
+
+    def fetch_ahead(self, tp: TopicPartition, offset: int) -> None:
+        """Has a partition fetched from ``offset`` on that is not assigned. What was fetched is stale."""
+        state = PartitionState(tp, self._next_version())
+        state.move(FetchState.FETCHING)
+        state.position = offset
+        self.prefetched = {**self.prefetched, tp: state}
+
+    def keep_ahead(self, partitions: Collection[TopicPartition]) -> None:
+        """Of what is prefetched keeps these partitions, and no other."""
+        if self.prefetched.keys() - partitions:
+            self.prefetched = {tp: one for tp, one in self.prefetched.items() if tp in partitions}
+
+    def is_ahead(self, state: PartitionState) -> bool:
+        """Whether this is one that is prefetched."""
+        return self.prefetched.get(state.tp) is state
+
+    def current(self, tp: TopicPartition, version: int) -> PartitionState | None:
+        """The state that something of this version was fetched for; ``None``: it is stale."""
+        for known in (self.partitions, self.prefetched):
+            state = known.get(tp)
+            if state is not None and state.version == version:
+                return state
+        return None
+
+    def adopt(self, state: PartitionState) -> None:
+        """Starts an assigned partition where it is prefetched, with what was fetched there."""
+        ahead = self.prefetched[state.tp]
+        state.move(FetchState.FETCHING)
+        state.position, state.leader_epoch, state.reset_to = ahead.position, ahead.leader_epoch, None
+        state.validated_epoch, state.topic_id = ahead.validated_epoch, ahead.topic_id
+        state.highwater, state.log_start_offset = ahead.highwater, ahead.log_start_offset
+        state.last_stable_offset = ahead.last_stable_offset
+        # The last step: from here on another thread may be given what was fetched.
+        state.version = ahead.version
+        self.keep_ahead(self.prefetched.keys() - {state.tp})
+
+    def follow_ahead(self, state: PartitionState, leader_epoch: int) -> None:
+        """Takes in the leader epoch of what is prefetched: of a later leader it is fetched anew, since nobody
+        knows yet whether that one has what the other gave."""
+        if leader_epoch > state.validated_epoch:
+            if state.validated_epoch >= 0:
+                state.leader_epoch = -1
+                self.fetch_again(state)
+            state.validated_epoch = leader_epoch
 
     # -- positions -----------------------------------------------------------------------------------
 
@@ -195,6 +268,7 @@ class Subscription:
 
         ``validated_epoch``: of the leader whose answer it is, which need not be asked again.
         """
+        self.keep_ahead(self.prefetched.keys() - {state.tp})
         must_validate = leader_epoch >= 0 and validated_epoch < 0
         state.move(FetchState.AWAIT_VALIDATION if must_validate else FetchState.FETCHING)
         state.position, state.leader_epoch, state.reset_to = offset, leader_epoch, None
@@ -241,6 +315,7 @@ class Subscription:
     def reset(self, tp: TopicPartition, timestamp: int) -> None:
         """Has the position looked up by time (``EARLIEST``, ``LATEST``)."""
         state = self.get(tp)
+        self.keep_ahead(self.prefetched.keys() - {tp})
         state.move(FetchState.AWAIT_RESET)
         state.reset_to = timestamp
         state.version = self._next_version()
@@ -256,3 +331,17 @@ class Subscription:
             for tp, one in self.partitions.items()
             if one.position is not None and one.state in (FetchState.FETCHING, FetchState.AWAIT_VALIDATION)
         }
+
+
+def _checked(topics: Iterable[str]) -> frozenset[str]:
+    names = list(topics)
+    if bad := [name for name in names if not isinstance(name, str) or not name]:
+        raise IllegalArgumentError(f"a topic must be a non-empty string, not {bad[0]!r}")
+    return frozenset(names)
+
+
+def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as exc:
+        raise IllegalArgumentError(f"pattern {pattern!r} is not a regular expression: {exc}") from exc

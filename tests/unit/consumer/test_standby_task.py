@@ -1,0 +1,242 @@
+"""What a standby keeps: the coordinator, and connections to it, through moves, losses and refusals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+import pytest
+
+from slackwater.kafka.consumer.standby import Standby
+from slackwater.kafka.errors import (
+    CoordinatorNotAvailableError,
+    GroupAuthorizationFailedError,
+    IllegalStateError,
+    KafkaConnectionError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+    for_code,
+)
+from slackwater.kafka.net import Purpose
+from slackwater.kafka.net.coordinators import Coordinators
+from slackwater.kafka.protocol.metadata import ClusterMetadata
+from slackwater.kafka.wire import messages as m
+from slackwater.kafka.wire.errors import ErrorCode as E
+from tests.support.steady import steady
+
+
+class FakeCluster:
+    """Brokers 1 and 2; ``coordinates`` is the coordinator in truth, ``known`` what is remembered."""
+
+    def __init__(self) -> None:
+        self.metadata = ClusterMetadata()
+        self.coordinates = 1
+        self.known: int | None = None
+        self.open: dict[tuple[int, Purpose], int] = {}
+        self.opened: list[tuple[int, Purpose]] = []
+        self.down: set[int] = set()
+        self.refused: KafkaError | None = None
+        self.refreshes = 0
+        self.failing: deque[KafkaError] = deque()
+        self.topic_error = 0
+        self.confirmed = 0
+        self.news = asyncio.Event()
+
+    async def refresh(self) -> None:
+        self.refreshes += 1
+        if self.failing:
+            raise self.failing.popleft()
+        topics = [m.MetadataResponseTopic(name="t", error_code=self.topic_error)]
+        brokers = [m.MetadataResponseBroker(node_id=n) for n in (1, 2)]
+        self.metadata.update(m.MetadataResponse(brokers=brokers, topics=topics), 0)
+
+    async def coordinator(self, group: str, timeout_ms: int) -> int:
+        if self.refused is not None:
+            raise self.refused
+        if self.known is None:
+            self.known = self.coordinates
+        return self.known
+
+    async def connection(self, node: int, purpose: Purpose) -> Any:
+        if node in self.down:
+            raise KafkaConnectionError(f"broker {node} is away")
+        if (node, purpose) not in self.open:
+            self.open[node, purpose] = 1
+            self.opened.append((node, purpose))
+        return node, purpose
+
+    async def confirm_coordinator(self, group: str, connection: Any, timeout_ms: int) -> int:
+        assert timeout_ms == 1_000
+        if connection[0] in self.down:
+            raise KafkaConnectionError("not answered")
+        self.known = self.coordinates
+        if connection[1] is Purpose.GENERAL:
+            self.confirmed += 1
+            self.news.set()
+        return self.known
+
+    def forget_coordinator(self, group: str) -> None:
+        self.known = None
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.cluster = FakeCluster()
+        self.standby = Standby(
+            self.cluster, "g", ["t"], steady(1), answer_ms=1_000, every_s=0.005,  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.task: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        self.task = asyncio.create_task(self.standby.run())
+        async with asyncio.timeout(5):
+            await asyncio.shield(self.standby.ready)
+
+    async def looks_again(self, times: int = 2) -> None:
+        """Waits until all has been found good that many times more."""
+        goal = self.cluster.confirmed + times
+        async with asyncio.timeout(5):
+            while self.cluster.confirmed < goal:
+                self.cluster.news.clear()
+                await self.cluster.news.wait()
+
+    async def end(self) -> None:
+        assert self.task is not None
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+
+BOTH = [(1, Purpose.GROUP), (1, Purpose.GENERAL)]
+BOTH_OF_2 = [(2, Purpose.GROUP), (2, Purpose.GENERAL)]
+
+
+async def test_it_is_ready_with_metadata_a_coordinator_and_both_connections() -> None:
+    bench = Bench()
+    await bench.begin()
+    assert (bench.cluster.opened, bench.cluster.refreshes) == (BOTH, 1)
+    await bench.looks_again()
+    assert (bench.cluster.opened, bench.cluster.refreshes) == (BOTH, 1), "they are kept"
+    await bench.end()
+
+
+async def test_a_connection_that_is_lost_is_opened_again() -> None:
+    bench = Bench()
+    await bench.begin()
+    del bench.cluster.open[1, Purpose.GROUP]
+    await bench.looks_again()
+    assert bench.cluster.opened == [*BOTH, (1, Purpose.GROUP)]
+    await bench.end()
+
+
+async def test_it_follows_the_coordinator() -> None:
+    """Also where the old one lives on, and no connection is lost."""
+    bench = Bench()
+    await bench.begin()
+    bench.cluster.coordinates = 2
+    await bench.looks_again()
+    assert (bench.cluster.opened, bench.cluster.known) == ([*BOTH, *BOTH_OF_2], 2)
+    await bench.end()
+
+
+async def test_it_is_not_ready_with_connections_to_who_was_the_coordinator() -> None:
+    bench = Bench()
+    bench.cluster.known, bench.cluster.coordinates = 1, 2
+    await bench.begin()
+    assert bench.cluster.opened == [BOTH[0], *BOTH_OF_2]
+    await bench.end()
+
+
+async def test_of_a_coordinator_that_is_gone_others_are_asked(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    await bench.begin()
+    bench.cluster.down, bench.cluster.coordinates = {1}, 2
+    await bench.looks_again()
+    assert bench.cluster.opened == [*BOTH, *BOTH_OF_2]
+    assert bench.standby.last_error is None
+    assert caplog.text.count("in standby") == 1
+    await bench.end()
+
+
+async def test_what_can_be_mended_is_waited_for() -> None:
+    bench = Bench()
+    bench.cluster.failing.extend([KafkaConnectionError("nobody there")] * 3)
+    await bench.begin()
+    assert (bench.cluster.refreshes, bench.standby.last_error) == (4, None)
+    await bench.end()
+
+
+@pytest.mark.parametrize("where", ["topic", "group"])
+async def test_what_cannot_be_mended_ends_it_before_it_is_ready(where: str) -> None:
+    bench = Bench()
+    if where == "topic":
+        bench.cluster.topic_error = E.TOPIC_AUTHORIZATION_FAILED
+    else:
+        bench.cluster.refused = for_code(E.GROUP_AUTHORIZATION_FAILED)
+    kind = TopicAuthorizationFailedError if where == "topic" else GroupAuthorizationFailedError
+    with pytest.raises(kind):
+        await bench.begin()
+    assert bench.task is not None
+    await bench.task
+
+
+async def test_a_topic_that_is_not_there_yet_keeps_nobody_from_standing_by() -> None:
+    bench = Bench()
+    bench.cluster.topic_error = E.UNKNOWN_TOPIC_OR_PARTITION
+    await bench.begin()
+    await bench.end()
+
+
+async def test_once_it_is_ready_it_outlives_a_refusal(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    await bench.begin()
+    bench.cluster.refused = for_code(E.GROUP_AUTHORIZATION_FAILED)
+    async with asyncio.timeout(5):
+        while bench.standby.last_error is None:
+            await asyncio.sleep(0.001)
+    assert str(bench.standby.last_error) in caplog.text
+    bench.cluster.refused = None
+    await bench.looks_again()
+    assert bench.standby.last_error is None
+    await bench.end()
+
+
+async def test_who_waits_for_it_hears_that_it_has_ended() -> None:
+    bench = Bench()
+    bench.cluster.down = {1}
+    waiting = asyncio.create_task(bench.begin())
+    async with asyncio.timeout(5):
+        while bench.standby.last_error is None:
+            await asyncio.sleep(0.001)
+    await bench.end()
+    with pytest.raises(IllegalStateError, match="has ended"):
+        await waiting
+
+
+async def test_the_answer_over_a_connection_is_remembered_and_an_error_changes_nothing() -> None:
+    answers = deque(
+        [
+            m.FindCoordinatorResponseCoordinator(key="g", node_id=0, host="h", port=1),
+            m.FindCoordinatorResponseCoordinator(key="g", error_code=E.COORDINATOR_NOT_AVAILABLE),
+            m.FindCoordinatorResponseCoordinator(key="g", node_id=2, host="h", port=3),
+        ]
+    )
+    asked: list[str] = []
+
+    async def anyone(request: Any) -> m.FindCoordinatorResponse:
+        asked.append("anyone")
+        return m.FindCoordinatorResponse(coordinators=[answers.popleft()])
+
+    async def over_this(request: Any) -> m.FindCoordinatorResponse:
+        asked.append("this")
+        return m.FindCoordinatorResponse(coordinators=[answers.popleft()])
+
+    metadata = ClusterMetadata()
+    coordinators = Coordinators(anyone, metadata, steady(1))
+    assert await coordinators.wait_for("g", 1_000) == 0
+    assert isinstance(await coordinators.ask_again("g", over_this), CoordinatorNotAvailableError)
+    assert await coordinators.wait_for("g", 1_000) == 0
+    assert await coordinators.ask_again("g", over_this) == 2
+    assert await coordinators.wait_for("g", 1_000) == 2
+    assert asked == ["anyone", "this", "this"]
+    assert metadata.brokers[2].port == 3
