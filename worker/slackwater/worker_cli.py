@@ -17,10 +17,13 @@ from slackwater.runtime.stopping import Stopping
 
 if TYPE_CHECKING:
     from slackwater.kafka.admin import KafkaAdmin
+    from slackwater.runtime.clock import Clock
     from slackwater.runtime.deadletters import DeadLetters
-    from slackwater.runtime.interfaces import AnyEngine, Consumer, Sink
+    from slackwater.runtime.interfaces import AnyEngine, Consumer, Sink, StandbyConsumer
+    from slackwater.runtime.means import TakeoverMeans
     from slackwater.runtime.preflight import Check
     from slackwater.runtime.preflight_kafka import KafkaChecks
+    from slackwater.runtime.seat import Watch
 
 
 def register(subparsers: Any) -> None:
@@ -63,17 +66,21 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
     """Builds the worker that ``file`` describes and runs it. Returns the exit code."""
     from slackwater.runtime.clock import SystemClock
     from slackwater.runtime.events import EventLog, Log
+    from slackwater.runtime.naming import instance_of, pod_of
     from slackwater.runtime.runner import ThreadRunner
     from slackwater.runtime.termination import note
-    from slackwater.runtime.worker import Surroundings, Worker, instance_of
+    from slackwater.runtime.worker import Surroundings, Worker
 
     clock = SystemClock()
     instance = os.environ.get("SLACKWATER_INSTANCE_ID", "")
-    events, log = EventLog(instance, clock, sys.stdout), Log(instance or "worker", clock)
+    name = os.environ.get("SLACKWATER_POD_NAME") or instance or "worker"
+    events, log = EventLog(instance, clock, sys.stdout), Log(name, clock)
     try:
         instance = instance_of(os.environ)
+        pod = pod_of(os.environ, instance)
         config = settings(file, os.environ)
-        parts = KafkaParts(config, instance, str(file))
+        means = takeover_means(config, clock, str(file))
+        parts = KafkaParts(config, instance, str(file), pod)
     except WorkerError as exc:
         events.emit("error", message=str(exc))
         log.line(f"error: {exc}")
@@ -81,13 +88,36 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
         note(str(exc), os.environ)
         return exc.exit_code
     around = Surroundings(
-        clock, events, log, ThreadRunner("handler"), ThreadRunner("closer"), os.getpid(), str(file), debug
+        clock,
+        events,
+        log,
+        ThreadRunner("handler"),
+        ThreadRunner("closer"),
+        os.getpid(),
+        str(file),
+        debug,
+        pod,
+        means,
     )
     worker = Worker(config, instance, parts, around, stopping)
     code = worker.run()
     if worker.status.error:
         note(worker.status.error, os.environ)
     return code
+
+
+def takeover_means(config: WorkerConfig, clock: Clock, file: str) -> TakeoverMeans | None:
+    """What a worker needs for takeovers; None where the configuration has none. Raises ConfigError for a key
+    that cannot be used.
+    """
+    if config.takeover is None:
+        return None
+    from slackwater.runtime.means import TakeoverMeans, load_key
+    from slackwater.runtime.peers import HttpPeers
+    from slackwater.runtime.runner import ThreadRunner
+
+    key = load_key(config.takeover, file)
+    return TakeoverMeans(key, HttpPeers(key, clock), ThreadRunner("watcher"), ThreadRunner("caller"))
 
 
 def try_out(file: Path) -> int:
@@ -102,6 +132,7 @@ def try_out(file: Path) -> int:
     events = EventLog(instance, clock, sys.stdout)
     try:
         config = settings(file, os.environ)
+        takeover_means(config, clock, str(file))
         parts = KafkaParts(config, instance, str(file))
     except WorkerError as exc:
         events.emit("check", name="configuration", ok=False, message=str(exc), ms=0)
@@ -134,12 +165,14 @@ NEW_TOPICS_MS = "30000"
 class KafkaParts:
     """A worker's parts on a real broker. Imports each when it is asked for: see ``runtime.worker``."""
 
-    def __init__(self, config: WorkerConfig, instance: str, file: str) -> None:
-        """Raises ConfigError for properties that the client does not take."""
+    def __init__(self, config: WorkerConfig, instance: str, file: str, pod: str = "") -> None:
+        """``pod``: the consumer's client.id; "": as the instance. Raises ConfigError for properties that the
+        client does not take.
+        """
         from slackwater.kafka.consumer.config import ConsumerConfig
         from slackwater.kafka.errors import KafkaConfigurationError
 
-        self._config, self._instance, self._file = config, instance, file
+        self._config, self._instance, self._file, self._pod = config, instance, file, pod or instance
         self._checks: KafkaChecks | None = None
         self._letter_topic: Any = None
         try:
@@ -156,7 +189,7 @@ class KafkaParts:
             "bootstrap_servers": self._config.bootstrap_servers,
             "group_id": self._config.group_id,
             "group_instance_id": self._instance,
-            "client_id": self._instance,
+            "client_id": self._pod,
             "security": self._config.security.client(),
             "enable_auto_commit": False,
             "allow_auto_create_topics": False,
@@ -172,12 +205,11 @@ class KafkaParts:
             request_timeout_ms=5000,
         )
 
-    def known_member(self) -> bool:
-        """Whether the group has this instance id (DescribeGroups). Raises KafkaError."""
-        group_id = self._config.group_id
-        with self._admin() as admin:
-            group = admin.describe_groups([group_id]).unwrap()[group_id]
-        return any(member.instance_id == self._instance for member in group.members)
+    def watch(self) -> Watch:
+        """Looks at the group from outside."""
+        from slackwater.runtime.kafka_watch import KafkaWatch
+
+        return KafkaWatch(self._config.group_id, self._instance, self._admin)
 
     def check_topics(self) -> None:
         """Raises StartError for a topic of the configuration that does not exist."""
@@ -210,13 +242,20 @@ class KafkaParts:
         made: Consumer = KafkaConsumer.from_properties(self._properties(), **self._options())
         return made
 
+    def standby(self) -> StandbyConsumer:
+        """A static member that is to stand by."""
+        from slackwater.kafka import KafkaConsumer
+
+        made: StandbyConsumer = KafkaConsumer.from_properties(self._properties(), **self._options())
+        return made
+
     def _reader(self) -> Any:
         """A consumer outside of any group."""
         from slackwater.kafka import KafkaConsumer
 
         return KafkaConsumer(
             bootstrap_servers=self._config.bootstrap_servers,
-            client_id=f"{self._instance}-reader",
+            client_id=f"{self._pod}-reader",
             security=self._config.security.client(),
             enable_auto_commit=False,
             auto_offset_reset="earliest",
@@ -255,7 +294,7 @@ class KafkaParts:
         # dead-letter topic's own max.message.bytes decides.
         return KafkaProducer(
             bootstrap_servers=self._config.bootstrap_servers,
-            client_id=f"{self._instance}-dead-letters",
+            client_id=f"{self._pod}-dead-letters",
             security=self._config.security.client(),
             compression_type="lz4",
             linger_ms=0,

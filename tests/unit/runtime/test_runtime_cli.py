@@ -85,10 +85,44 @@ def test_the_way_to_the_group_loads_nothing_heavy(tmp_path: Path) -> None:
         "import slackwater.cli, slackwater.worker_cli, slackwater.runtime.worker, slackwater.runtime.config\n"
         "import slackwater.runtime.runner, slackwater.runtime.events, slackwater.runtime.clock\n"
         "heavy = {'pyarrow', 'pyspark', 'prometheus_client', 'yaml', 'http.server', 'importlib.metadata',"
-        " 'numpy', 'pandas', 'slackwater.pipeline', 'slackwater.devbroker'}\n"
+        " 'numpy', 'pandas', 'slackwater.pipeline', 'slackwater.devbroker', 'http.client', 'hmac',"
+        " 'slackwater.runtime.seating'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("preflight", [False, True])
+def test_a_takeover_without_its_key_says_what_to_do(tmp_path: Path, preflight: bool) -> None:
+    file = tmp_path / "worker.json"
+    document = {
+        "groupId": "g",
+        "topics": ["t"],
+        "bootstrapServers": "127.0.0.1:9",
+        "handler": "m:f",
+        "sink": {"format": "parquet", "path": str(tmp_path)},
+        "takeover": {"keyFile": str(tmp_path / "key")},
+    }
+    file.write_text(json.dumps(document))
+    more = ["--preflight"] if preflight else []
+    done = slackwater("worker", "--config", str(file), *more, SLACKWATER_INSTANCE_ID="w-0")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert f"{file}: takeover.keyFile: {tmp_path}/key cannot be read: No such file" in done.stderr
+    assert "the Secret GROUP-takeover" in done.stderr
+
+
+def test_a_worker_names_itself_by_its_pod(tmp_path: Path) -> None:
+    done = slackwater(
+        "worker", "--config", str(tmp_path / "x"), SLACKWATER_INSTANCE_ID="w-0", SLACKWATER_POD_NAME="w-b-0"
+    )
+    assert done.stderr.startswith("w-b-0: error: ")
+    assert json.loads(done.stdout.splitlines()[0])["instance"] == "w-0"
+    bad = slackwater(
+        "worker", "--config", str(tmp_path / "x"), SLACKWATER_INSTANCE_ID="w-0", SLACKWATER_POD_NAME="w b"
+    )
+    assert bad.returncode == 2
+    assert "SLACKWATER_POD_NAME: must be 1 to 249 letters" in bad.stderr

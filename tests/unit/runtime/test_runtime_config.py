@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from slackwater.runtime.config import SinkConfig, WorkerConfig, dump, load, parse
+from slackwater.runtime.config import SinkConfig, TakeoverConfig, WorkerConfig, dump, load, parse
 from slackwater.runtime.errors import ConfigError
+from slackwater.runtime.means import load_key
 
 FULL = """\
 groupId: flights
@@ -155,5 +156,40 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_every_field_of_the_class_has_a_name_in_the_file() -> None:
     # topics and topicPattern exclude each other; each is written where it is set
     pattern = {**SMALL, "topics": [], "topicPattern": "t-.*"}
-    named = {*dump(parse({**SMALL, "deadLetterTopic": "d"})), *dump(parse(pattern))}
+    takeover = {**SMALL, "takeover": {"keyFile": "key", "deadlineMs": 5}}
+    named = {*dump(parse({**SMALL, "deadLetterTopic": "d"})), *dump(parse(pattern)), *dump(parse(takeover))}
+    assert parse(dump(parse(takeover))) == parse(takeover)
     assert len(named) == len(WorkerConfig.__dataclass_fields__)
+
+
+def test_the_deadline_of_a_takeover_is_the_drain_and_five_seconds() -> None:
+    config = parse({**SMALL, "drainTimeoutMs": 7_000, "takeover": {"keyFile": "key"}})
+    assert config.takeover == TakeoverConfig("key")
+    assert config.takeover_deadline_ms == 12_000
+    assert parse({**SMALL, "takeover": {"keyFile": "key", "deadlineMs": 3}}).takeover_deadline_ms == 3
+    assert parse(SMALL).takeover is None
+    with pytest.raises(ConfigError, match=r"takeover\.keyFile: is missing"):
+        parse({**SMALL, "takeover": {}})
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "cannot be read: No such file or directory; put the group's key there"),
+        ("", "holds no key: it must be 32 random bytes in hex .64 digits., as `openssl rand -hex 32`"),
+        ("ab" * 31, "holds no key"),
+        ("x" * 64, "holds no key"),
+        ("\u00fc" * 64, "holds no key"),
+    ],
+)
+def test_a_key_that_cannot_be_used_is_named(tmp_path: Path, content: str | None, words: str) -> None:
+    file = tmp_path / "key"
+    if content is not None:
+        file.write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError, match=f"worker.yaml: takeover.keyFile: .*{words}"):
+        load_key(TakeoverConfig(str(file)), "worker.yaml")
+
+
+def test_a_key_is_read_with_its_line_end(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("ab" * 32 + "\n")
+    assert load_key(TakeoverConfig(str(tmp_path / "key")), "") == b"\xab" * 32

@@ -27,11 +27,14 @@ from slackwater.runtime.errors import (
 )
 from slackwater.runtime.events import EventLog, Log
 from slackwater.runtime.health import HealthServer
+from slackwater.runtime.interfaces import StandbyConsumer
 from slackwater.runtime.metrics import Metrics
+from slackwater.runtime.naming import instance_of, pod_of
 from slackwater.runtime.runner import ThreadRunner
+from slackwater.runtime.seat import Seat
 from slackwater.runtime.status import Status
 from slackwater.runtime.stopping import Stopping
-from slackwater.runtime.worker import Surroundings, Worker, instance_of
+from slackwater.runtime.worker import Surroundings, Worker
 from tests.support.runtime_fakes import (
     FakeCluster,
     FakeConsumer,
@@ -42,6 +45,20 @@ from tests.support.runtime_fakes import (
     VirtualRunner,
     worker_config,
 )
+
+
+class FakeWatch:
+    """Knows the member or not."""
+
+    def __init__(self, parts: FakeParts) -> None:
+        self._parts = parts
+
+    def look(self, *, offsets: bool) -> Seat:
+        assert not offsets, "it is of no use to a worker without a key for takeovers"
+        known = self._parts.ask()
+        return Seat("w-0", "Stable", "w-0-id", "w-0") if known else Seat("w-0", "Empty")
+
+    def close(self) -> None: ...
 
 
 class FakeParts:
@@ -59,8 +76,11 @@ class FakeParts:
         self.topics_error: Exception | None = None
         self.after_join: list[Callable[[], None]] = []
 
-    def known_member(self) -> bool:
-        return self.ask()
+    def watch(self) -> FakeWatch:
+        return FakeWatch(self)
+
+    def standby(self) -> StandbyConsumer:
+        raise AssertionError("no worker here stands by")
 
     def check_topics(self) -> None:
         if self.topics_error:
@@ -338,6 +358,14 @@ def test_a_bad_instance_id_is_named(name: str) -> None:
     with pytest.raises(ConfigError, match="SLACKWATER_INSTANCE_ID"):
         instance_of({"SLACKWATER_INSTANCE_ID": name})
     assert instance_of({"SLACKWATER_INSTANCE_ID": "flights-0"}) == "flights-0"
+
+
+def test_a_pods_name_is_the_instance_unless_it_is_set() -> None:
+    assert pod_of({}, "flights-3") == "flights-3"
+    assert pod_of({"SLACKWATER_POD_NAME": ""}, "flights-3") == "flights-3"
+    assert pod_of({"SLACKWATER_POD_NAME": "flights-b-3"}, "flights-3") == "flights-b-3"
+    with pytest.raises(ConfigError, match="SLACKWATER_POD_NAME"):
+        pod_of({"SLACKWATER_POD_NAME": "a b"}, "flights-3")
 
 
 # ---- the endpoints

@@ -101,6 +101,22 @@ _CLIENT_SECURITY = {
 
 
 @dataclass(frozen=True)
+class TakeoverConfig:
+    """With it a worker can hand over to a successor in another pod, and be one.
+
+    ``key_file``: holds the group's key, in hex; it is read when the worker starts.
+    ``deadline_ms``: how long a successor waits for its predecessor before it takes over all the same; 0:
+    drainTimeoutMs and 5 s.
+    """
+
+    key_file: str
+    deadline_ms: int = 0
+
+
+DEADLINE_BEYOND_DRAIN_MS = 5_000
+
+
+@dataclass(frozen=True)
 class WorkerConfig:
     """A worker's configuration, checked. The names of the file are these in camel case."""
 
@@ -131,6 +147,14 @@ class WorkerConfig:
     handler_timeout_ms: int = 0
     """How long one call of the handler may take; 0 in the file: nine tenths of max.poll.interval.ms."""
     health: HealthConfig = HealthConfig()
+    takeover: TakeoverConfig | None = None
+    """None: a process that comes as a member which is there already is its return."""
+
+    @property
+    def takeover_deadline_ms(self) -> int:
+        """How long a successor waits for its predecessor."""
+        given = self.takeover.deadline_ms if self.takeover is not None else 0
+        return given or self.drain_timeout_ms + DEADLINE_BEYOND_DRAIN_MS
 
     @property
     def session_timeout_ms(self) -> int:
@@ -339,6 +363,14 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
         "health",
         _section(HealthConfig, {"host": ("host", _name), "port": ("port", _number(0, 65535))}),
     ),
+    "takeover": (
+        "takeover",
+        _section(
+            TakeoverConfig,
+            {"keyFile": ("key_file", _name), "deadlineMs": ("deadline_ms", _number(0))},
+            ("keyFile",),
+        ),
+    ),
 }
 _REQUIRED = ("groupId", "bootstrapServers", "handler", "sink")
 _WORKER = _section(WorkerConfig, _FIELDS, _REQUIRED)
@@ -457,6 +489,13 @@ def dump(config: WorkerConfig) -> dict[str, Any]:
         if (item := getattr(config.security, argument)) is not None
     }
     document["health"] = {"host": config.health.host, "port": config.health.port}
+    if config.takeover is None:
+        del document["takeover"]
+    else:
+        document["takeover"] = {
+            "keyFile": config.takeover.key_file,
+            "deadlineMs": config.takeover.deadline_ms,
+        }
     for key in ("deadLetterTopic", "topicPattern"):
         if document[key] is None:
             del document[key]

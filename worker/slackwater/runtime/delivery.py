@@ -16,15 +16,20 @@ from collections.abc import Callable, Collection, Mapping
 
 from slackwater.kafka.errors import FencedInstanceIdError, KafkaError
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
+from slackwater.runtime.adoption import Adoption
 from slackwater.runtime.batch import Batch, Part, Stage
-from slackwater.runtime.commits import Committer, Outcome, fenced
+from slackwater.runtime.commits import Committer, fenced
 from slackwater.runtime.errors import WorkerError
 from slackwater.runtime.inflight import InFlight
 from slackwater.runtime.interfaces import Columns, Consumer
+from slackwater.runtime.notes import Notes
 from slackwater.runtime.partition import OwnedPartition
 from slackwater.runtime.report import Report
+from slackwater.runtime.takeover_record import TakeoverRecord
 from slackwater.runtime.tools import Tools
 
+SETTLED = "stable"
+"""A state of `protocol.membership.State`."""
 SLICE_MS = 50.0
 """The longest time between two polls while a batch is in flight."""
 LOOK_UP_TIMEOUT_MS = 2000
@@ -46,7 +51,6 @@ class Delivery:
         """
         self._consumer, self._tools, self._give_up = consumer, tools, give_up
         self._clock, self._config = tools.clock, tools.config
-        self._committer = Committer(consumer, tools.clock, tools.metrics, tools.log)
         self._owned: dict[TopicPartition, OwnedPartition] = {}
         self._report = Report(consumer, tools, self._owned)
         self._held = held
@@ -56,14 +60,11 @@ class Delivery:
         member's stay with it, so nobody is to hear of that.
         """
         self._polled_at_ms: float | None = None
-        self._refresh_ms = max(1000, self._config.session_timeout_ms // 10)
+        self._adoption = Adoption()
+        committer = Committer(consumer, tools.clock, tools.metrics, tools.log)
+        self.notes = Notes(committer, tools, self._owned)
         self.in_flight = InFlight(
-            tools,
-            self._committer,
-            seek_back=self._seek_back,
-            extra_commits=self._stale,
-            stored=self._stored,
-            ended=self._batch_ended,
+            tools, committer, self.notes, seek_back=self._seek_back, ended=self._batch_ended
         )
 
     # ---- the loop
@@ -75,8 +76,19 @@ class Delivery:
 
     def release(self) -> None:
         """Takes records again."""
-        self._held = False
+        self._held, self.notes.drain_ms = False, None
         self._resume()
+
+    def show(self) -> None:
+        """Brings /status up to date."""
+        self._report.show()
+        self._report.lag()
+
+    def take_over(self, record: TakeoverRecord, adoption: Adoption) -> None:
+        """To be told before the join of a successor: what its predecessor has left, which is worked from
+        without looking it up.
+        """
+        self._report.record, self._adoption = record, adoption
 
     def step(self, timeout_ms: float = 100) -> None:
         """One turn: a poll and what follows from it, in ``timeout_ms`` or little more.
@@ -89,7 +101,7 @@ class Delivery:
         polled = self._poll(min(timeout_ms, SLICE_MS) if busy else timeout_ms)
         self._look_up()
         if self.in_flight.batch is not None:
-            self.in_flight.advance()
+            self._advance()
         elif polled:
             # Also where there was a batch before the poll: a listener within it may have ended that, and
             # then the poll goes on to hand records over.
@@ -97,31 +109,56 @@ class Delivery:
             self._begin(polled)
         elif not self._held:
             self._report.quiet(polled)
-            self._note_service(self._stale())
+            if self._proven():
+                self.notes.commit(self.notes.stale())
+        if self._proven():
+            self.notes.sign()
         self._report.lag()
 
     def drain(self, timeout_ms: float) -> None:
-        """Finishes or gives up the batch in flight, and commits. The partitions stay assigned."""
+        """Finishes or gives up the batch in flight, and commits. The partitions stay assigned.
+
+        All commits of it say since when the partitions are drained. What was given up is read again after
+        a :meth:`release`.
+        """
         deadline, began = self._clock.mono_ms() + timeout_ms, self._clock.wall_ms()
+        self.notes.drain_ms = began
         self.hold()
         while self.in_flight.holds(self._owned) and not self._give_up():
             left = deadline - self._clock.mono_ms()
             if left <= 0 or self._backs_off():
                 break
             self.step(min(left, SLICE_MS))
+        batch = self.in_flight.batch
+        starts = {tp: part.start for tp, part in batch.parts.items()} if batch is not None else {}
         self.abandon_all()
-        now = self._clock.wall_ms()
-        self._note_service(
-            {
-                tp: owned.commit_of(owned.committed, now, self._tools.instance, began)
-                for tp, owned in self._owned.items()
-                if owned.committed is not None and owned.had_records
-            }
-        )
+        self._seek_back(starts)
+        if self._proven():
+            self.notes.commit(self.notes.stale())
 
     def abandon_all(self) -> None:
         """Gives up the batch in flight, if there is one, and removes what it has staged."""
         self.in_flight.abandon(list(self._owned), "the worker stops")
+
+    def retire(self) -> InFlight:
+        """Another process is the member: gives up all, and asks nothing more of the consumer.
+
+        Returns what may still run on the handler's thread: to be advanced until it holds no batch.
+        """
+        self.closing = True
+        self.in_flight.abandon(list(self._owned), "another pod is the member now")
+        return self.in_flight
+
+    # ---- the handover
+
+    @property
+    def settled(self) -> bool:
+        """Whether the group is at rest, as far as this member knows."""
+        return self._consumer.membership().state == SETTLED
+
+    def left(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What is committed, for a successor."""
+        return self.notes.left() if self._adoption.proven else {}
 
     def _backs_off(self) -> bool:
         batch = self.in_flight.batch
@@ -130,11 +167,16 @@ class Delivery:
     # ---- the listener, called within a poll
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        """New partitions: nothing is taken of them before their committed offset is known."""
+        """New partitions: nothing is taken of them before their committed offset is known, or what a
+        predecessor has left of it."""
         new = [tp for tp in assigned if tp not in self._owned]
-        self._owned.update({tp: OwnedPartition(tp) for tp in new})
-        if new:
-            self._consumer.pause(*new)
+        signature = self.notes.signature()
+        self._owned.update({tp: OwnedPartition(tp, signature=signature) for tp in new})
+        for tp, left in self._adoption.take(new, self._consumer.membership().generation).items():
+            self._found(self._owned[tp], left)
+        waiting = [tp for tp in new if self._held or not self._owned[tp].looked_up]
+        if waiting:
+            self._consumer.pause(*waiting)
         self._report.moved("assigned", assigned)
 
     def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
@@ -157,13 +199,14 @@ class Delivery:
         self.in_flight.abandon(partitions, why)
         for tp in partitions:
             self._owned.pop(tp, None)
+        self._adoption.drop(partitions)
         self._report.moved(event, partitions)
 
     def _finish(self, partitions: Collection[TopicPartition]) -> None:
         """Brings a batch with some of ``partitions`` to its end, without polling, while there is time."""
         limit = min(self._config.drain_timeout_ms, self._config.max_poll_interval_ms / 2)
         deadline = self._clock.mono_ms() + limit
-        self.in_flight.advance()
+        self._advance()
         while self.in_flight.holds(partitions) and not self._give_up():
             left = min(deadline - self._clock.mono_ms(), SLICE_MS)
             if left <= 0:
@@ -171,7 +214,7 @@ class Delivery:
             if not self.in_flight.wait(left):
                 self._clock.sleep(left)
             self._report.turned()
-            self.in_flight.advance()
+            self._advance()
 
     # ---- polling
 
@@ -208,18 +251,60 @@ class Delivery:
         for owned in new:
             try:
                 found = self._consumer.committed(owned.tp, metadata=True, timeout_ms=LOOK_UP_TIMEOUT_MS)
-            except FencedInstanceIdError as exc:
-                raise fenced() from exc
             except KafkaError as exc:
-                if not exc.retriable:
-                    raise WorkerError(f"cannot read the committed offset of {owned.tp}: {exc}") from exc
-                self._tools.log.seldom("committed", f"no committed offset of {owned.tp} yet: {exc}")
+                self._not_looked_up(str(owned.tp), exc)
                 return
-            owned.found(found.offset if found else None, found.metadata if found else "")
-            self._report.found(owned)
+            self._found(owned, found)
         if new:
             self._resume()
             self._report.show()
+
+    def _not_looked_up(self, what: str, exc: KafkaError) -> None:
+        """Tries again later, or raises."""
+        if isinstance(exc, FencedInstanceIdError):
+            raise fenced() from exc
+        if not exc.retriable:
+            raise WorkerError(f"cannot read the committed offset of {what}: {exc}") from exc
+        self._tools.log.seldom("committed", f"no committed offset of {what} yet: {exc}")
+
+    def _found(self, owned: OwnedPartition, found: OffsetAndMetadata | None) -> None:
+        self.notes.found(owned, found)
+        self._report.found(owned)
+
+    # ---- what a predecessor has left
+
+    def _advance(self) -> None:
+        """Takes the batch in flight further; nothing of it is written before its start is proven."""
+        if self._proven():
+            self.in_flight.advance()
+
+    def _proven(self) -> bool:
+        """Whether all partitions begin where the broker says; asks it if need be."""
+        if self._adoption.proven:
+            return True
+        try:
+            wrong = self._adoption.prove(
+                lambda asked: self._consumer.committed(asked, metadata=True, timeout_ms=LOOK_UP_TIMEOUT_MS)
+            )
+        except KafkaError as exc:
+            self._not_looked_up("what was taken over", exc)
+            self._clock.sleep(SLICE_MS)  # a handler that is done would have the loop turn without end
+            return False
+        for tp, there in wrong.items():
+            self._correct(self._owned[tp], there)
+        return True
+
+    def _correct(self, owned: OwnedPartition, there: OffsetAndMetadata | None) -> None:
+        """Begins a partition anew: more was committed of it after the predecessor's answer."""
+        before = owned.committed
+        self._found(owned, there)
+        if owned.committed in (None, before):
+            return
+        self._tools.log.line(
+            f"{owned.tp}: {before} was left, but {owned.committed} is committed; begins there"
+        )
+        self.in_flight.abandon([owned.tp], "more was committed than was told")
+        self._seek_back({owned.tp: owned.committed})
 
     def _resume(self) -> None:
         if self._held or self.in_flight.batch is not None:
@@ -233,12 +318,13 @@ class Delivery:
         parts = {}
         for tp, columns in polled.items():
             owned, first = self._owned[tp], columns.first_offset
-            self._report.first_records(owned, first)
             # The committed offset, not the first record's: compaction may remove records in between.
             start = first if owned.committed is None else min(owned.committed, first)
             parts[tp] = Part(owned, columns, start, columns.next_offset)
         self._consumer.pause(*self._consumer.assignment())
         self.in_flight.begin(parts)
+        for tp, columns in polled.items():
+            self._report.first_records(self._owned[tp], columns.first_offset)
         self._report.in_flight = self.in_flight.batch
         self._report.show()
 
@@ -251,34 +337,10 @@ class Delivery:
                 self._consumer.seek(tp, start)
 
     def _batch_ended(self, committed: Batch | None) -> None:
+        if self.closing:
+            return
         if committed is not None:
             self._report.batch(committed)
         self._report.in_flight = None
         self._resume()
         self._report.show()
-
-    def _stored(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        for tp, offset in offsets.items():
-            self._owned[tp].stored(offset)
-
-    # ---- the note in the commits
-
-    def _stale(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Commits that move nothing and say that partitions without new records are still served.
-
-        Without them, a restart gap would count from a quiet partition's last record.
-        """
-        now, batch = self._clock.wall_ms(), self.in_flight.batch
-        found = {}
-        for tp, owned in self._owned.items():
-            if owned.committed is None or not owned.had_records or (batch is not None and tp in batch.parts):
-                continue
-            note = owned.note
-            if note is None or note.at_ms is None or now - note.at_ms >= self._refresh_ms:
-                found[tp] = owned.commit_of(owned.committed, now, self._tools.instance)
-        return found
-
-    def _note_service(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commits ``offsets``, which move nothing; the next try mends what fails here."""
-        if offsets and self._committer.commit(offsets) is Outcome.DONE:
-            self._stored(offsets)

@@ -43,6 +43,10 @@ class FencedError(WorkerError):
     exit_code = EXIT_FENCED
 
 
+class TwinError(FencedError):
+    """The other process calls itself by this one's pod name, so that it is no successor of its own."""
+
+
 class HandlerError(WorkerError):
     """The handler raised on every try, took too long, or returned what it must not."""
 

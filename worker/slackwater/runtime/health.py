@@ -1,4 +1,6 @@
-"""The HTTP endpoints of a worker. Loopback or a pod's address: there is no authentication."""
+"""The HTTP endpoints of a worker. Loopback or a pod's address: there is no authentication, but for those of a
+takeover (:mod:`slackwater.runtime.door`), which are there only with a key.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,10 @@ from slackwater.runtime.status import Status
 if TYPE_CHECKING:
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+    from slackwater.runtime.door import Door
+
+MOST_REQUEST_BYTES = 64 * 1024
+
 
 class HealthServer:
     """Answers from its own threads, so that a busy main thread is seen as busy, not as gone.
@@ -23,9 +29,11 @@ class HealthServer:
     thread. Connections made in between wait in the backlog.
     """
 
-    def __init__(self, config: HealthConfig, status: Status, metrics: Metrics, file: str = "") -> None:
-        """Raises ConfigError where the address cannot be had."""
-        self._status, self._metrics = status, metrics
+    def __init__(
+        self, config: HealthConfig, status: Status, metrics: Metrics, file: str = "", door: Door | None = None
+    ) -> None:
+        """``door``: for takeovers. Raises ConfigError where the address cannot be had."""
+        self._status, self._metrics, self._door = status, metrics, door
         self._server: ThreadingHTTPServer | None = None
         self._closed = False
         self._lock = threading.Lock()
@@ -43,7 +51,7 @@ class HealthServer:
             if self._closed:
                 return
             # Not bind_and_activate: server_bind() looks its own name up, which may wait for a DNS server.
-            server = ThreadingHTTPServer(("", 0), _handler(self._status, self._metrics), False)
+            server = ThreadingHTTPServer(("", 0), _handler(self._status, self._metrics, self._door), False)
             server.socket.close()
             server.socket = self._socket
             self._server = server
@@ -85,13 +93,16 @@ def _listen(config: HealthConfig, file: str) -> socket.socket:
     return found
 
 
-def _handler(status: Status, metrics: Metrics) -> type[BaseHTTPRequestHandler]:
+def _handler(status: Status, metrics: Metrics, door: Door | None) -> type[BaseHTTPRequestHandler]:
     from http.server import BaseHTTPRequestHandler
 
     class Handler(BaseHTTPRequestHandler):
         """One request."""
 
         timeout = 10
+        # An answer in two packets may wait 40 ms for the first one's acknowledgement.
+        disable_nagle_algorithm = True
+        wbufsize = -1
 
         def do_GET(self) -> None:
             if self.path == "/healthz":
@@ -110,15 +121,39 @@ def _handler(status: Status, metrics: Metrics) -> type[BaseHTTPRequestHandler]:
                 status.gate.set()
                 self._answer(202, {"phase": status.phase})
             else:
-                self._answer(404, {"error": "known: POST /join"})
+                self._of_takeover()
+
+        def do_DELETE(self) -> None:
+            self._of_takeover()
+
+        def _of_takeover(self) -> None:
+            body = self._body()
+            if body is None:
+                self._answer(413, {"error": f"a body has at most {MOST_REQUEST_BYTES} bytes"})
+            elif door is None or not door.knows(self.command, self.path):
+                keyless = "" if door is not None else "; this worker has no key for takeovers"
+                self._answer(
+                    404, {"error": f"known: POST /join /takeover /handover, DELETE /handover{keyless}"}
+                )
+            else:
+                signed, peer = self.headers.get("Authorization"), self.client_address[0]
+                code, answer, headers = door.answer(self.command, self.path, body, signed, peer)
+                self._send(code, "application/json", answer, **headers)
+
+        def _body(self) -> bytes | None:
+            """All of it, also of a request that is refused: a close with unread bytes is a reset, which would
+            take the answer away. None: it is too long."""
+            length = self.headers.get("Content-Length", "0")
+            size = int(length) if length.isdigit() else 0
+            return self.rfile.read(size) if size <= MOST_REQUEST_BYTES else None
 
         def _answer(self, code: int, document: dict[str, Any]) -> None:
             self._send(code, "application/json", json.dumps(document).encode() + b"\n")
 
-        def _send(self, code: int, kind: str, body: bytes) -> None:
+        def _send(self, code: int, kind: str, body: bytes, **headers: str) -> None:
             self.send_response(code)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
+            for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **headers}.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
 

@@ -25,6 +25,7 @@ from slackwater.runtime.batch import (
 from slackwater.runtime.commits import Committer, Outcome
 from slackwater.runtime.deadletters import DeadLetters
 from slackwater.runtime.errors import DeadLetterError, HandlerError
+from slackwater.runtime.notes import Notes
 from slackwater.runtime.tools import Tools
 
 GRACE_MS = 2000
@@ -38,19 +39,16 @@ class InFlight:
         self,
         tools: Tools,
         committer: Committer,
+        notes: Notes,
         *,
         seek_back: Callable[[Mapping[TopicPartition, int]], None],
-        extra_commits: Callable[[], dict[TopicPartition, OffsetAndMetadata]],
-        stored: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None],
         ended: Callable[[Batch | None], None],
     ) -> None:
-        """``seek_back``: reads partitions again from offsets. ``extra_commits``: what to commit along with
-        a batch. ``stored``: told what the broker has taken. ``ended``: told the batch, if it was committed.
-        """
+        """``seek_back``: reads partitions again from offsets. ``ended``: told the batch that is
+        committed, or None."""
         self._tools, self._config, self._clock = tools, tools.config, tools.clock
-        self._committer = committer
-        self._seek_back, self._extra_commits = seek_back, extra_commits
-        self._stored, self._ended = stored, ended
+        self._committer, self._notes = committer, notes
+        self._seek_back, self._ended = seek_back, ended
         self.batch: Batch | None = None
 
     def begin(self, parts: dict[TopicPartition, Part]) -> None:
@@ -221,7 +219,7 @@ class InFlight:
         """Whether the broker has taken ``offsets``. Where it refuses for good, the batch is given back."""
         outcome = self._committer.commit(offsets)
         if outcome is Outcome.DONE:
-            self._stored(offsets)
+            self._notes.stored(offsets)
             return True
         if outcome is Outcome.GONE:
             starts = {tp: part.start for tp, part in batch.parts.items()}
@@ -243,9 +241,8 @@ class InFlight:
         return True
 
     def _commit_ends(self, batch: Batch) -> bool:
-        now, instance = self._clock.wall_ms(), self._tools.instance
-        ends = {tp: part.owned.commit_of(part.end, now, instance) for tp, part in batch.parts.items()}
-        if self._commit(batch, {**self._extra_commits(), **ends}):
+        ends = {tp: self._notes.served(part.owned, part.end) for tp, part in batch.parts.items()}
+        if self._commit(batch, {**self._notes.stale(batch.parts), **ends}):
             self._enter(batch, Stage.PUBLISHED)
             self._end(batch)
         return False

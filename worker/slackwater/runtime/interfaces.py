@@ -128,9 +128,8 @@ class Consumer(Protocol):
 
     def highwater(self, partition: TopicPartition) -> int | None: ...
 
-    def committed(
-        self, partition: TopicPartition, metadata: bool = False, timeout_ms: int | None = None
-    ) -> Any: ...
+    def committed(self, partition: Any, metadata: bool = False, timeout_ms: int | None = None) -> Any:
+        """Of one partition its committed offset, of several a mapping of them."""
 
     def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None = None
@@ -139,3 +138,22 @@ class Consumer(Protocol):
     def membership(self) -> MembershipSnapshot: ...
 
     def close(self, *, timeout_ms: float | None = None) -> None: ...
+
+
+class StandbyConsumer(Consumer, Protocol):
+    """A consumer that can get ready beside the one that is the member."""
+
+    def stand_by(
+        self, topics: Collection[str] = (), pattern: str | None = None, listener: Any = None
+    ) -> None:
+        """Connects to all that it will need, and joins nothing."""
+
+    def prefetch(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Reads these partitions ahead, from these offsets, and no others."""
+
+    def take_over(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], generation: int | None = None
+    ) -> None:
+        """Joins, and begins at ``offsets`` where they name a partition of its first assignment, if that is of
+        the ``generation``.
+        """

@@ -27,6 +27,10 @@ _COUNTERS = {
         ("topic", "partition"),
     ),
     "commit_failures": ("Commits that were refused or had no answer.", ("kind",)),
+    "takeovers": (
+        "Takeovers by outcome: asked, forced (without an answer), taken_back, refused.",
+        ("outcome",),
+    ),
 }
 _GAUGES = {
     "lag_records": ("Records in the partition behind the committed offset.", ("topic", "partition")),
@@ -43,6 +47,14 @@ _GAUGES = {
     "restart_phase_seconds": (
         "Time of this worker's return by phase: drain, replace, join, first_record.",
         ("phase",),
+    ),
+    "takeover_phase_seconds": (
+        "Time of this worker's last takeover by phase: drain, answer, join, first_record.",
+        ("phase",),
+    ),
+    "takeover_pause_seconds": (
+        "How long the partition was not served in this worker's last takeover.",
+        ("topic", "partition"),
     ),
     "session_timeout_seconds": ("The member's session.timeout.ms.", ()),
 }

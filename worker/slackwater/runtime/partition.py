@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
@@ -16,20 +17,30 @@ class CommitNote:
     ``instance``: by whom. ``letters``: (since, end), where dead letters for offsets from the committed
     one up to ``end`` (not included) may have been written, at ``since`` (wall clock, ms) or later.
     ``drain_ms``: in a worker's last commit, when it began to drain (wall clock).
+    ``pod``: in which pod ``instance`` is, and ``since_ms``: since when (wall clock, but later than the
+    ``since_ms`` of the pod before, whatever the two clocks say); where pods are not called as their members.
+    ``alive_ms``: when it was last known to live, where that is later than ``at_ms``: in a long batch.
     """
 
     at_ms: int | None
     instance: str
     letters: tuple[int, int] | None = None
     drain_ms: int | None = None
+    pod: str = ""
+    since_ms: int | None = None
+    alive_ms: int | None = None
 
     def encode(self) -> str:
-        """The metadata string, below 200 characters for any usual instance name."""
+        """The metadata string, below 250 characters for any usual names."""
         document: dict[str, object] = {"at": self.at_ms, "instance": self.instance}
         if self.letters is not None:
             document["letters"] = self.letters
         if self.drain_ms is not None:
             document["drain"] = self.drain_ms
+        if self.pod:
+            document["pod"], document["since"] = self.pod, self.since_ms
+        if self.alive_ms is not None:
+            document["alive"] = self.alive_ms
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
@@ -39,12 +50,32 @@ class CommitNote:
             document = json.loads(metadata)
             at, instance, letters = document["at"], document["instance"], document.get("letters")
             pair = None if letters is None else (int(letters[0]), int(letters[1]))
-            drain = document.get("drain")
+            drain, since, alive = (_whole(document.get(name)) for name in ("drain", "since", "alive"))
+            pod = document.get("pod", "")
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):
             return None
         if not isinstance(instance, str) or isinstance(at, bool) or not isinstance(at, int | None):
             return None
-        return cls(at, instance, pair, drain if type(drain) is int else None)
+        return cls(at, instance, pair, drain, pod if isinstance(pod, str) else "", since, alive)
+
+
+def _whole(value: object) -> int | None:
+    return value if type(value) is int else None
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Which pod a member's process is in, and since when it has been the member (wall clock, ms)."""
+
+    pod: str
+    since_ms: int
+
+    def after(self, others: Iterable[CommitNote]) -> Signature:
+        """The same, later than ``others`` of the same member: a pod's clock may be behind its
+        predecessor's.
+        """
+        before = max((note.since_ms or 0 for note in others), default=0)
+        return replace(self, since_ms=max(self.since_ms, before + 1))
 
 
 @dataclass
@@ -63,6 +94,10 @@ class OwnedPartition:
     had_records: bool = False
     letters: set[int] | None = None
     """Source offsets that are in the dead-letter topic already; None: not known yet."""
+    signature: Signature | None = None
+    """What commits are signed with, if they are."""
+    signed: bool = False
+    """Whether that was tried."""
 
     def found(self, offset: int | None, metadata: str) -> None:
         """Takes in what the broker has committed for the partition."""
@@ -88,7 +123,30 @@ class OwnedPartition:
         letters = note.letters if note is not None else None
         if letters is not None and letters[1] <= offset:
             letters = None
-        return OffsetAndMetadata(offset, CommitNote(now_ms, instance, letters, drain_ms).encode())
+        return OffsetAndMetadata(
+            offset, self._signed(CommitNote(now_ms, instance, letters, drain_ms)).encode()
+        )
+
+    def _signed(self, note: CommitNote) -> CommitNote:
+        if self.signature is None:
+            return note
+        return replace(note, pod=self.signature.pod, since_ms=self.signature.since_ms)
+
+    def sign_of(self, now_ms: int, instance: str) -> OffsetAndMetadata | None:
+        """The commit that moves nothing and says who holds the partition, and that it lives.
+
+        None where that has to wait for the first batch: the note there is another member's, or no note at
+        all, and says something of its own.
+        """
+        note = self.note
+        if self.committed is None or note is None or note.instance != instance:
+            return None
+        return OffsetAndMetadata(self.committed, replace(self._signed(note), alive_ms=now_ms).encode())
+
+    def silent_ms(self, now_ms: int) -> int:
+        """For how long no commit has said that a holder lives."""
+        note = self.note
+        return now_ms - max(note.at_ms or 0, note.alive_ms or 0) if note is not None else now_ms
 
     def fence_of(self, start: int) -> OffsetAndMetadata:
         """The commit that changes nothing: the broker accepts it only from the partition's owner."""

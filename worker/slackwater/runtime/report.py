@@ -11,6 +11,7 @@ from slackwater.runtime.lagging import Lagging
 from slackwater.runtime.partition import OwnedPartition
 from slackwater.runtime.rebalances import Rebalances
 from slackwater.runtime.restart import Restart
+from slackwater.runtime.takeover_record import TakeoverRecord
 from slackwater.runtime.tools import Tools
 
 LAG_EVERY_MS = 1000.0
@@ -27,6 +28,8 @@ class Report:
         self._consumer, self._tools, self._owned = consumer, tools, owned
         self.in_flight: Batch | None = None
         """Kept by the delivery."""
+        self.record: TakeoverRecord | None = None
+        """Where this member came by a takeover: that is no return, and has no restart gap."""
         self._last_seen: GenerationSeen | None = None
         self._lag_at_ms = -LAG_EVERY_MS
         self._lagging = Lagging()
@@ -43,6 +46,8 @@ class Report:
         if event != "assigned":
             for tp in partitions:
                 self._restart.left(tp)
+                if self.record is not None:
+                    self.record.left(tp)
         named = [[tp.topic, tp.partition] for tp in sorted(partitions)]
         self._tools.events.emit(event, partitions=named, generation=self._consumer.membership().generation)
         self.show()
@@ -75,6 +80,8 @@ class Report:
         status, now_ms = self._tools.status, self._tools.clock.wall_ms()
         self._restart.joined(now_ms)
         status.joined_ms, status.returned = self._restart.joined_ms, returned
+        if self.record is not None:
+            self.record.joined(seen.generation)
         status.generations = [*status.generations, (seen.generation, seen.follow_up, now_ms)][-KEPT:]
 
     def _rebalance(self, now: MembershipSnapshot) -> None:
@@ -86,6 +93,9 @@ class Report:
 
     def found(self, owned: OwnedPartition) -> None:
         """A partition's committed offset and note are known."""
+        if self.record is not None:
+            self.record.found(owned)
+            return
         self._restart.found(owned.tp, owned.found_note)
         self._tools.status.restart = self._restart.document()
 
@@ -101,6 +111,8 @@ class Report:
         now_ms = self._tools.clock.wall_ms()
         self._back(owned.tp, now_ms)
         gap = owned.gap_ms(now_ms)
+        if self.record is not None:
+            self.record.served(owned.tp, gap)
         if gap is None or owned.found_note is None:
             return
         self._tools.metrics.count("unserved_seconds", (owned.tp.topic, str(owned.tp.partition)), gap / 1000)
@@ -116,8 +128,9 @@ class Report:
             restart=restart,
             before=before,
             quiet=quiet,
+            takeover=self.record is not None,
         )
-        if restart:
+        if restart and self.record is None:
             self._gap(owned.tp, gap, session)
 
     def _back(self, tp: TopicPartition, now_ms: int) -> None:
@@ -175,6 +188,8 @@ class Report:
         """Brings /status up to date."""
         status, now, metrics = self._tools.status, self._consumer.membership(), self._tools.metrics
         status.generation, status.member_id, status.is_leader = now.generation, now.member_id, now.is_leader
+        if now.generation >= 0:
+            status.holder = status.pod or status.instance
         owned = dict(sorted(self._owned.items()))
         status.assignment = [[tp.topic, tp.partition] for tp in owned]
         status.committed = {str(tp): one.committed for tp, one in owned.items()}
@@ -188,6 +203,8 @@ class Report:
 
     def lag(self) -> None:
         """Brings the lag up to date, at most every ``LAG_EVERY_MS``."""
+        if self.record is not None:
+            self.record.turned()
         now = self._tools.clock.mono_ms()
         if now - self._lag_at_ms < LAG_EVERY_MS:
             return

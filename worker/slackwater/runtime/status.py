@@ -8,7 +8,20 @@ from typing import Any
 
 from slackwater.runtime.clock import Clock
 
-PHASES = ("starting", "warming", "warm", "joining", "running", "draining", "stopped", "failed")
+PHASES = (
+    "starting",
+    "warming",
+    "warm",
+    "standby",
+    "taking-over",
+    "joining",
+    "running",
+    "handing-over",
+    "draining",
+    "stopped",
+    "failed",
+)
+"""``warm``: a new member at the gate. ``standby``: ready to take over from another pod."""
 
 STALE_MS = 60_000
 """A main thread that has not turned for this long hangs: /healthz says so."""
@@ -48,6 +61,13 @@ class Status:
     rebalance: dict[str, int | None] | None = None
     """``started_ms`` and ``ended_ms`` of the last one."""
     restart: dict[str, Any] | None = None
+    pod: str = ""
+    """The pod's name; "": as the instance."""
+    holder: str | None = None
+    """The pod that is the member, as far as this worker knows."""
+    standby: dict[str, Any] | None = None
+    takeover: dict[str, Any] | None = None
+    """The last one of this process."""
 
     def enter(self, phase: str) -> None:
         """Goes to ``phase``."""
@@ -68,6 +88,8 @@ class Status:
         return {
             "group": self.group,
             "instance": self.instance,
+            "pod": self.pod or self.instance,
+            "holder": self.holder,
             "phase": self.phase,
             "generation": self.generation,
             "member_id": self.member_id,
@@ -87,4 +109,6 @@ class Status:
             "generations": self.generations,
             "rebalance": self.rebalance,
             "restart": self.restart,
+            "standby": self.standby,
+            "takeover": self.takeover,
         }

@@ -29,3 +29,7 @@ class Tools:
     engine: AnyEngine | None = None
     sink: Sink | None = None
     letters: DeadLetters | None = None
+    pod: str = ""
+    """The pod's name; "" where commits need not say it."""
+    takes_over: bool = False
+    """Whether another pod may take over from this one, and the other way round."""

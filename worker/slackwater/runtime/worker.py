@@ -2,7 +2,8 @@
 
 A member that the group knows already joins first and warms up after, because its session is running
 out; its partitions are paused meanwhile. A new one warms up first, because its join takes partitions
-from others; it may wait at the gate, so that several new members cost one rebalance.
+from others; it may wait at the gate, so that several new members cost one rebalance. Where another pod is
+the member, it gets ready beside it and takes over when it is told to (:mod:`slackwater.runtime.takeover`).
 """
 
 from __future__ import annotations
@@ -10,59 +11,38 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from slackwater.kafka.errors import FencedInstanceIdError, KafkaError
 from slackwater.runtime.clock import Clock
 from slackwater.runtime.commits import fenced
 from slackwater.runtime.config import WorkerConfig
-from slackwater.runtime.deadletters import DeadLetters
 from slackwater.runtime.delivery import SLICE_MS, Delivery
-from slackwater.runtime.errors import (
-    EXIT_OK,
-    EXIT_OTHER,
-    ConfigError,
-    FencedError,
-    HandlerError,
-    HandlerTimeoutError,
-    HandlerUnfitError,
-    StartError,
-    WorkerError,
-)
+from slackwater.runtime.errors import EXIT_OK, EXIT_OTHER, FencedError, TwinError, WorkerError
 from slackwater.runtime.events import EventLog, Log
 from slackwater.runtime.health import HealthServer
-from slackwater.runtime.interfaces import AnyEngine, Consumer, Sink
+from slackwater.runtime.inflight import InFlight
+from slackwater.runtime.interfaces import Consumer
+from slackwater.runtime.loading import Loaded, Loader, Parts
 from slackwater.runtime.metrics import Metrics
 from slackwater.runtime.runner import Runner, Task
+from slackwater.runtime.seat import Watch
 from slackwater.runtime.status import PHASES, Status
 from slackwater.runtime.stopping import Stopping
+from slackwater.runtime.takeover import Event, Role, Roles, at_start
 from slackwater.runtime.tools import Tools
+
+if TYPE_CHECKING:
+    from slackwater.runtime.means import TakeoverMeans
+    from slackwater.runtime.seating import Seating
 
 FIRST_JOIN_MS = 500.0
 """How long a returning member waits for its join before it warms up beside it: a rebalance may hold it up."""
 CLOSE_MS = 3000.0
 """How long the consumer's close may take, and the engine's."""
-
-
-class Parts(Protocol):
-    """Makes what a worker consists of; none of the calls is made before it is needed."""
-
-    def known_member(self) -> bool:
-        """Whether the group has this instance id already. Raises KafkaError."""
-
-    def check_topics(self) -> None:
-        """Raises StartError for a topic that does not exist."""
-
-    def consumer(self) -> Consumer: ...
-
-    def engine(self) -> AnyEngine: ...
-
-    def sink(self) -> Sink: ...
-
-    def letters(self) -> DeadLetters | None: ...
-
-    def close(self) -> None:
-        """Closes what the parts share."""
+POLL_MS = 100.0
+POLL_WITH_SUCCESSOR_MS = 20.0
+"""Where a successor may ask: the question is noticed between two polls."""
 
 
 class _Stopped(Exception):
@@ -84,6 +64,10 @@ class Surroundings:
     file: str = ""
     """The configuration's file, for messages."""
     debug: bool = False
+    pod: str = ""
+    """The name of the pod; "": as the instance."""
+    means: TakeoverMeans | None = None
+    """None: no other pod takes over from this one."""
 
 
 class Worker:
@@ -98,6 +82,7 @@ class Worker:
         self.status.turned_ms = around.clock.mono_ms()
         self.status.started_ms = around.clock.wall_ms()
         self.status.patience_ms += config.drain_timeout_ms
+        self.status.pod = around.pod or instance
         self.metrics = Metrics(group=config.group_id, instance=instance)
         self.metrics.set("session_timeout_seconds", config.session_timeout_ms / 1000)
         self._tools = Tools(
@@ -109,19 +94,36 @@ class Worker:
             around.log,
             self.metrics,
             self.status,
+            pod=self.status.pod if around.means is not None or self.status.pod != instance else "",
+            takes_over=around.means is not None,
         )
+        self._loader = Loader(config, parts, around.clock, around.log, self._quietly)
+        self._roles = Roles()
+        self._loading: Task | None = None
         self._health: HealthServer | None = None
         self._consumer: Consumer | None = None
         self._delivery: Delivery | None = None
+        self._watch: Watch | None = None
+        self._seating: Seating | None = None
+        self._leftover: list[InFlight] = []
+        """Batches that were given up while the handler had them."""
 
     def run(self) -> int:
         """Works until it is stopped or fails. Returns the exit code; raises nothing."""
         try:
-            self._health = HealthServer(self._config.health, self.status, self.metrics, self._around.file)
+            self._watch = self._parts.watch()
+            if self._around.means is not None:
+                self._seating = self._seat(self._around.means, self._watch)
+            door = self._seating.door if self._seating is not None else None
+            self._health = HealthServer(
+                self._config.health, self.status, self.metrics, self._around.file, door
+            )
+            if self._seating is not None:
+                self._seating.listens(self._config.health.host, self._health.port)
             self._events.emit("started", pid=self._around.pid, port=self._health.port)
             self._health.serve()
-            self._phase("starting")
-            self._work()
+            self.enter("starting")
+            self._work(self._watch)
             code = EXIT_OK
         except _Stopped:
             code = EXIT_OK
@@ -129,105 +131,178 @@ class Worker:
             code = self._failed(exc)
         return self._end(code)
 
+    def _seat(self, means: TakeoverMeans, watch: Watch) -> Seating:
+        from slackwater.runtime.seating import Seating  # what it imports takes a returning worker some ms
+
+        return Seating(self._tools, means, watch, self, self._roles, self._stopping)
+
     # ---- the way to work
 
-    def _work(self) -> None:
-        if self._await(self._around.runner.submit(self._ask_known)):
-            self._phase("joining")
-            self._join(held=True)
-            self._phase("warming")
-            self._warm_up()
-            if self.status.generation < 0:
-                self._phase("joining")
-                self._until(lambda: self.status.generation >= 0)
+    def _work(self, watch: Watch) -> None:
+        seat = self.wait_for(self._around.runner.submit(lambda: self._loader.seat(watch)))
+        takes_over = self._seating is not None
+        if self._roles.take(at_start(seat, self.status.pod, takes_over=takes_over)) is Role.SUCCESSOR:
+            self.status.holder = seat.holder
         else:
-            self._phase("warming")
-            self._await(self._around.runner.submit(self._parts.check_topics))
-            self._warm_up()
-            self._wait_at_gate()
-            self._phase("joining")
-            self._join(held=True)
-            self._until(lambda: self.status.generation >= 0)
-        delivery = self._delivery
-        assert delivery is not None
-        delivery.release()
-        self._phase("running")
-        while not self._stopping.count:
-            delivery.step()
-        self._drain(delivery)
+            self._quietly(watch.close)
+        while not self._work_as_member():
+            pass
 
-    def _ask_known(self) -> bool:
-        """Asks until there is an answer, for at most startTimeoutMs. On the runner's thread."""
-        deadline = self._clock.mono_ms() + self._config.start_timeout_ms
-        while True:
-            try:
-                return self._parts.known_member()
-            except KafkaError as exc:
-                if self._clock.mono_ms() >= deadline or not exc.retriable:
-                    raise StartError(self._unreachable(exc)) from exc
-                self._log.seldom("start", f"waits for the broker at {self._config.bootstrap_servers}: {exc}")
-                self._clock.sleep(200)
+    def _work_as_member(self) -> bool:
+        """Gets into the group and works until the stop. False: another pod is the member now."""
+        try:
+            self._get_in()
+            self._roles.take(Event.JOINED)
+            self._serve()
+        except TwinError:
+            raise
+        except FencedError:
+            if self._seating is None or self._delivery is None:
+                raise
+            self._give_up_seat(self._seating, self._delivery)
+            return False
+        return True
 
-    def _unreachable(self, exc: KafkaError) -> str:
-        config = self._config
-        return (
-            f"no broker at {config.bootstrap_servers} tells of the group {config.group_id} within "
-            f"startTimeoutMs ({config.start_timeout_ms}): {exc}; start it, or correct bootstrapServers"
-        )
+    def _get_in(self) -> None:
+        if self._roles.role is Role.SUCCESSOR:
+            assert self._seating is not None
+            self._succeed(self._seating)
+        if self._roles.role is Role.RETURNING:
+            self._return()
+        elif self._roles.role is Role.NEW:
+            self._enter_group()
 
-    def _warm_up(self) -> None:
-        """Loads the handler and what it runs on; the group is served meanwhile.
+    def _return(self) -> None:
+        """Joins first, and warms up after."""
+        self.enter("joining")
+        self._join()
+        self.enter("warming")
+        self._load()
+        if self.status.generation < 0:
+            self.enter("joining")
+            self.until(lambda: self.status.generation >= 0)
+
+    def _enter_group(self) -> None:
+        """Warms up first, then joins."""
+        if self._tools.engine is None:
+            self.enter("warming")
+            self.wait_for(self._around.runner.submit(self._parts.check_topics))
+            self._load()
+        self._wait_at_gate()
+        self.enter("joining")
+        self._join()
+        self.until(lambda: self.status.generation >= 0)
+
+    def _succeed(self, seating: Seating) -> None:
+        """Gets ready beside the member, and takes over. The member may come to its end meanwhile: then
+        this is a new one.
+        """
+        seating.expect()
+        if self._tools.engine is None:
+            self.enter("warming")
+            if not self._load(unless=seating.told_alone):
+                self._roles.take(Event.TOLD)
+                seating.takes_over_alone()
+                self._return()
+                return
+        self._roles.take(Event.WARM)
+        seating.prepare(self._parts.standby, self._make_delivery)
+        if seating.take_over(self._adopt):
+            self.until(lambda: self.status.generation >= 0)
+            seating.joined()
+
+    def _adopt(self, consumer: Consumer, delivery: Delivery) -> None:
+        """What was prepared is polled from now on."""
+        self._consumer, self._delivery = consumer, delivery
+        self.enter("joining")
+
+    def _load(self, unless: Callable[[], bool] = lambda: False) -> bool:
+        """Loads the handler and what it runs on; the group is served meanwhile. False: ``unless`` came first.
 
         A stop in between does not close an engine that still starts: it ends with the process.
         """
         tools = self._tools
-        tools.engine, tools.sink, tools.letters = self._await(self._around.runner.submit(self._load))
-
-    def _load(self) -> tuple[AnyEngine, Sink, DeadLetters | None]:
-        """On the runner's thread."""
-        engine = self._parts.engine()
-        try:
-            engine.start()
-            self._warm_up_engine(engine)
-            return engine, self._parts.sink(), self._parts.letters()
-        except Exception as exc:
-            self._quietly(engine.close)
-            if isinstance(exc, WorkerError | KafkaError):
-                raise
-            name = self._config.engine
-            raise StartError(f"the engine {name} cannot start: {type(exc).__name__}: {exc}") from exc
-
-    def _warm_up_engine(self, engine: AnyEngine) -> None:
-        """A handler that fails without a record fails in each process: that is for the user to mend."""
-        try:
-            engine.warm_up()
-        except HandlerTimeoutError:
-            raise
-        except HandlerError as exc:
-            named = self._config.handler in str(exc)
-            raise HandlerUnfitError(f"{exc}{'' if named else f' (handler {self._config.handler})'}") from exc
+        if tools.engine is not None:
+            return True
+        if self._loading is None:
+            self._loading = self._around.runner.submit(self._loader.load)
+        while not self._loading.wait(0):
+            if unless():
+                return False
+            self.turn(self._loading)
+        loaded: Loaded = self._loading.result()
+        tools.engine, tools.sink, tools.letters = loaded
+        return True
 
     def _wait_at_gate(self) -> None:
         if not self._config.join_gate_ms:
             return
-        self._phase("warm")
+        self.enter("warm")
         deadline = self._clock.mono_ms() + self._config.join_gate_ms
-        self._until(lambda: self.status.gate.is_set() or self._clock.mono_ms() >= deadline)
+        self.until(lambda: self.status.gate.is_set() or self._clock.mono_ms() >= deadline)
 
-    def _join(self, *, held: bool) -> None:
-        """Makes the consumer, and polls for a first while; nothing is taken while ``held``."""
-        self._consumer = self._parts.consumer()
-        self._delivery = Delivery(
-            self._consumer, self._tools, held=held, give_up=lambda: self._stopping.count > 1
-        )
+    def _join(self) -> None:
+        """Makes the consumer, and polls for a first while; nothing is taken before the release."""
         config = self._config
-        self._consumer.subscribe(config.topics, config.topic_pattern, listener=self._delivery)
+        standing_by = self._seating.take_standby() if self._seating is not None else None
+        if standing_by is not None:
+            consumer, delivery = standing_by
+            delivery.hold()
+            consumer.take_over({})
+            self._consumer, self._delivery = consumer, delivery
+        else:
+            self._consumer = self._parts.consumer()
+            self._delivery = self._make_delivery(self._consumer, held=True)
+            self._consumer.subscribe(config.topics, config.topic_pattern, listener=self._delivery)
+        if self._seating is not None:
+            self._seating.joins(self._delivery)
         deadline = self._clock.mono_ms() + FIRST_JOIN_MS
-        self._until(lambda: self.status.generation >= 0 or self._clock.mono_ms() >= deadline)
+        self.until(lambda: self.status.generation >= 0 or self._clock.mono_ms() >= deadline)
+
+    def _make_delivery(self, consumer: Consumer, held: bool = False) -> Delivery:
+        return Delivery(consumer, self._tools, held=held, give_up=lambda: self._stopping.count > 1)
+
+    # ---- work
+
+    def _serve(self) -> None:
+        """Works until the stop, and drains."""
+        delivery, seating = self._delivery, self._seating
+        assert delivery is not None
+        delivery.release()
+        self.enter("running")
+        poll_ms = POLL_MS if seating is None else POLL_WITH_SUCCESSOR_MS
+        if seating is not None:
+            seating.serves()
+        while not self._stopping.count:
+            delivery.step(poll_ms)
+            if seating is not None and seating.hand_over(delivery):
+                break
+        self._drain(delivery)
+
+    def _drain(self, delivery: Delivery) -> None:
+        """Also of a worker whose successor is on its way: it has drained before its answer, and commits
+        no more.
+        """
+        self.enter("draining")
+        began = self._clock.mono_ms()
+        if self._roles.role is not Role.HANDING_OVER:
+            if self._seating is not None:
+                self._seating.ends()
+            delivery.drain(self._config.drain_timeout_ms)
+        self._close_consumer()
+        self._events.emit("drained", ms=round(self._clock.mono_ms() - began))
+
+    def _give_up_seat(self, seating: Seating, delivery: Delivery) -> None:
+        """Another pod has joined as the member: writes nothing more, and gets ready to follow that one."""
+        seating.fenced(delivery)
+        self._roles.take(Event.FENCED)
+        self._leftover.append(delivery.retire())
+        self._close_consumer()
+        self._delivery = None
 
     # ---- waiting
 
-    def _turn(self, task: Task | None = None) -> None:
+    def turn(self, task: Task | None = None) -> None:
         """Lets a short time pass, in which the group is served. Raises _Stopped if a stop was requested."""
         if self._stopping.count:
             raise _Stopped
@@ -237,25 +312,23 @@ class Worker:
             task.wait(SLICE_MS)
         else:
             self._clock.sleep(SLICE_MS)
+        for batch in self._leftover:
+            self._quietly(batch.advance)
+        self._leftover = [batch for batch in self._leftover if batch.batch is not None]
         self.status.turned_ms = self._clock.mono_ms()
 
-    def _await(self, task: Task) -> Any:
+    def wait_for(self, task: Task) -> Any:
+        """The result of ``task``; the group is served meanwhile."""
         while not task.wait(0):
-            self._turn(task)
+            self.turn(task)
         return task.result()
 
-    def _until(self, condition: Callable[[], bool]) -> None:
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Returns when ``condition`` holds; the group is served meanwhile."""
         while not condition():
-            self._turn()
+            self.turn()
 
     # ---- the end
-
-    def _drain(self, delivery: Delivery) -> None:
-        self._phase("draining")
-        began = self._clock.mono_ms()
-        delivery.drain(self._config.drain_timeout_ms)
-        self._close_consumer()
-        self._events.emit("drained", ms=round(self._clock.mono_ms() - began))
 
     def _failed(self, exc: Exception) -> int:
         """Tells what went wrong. Returns the exit code."""
@@ -282,9 +355,13 @@ class Worker:
         if self._delivery is not None:
             self._quietly(self._delivery.abandon_all)
         self._close_consumer()
+        if self._seating is not None:
+            self._quietly(self._seating.close)
         self._quietly(self._close_engine)
+        if self._watch is not None:
+            self._quietly(self._watch.close)
         self._quietly(self._parts.close)
-        self._phase("stopped" if code == EXIT_OK else "failed")
+        self.enter("stopped" if code == EXIT_OK else "failed")
         if self._health is not None:
             self._quietly(self._health.close)
         self._events.emit("stopped", code=code)
@@ -311,26 +388,8 @@ class Worker:
         except Exception as exc:
             self._log.line(f"while closing: {type(exc).__name__}: {exc}")
 
-    def _phase(self, phase: str) -> None:
+    def enter(self, phase: str) -> None:
+        """Goes to a phase."""
         self.status.enter(phase)
         self.metrics.replace("phase", {(name,): float(name == phase) for name in PHASES})
         self._events.emit("phase", phase=phase)
-
-
-def instance_of(environment: Any) -> str:
-    """The worker's name from ``SLACKWATER_INSTANCE_ID``. Raises ConfigError without one.
-
-    The broker's rule for a group.instance.id is that of a topic name (KIP-345).
-    """
-    name = str(environment.get("SLACKWATER_INSTANCE_ID", ""))
-    if not name:
-        raise ConfigError(
-            "is not set: give each worker a name of its own, which it keeps over restarts (a pod: its name)",
-            field="SLACKWATER_INSTANCE_ID",
-        )
-    allowed = all(c.isascii() and (c.isalnum() or c in "._-") for c in name)
-    if not allowed or len(name) > 249 or name in (".", ".."):
-        raise ConfigError(
-            f"must be 1 to 249 letters, digits, '.', '_' or '-', not {name!r}", field="SLACKWATER_INSTANCE_ID"
-        )
-    return name

@@ -1,0 +1,305 @@
+"""The endpoints of a takeover over real sockets, and the client that one pod asks another with."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
+from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.config import HealthConfig
+from slackwater.runtime.desk import Desk
+from slackwater.runtime.door import Door
+from slackwater.runtime.health import HealthServer
+from slackwater.runtime.metrics import Metrics
+from slackwater.runtime.peers import HttpPeers, NoAnswer, Unreachable, Unsigned
+from slackwater.runtime.signing import ANSWER_HEADER, Verifier, check_answer, sign_request
+from slackwater.runtime.status import Status
+from slackwater.runtime.takeover_messages import HandoverAnswer, HandoverRequest
+from tests.support.processes import free_ports
+
+KEY, OTHER_KEY = b"k" * 32, b"j" * 32
+CLOCK = SystemClock()
+REQUEST = HandoverRequest("flights-3", "flights-b-3", "10.1.2.4:8080", 5_000)
+LEFT = HandoverAnswer(7, {TopicPartition("flights", 0): OffsetAndMetadata(5, '{"at":1}')}, 100, 120)
+
+
+class Pod:
+    """A worker's endpoints, its main thread left out."""
+
+    def __init__(self, *, key: bytes | None = KEY) -> None:
+        self.status = Status("flights", "flights-3", CLOCK, pod="flights-a-3")
+        self.status.turned_ms = CLOCK.mono_ms()
+        self.desk = Desk()
+        door = Door(key, Verifier(key, CLOCK), self.desk, self.status) if key else None
+        metrics = Metrics(group="flights", instance="flights-3")
+        self.server = HealthServer(HealthConfig(), self.status, metrics, "", door)
+        self.server.serve()
+        self.address = f"127.0.0.1:{self.server.port}"
+        self._nonces = 0
+
+    def send(
+        self, method: str, path: str, body: bytes = b"", *, key: bytes = KEY, **headers: str
+    ) -> tuple[int, dict[str, Any], bool]:
+        """Status, body, and whether the answer is signed."""
+        import http.client
+
+        self._nonces += 1
+        nonce = f"{self._nonces:032x}"
+        signed = {"Authorization": sign_request(key, method, path, body, now_ms=CLOCK.wall_ms(), nonce=nonce)}
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=10)
+        try:
+            connection.request(method, path, body, {**signed, **headers})
+            answer = connection.getresponse()
+            told = answer.read()
+            signature = answer.getheader(ANSWER_HEADER, "")
+            return answer.status, json.loads(told), check_answer(KEY, nonce, answer.status, told, signature)
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def pod() -> Iterator[Pod]:
+    found = Pod()
+    yield found
+    found.server.close()
+
+
+@pytest.fixture
+def peers() -> HttpPeers:
+    return HttpPeers(KEY, CLOCK)
+
+
+# ---- the endpoints
+
+
+def test_an_order_is_taken(pod: Pod) -> None:
+    pod.desk.take_orders()
+    pod.status.phase = "standby"
+    assert pod.send("POST", "/takeover", b'{"predecessor": "10.1.2.3:8080"}') == (
+        202,
+        {"phase": "standby"},
+        True,
+    )
+    assert pod.desk.next_order() == "10.1.2.3:8080"
+
+
+def test_what_is_not_the_time_for_it_is_409_with_the_reason(pod: Pod) -> None:
+    code, told, signed = pod.send("POST", "/takeover", b'{"predecessor": ""}')
+    assert (code, told, signed) == (409, {"error": "this worker is only starting"}, True)
+    assert pod.send("POST", "/handover", REQUEST.encode())[:2] == (409, told)
+    assert pod.send("DELETE", "/handover")[:2] == (409, {"error": "no handover is under way"})
+
+
+def test_who_does_not_sign_is_401_and_nothing_happens(pod: Pod) -> None:
+    pod.desk.take_orders()
+    pod.desk.hand_over()
+    for code, told, signed in (
+        pod.send("POST", "/takeover", b'{"predecessor": ""}', key=OTHER_KEY),
+        pod.send("POST", "/handover", REQUEST.encode(), Authorization="none"),
+        pod.send("DELETE", "/handover", key=OTHER_KEY),
+    ):
+        assert (code, signed) == (401, False)
+        assert "sign" in told["error"] or "Authorization" in told["error"]
+    assert pod.desk.next_order() is None
+    assert pod.desk.next_asked() is None
+
+
+def test_a_request_that_is_sent_again_is_401(pod: Pod) -> None:
+    pod.desk.take_orders()
+    body = b'{"predecessor": ""}'
+    assert pod.send("POST", "/takeover", body)[0] == 202
+    pod._nonces -= 1
+    code, told, _ = pod.send("POST", "/takeover", body)
+    assert code == 401
+    assert "made before" in told["error"]
+
+
+def test_without_a_key_there_is_nothing_to_ask() -> None:
+    pod = Pod(key=None)
+    try:
+        for method, path in (("POST", "/takeover"), ("POST", "/handover"), ("DELETE", "/handover")):
+            code, told, signed = pod.send(method, path, b"{}")
+            assert (code, signed) == (404, False)
+            assert "no key for takeovers" in told["error"]
+    finally:
+        pod.server.close()
+
+
+def test_other_paths_and_bodies(pod: Pod) -> None:
+    assert pod.send("POST", "/handovers")[0] == 404
+    assert pod.send("DELETE", "/takeover")[0] == 404
+    assert pod.send("POST", "/join")[0] == 202
+    assert pod.send("POST", "/takeover", b"{}")[0] == 400
+    assert pod.send("POST", "/handover", b"{}")[0] == 400
+    assert pod.send("POST", "/takeover", b"x" * 70_000)[0] == 413
+
+
+def test_a_handover_is_answered_when_the_main_thread_is_done(pod: Pod) -> None:
+    pod.desk.hand_over()
+    answered = []
+
+    def drain() -> None:
+        while (asked := pod.desk.next_asked()) is None:
+            time.sleep(0.001)
+        time.sleep(0.05)
+        answered.append(time.monotonic())
+        asked.answer(LEFT)
+
+    thread = threading.Thread(target=drain)
+    thread.start()
+    code, told, signed = pod.send("POST", "/handover", REQUEST.encode())
+    thread.join()
+    assert (code, told, signed) == (200, LEFT.document(), True)
+    assert HandoverAnswer.parse(told) == LEFT
+
+
+def test_a_handover_of_another_member_or_to_itself_is_refused(pod: Pod) -> None:
+    pod.desk.hand_over()
+    other = HandoverRequest("flights-4", "flights-b-4", "10.1.2.4:8080", 5_000)
+    assert pod.send("POST", "/handover", other.encode())[:2] == (
+        409,
+        {"error": "this is flights-3, not flights-4"},
+    )
+    itself = HandoverRequest("flights-3", "flights-a-3", "10.1.2.4:8080", 5_000)
+    assert pod.send("POST", "/handover", itself.encode())[:2] == (
+        409,
+        {"error": "this is flights-a-3 itself"},
+    )
+    assert pod.desk.next_asked() is None
+
+
+def test_a_main_thread_that_hangs_is_503(pod: Pod) -> None:
+    pod.desk.hand_over()
+    short = HandoverRequest("flights-3", "flights-b-3", "10.1.2.4:8080", 1)
+    code, told, signed = pod.send("POST", "/handover", short.encode())
+    assert (code, signed) == (503, True)
+    assert "within 1 ms" in told["error"]
+
+
+def test_an_answer_comes_in_one_packet(pod: Pod) -> None:
+    """In two, the second may wait 40 ms for the acknowledgement of the first."""
+    with socket.create_connection(("127.0.0.1", pod.server.port), 5) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+        first = connection.recv(65536)
+    head, _, body = first.partition(b"\r\n\r\n")
+    assert b"Content-Length" in head
+    assert json.loads(body)["alive"] is True
+
+
+# ---- the client
+
+
+def test_the_client_gets_the_answer(pod: Pod, peers: HttpPeers) -> None:
+    pod.desk.hand_over()
+
+    def answer() -> None:
+        while (asked := pod.desk.next_asked()) is None:
+            time.sleep(0.001)
+        asked.answer(LEFT)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    reply = peers.handover(pod.address, REQUEST, 5_000)
+    thread.join()
+    assert reply.status == 200
+    assert HandoverAnswer.parse(reply.document) == LEFT
+    peers.withdraw(pod.address, "flights-b-3")
+    assert pod.desk.withdrawn
+
+
+def test_the_client_gets_a_refusal(pod: Pod, peers: HttpPeers) -> None:
+    reply = peers.handover(pod.address, REQUEST, 5_000)
+    assert (reply.status, reply.document) == (409, {"error": "this worker is only starting"})
+
+
+def test_the_client_takes_no_answer_that_is_not_signed() -> None:
+    for pod in (Pod(key=OTHER_KEY), Pod(key=None)):
+        try:
+            with pytest.raises(Unsigned, match="not signed with this group's key: "):
+                HttpPeers(KEY, CLOCK).handover(pod.address, REQUEST, 5_000)
+        finally:
+            pod.server.close()
+
+
+def forge(*answers: bytes, hangs: bool = False) -> tuple[str, threading.Thread, socket.socket]:
+    """A server that answers what it likes."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        for answer in answers:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(answer)
+                while hangs and connection.recv(65536):
+                    pass
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    return f"127.0.0.1:{listening.getsockname()[1]}", thread, listening
+
+
+@pytest.mark.parametrize("signature", [b"", b"Slackwater-Signature: " + b"0" * 64 + b"\r\n"])
+def test_the_client_takes_no_answer_that_is_forged(peers: HttpPeers, signature: bytes) -> None:
+    body = json.dumps(LEFT.document()).encode()
+    head = b"HTTP/1.0 200 OK\r\nContent-Length: %d\r\n%s\r\n" % (len(body), signature)
+    address, _, listening = forge(head + body)
+    with listening, pytest.raises(Unsigned):
+        peers.handover(address, REQUEST, 5_000)
+
+
+@pytest.mark.parametrize("answer", [b"", b"SSH-2.0-x\r\n", b"HTTP/1.0 200 OK\r\nContent-Length: 50\r\n\r\n{"])
+def test_what_is_no_answer_is_nobody(peers: HttpPeers, answer: bytes) -> None:
+    address, _, listening = forge(answer)
+    with listening, pytest.raises((Unreachable, Unsigned)):
+        peers.handover(address, REQUEST, 5_000)
+
+
+def test_who_hangs_has_not_answered(peers: HttpPeers) -> None:
+    address, _, listening = forge(b"HTTP/1.0 200 OK\r\n", hangs=True)
+    began = time.monotonic()
+    with listening, pytest.raises(NoAnswer, match="within 200 ms"):
+        peers.handover(address, REQUEST, 200)
+    assert time.monotonic() - began < 5
+
+
+def test_who_answers_byte_by_byte_has_not_answered_either(peers: HttpPeers) -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def drip() -> None:
+        connection, _ = listening.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(b"HTTP/1.0 200 OK\r\nX: ")
+            while True:
+                connection.sendall(b"x")
+                time.sleep(0.02)
+
+    threading.Thread(target=drip, daemon=True).start()
+    began = time.monotonic()
+    with listening, pytest.raises(NoAnswer, match="within 300 ms"):
+        peers.handover(f"127.0.0.1:{listening.getsockname()[1]}", REQUEST, 300)
+    assert time.monotonic() - began < 5
+
+
+def test_who_is_not_there_takes_no_connection(peers: HttpPeers) -> None:
+    (port,) = free_ports(1)
+    with pytest.raises(Unreachable, match="takes no connection"):
+        peers.handover(f"127.0.0.1:{port}", REQUEST, 5_000)
+    with pytest.raises(Unreachable, match="no host:port"):
+        peers.handover("nonsense", REQUEST, 5_000)
+    assert not peers.alive(f"127.0.0.1:{port}")
+    peers.withdraw(f"127.0.0.1:{port}", "flights-b-3")
+
+
+def test_who_hangs_is_not_alive(pod: Pod, peers: HttpPeers) -> None:
+    assert peers.alive(pod.address)
+    pod.status.turned_ms = CLOCK.mono_ms() - pod.status.patience_ms - 1
+    assert not peers.alive(pod.address)

@@ -1,0 +1,35 @@
+"""What a worker is called: as a member of its group, and as a pod."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from slackwater.runtime.errors import ConfigError
+
+
+def instance_of(environment: Mapping[str, str]) -> str:
+    """The worker's name from ``SLACKWATER_INSTANCE_ID``. Raises ConfigError without one.
+
+    The broker's rule for a group.instance.id is that of a topic name (KIP-345).
+    """
+    name = str(environment.get("SLACKWATER_INSTANCE_ID", ""))
+    if not name:
+        raise ConfigError(
+            "is not set: give each worker a name of its own, which it keeps over restarts (a pod: its name)",
+            field="SLACKWATER_INSTANCE_ID",
+        )
+    _check_name(name, "SLACKWATER_INSTANCE_ID")
+    return name
+
+
+def pod_of(environment: Mapping[str, str], instance: str) -> str:
+    """The pod's name from ``SLACKWATER_POD_NAME``; ``instance`` where that is not set. Raises ConfigError."""
+    name = str(environment.get("SLACKWATER_POD_NAME", "")) or instance
+    _check_name(name, "SLACKWATER_POD_NAME")
+    return name
+
+
+def _check_name(name: str, variable: str) -> None:
+    allowed = all(c.isascii() and (c.isalnum() or c in "._-") for c in name)
+    if not allowed or len(name) > 249 or name in (".", ".."):
+        raise ConfigError(f"must be 1 to 249 letters, digits, '.', '_' or '-', not {name!r}", field=variable)

@@ -1,0 +1,113 @@
+"""The notes in the commits: until when a partition was served, by which process, and that it lives."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
+from slackwater.runtime.commits import Committer, Outcome
+from slackwater.runtime.partition import OwnedPartition, Signature
+from slackwater.runtime.tools import Tools
+
+SIGN_CHECKS = 4
+"""How often in the time between two notes it is looked whether a sign of life is due."""
+
+
+class Notes:
+    """Makes and stores the commits that move nothing, for partitions that its delivery keeps in ``owned``."""
+
+    def __init__(
+        self, committer: Committer, tools: Tools, owned: Mapping[TopicPartition, OwnedPartition]
+    ) -> None:
+        self._committer, self._tools, self._owned = committer, tools, owned
+        self._clock, self._instance = tools.clock, tools.instance
+        self._refresh_ms = max(1000, tools.config.session_timeout_ms // 10)
+        self._sign_at_ms = 0.0
+        self.drain_ms: int | None = None
+        """Since when (wall clock) the partitions are drained; None: they are not."""
+
+    def stored(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """The broker has taken these commits."""
+        for tp, offset in offsets.items():
+            self._owned[tp].stored(offset)
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commits ``offsets``, which move nothing; the next try mends what fails here."""
+        if offsets and self._committer.commit(offsets) is Outcome.DONE:
+            self.stored(offsets)
+
+    # ---- service
+
+    def served(self, owned: OwnedPartition, offset: int) -> OffsetAndMetadata:
+        """The commit of what was served up to ``offset`` until now."""
+        return owned.commit_of(offset, self._clock.wall_ms(), self._instance, self.drain_ms)
+
+    def stale(self, but: Collection[TopicPartition] = ()) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Commits that move nothing and say that partitions without new records are still served, or, in
+        a drain, were until now; not of those in ``but``, which are in flight.
+
+        Without them, a restart gap would count from a quiet partition's last record.
+        """
+        now, drain = self._clock.wall_ms(), self.drain_ms
+        found = {}
+        for tp, owned in self._owned.items():
+            if owned.committed is None or not owned.had_records or tp in but:
+                continue
+            note = owned.note
+            old = note is None or note.at_ms is None or now - note.at_ms >= self._refresh_ms
+            if old or (drain is not None and note is not None and note.drain_ms != drain):
+                found[tp] = self.served(owned, owned.committed)
+        return found
+
+    # ---- which pod it is
+
+    def signature(self) -> Signature | None:
+        """For partitions that are assigned now; None: the pod is called as the member."""
+        return Signature(self._tools.pod, self._clock.wall_ms()) if self._tools.pod else None
+
+    def found(self, owned: OwnedPartition, there: OffsetAndMetadata | None) -> None:
+        """Takes in what is committed of a partition; it is to be signed soon."""
+        owned.found(there.offset if there else None, there.metadata if there else "")
+        note = owned.found_note
+        if owned.signature is not None and note is not None and note.instance == self._instance:
+            owned.signature = owned.signature.after([note])
+        self._sign_at_ms = 0.0
+
+    def sign(self) -> None:
+        """Commits, at first and from time to time, who holds the partitions and that it lives: a pod that
+        comes in this one's place finds out by that, and one that has handed over does not take it back.
+        """
+        mono = self._clock.mono_ms()
+        if not self._tools.takes_over or self.drain_ms is not None or mono < self._sign_at_ms:
+            return
+        self._sign_at_ms = mono + self._refresh_ms / SIGN_CHECKS
+        now, found = self._clock.wall_ms(), {}
+        for tp, owned in self._owned.items():
+            if owned.looked_up and (not owned.signed or owned.silent_ms(now) >= self._refresh_ms):
+                owned.signed = True
+                if (signed := owned.sign_of(now, self._instance)) is not None:
+                    found[tp] = signed
+        self.commit(found)
+
+    # ---- the handover
+
+    def left(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What is committed, without partitions that nothing was committed of."""
+        return {
+            tp: OffsetAndMetadata(owned.committed, owned.metadata)
+            for tp, owned in self._owned.items()
+            if owned.committed is not None
+        }
+
+    @property
+    def since_ms(self) -> int:
+        """Since when this process signs what it commits (wall clock); 0: it has not."""
+        signatures = [owned.signature for owned in self._owned.values() if owned.signature is not None]
+        return max((signature.since_ms for signature in signatures), default=0)
+
+    def still_owner(self) -> bool:
+        """Asks the broker, by a commit that changes nothing, whether this process is still the member;
+        False: it does not say. Raises FencedError if it is not.
+        """
+        offsets = self.left()
+        return not offsets or self._committer.commit(offsets) is Outcome.DONE

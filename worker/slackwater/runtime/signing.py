@@ -1,0 +1,134 @@
+"""Signatures of the requests that a takeover consists of, and of their answers.
+
+HMAC-SHA256 (RFC 2104) with the group's key. A request's signature covers method, path, time, nonce and
+body, so it cannot be used for another request; its time limits how long it can be replayed, and within
+that time a nonce counts once. An answer's covers the request's nonce, so that an answer of before does
+not do. Nothing is encrypted: none of it is secret. Pure: times and nonces come in as arguments.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import threading
+from typing import Protocol
+
+KEY_BYTES = 32
+"""The least length of a key: that of SHA-256's output (RFC 2104, section 3)."""
+SCHEME = "SLACKWATER-HMAC"
+ANSWER_HEADER = "Slackwater-Signature"
+WINDOW_MS = 60_000
+"""How far the clocks of two machines may be apart, and how long a request's nonce is remembered."""
+
+_HEADER = re.compile(
+    rf"{SCHEME} ts=(?P<ts>[0-9]{{1,15}}),nonce=(?P<nonce>[0-9a-f]{{32}}),sig=(?P<sig>[0-9a-f]{{64}})"
+)
+
+
+class WallClock(Protocol):
+    """What :class:`Verifier` needs of a clock."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970."""
+
+
+class Unauthorized(Exception):
+    """A request that is not taken. The message says why, and gives nothing away."""
+
+
+def read_key(text: str) -> bytes:
+    """The key in a key file's ``text``: at least 32 bytes in hex, with white space around.
+
+    Raises ValueError, which says what to do.
+    """
+    try:
+        key = bytes.fromhex(text.strip())
+    except ValueError:
+        key = b""
+    if len(key) < KEY_BYTES:
+        raise ValueError(
+            f"holds no key: it must be {KEY_BYTES} random bytes in hex ({2 * KEY_BYTES} digits), as "
+            f"`openssl rand -hex {KEY_BYTES}` makes them"
+        )
+    return key
+
+
+def sign_request(key: bytes, method: str, path: str, body: bytes, *, now_ms: int, nonce: str) -> str:
+    """The ``Authorization`` header of a request.
+
+    ``now_ms``: wall clock. ``nonce``: 32 lower-case hex digits, never used before.
+    """
+    signature = _request_signature(key, method, path, body, str(now_ms), nonce)
+    return f"{SCHEME} ts={now_ms},nonce={nonce},sig={signature}"
+
+
+def sign_answer(key: bytes, nonce: str, status: int, body: bytes) -> str:
+    """The ``Slackwater-Signature`` header of the answer to the request with that ``nonce``."""
+    return _mac(key, "answer", nonce, str(status), _digest(body))
+
+
+def check_answer(key: bytes, nonce: str, status: int, body: bytes, signature: str) -> bool:
+    """Whether an answer with that status and body was signed with ``key`` for the request with ``nonce``."""
+    return hmac.compare_digest(sign_answer(key, nonce, status, body), _plain(signature))
+
+
+class Verifier:
+    """Checks requests. Any thread may call it. Only nonces of requests that were signed are kept, for as long
+    as their time is taken, so that nobody without the key can fill the memory.
+    """
+
+    def __init__(self, key: bytes, clock: WallClock) -> None:
+        self._key, self._clock = key, clock
+        self._seen: dict[str, int] = {}
+        """Nonce -> until when (wall clock, ms) a request with it would be taken."""
+        self._lock = threading.Lock()
+
+    def verify(self, method: str, path: str, body: bytes, header: str | None) -> str:
+        """Checks the ``Authorization`` header of a request. Returns its nonce, for :func:`sign_answer`.
+
+        Raises :class:`Unauthorized`.
+        """
+        if not header:
+            raise Unauthorized(f"the request is not signed ({SCHEME})")
+        found = _HEADER.fullmatch(_plain(header).strip())
+        if found is None:
+            raise Unauthorized(
+                f"the header Authorization must be {SCHEME} ts=<ms>,nonce=<32 hex>,sig=<64 hex>"
+            )
+        expected = _request_signature(self._key, method, path, body, found["ts"], found["nonce"])
+        if not hmac.compare_digest(expected, found["sig"]):
+            raise Unauthorized("the signature is not by this group's key")
+        self._use(found["nonce"], int(found["ts"]))
+        return found["nonce"]
+
+    def _use(self, nonce: str, at_ms: int) -> None:
+        now = self._clock.wall_ms()
+        if abs(now - at_ms) > WINDOW_MS:
+            raise Unauthorized(
+                f"the request was signed {abs(now - at_ms) // 1000} s {'ago' if now > at_ms else 'ahead'}; "
+                "the machines' clocks must agree to a minute"
+            )
+        with self._lock:
+            for old in [one for one, until in self._seen.items() if until < now]:
+                del self._seen[old]
+            if nonce in self._seen:
+                raise Unauthorized("the request was made before (its nonce is used)")
+            self._seen[nonce] = at_ms + WINDOW_MS
+
+
+def _request_signature(key: bytes, method: str, path: str, body: bytes, ts: str, nonce: str) -> str:
+    return _mac(key, method, path, ts, nonce, _digest(body))
+
+
+def _mac(key: bytes, *parts: str) -> str:
+    return hmac.new(key, "\n".join(parts).encode(), hashlib.sha256).hexdigest()
+
+
+def _digest(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
+
+
+def _plain(text: str) -> str:
+    """``text`` where it is ASCII, which compare_digest() needs; else what no signature is equal to."""
+    return text if text.isascii() else ""

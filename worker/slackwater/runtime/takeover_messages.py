@@ -1,0 +1,163 @@
+"""The bodies of the requests that a takeover consists of. All are JSON objects; a fault is a ValueError
+in a line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
+
+MOST_BYTES = 4 * 1024 * 1024
+"""Of a body, as read from the network: an answer has an offset and a note a partition, about 250 bytes."""
+_WILDCARDS = ("", "0.0.0.0", "::")
+
+
+def encode(document: Mapping[str, Any]) -> bytes:
+    """A body."""
+    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
+
+
+def decode(body: bytes) -> dict[str, Any]:
+    """Reads a body. Raises ValueError."""
+    try:
+        document = json.loads(body)
+    except ValueError:
+        raise ValueError("the body is not JSON") from None
+    if not isinstance(document, dict):
+        raise ValueError("the body must be a JSON object")
+    return document
+
+
+def _text(document: Mapping[str, Any], name: str) -> str:
+    found = document.get(name)
+    if not isinstance(found, str):
+        raise ValueError(f"{name} must be text, not {found!r}")
+    return found
+
+
+def _number(document: Mapping[str, Any], name: str) -> int:
+    found = document.get(name)
+    if type(found) is not int:
+        raise ValueError(f"{name} must be a whole number, not {found!r}")
+    return found
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """``host:port`` (IPv6: ``[host]:port``) in two. Raises ValueError."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"{address!r} is no host:port")
+    return (host[1:-1] if host.startswith("[") and host.endswith("]") else host), int(port)
+
+
+def join_address(host: str, port: int) -> str:
+    """The reverse of :func:`split_address`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def read_order(body: bytes) -> str:
+    """The predecessor's ``host:port`` in POST /takeover; "": there is nobody to ask. Raises ValueError."""
+    address = _text(decode(body), "predecessor")
+    if address:
+        split_address(address)
+    return address
+
+
+@dataclass(frozen=True)
+class HandoverRequest:
+    """POST /handover: ``by`` (a pod) asks its predecessor for the seat of ``instance``.
+
+    ``address``: where ``by`` answers GET /healthz. ``deadline_ms``: how long it waits for the answer.
+    """
+
+    instance: str
+    by: str
+    address: str
+    deadline_ms: int
+
+    def encode(self) -> bytes:
+        """The body."""
+        return encode(
+            {
+                "instance": self.instance,
+                "by": self.by,
+                "address": self.address,
+                "deadline_ms": self.deadline_ms,
+            }
+        )
+
+    @classmethod
+    def read(cls, body: bytes, peer_host: str) -> HandoverRequest:
+        """Reads a body that came from ``peer_host``, which stands for an address that names no machine.
+
+        Raises ValueError.
+        """
+        document = decode(body)
+        found = cls(
+            _text(document, "instance"),
+            _text(document, "by"),
+            _text(document, "address"),
+            _number(document, "deadline_ms"),
+        )
+        if found.deadline_ms <= 0:
+            raise ValueError(f"deadline_ms must be above 0, not {found.deadline_ms}")
+        host, _, port = found.address.rpartition(":")
+        if host.strip("[]") in _WILDCARDS:
+            found = replace(found, address=join_address(peer_host, int(port) if port.isdigit() else 0))
+        split_address(found.address)
+        return found
+
+
+@dataclass(frozen=True)
+class HandoverAnswer:
+    """What the predecessor leaves: the group's ``generation`` as it knows it, and the committed
+    ``offsets`` with their notes. ``drain_ms``, ``committed_ms``: its wall clock when it began to drain,
+    and had committed.
+    """
+
+    generation: int
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    drain_ms: int
+    committed_ms: int
+
+    def document(self) -> dict[str, Any]:
+        """The answer's body."""
+        return {
+            "generation": self.generation,
+            "offsets": {str(tp): [at.offset, at.metadata] for tp, at in sorted(self.offsets.items())},
+            "drain_ms": self.drain_ms,
+            "committed_ms": self.committed_ms,
+        }
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> HandoverAnswer:
+        """Reads an answer's body. Raises ValueError."""
+        offsets = document.get("offsets")
+        if not isinstance(offsets, dict):
+            raise ValueError(f"offsets must be a mapping, not {offsets!r}")
+        found = {}
+        for name, pair in offsets.items():
+            topic, _, partition = str(name).rpartition("-")
+            if not topic or not partition.isdigit():
+                raise ValueError(f"{name!r} is no partition")
+            if not isinstance(pair, list) or [type(one) for one in pair] != [int, str] or pair[0] < 0:
+                raise ValueError(f"{name}: must be [offset, metadata], not {pair!r}")
+            found[TopicPartition(topic, int(partition))] = OffsetAndMetadata(pair[0], pair[1])
+        return cls(
+            _number(document, "generation"),
+            found,
+            _number(document, "drain_ms"),
+            _number(document, "committed_ms"),
+        )
+
+
+@dataclass(frozen=True)
+class HandedOver:
+    """To whom a worker has given its seat: a pod, and where it answers GET /healthz."""
+
+    by: str
+    address: str
