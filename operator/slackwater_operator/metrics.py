@@ -56,6 +56,8 @@ class GroupFigures:
         scale_at_max: whether the cap is maxReplicas.
         restart_phase_seconds: (pod, phase) of the last restart.
         restart_budget_ratio: by pod: its gap as a share of the session.
+        takeover_phase_seconds: (pod, phase) of the last takeover.
+        takeover_pause_seconds: by pod: the longest that a partition was not served in its last takeover.
         rollout_pods: by revision.
         rollout_phase: `Idle`, `Rolling`, ...; empty: none.
         conditions: type -> `True`, `False` or `Unknown`.
@@ -78,6 +80,8 @@ class GroupFigures:
     scale_at_max: bool | None = None
     restart_phase_seconds: Mapping[tuple[str, str], float] = field(default_factory=dict)
     restart_budget_ratio: Mapping[str, float] = field(default_factory=dict)
+    takeover_phase_seconds: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    takeover_pause_seconds: Mapping[str, float] = field(default_factory=dict)
     rollout_pods: Mapping[str, float] = field(default_factory=dict)
     rollout_phase: str = ""
     conditions: Mapping[str, str] = field(default_factory=dict)
@@ -102,6 +106,11 @@ _GAUGES: dict[str, tuple[str, Labels]] = {
     "scale_at_max": ("1 where maxReplicas is what limits the group.", ()),
     "restart_phase_seconds": ("Phases of each pod's last restart.", ("pod", "phase")),
     "restart_budget_ratio": ("Gap of each pod's last restart as a share of its session.", ("pod",)),
+    "operator_takeover_phase_seconds": ("Phases of each pod's last takeover.", ("pod", "phase")),
+    "operator_takeover_pause_seconds": (
+        "The longest that a partition was not served in each pod's last takeover.",
+        ("pod",),
+    ),
     "rollout_pods": ("Pods by revision of their template.", ("revision",)),
     "rollout_phase": ("1 for the phase that the rolling restart is in.", ("phase",)),
     "condition": ("1 for the status of each condition.", ("type", "status")),
@@ -110,7 +119,9 @@ _GROUP_COUNTERS: dict[str, tuple[str, Labels]] = {
     "group_rebalances": ("Rebalances by their cause.", ("cause",)),
     "group_unowned_partition_seconds": ("Partitions times seconds without an owner.", ()),
     "decisions": ("Decisions by kind and what they did.", ("kind", "action")),
+    "operator_takeovers": ("Takeovers by how they went.", ("outcome",)),
 }
+TAKEOVER_OUTCOMES = ("asked", "forced", "restarted", "fallback", "stopped")
 REBALANCE_CAUSES = ("scale", "rollout", "unplanned")
 _REBALANCE_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 45.0, 90.0, 300.0)
 _TURN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -147,6 +158,9 @@ class _Group:
         # From 0 on: Prometheus sees no increase in a series that begins with its first count.
         self.counters["group_rebalances"].update(dict.fromkeys([(cause,) for cause in REBALANCE_CAUSES], 0.0))
         self.counters["group_unowned_partition_seconds"][()] = 0.0
+        self.counters["operator_takeovers"].update(
+            dict.fromkeys([(outcome,) for outcome in TAKEOVER_OUTCOMES], 0.0)
+        )
         self.rebalance_seconds = _Histogram(_REBALANCE_BUCKETS)
 
 
@@ -199,6 +213,18 @@ class Metrics(Collector):
         """Counts a decision: `decided(key, "scale", "up")`."""
         with self._lock:
             self._of(group).counters["decisions"][(kind, action)] += 1
+
+    def taken_over(self, group: GroupName, outcome: str) -> None:
+        """Counts a takeover.
+
+        Args:
+            group: whose.
+            outcome: `asked` (its predecessor handed over), `forced` (it was not there, or did not answer),
+                `restarted` (it ended first), `fallback` (it is to go by a restart), or `stopped` (the
+                rollout was given up with it).
+        """
+        with self._lock:
+            self._of(group).counters["operator_takeovers"][(outcome,)] += 1
 
     # --- of the operator ----------------------------------------------------------------------------------
 
@@ -340,6 +366,7 @@ def samples(figures: GroupFigures) -> Iterator[tuple[str, Labels, float]]:
         ("group_pods", figures.pods),
         ("scale_workers", figures.scale_workers),
         ("restart_budget_ratio", figures.restart_budget_ratio),
+        ("operator_takeover_pause_seconds", figures.takeover_pause_seconds),
         ("rollout_pods", figures.rollout_pods),
     ):
         for label, value in by_label.items():
@@ -353,6 +380,8 @@ def samples(figures: GroupFigures) -> Iterator[tuple[str, Labels, float]]:
             yield name, (present,), 1.0
     for (pod, phase), value in figures.restart_phase_seconds.items():
         yield "restart_phase_seconds", (pod, phase), value
+    for (pod, phase), value in figures.takeover_phase_seconds.items():
+        yield "operator_takeover_phase_seconds", (pod, phase), value
     for condition, status in figures.conditions.items():
         yield "condition", (condition, status), 1.0
 

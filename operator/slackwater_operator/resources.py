@@ -18,7 +18,7 @@ from slackwater_operator import fields, validation, yamlfile
 from slackwater_operator.fields import FieldError, ResourceError, Rule, required, spec
 from slackwater_operator.spec_kafka import Kafka, Security, check_security
 from slackwater_operator.spec_pipeline import TOPIC, Delivery, Pipeline, Sink, Spark
-from slackwater_operator.spec_rollout import Preflight, Rollout
+from slackwater_operator.spec_rollout import Preflight, Rollout, Takeover
 from slackwater_operator.spec_scaling import MAX_REPLICAS, Scaling, Schedule, check_replicas, check_scaling
 from slackwater_operator.validation import DEFAULT_MAX_POLL_INTERVAL_MS, DEFAULT_SESSION_TIMEOUT_MS
 
@@ -38,6 +38,7 @@ __all__ = [
     "Security",
     "Sink",
     "Spark",
+    "Takeover",
     "check_local",
     "load",
     "load_local",
@@ -49,6 +50,12 @@ KIND = "ConsumerGroup"
 
 MAX_NAME = 52
 """A StatefulSet's pods carry its name, a dash and ten characters as a label, which takes 63."""
+MAX_NAME_TAKEOVER = MAX_NAME - len("-a")
+"""With strategy Takeover the StatefulSets are called NAME-a and NAME-b."""
+_NAME_TOO_LONG = (
+    f"metadata.name must have at most {MAX_NAME_TAKEOVER} characters for spec.rollout.strategy Takeover, "
+    "whose pods are called NAME-a-0 and NAME-b-0; make a ConsumerGroup with a shorter name, or use Restart"
+)
 
 _NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _PLAIN = r"\S(.*\S)?"
@@ -183,6 +190,11 @@ class ConsumerGroup:
         Rule(
             "!self.metadata.name.contains('.')",
             "metadata.name must not have a dot: it becomes the workers' host names; use a dash",
+        ),
+        Rule(
+            "!has(self.spec.rollout) || self.spec.rollout.strategy != 'Takeover' || "
+            f"size(self.metadata.name) <= {MAX_NAME_TAKEOVER}",
+            _NAME_TOO_LONG,
         ),
     ]
 
@@ -340,6 +352,8 @@ def _as_written(value: object) -> object:
 
 def _check(group: ConsumerGroup) -> None:
     wanted = group.spec
+    if wanted.rollout.takes_over and len(group.name) > MAX_NAME_TAKEOVER:
+        raise FieldError("metadata.name", _NAME_TOO_LONG.removeprefix("metadata.name "))
     validation.check_properties(wanted.kafka.properties)
     _check_topics(wanted)
     check_security(wanted.kafka.security)

@@ -9,6 +9,11 @@ from slackwater_operator import fields
 from slackwater_operator.fields import spec
 from slackwater_operator.spec_scaling import MAX_REPLICAS
 
+RESTART, TAKEOVER = "Restart", "Takeover"
+"""spec.rollout.strategy."""
+STOP = "Stop"
+"""spec.rollout.takeover.fallback, beside Restart."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Preflight:
@@ -30,19 +35,45 @@ class Preflight:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Takeover:
+    """What counts for strategy Takeover."""
+
+    warm_timeout_ms: int = spec(
+        "warmTimeout",
+        fields.duration("10s", "1h"),
+        "How long a successor may take from its pod's creation until it stands by, the image's pull and the "
+        "wait for room on a node included.",
+        default="5m",
+    )
+    fallback: str = spec(
+        "fallback",
+        fields.text(choices=[RESTART, STOP]),
+        "What becomes of a worker whose successor does not stand by in that time. Restart: it is restarted "
+        "within its session, as by strategy Restart. Stop: the rollout stops. A successor that fails stops "
+        "it in either case.",
+        default=RESTART,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rollout:
     """How workers are restarted."""
 
     strategy: str = spec(
         "strategy",
-        fields.text(choices=["Restart"]),
-        "Restart: a worker is stopped and started again under its name, within its session.",
-        default="Restart",
+        fields.text(choices=[RESTART, TAKEOVER]),
+        "Restart: a worker is stopped and started again under its name, within its session. Takeover: a "
+        "successor is started beside it, and when it is ready it takes over its partitions; needs room for "
+        "one more pod. Changing this restarts the workers once.",
+        default=RESTART,
+    )
+    takeover: Takeover = spec(
+        "takeover", fields.nested(Takeover), "What counts for strategy Takeover.", default={}
     )
     max_unavailable: int = spec(
         "maxUnavailable",
         fields.whole(minimum=1, maximum=MAX_REPLICAS),
-        "How many workers may be away at once.",
+        "How many workers may be away at once. Takeovers go one by one.",
         default=1,
     )
     session_budget: float = spec(
@@ -59,3 +90,8 @@ class Rollout:
         "What a new revision must pass before a worker is restarted with it. Not used locally.",
         default={},
     )
+
+    @property
+    def takes_over(self) -> bool:
+        """Whether the strategy is Takeover."""
+        return self.strategy == TAKEOVER

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from slackwater_operator.build import names
 from slackwater_operator.build.disruption_budget import disruption_budget
 from slackwater_operator.build.pod_monitor import pod_monitor
 from slackwater_operator.build.pod_template import revision
@@ -16,9 +18,12 @@ from slackwater_operator.build.preflight_job import preflight_job
 from slackwater_operator.build.service import service
 from slackwater_operator.build.service_account import service_account
 from slackwater_operator.build.statefulset import statefulset
-from slackwater_operator.resources import MAX_NAME, ConsumerGroup, parse
+from slackwater_operator.build.takeover_secret import takeover_secret
+from slackwater_operator.reconcile.drift import differs, marked
+from slackwater_operator.resources import MAX_NAME, MAX_NAME_TAKEOVER, ConsumerGroup, parse
 from tests.support.bad_resources import good
 from tests.support.controlplane import CommandFailed, ControlPlane
+from tests.support.controlplane.environment import environment
 
 pytestmark = pytest.mark.controlplane
 
@@ -55,11 +60,15 @@ LAID_OVER = {
         },
     }
 }
+TAKEOVER = {"spec/rollout/strategy": "Takeover"}
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "with Secrets": SECURED,
     "with a template": {**SECURED, **LAID_OVER},
     "with the longest name": {"metadata/name": "f" * MAX_NAME},
+    "with takeovers": TAKEOVER,
+    "with takeovers and Secrets": {**TAKEOVER, **SECURED},
+    "with takeovers and the longest name": {**TAKEOVER, "metadata/name": "f" * MAX_NAME_TAKEOVER},
 }
 
 POD_MONITORS = """\
@@ -123,11 +132,18 @@ def made(plane: ControlPlane, home: str, changes: dict[str, Any]) -> ConsumerGro
 
 def objects(group: ConsumerGroup) -> list[dict[str, Any]]:
     current = revision(group, worker_image=IMAGE)
+    sets = [statefulset(group, template=current.template, replicas=3)]
+    if group.spec.rollout.takes_over:
+        sets = [
+            statefulset(group, template=current.template, replicas=2, suffix="a"),
+            statefulset(group, template=current.template, replicas=1, suffix="b", start=2),
+            takeover_secret(group, "0f" * 32),
+        ]
     return [
+        *sets,
         current.config_map,
         service_account(group),
         service(group),
-        statefulset(group, template=current.template, replicas=3),
         disruption_budget(group, max_unavailable=0),
         pod_monitor(group),
         preflight_job(group, current),
@@ -145,8 +161,11 @@ def dry_run(plane: ControlPlane, *documents: dict[str, Any]) -> str:
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=list(VARIANTS))
 def test_each_object_is_taken(api_server: ControlPlane, home: str, changes: dict[str, Any]) -> None:
     group = made(api_server, home, changes)
-    told = dry_run(api_server, *objects(group)).splitlines()
-    assert len([line for line in told if line.endswith("serverside-applied (server dry run)")]) == 7
+    built = objects(group)
+    assert len(built) == (9 if group.spec.rollout.takes_over else 7)
+    told = dry_run(api_server, *built).splitlines()
+    assert [line for line in told if not line.endswith("serverside-applied (server dry run)")] == []
+    assert len(told) == len(built)
 
 
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=list(VARIANTS))
@@ -176,22 +195,64 @@ def test_a_pod_that_is_less_careful_may_not(api_server: ControlPlane, home: str)
         dry_run(api_server, {**pod, "spec": template["spec"]})
 
 
-def test_what_the_server_fills_in_is_no_other_template(api_server: ControlPlane, home: str) -> None:
+def applied(plane: ControlPlane, document: dict[str, Any]) -> dict[str, Any]:
+    """Server-side apply as the operator does it."""
+    told = plane.kubectl(
+        "apply", "--server-side", "--field-manager=slackwater-operator", "-f", "-", "-o", "json",
+        stdin=yaml.safe_dump(document),
+    )  # fmt: skip
+    found: dict[str, Any] = json.loads(told)
+    return found
+
+
+@pytest.mark.parametrize("suffix", ["", "a"])
+def test_what_the_server_fills_in_is_no_other_template(
+    api_server: ControlPlane, home: str, suffix: str
+) -> None:
     """Applying the same again changes nothing, so that no pod counts as outdated."""
-    group = made(api_server, home, {**SECURED, **LAID_OVER})
+    group = made(api_server, home, {**SECURED, **LAID_OVER, **TAKEOVER})
     current = revision(group, worker_image=IMAGE)
-    document = yaml.safe_dump(statefulset(group, template=current.template, replicas=0))
-    generations = [
-        json.loads(
-            api_server.kubectl(
-                "apply", "--server-side", "--field-manager=slackwater-operator", "-f", "-", "-o", "json",
-                stdin=document,
-            )
-        )["metadata"]["generation"]
-        for _ in range(2)
-    ]  # fmt: skip
-    api_server.kubectl("delete", "statefulset", group.name, "-n", home)
-    assert generations == [1, 1]
+    document = statefulset(group, template=current.template, replicas=0, suffix=suffix)
+    kept = [applied(api_server, document) for _ in range(2)]
+    api_server.kubectl("delete", "statefulset", document["metadata"]["name"], "-n", home)
+    assert [one["metadata"]["generation"] for one in kept] == [1, 1]
+    assert not any(differs(marked(document), applied_as_marked(one, document)) for one in kept)
+
+
+def applied_as_marked(live: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    """The object as if it had been applied with the mark that turns give it."""
+    annotations = marked(document)["metadata"]["annotations"]
+    return {**live, "metadata": {**live["metadata"], "annotations": annotations}}
+
+
+def test_workers_of_before_get_their_variables_in_the_order_that_counts(
+    api_server: ControlPlane, home: str
+) -> None:
+    """A variable may refer only to those before it; the API server merges the new ones into a set that is
+    there already, of which the operator of before had made the member's name another way."""
+    group = made(api_server, home, {})
+    before = statefulset(group, template=revision(group, worker_image=IMAGE).template, replicas=0)
+    before = copy.deepcopy(before)
+    (worker,) = before["spec"]["template"]["spec"]["containers"]
+    worker["env"] = [
+        {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
+        for name, path in (
+            (names.INSTANCE_ID_VARIABLE, "metadata.name"),
+            (names.HEALTH_HOST_VARIABLE, "status.podIP"),
+        )
+    ] + [{"name": "HOME", "value": "/tmp"}]
+    applied(api_server, before)
+    now = statefulset(group, template=revision(group, worker_image=IMAGE).template, replicas=0)
+    kept = applied(api_server, now)
+    api_server.kubectl("delete", "statefulset", "flights", "-n", home)
+    template = kept["spec"]["template"]
+    (worker,) = template["spec"]["containers"]
+    assert [one["name"] for one in worker["env"]] == [
+        one["name"] for one in now["spec"]["template"]["spec"]["containers"][0]["env"]
+    ]
+    labels = {**template["metadata"]["labels"], names.POD_INDEX_LABEL: "3"}
+    pod = {"metadata": {"name": "flights-3", "labels": labels}, "status": {"podIP": "10.0.0.1"}}
+    assert environment(worker, pod, {})[names.INSTANCE_ID_VARIABLE] == "flights-3"
 
 
 def test_a_misspelled_field_deep_in_the_template_is_named(api_server: ControlPlane, home: str) -> None:

@@ -165,6 +165,31 @@ def test_pods_go_to_all_nodes_but_not_to_a_cordoned_one(cluster: Cluster, kubect
     assert {cluster.pod(name)["spec"]["nodeName"] for name in ("c", "d")} == {"node-1", "node-2"}
 
 
+def test_a_pod_without_room_is_told_so_and_gets_the_room_of_another(cluster: Cluster) -> None:
+    def allow(pods: int) -> None:
+        path = path_of("v1", "nodes", name="node-1", subresource="status")
+        cluster.api.patch(path, {"status": {"allocatable": {"pods": str(pods)}}})
+
+    def scheduled(name: str) -> Json:
+        found = cluster.pod(name).get("status", {}).get("conditions", [])
+        return next((one for one in found if one["type"] == "PodScheduled"), {})
+
+    there = {"nodeSelector": {"kubernetes.io/hostname": "node-1"}}
+    cluster.create("pods", pod("a", spec=there))
+    cluster.await_ready("a")
+    allow(1)
+    try:
+        cluster.create("pods", pod("b", spec=there))
+        until(lambda: scheduled("b"), "word of b")
+        assert (scheduled("b")["status"], scheduled("b")["reason"]) == ("False", "Unschedulable")
+        assert "nodeName" not in cluster.pod("b")["spec"]
+        cluster.api.delete(cluster.path("pods", "a"))
+        cluster.await_ready("b")
+        assert scheduled("b")["status"] == "True"
+    finally:
+        allow(500)
+
+
 def test_a_drain_evicts_with_grace_and_only_as_the_budget_allows(cluster: Cluster, kubectl: Command) -> None:
     says_goodbye = "trap 'echo goodbye; exit 0' TERM; echo up; sleep 600 & wait"
     cluster.create("statefulsets", stateful_set("s", 2, script=says_goodbye), "apps/v1")

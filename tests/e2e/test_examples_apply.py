@@ -15,6 +15,7 @@ from slackwater_operator.build.preflight_job import preflight_job
 from slackwater_operator.build.service import service
 from slackwater_operator.build.service_account import service_account
 from slackwater_operator.build.statefulset import statefulset
+from slackwater_operator.build.takeover_secret import takeover_secret
 from slackwater_operator.resources import load, parse
 from tests.support.controlplane import ControlPlane
 
@@ -57,6 +58,12 @@ def test_what_is_made_of_it_is_taken(api_server: ControlPlane, home: str, file: 
         disruption_budget(group, max_unavailable=1),
         preflight_job(group, made),
     ]
+    if group.spec.rollout.takes_over:
+        for suffix, start in (("a", 0), ("b", 2)):
+            documents.append(
+                statefulset(group, template=made.template, replicas=1, suffix=suffix, start=start)
+            )
+        documents.append(takeover_secret(group, "0f" * 32))
     told = api_server.kubectl(
         "apply", "--server-side", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump_all(documents)
     )

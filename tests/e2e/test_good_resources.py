@@ -67,6 +67,13 @@ GOOD: dict[str, dict[str, Any]] = {
     "a share of all": {"spec/rollout/sessionBudget": "100%"},
     "half a percent": {"spec/rollout/sessionBudget": "0.5%"},
     "no preflight": {"spec/rollout/preflight": {"enabled": False}},
+    "a takeover": {
+        "spec/rollout": {"strategy": "Takeover", "takeover": {"warmTimeout": "1h", "fallback": "Stop"}}
+    },
+    "the longest name for takeovers": {
+        "metadata/name": "f" * resources.MAX_NAME_TAKEOVER,
+        "spec/rollout/strategy": "Takeover",
+    },
     "suspended, and deleted with its offsets": {"spec/suspend": True, "spec/deletionPolicy": "Delete"},
     "a template": {
         "spec/template": {
@@ -107,6 +114,7 @@ def test_defaults_are_filled_in(api_server: ControlPlane, home: str) -> None:
     assert spec["delivery"] == {"retries": 2, "retryBackoff": "500ms", "drainTimeout": "15s"}
     assert spec["rollout"] == {
         "strategy": "Restart",
+        "takeover": {"warmTimeout": "5m", "fallback": "Restart"},
         "maxUnavailable": 1,
         "sessionBudget": "60%",
         "paused": True,

@@ -1,8 +1,9 @@
 """A real Prometheus finds and scrapes the running operator and workers through the real API server, by what
 the PodMonitors say, and every expression of the dashboards and the alerts has an answer there.
 
-One story, and what it leaves in Prometheus: groups that run, a scale step, a rolling restart, an unplanned
-rebalance, dead letters, a group whose Kafka is not there, and one whose spec cannot work.
+One story, and what it leaves in Prometheus: groups that run, a scale step, a rolling restart, a rollout by
+takeover, an unplanned rebalance, dead letters, a group whose Kafka is not there, and one whose spec cannot
+work.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(900)]
 
 RELEASE = "sw"
 GROUP, GROUP_ID, TOPIC = "flights", "readers", "flights"
+MOVERS = "movers"
+"""A group with strategy Takeover: what only such a group has is asked of it."""
 PARTITIONS = 6
 GROUPS = "slackwater.dev/v1alpha1"
 MONITORS = path_of("monitoring.coreos.com/v1", "podmonitors")
@@ -63,8 +66,8 @@ class Story:
     def group(self, name: str = GROUP) -> dict[str, Any]:
         return self.plane.api.get(path_of(GROUPS, "consumergroups", self.namespace, name)) or {}
 
-    def patch(self, body: dict[str, Any]) -> None:
-        self.plane.api.patch(path_of(GROUPS, "consumergroups", self.namespace, GROUP), body)
+    def patch(self, body: dict[str, Any], name: str = GROUP) -> None:
+        self.plane.api.patch(path_of(GROUPS, "consumergroups", self.namespace, name), body)
 
     def condition(self, kind: str, name: str = GROUP) -> str:
         found = self.group(name).get("status", {}).get("conditions", [])
@@ -142,7 +145,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         plane.api.create(path_of("v1", "configmaps", namespace), handlers)
         for made in groups(broker.bootstrap):
             plane.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(made))
-        until(lambda: len(plane.api.list(MONITORS)) >= 2, "the PodMonitors of operator and group", 120)
+        until(lambda: {GROUP, MOVERS} <= monitors(plane), "the PodMonitors of both groups", 120)
         kubeconfig = plane.kubeconfig_for(operator_namespace, "prometheus", rules=READS_PODS)
         scrapes = [
             config for one in plane.api.list(MONITORS) for config in monitoring.scrape_config(one, kubeconfig)
@@ -150,6 +153,10 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         (rule,) = plane.api.list(path_of("monitoring.coreos.com/v1", "prometheusrules"))
         with monitoring.prometheus(folder / "server", scrapes, rule["spec"]["groups"]) as server:
             yield tell(Story(plane, namespace, operator_namespace, server, broker))
+
+
+def monitors(plane: ControlPlane) -> set[str]:
+    return {one["metadata"]["name"] for one in plane.api.list(MONITORS)}
 
 
 def make_topics(admin: KafkaAdmin) -> None:
@@ -160,6 +167,10 @@ def make_topics(admin: KafkaAdmin) -> None:
 
 def groups(bootstrap: str) -> Iterator[dict[str, Any]]:
     yield group(bootstrap)
+    movers = group(bootstrap, groupId=MOVERS, rollout={"strategy": "Takeover"})
+    movers["metadata"]["name"] = MOVERS
+    del movers["spec"]["scaling"]
+    yield movers
     lost = group("127.0.0.1:9")
     lost["metadata"]["name"] = lost["spec"]["groupId"] = "lost"
     yield lost
@@ -192,6 +203,10 @@ def tell(story: Story) -> Story:
         story.patch({"metadata": {"annotations": {"slackwater.dev/restartedAt": "now"}}})
         until(lambda: story.condition("RolledOut") == "False", "the rolling restart to begin", 120)
         until(lambda: story.condition("RolledOut") == "True", "the rolling restart", 240)
+        until(lambda: story.condition("Ready", MOVERS) == "True", "the group of takeovers", 60)
+        story.patch({"metadata": {"annotations": {"slackwater.dev/restartedAt": "now"}}}, MOVERS)
+        until(lambda: story.condition("RolledOut", MOVERS) == "False", "takeovers to begin", 120)
+        until(lambda: story.condition("RolledOut", MOVERS) == "True", "takeovers", 240)
     except TimeoutError as error:
         raise AssertionError(f"{error}\n{told(story)}") from error
     finally:
@@ -201,7 +216,7 @@ def tell(story: Story) -> Story:
 
 def told(story: Story) -> str:
     """What the parts say, for a failure's message."""
-    status = json.dumps(story.group().get("status"), indent=1)
+    status = json.dumps([story.group(name).get("status") for name in (GROUP, MOVERS)], indent=1)
     objects = story.plane.kubectl("get", "cg,pods,events", "-n", story.namespace, check=False)
     logs = [
         f"--- {pod}\n{story.plane.pods.logs(namespace, pod)[-2000:]}"
@@ -262,7 +277,8 @@ COMPARISONS = {">", "<", ">=", "<=", "==", "!=", "and", "or", "unless"}
 def questions(story: Story) -> list[chart.Asked]:
     asked = []
     for one in chart.all_expressions():
-        expr = chart.substituted(one.expr, namespace=story.namespace, group=GROUP)
+        group = MOVERS if "takeover" in one.expr else GROUP
+        expr = chart.substituted(one.expr, namespace=story.namespace, group=group)
         if one.where in NOT_BROUGHT_ABOUT:
             expr = expr.replace('status="True"', 'status=~".+"')
         parts = operands(expr) if one.where.startswith("alert ") else [expr]
@@ -285,9 +301,10 @@ def test_every_pod_is_found_and_scraped(story: Story) -> None:
         return {pod: up for pod, (up, _) in scraped(story).items()} == dict.fromkeys(expected(story), "up")
 
     until(all_up, f"all of {expected(story)}", 30)
-    for _pod, (_, labels) in scraped(story).items():
+    for pod, (_, labels) in scraped(story).items():
         if labels["namespace"] == story.namespace:
-            assert labels["consumergroup"] == GROUP
+            assert labels["consumergroup"] in (GROUP, MOVERS)
+            assert pod.startswith(labels["consumergroup"])
             assert labels["container"] == "worker"
         else:
             assert labels["namespace"] == story.operator_namespace
@@ -307,7 +324,7 @@ def expected(story: Story) -> set[str]:
         label = f"app.kubernetes.io/name={app}"
         found = story.plane.api.list(path_of("v1", "pods", namespace), label_selector=label)
         names |= {pod["metadata"]["name"] for pod in found if pod["metadata"]["labels"].get(
-            "slackwater.dev/group", GROUP) == GROUP}  # fmt: skip
+            "slackwater.dev/group", GROUP) in (GROUP, MOVERS)}  # fmt: skip
     return names
 
 

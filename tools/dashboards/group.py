@@ -275,6 +275,70 @@ _RESTARTS = Row(
     ),
 )
 
+_TAKEOVERS = Row(
+    "Takeovers",
+    (
+        Panel(
+            "Each pod's last takeover",
+            "Phases of the last one: drain (the predecessor finishes its batch and commits), answer, "
+            "join, first record. Only strategy Takeover has them.",
+            Kind.MATRIX,
+            (Query(f"max by (pod, phase) ({_worker('takeover_phase_seconds')})"),),
+            unit="s",
+            row="pod",
+            column="phase",
+        ),
+        Panel(
+            "Pause by partition",
+            "From the predecessor's last commit to the successor's first record, at each partition's last "
+            "takeover.",
+            Kind.LINES,
+            (
+                Query(
+                    f"max by (topic, partition) ({_worker('takeover_pause_seconds')})",
+                    "{{topic}}-{{partition}}",
+                ),
+            ),
+            unit="s",
+        ),
+        Panel(
+            "Takeovers by outcome",
+            "asked: the predecessor handed over; forced: it was not there or did not answer, and was fenced; "
+            "restarted: it had to end first; fallback: its successor was not ready in time; stopped: the "
+            "rollout was given up.",
+            Kind.BARS,
+            (
+                Query(
+                    f"sum by (outcome) (increase({_operator('operator_takeovers_total')}[$__rate_interval]))",
+                    "{{outcome}}",
+                ),
+            ),
+        ),
+        Panel(
+            "Longest pause of each pod's last takeover",
+            "Of its partitions the one that stood still the longest.",
+            Kind.GAUGES,
+            (Query(_by("pod", "operator_takeover_pause_seconds"), "{{pod}}"),),
+            unit="s",
+            steps=((None, GREEN), (0.25, ORANGE), (1.0, RED)),
+        ),
+        Panel(
+            "Takeovers as the workers count them",
+            "Of the pods that there are. refused: the predecessor would not hand over yet; taken_back: the "
+            "successor died, and the predecessor took the membership back.",
+            Kind.LINES,
+            (Query(f"sum by (outcome) ({_worker('takeovers_total')})", "{{outcome}}"),),
+        ),
+        Panel(
+            "Standbys",
+            "Pods that are ready to take over, or have handed over and are about to go. One for seconds "
+            "during a rollout; one that stays waits for something.",
+            Kind.LINES,
+            (Query(f"""sum({_worker("phase", 'phase="standby"')})""", "standby"),),
+        ),
+    ),
+)
+
 _SCALE = Row(
     "Why this many workers?",
     (
@@ -391,12 +455,12 @@ _WORKERS = Row(
 BOARD = Board(
     uid="slackwater-group",
     title="Slackwater / Group",
-    about="One ConsumerGroup: lag, rebalances, restarts against the session, decisions and reasons.",
+    about="One ConsumerGroup: lag, rebalances, restarts and takeovers, decisions and reasons.",
     variables=(
         Variable("namespace", "Namespace", "label_values(slackwater_condition, namespace)"),
         Variable("group", "Group", 'label_values(slackwater_condition{namespace="$namespace"}, group)'),
     ),
-    rows=(_NOW, _LAG, _STILL, _RESTARTS, _SCALE, _WORKERS),
+    rows=(_NOW, _LAG, _STILL, _RESTARTS, _TAKEOVERS, _SCALE, _WORKERS),
     marks=(
         Mark(
             "unplanned rebalances",

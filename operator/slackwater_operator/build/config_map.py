@@ -59,6 +59,7 @@ def pod_config(group: ConsumerGroup) -> dict[str, Any]:
         join_gate_ms=JOIN_GATE_MS,
         health_host="0.0.0.0",  # SLACKWATER_HEALTH_HOST, the pod's address, goes before it
         health_port=names.PORT,
+        takeover_key_file=names.KEY_FILE if group.spec.rollout.takes_over else "",
     )
     section = worker_section(group.spec.kafka.security)
     return {**document, "security": section} if section else document

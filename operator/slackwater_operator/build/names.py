@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from functools import lru_cache
 from typing import Any
 
 from slackwater_operator.resources import API_VERSION, KIND, ConsumerGroup
@@ -25,6 +27,9 @@ PAUSED = f"{DOMAIN}/paused"
 """Annotation of a ConsumerGroup: "true" is spec.rollout.paused."""
 RETRY = f"{DOMAIN}/retry"
 """Annotation of a ConsumerGroup: a new value tries a revision again that failed."""
+TAKEOVER = f"{DOMAIN}/takeover"
+"""Annotation of a worker's pod: "true" where its template gives it the key for takeovers, so that it can hand
+over."""
 FINALIZER = f"{DOMAIN}/kafka-group"
 
 CONTAINER = "worker"
@@ -36,8 +41,24 @@ SECRETS_FOLDER = f"{CONFIG_FOLDER}/kafka"
 TEMPORARY_VOLUME = "tmp"
 PORT_NAME = "health"
 PORT = 8080
+ORDINAL_VARIABLE = "SLACKWATER_ORDINAL"
 INSTANCE_ID_VARIABLE = "SLACKWATER_INSTANCE_ID"
+POD_NAME_VARIABLE = "SLACKWATER_POD_NAME"
 HEALTH_HOST_VARIABLE = "SLACKWATER_HEALTH_HOST"
+
+POD_INDEX_LABEL = "apps.kubernetes.io/pod-index"
+"""The ordinal, which the StatefulSet controller writes on each pod (Kubernetes 1.28), `spec.ordinals.start`
+counted in."""
+
+TAKEOVER_KEY = "key"
+"""The key of the takeover Secret's data."""
+KEY_PATH = "takeover/key"
+"""Where that is in the worker's volume."""
+KEY_FILE = f"{CONFIG_FOLDER}/{KEY_PATH}"
+
+SETS = ("", "a", "b")
+"""The suffixes of a group's StatefulSets: the plain one of a group that only ever used Restart, and the two
+between which a takeover goes to and fro. One is there at rest, two while pods are taken over."""
 
 HASH_CHARACTERS = 10
 _MAX_LABEL = 63
@@ -53,9 +74,19 @@ def short_hash(value: Any) -> str:
     return hashlib.sha256(written.encode()).hexdigest()[:HASH_CHARACTERS]
 
 
-def statefulset(name: str) -> str:
-    """The StatefulSet of the group `name`."""
-    return name
+def statefulset(name: str, suffix: str = "") -> str:
+    """A StatefulSet of the group `name`; `suffix` is one of `SETS`."""
+    return f"{name}-{suffix}" if suffix else name
+
+
+def set_names(name: str) -> tuple[str, ...]:
+    """The names of all StatefulSets that the group `name` may have, in the order of `SETS`."""
+    return tuple(statefulset(name, suffix) for suffix in SETS)
+
+
+def takeover_secret(name: str) -> str:
+    """The Secret of the group `name` with the key that a takeover's requests are signed with."""
+    return f"{name}-takeover"
 
 
 def service(name: str) -> str:
@@ -90,14 +121,46 @@ def preflight_job(name: str, revision: str) -> str:
     return name[: _MAX_LABEL - len(ending)].rstrip("-") + ending
 
 
-def pod(name: str, ordinal: int) -> str:
-    """The pod of that ordinal in the group `name`."""
-    return f"{name}-{ordinal}"
+def pod(name: str, ordinal: int, suffix: str = "") -> str:
+    """The pod of that ordinal in the set `suffix` of the group `name`."""
+    return f"{statefulset(name, suffix)}-{ordinal}"
 
 
-def member_of(pod_name: str) -> str:
-    """The group.instance.id of a pod's worker: its name (`SLACKWATER_INSTANCE_ID`)."""
-    return pod_name
+def member_of(group_name: str, pod_name: str) -> str:
+    """The group.instance.id of a pod's worker: `flights-b-3` and `flights-3` are the member `flights-3` of
+    the group `flights` (`SLACKWATER_INSTANCE_ID` says the same in the pod).
+
+    The group's name is needed, since `flights-a-3` is the member `flights-a-3` of a group called `flights-a`.
+    A name that is none of the group's pods is given back as it is.
+    """
+    split = _split(group_name, pod_name)
+    return pod_name if split is None else f"{group_name}-{split[1]}"
+
+
+def set_of(group_name: str, pod_name: str) -> str:
+    """Which of the group's sets (`SETS`) a pod is of; "" also for a name that is none of the group's pods."""
+    split = _split(group_name, pod_name)
+    return "" if split is None else split[0]
+
+
+def ordinal_of(group_name: str, pod_name: str) -> int | None:
+    """A pod's (or a member's) ordinal; None for a name that is none of the group's."""
+    split = _split(group_name, pod_name)
+    return None if split is None else split[1]
+
+
+@lru_cache(maxsize=65_536)  # asked for each pod several times a turn
+def _split(group_name: str, pod_name: str) -> tuple[str, int] | None:
+    """A pod's set and ordinal."""
+    suffixes = "|".join(suffix for suffix in SETS if suffix)
+    found = re.fullmatch(rf"{re.escape(group_name)}-(?:({suffixes})-)?(0|[1-9][0-9]*)", pod_name)
+    return (found[1] or "", int(found[2])) if found else None
+
+
+def can_hand_over(pod_manifest: dict[str, Any]) -> bool:
+    """Whether the worker in a pod has the key for takeovers: not in one that was started by Restart."""
+    annotations = pod_manifest.get("metadata", {}).get("annotations") or {}
+    return str(annotations.get(TAKEOVER, "")) == "true"
 
 
 def selector(name: str) -> dict[str, str]:

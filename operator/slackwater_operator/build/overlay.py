@@ -75,11 +75,17 @@ OWNED_CONTAINER_FIELDS = {
     "restartPolicyRules": "a StatefulSet restarts its pods always",
 }
 OWNED_PROBE_FIELDS = ("httpGet", "exec", "tcpSocket", "grpc")
-OWNED_VARIABLES = ("SLACKWATER_INSTANCE_ID", "SLACKWATER_HEALTH_HOST")
+OWNED_VARIABLES = (
+    "SLACKWATER_ORDINAL",
+    "SLACKWATER_INSTANCE_ID",
+    "SLACKWATER_POD_NAME",
+    "SLACKWATER_HEALTH_HOST",
+)
 OWNED_LABELS = (
     "app.kubernetes.io/name",
     "app.kubernetes.io/instance",
     "app.kubernetes.io/managed-by",
+    "apps.kubernetes.io/pod-index",
     "controller-revision-hash",
     "statefulset.kubernetes.io/pod-name",
 )

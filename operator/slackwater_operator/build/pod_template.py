@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from slackwater_operator.build import names, overlay
+from slackwater_operator.build import names, overlay, takeover_secret
 from slackwater_operator.build.config_map import config_map
 from slackwater_operator.build.security import volume_sources
 from slackwater_operator.resources import ConsumerGroup
@@ -63,6 +63,8 @@ def _metadata(group: ConsumerGroup) -> dict[str, Any]:
         "annotations": {"kubectl.kubernetes.io/default-container": names.CONTAINER},
     }
     restarted_at = group.metadata.annotations.get(names.RESTARTED_AT)
+    if group.spec.rollout.takes_over:
+        result["annotations"][names.TAKEOVER] = "true"
     if restarted_at:
         result["annotations"][names.RESTARTED_AT] = str(restarted_at)
     return result
@@ -79,7 +81,7 @@ def _pod_spec(group: ConsumerGroup, worker_image: str, config_map_name: str) -> 
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "affinity": _affinity(group.name),
         "topologySpreadConstraints": [_spread(group.name)],
-        "containers": [_container(group.spec.pipeline.image or worker_image)],
+        "containers": [_container(group.name, group.spec.pipeline.image or worker_image)],
         "volumes": [
             _configuration(group, config_map_name),
             {"name": names.TEMPORARY_VOLUME, "emptyDir": {}},
@@ -87,15 +89,15 @@ def _pod_spec(group: ConsumerGroup, worker_image: str, config_map_name: str) -> 
     }
 
 
-def _container(image: str) -> dict[str, Any]:
+def _container(name: str, image: str) -> dict[str, Any]:
     return {
         "name": names.CONTAINER,
         "image": image,
         "command": list(COMMAND),
         "workingDir": "/tmp",  # Spark writes to where it is started
         "env": [
-            _from_pod(names.INSTANCE_ID_VARIABLE, "metadata.name"),
-            _from_pod(names.HEALTH_HOST_VARIABLE, "status.podIP"),
+            *_identity(name),
+            from_pod(names.HEALTH_HOST_VARIABLE, "status.podIP"),
             {"name": "HOME", "value": "/tmp"},
         ],
         "ports": [{"name": names.PORT_NAME, "containerPort": names.PORT, "protocol": "TCP"}],
@@ -114,7 +116,21 @@ def _container(image: str) -> dict[str, Any]:
     }
 
 
-def _from_pod(variable: str, field: str) -> dict[str, Any]:
+def _identity(name: str) -> list[dict[str, Any]]:
+    """Which member the worker is, and in which pod: `flights-3` in `flights-b-3`.
+
+    The pod's name has its set in it, so that the member's is put together from the ordinal; that variable
+    must come before the one that refers to it.
+    """
+    return [
+        from_pod(names.ORDINAL_VARIABLE, f"metadata.labels['{names.POD_INDEX_LABEL}']"),
+        {"name": names.INSTANCE_ID_VARIABLE, "value": f"{name}-$({names.ORDINAL_VARIABLE})"},
+        from_pod(names.POD_NAME_VARIABLE, "metadata.name"),
+    ]
+
+
+def from_pod(variable: str, field: str) -> dict[str, Any]:
+    """A variable with the value of a field of its pod."""
     return {"name": variable, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": field}}}
 
 
@@ -164,4 +180,6 @@ def _configuration(group: ConsumerGroup, config_map_name: str) -> dict[str, Any]
         "items": [{"key": names.CONFIG_KEY, "path": names.CONFIG_KEY}],
     }
     sources = [{"configMap": config}, *volume_sources(group.spec.kafka.security)]
+    if group.spec.rollout.takes_over:
+        sources.append(takeover_secret.volume_source(group.name))
     return {"name": names.CONFIG_VOLUME, "projected": {"defaultMode": 0o444, "sources": sources}}

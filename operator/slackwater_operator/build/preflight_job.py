@@ -6,18 +6,20 @@ import copy
 from typing import Any
 
 from slackwater_operator.build import names
-from slackwater_operator.build.pod_template import COMMAND, Revision
+from slackwater_operator.build.pod_template import COMMAND, Revision, from_pod
 from slackwater_operator.resources import ConsumerGroup
 
 KEEP_FINISHED_S = 3_600
 """For an operator that is gone before it could delete the Job."""
 
 _ONLY_FOR_WORKERS = ("startupProbe", "livenessProbe", "readinessProbe", "ports", "lifecycle")
+_MEMBERS_VARIABLES = (names.ORDINAL_VARIABLE, names.INSTANCE_ID_VARIABLE)
 
 
 def preflight_job(group: ConsumerGroup, revision: Revision) -> dict[str, Any]:
     """One pod of the revision with `--preflight`: it imports the handler and reaches the brokers, and joins
-    nothing.
+    nothing. The takeover Secret, which it does not need, may be missing: it is made with the first workers
+    that do.
 
     It has labels of its own, so that no Service and no budget finds it. Containers beside the worker's
     are left out, since the Job would wait for them to end; init containers stay.
@@ -52,4 +54,16 @@ def _template(group: ConsumerGroup, revision: Revision) -> dict[str, Any]:
     for name in _ONLY_FOR_WORKERS:
         worker.pop(name, None)
     worker["command"] = [*COMMAND, "--preflight"]
+    # A Job's pod has no ordinal, and is no member: it goes by its own name.
+    worker["env"] = [one for one in worker["env"] if one["name"] not in _MEMBERS_VARIABLES]
+    _need_no_key(pod, names.takeover_secret(group.name))
+    worker["env"].insert(0, from_pod(names.INSTANCE_ID_VARIABLE, "metadata.name"))
     return template
+
+
+def _need_no_key(pod: dict[str, Any], secret: str) -> None:
+    """Without the Secret the kubelet would not start the pod, unless it is optional."""
+    for volume in pod["volumes"]:
+        for source in volume.get("projected", {}).get("sources", ()):
+            if source.get("secret", {}).get("name") == secret:
+                source["secret"]["optional"] = True

@@ -23,6 +23,7 @@ def worker_config(
     spark_remote: str = "",
     health_host: str = "127.0.0.1",
     health_port: int = 0,
+    takeover_key_file: str = "",
 ) -> dict[str, Any]:
     """The document that `slackwater worker --config` reads.
 
@@ -34,6 +35,7 @@ def worker_config(
         spark_remote: a Spark Connect server to use where the resource names none.
         health_host: the address that the health endpoint listens on.
         health_port: its port, 0 for a free one.
+        takeover_key_file: the file with the key that takeovers are signed with; empty: there are none.
     """
     kafka, pipeline, delivery = group.spec.kafka, group.spec.pipeline, group.spec.delivery
     session_ms = group.session_timeout_ms
@@ -58,6 +60,8 @@ def worker_config(
         "joinGateMs": join_gate_ms,
         "health": {"host": health_host, "port": health_port},
     }
+    if takeover_key_file:
+        document["takeover"] = {"keyFile": takeover_key_file}
     if pipeline.handler_timeout_ms is not None:
         document["handlerTimeoutMs"] = pipeline.handler_timeout_ms
     if pipeline.dead_letter_topic:

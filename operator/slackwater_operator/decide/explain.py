@@ -67,7 +67,12 @@ def explain(resource: Mapping[str, Any], now_ms: int) -> Explanation:
         otherwise = [*_when_scaled(group, status, now_ms), *_when_rolled(group, status)]
     return Explanation(
         f"ConsumerGroup {name}{kafka}",
-        (*state, *_figures(status), *_rollout(status, now_ms), *_conditions(status, metadata, now_ms)),
+        (
+            *state,
+            *_figures(status),
+            *_rollout(status, metadata, now_ms),
+            *_conditions(status, metadata, now_ms),
+        ),
         (*_scaling(status, now_ms), *_history(status, now_ms)),
         tuple(otherwise),
     )
@@ -102,7 +107,7 @@ def _figures(status: Mapping[str, Any]) -> list[str]:
     return told
 
 
-def _rollout(status: Mapping[str, Any], now_ms: int) -> list[str]:
+def _rollout(status: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int) -> list[str]:
     rollout = _mapping(status.get("rollout"))
     phase = rollout.get("phase")
     if not phase:
@@ -114,10 +119,30 @@ def _rollout(status: Mapping[str, Any], now_ms: int) -> list[str]:
     for one in _items(rollout.get("underWay")):
         took = _ago(now_ms, one.get("sinceMs"))
         told.append(f"{one.get('name')} is being restarted{f', for {took}' if took else ''}")
+    told += _moving(rollout, metadata, now_ms)
     failed = _mapping(rollout.get("failed"))
     if failed.get("hash"):
         told.append(f"revision {failed['hash']} failed and is not tried again: {failed.get('reason') or '?'}")
     return told
+
+
+def _moving(rollout: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int) -> list[str]:
+    """The sets while there are two, and the takeover under way: who, from where to where, and how far."""
+    left, filled, moving = rollout.get("fromSet"), rollout.get("toSet"), _mapping(rollout.get("moving"))
+    if not left or not filled:
+        return []
+    told = [f"StatefulSet {left} is left, {filled} is filled"]
+    ordinal = moving.get("ordinal")
+    if not isinstance(ordinal, int):
+        return told
+    member = f"{metadata.get('name') or '?'}-{ordinal}"
+    since, asked = _ago(now_ms, moving.get("sinceMs")), _ago(now_ms, moving.get("toldMs"))
+    if moving.get("by") == "restart":
+        how = f"{member} is moved by a restart: {left}-{ordinal} ends before {filled}-{ordinal} takes over"
+    else:
+        how = f"{member} is taken over by {filled}-{ordinal} from {left}-{ordinal}"
+    after = f", for {since}" if since else ""
+    return [*told, f"{how}{after}{f'; told to go {asked} ago' if asked else ''}"]
 
 
 def _conditions(status: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int) -> list[str]:
@@ -182,6 +207,8 @@ def _when_scaled(group: ConsumerGroup, status: Mapping[str, Any], now_ms: int) -
 def _when_rolled(group: ConsumerGroup, status: Mapping[str, Any]) -> list[str]:
     rollout = _mapping(status.get("rollout"))
     away = ", ".join(str(one.get("name")) for one in _items(rollout.get("underWay")))
+    if rollout.get("toSet") and rollout.get("phase") in ("Rolling", "RollingBack"):
+        return _when_taken_over(rollout)
     match rollout.get("phase"):
         case "Rolling":
             return [
@@ -207,6 +234,18 @@ def _when_rolled(group: ConsumerGroup, status: Mapping[str, Any]) -> list[str]:
     if failed:
         return [f"revision {failed} is tried again when the annotation slackwater.dev/retry changes"]
     return ["workers are restarted when their template changes, or the annotation slackwater.dev/restartedAt"]
+
+
+def _when_taken_over(rollout: Mapping[str, Any]) -> list[str]:
+    moving, filled = _mapping(rollout.get("moving")), rollout.get("toSet")
+    over = f"StatefulSet {filled} is the only one when all workers are in it"
+    if not isinstance(moving.get("ordinal"), int):
+        return [f"the next worker is taken over when the group is settled with all workers; {over}"]
+    pod = f"{filled}-{moving['ordinal']}"
+    if moving.get("toldMs"):
+        return [f"the next worker is taken over when {pod} has run for a while; {over}"]
+    ready = "runs" if moving.get("by") == "restart" else "stands by, and the group is settled"
+    return [f"the takeover goes on when {pod} {ready}; {over}"]
 
 
 def _ago(now_ms: int, at_ms: object) -> str:

@@ -16,7 +16,7 @@ _UNTIL = {
     "window": "a step down when the need has been lower for the whole window",
     "share": "a step when the limit leaves room for one that lowers the busiest worker's share",
     "cost": "a step when it gains more than the rebalance costs",
-    "rollout": "a step when the rolling restart is over",
+    "rollout": "a step when the restart or takeover under way is over",
 }
 
 

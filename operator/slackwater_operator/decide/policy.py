@@ -5,7 +5,12 @@ from __future__ import annotations
 from slackwater_operator.decide.rollout import RolloutPolicy
 from slackwater_operator.decide.scaling import ScalingPolicy
 from slackwater_operator.decide.schedule import Window
+from slackwater_operator.decide.takeover import TakeoverPolicy
 from slackwater_operator.resources import ConsumerGroup
+
+HANDOVER_BEYOND_DRAIN_MS = 5_000
+"""What a predecessor may take to hand over beyond spec.delivery.drainTimeout, before its successor takes over
+all the same: the workers' own default (`takeover.deadlineMs`)."""
 
 
 def rollout_policy(group: ConsumerGroup, *, paused: bool = False) -> RolloutPolicy:
@@ -13,6 +18,27 @@ def rollout_policy(group: ConsumerGroup, *, paused: bool = False) -> RolloutPoli
     wanted = group.spec.rollout
     return RolloutPolicy(
         wanted.max_unavailable, wanted.session_budget, group.session_timeout_ms, wanted.paused or paused
+    )
+
+
+def takeover_policy(
+    group: ConsumerGroup, *, paused: bool = False, hands_over: bool | None = None
+) -> TakeoverPolicy:
+    """spec.rollout with spec.rollout.takeover.
+
+    Args:
+        group: the resource.
+        paused: as for `rollout_policy`.
+        hands_over: whether the template of the set that is filled has the key for takeovers; None: as the
+            spec says. A former template, on the way back, may say otherwise.
+    """
+    wanted = group.spec.rollout
+    return TakeoverPolicy(
+        rollout=rollout_policy(group, paused=paused),
+        warm_timeout_ms=wanted.takeover.warm_timeout_ms,
+        fallback=wanted.takeover.fallback,
+        deadline_ms=group.spec.delivery.drain_timeout_ms + HANDOVER_BEYOND_DRAIN_MS,
+        hands_over=wanted.takes_over if hands_over is None else hands_over,
     )
 
 

@@ -11,7 +11,7 @@ back.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from slackwater_operator.decide.view import GroupView, WorkerView
@@ -138,16 +138,16 @@ def decide_rollout(policy: RolloutPolicy, seen: RolloutInput) -> RolloutDecision
         if worker is None:  # scaled away meanwhile
             back.append(restart.name)
             continue
-        failed = _failure(policy, seen, restart, worker)
+        failed = failure(policy, seen, restart, worker)
         if failed:
             return RolloutDecision(
-                "stop", (), tuple(back), failed, restart.name, summary=_stop_summary(restart.name, worker)
+                "stop", (), tuple(back), failed, restart.name, summary=stop_summary(restart.name, worker)
             )
-        if _missing(policy, seen, restart, worker):
+        if missing(policy, seen, restart, worker):
             still.append(restart)
         else:
             back.append(restart.name)
-            unplanned = unplanned or (seen.forced if _moved(restart, worker) else "")
+            unplanned = unplanned or (seen.forced if moved(restart, worker) else "")
     decision = _go_on(policy, seen, still)
     return replace(decision, back=tuple(back), unplanned=unplanned)
 
@@ -217,7 +217,7 @@ def _go_on(policy: RolloutPolicy, seen: RolloutInput, still: list[RestartView]) 
     left = [one for one in seen.workers if one.revision != seen.revision and one.name not in names]
     room, alone = _room(policy, seen, names)
     if away and (not left or len(away) >= room):
-        waits = _missing(policy, seen, away[0], workers[names[0]])
+        waits = missing(policy, seen, away[0], workers[names[0]])
         summary = f"{names[0]} is being restarted{alone if left else ''}"
         return RolloutDecision("wait", reason=f"{names[0]} {waits}", summary=summary)
     if not left:
@@ -252,7 +252,7 @@ def _held(policy: RolloutPolicy, seen: RolloutInput, away: Sequence[str]) -> Rol
     if policy.paused:
         said = "spec.rollout.paused is true"
         return RolloutDecision("wait", reason=said, summary=said)
-    waits = _unready(seen, away)
+    waits = unready(seen.group, seen.workers, away)
     return RolloutDecision("wait", reason=waits, summary=waits) if waits else None
 
 
@@ -288,17 +288,17 @@ def _not_begun(seen: RolloutInput, restart: RestartView, worker: WorkerView) -> 
     return seen.now_ms - restart.since_ms >= NOT_BEGUN_MS
 
 
-def _moved(restart: RestartView, worker: WorkerView) -> bool:
+def moved(restart: RestartView, worker: WorkerView) -> bool:
     """Whether it came back in a later generation than it left."""
     return 0 <= restart.generation < worker.generation
 
 
-def _failure(policy: RolloutPolicy, seen: RolloutInput, restart: RestartView, worker: WorkerView) -> str:
-    """Why the rolling restart must stop; "" if it need not."""
+def failure(policy: RolloutPolicy, seen: RolloutInput, restart: RestartView, worker: WorkerView) -> str:
+    """Why the rolling restart must stop for this worker's sake, in words; "" if it need not."""
     if _old(seen, restart, worker):
         return ""  # not ended yet: it drains, and its session runs on with its heartbeats
     joined = worker.running or worker.generation >= 0
-    if joined and _moved(restart, worker) and not seen.forced:
+    if joined and moved(restart, worker) and not seen.forced:
         return (
             f"{worker.name} came back in generation {worker.generation}, not {restart.generation}: "
             "the group rebalanced meanwhile"
@@ -324,7 +324,7 @@ def _away_ms(seen: RolloutInput, restart: RestartView, worker: WorkerView) -> in
     return None if ended_ms is None else seen.now_ms - max(ended_ms, seen.sessions_since_ms)
 
 
-def _stop_summary(name: str, worker: WorkerView) -> str:
+def stop_summary(name: str, worker: WorkerView) -> str:
     """Why a rolling restart stopped, without figures."""
     if worker.generation >= 0:
         return f"{name} came back, but the group rebalanced meanwhile"
@@ -333,7 +333,7 @@ def _stop_summary(name: str, worker: WorkerView) -> str:
     return f"{name} {what}{because}"
 
 
-def _missing(policy: RolloutPolicy, seen: RolloutInput, restart: RestartView, worker: WorkerView) -> str:
+def missing(policy: RolloutPolicy, seen: RolloutInput, restart: RestartView, worker: WorkerView) -> str:
     """What a restart still lacks to be over; "" when it is."""
     if _old(seen, restart, worker):
         return "is draining" if worker.terminating or not restart.uid else "has not been told to end yet"
@@ -345,7 +345,7 @@ def _missing(policy: RolloutPolicy, seen: RolloutInput, restart: RestartView, wo
         return "is back, but the broker did not say whether it is in the group"
     if not seen.group.stable:
         return f"is back, but the group is {seen.group.state}"
-    if _moved(restart, worker):
+    if moved(restart, worker):
         return _not_all_in(seen)
     if restart.lag is None or _patience_over(policy, seen, worker):
         return ""
@@ -377,14 +377,19 @@ def _caught_up(before: int) -> int:
     return before + max(1_000, before // 10)
 
 
-def _unready(seen: RolloutInput, away: Sequence[str]) -> str:
-    """Why no worker may be stopped now; "" if one may."""
-    group = seen.group
+def unready(group: GroupView | None, workers: Sequence[WorkerView], away: Collection[str] = ()) -> str:
+    """Why no member may be touched now, in words; "" if one may.
+
+    Args:
+        group: the group, None when the broker did not say.
+        workers: the workers that should be in it.
+        away: which of them need not run, nor be in the newest generation.
+    """
     if group is None:
         return "the broker did not say how the group is"
     if not group.stable:
         return f"the group is {group.state}"
-    for worker in seen.workers:
+    for worker in workers:
         member = group.member(worker.name)
         if member is None:
             return f"{worker.name} is not in the group"
@@ -395,8 +400,8 @@ def _unready(seen: RolloutInput, away: Sequence[str]) -> str:
         if worker.name not in away and worker.terminating:
             return f"{worker.name} is being ended by somebody else"
     # DescribeGroups does not tell who has not synced yet; the workers do, by the generation they are in.
-    newest = max((one.generation for one in seen.workers), default=-1)
-    for worker in seen.workers:
+    newest = max((one.generation for one in workers), default=-1)
+    for worker in workers:
         if worker.name not in away and worker.generation != newest:
             return f"{worker.name} is in generation {worker.generation}, not {newest} yet"
     return ""

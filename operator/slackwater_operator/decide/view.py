@@ -20,12 +20,15 @@ class MemberView:
         instance_id: group.instance.id, None for a dynamic member.
         partitions: what the leader assigned it.
         synced: whether it has its assignment of the current generation; only Stable says so for sure.
+        client_id: the client.id that it joined with: of a worker its pod's name, so that it says which pod is
+            the member; "" when not known.
     """
 
     member_id: str
     instance_id: str | None
     partitions: frozenset[TopicPartition]
     synced: bool
+    client_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,12 @@ class WorkerView:
         terminating: whether it has been asked to end (on Kubernetes: its pod has a deletionTimestamp).
         trouble: why it does not run or how it ended last, in words (`Unschedulable: ...`, `ImagePullBackOff`,
             `exit code 2: no module named flights`); "".
+        pod: its pod's name, `flights-b-3`; "" when not known.
+        holder: the pod that it sees as the member: its own when it is in the group, else its predecessor;
+            "" when it has not said.
+        standby_since_ms: since when it has been ready to take over, None when it is not.
+        handed_over: whether it is in standby because its successor took over from it.
+        can_hand_over: whether it has the key that requests to hand over are signed with.
     """
 
     name: str
@@ -92,6 +101,11 @@ class WorkerView:
     uid: str = ""
     terminating: bool = False
     trouble: str = ""
+    pod: str = ""
+    holder: str = ""
+    standby_since_ms: int | None = None
+    handed_over: bool = False
+    can_hand_over: bool = True
 
     @property
     def running(self) -> bool:

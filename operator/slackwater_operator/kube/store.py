@@ -103,6 +103,11 @@ class Store:
         """The StatefulSet of the group's name, if it has the group's label."""
         return self._one(key, STATEFUL_SET)
 
+    def statefulsets(self, key: Key) -> list[Object]:
+        """All StatefulSets with the group's label, in order of their names; whose they are is for the caller
+        to see."""
+        return self._all(key, STATEFUL_SET)
+
     def service(self, key: Key) -> Object | None:
         """The Service of the group's name, if it has the group's label."""
         return self._one(key, SERVICE)

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
-from collections.abc import Iterable, Mapping
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import aiohttp
 
 from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.signing import ANSWER_HEADER, check_answer, sign_request
 
 TIMEOUT_S = 1.0
 LARGEST_BYTES = 4 * 1024 * 1024
 """A longer answer is none of a worker's: some 40 000 partitions would make one."""
 CONNECTIONS = 200
 """How many pods are asked at the same time."""
+
+ACCEPTED, UNAUTHORIZED, NOT_FOUND = 202, 401, 404
+"""What POST /takeover may end in, beside 409."""
+_LONGEST_ERROR = 500
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +59,56 @@ class RestartTimes:
 
 
 @dataclass(frozen=True)
+class StandbyTold:
+    """What a worker says of itself in phase `standby`.
+
+    Attributes:
+        since_ms: since when it has stood by.
+        handed_over: whether it was the member itself before, and another took over from it.
+        prefetched_partitions: how many partitions it reads ahead.
+        told: whether it has been told to take over, and is about to.
+        reason: why it did not when it was told last; "".
+    """
+
+    since_ms: int
+    handed_over: bool = False
+    prefetched_partitions: int = 0
+    told: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class TakeoverTold:
+    """The last takeover of a worker's process. Times are wall clock, ms; None: not yet, or there was none.
+
+    Attributes:
+        predecessor: the pod that it took over from.
+        asked_ms: it asked its predecessor.
+        drain_ms: the predecessor began to drain, by its own clock.
+        committed_ms: the predecessor had committed, by its own clock.
+        answered_ms: it had the answer.
+        joined_ms: it was in the group.
+        first_record_ms: its first record went to the handler.
+        generation_before: the generation that the predecessor told, -1 where it told none.
+        generation: the generation that it joined.
+        forced: whether it took over without the predecessor's answer.
+        pauses_ms: for each partition how long it was not served.
+    """
+
+    predecessor: str = ""
+    asked_ms: int | None = None
+    drain_ms: int | None = None
+    committed_ms: int | None = None
+    answered_ms: int | None = None
+    joined_ms: int | None = None
+    first_record_ms: int | None = None
+    generation_before: int = -1
+    generation: int = -1
+    forced: bool = False
+    pauses_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class WorkerStatus:
     """A worker's /status. Times are wall clock, ms.
 
@@ -72,6 +130,10 @@ class WorkerStatus:
         generations: the last generations it joined, oldest first: (generation, whether it was the second half
             of a cooperative rebalance, when).
         rebalance_ms: when its last rebalance began and ended for it; the end is None while it goes on.
+        pod: the pod that it runs in, as it knows it.
+        holder: the pod that is the member, as Kafka's client.id told it; "" where it does not know.
+        standby: what it says of standing by; None while it does not.
+        takeover: its last takeover; None: its process has made none.
     """
 
     phase: str
@@ -90,6 +152,10 @@ class WorkerStatus:
     returned: bool = False
     generations: tuple[tuple[int, bool, int], ...] = ()
     rebalance_ms: tuple[int, int | None] | None = None
+    pod: str = ""
+    holder: str = ""
+    standby: StandbyTold | None = None
+    takeover: TakeoverTold | None = None
 
     @property
     def running(self) -> bool:
@@ -111,6 +177,7 @@ def parse_status(document: Any) -> WorkerStatus:
     try:
         gap, restart = document.get("last_gap"), document.get("restart")
         rebalance = document.get("rebalance")
+        standby, takeover = document.get("standby"), document.get("takeover")
         return WorkerStatus(
             phase=str(document["phase"]),
             generation=int(document["generation"]),
@@ -128,6 +195,10 @@ def parse_status(document: Any) -> WorkerStatus:
             returned=bool(document.get("returned", False)),
             generations=tuple((int(n), bool(f), int(at)) for n, f, at in document.get("generations", ())),
             rebalance_ms=(int(rebalance["started_ms"]), _ms(rebalance["ended_ms"])) if rebalance else None,
+            pod=str(document.get("pod") or ""),
+            holder=str(document.get("holder") or ""),
+            standby=_standby(standby) if standby else None,
+            takeover=_takeover(takeover) if takeover else None,
         )
     except (AttributeError, KeyError, TypeError) as exc:
         raise ValueError(f"no worker's status: {type(exc).__name__}: {exc}") from exc
@@ -143,6 +214,36 @@ def _restart(told: Mapping[str, Any]) -> RestartTimes:
     )
 
 
+def _standby(told: Mapping[str, Any]) -> StandbyTold:
+    return StandbyTold(
+        since_ms=int(told["since_ms"]),
+        handed_over=bool(told.get("handed_over", False)),
+        prefetched_partitions=int(told.get("prefetched_partitions", 0)),
+        told=bool(told.get("told", False)),
+        reason=str(told.get("reason") or ""),
+    )
+
+
+def _takeover(told: Mapping[str, Any]) -> TakeoverTold:
+    return TakeoverTold(
+        predecessor=str(told.get("from") or ""),
+        asked_ms=_ms(told.get("asked_ms")),
+        drain_ms=_ms(told.get("drain_ms")),
+        committed_ms=_ms(told.get("committed_ms")),
+        answered_ms=_ms(told.get("answered_ms")),
+        joined_ms=_ms(told.get("joined_ms")),
+        first_record_ms=_ms(told.get("first_record_ms")),
+        generation_before=_generation(told.get("generation_before")),
+        generation=_generation(told.get("generation")),
+        forced=bool(told.get("forced", False)),
+        pauses_ms={_partition(name): int(ms) for name, ms in (told.get("pauses_ms") or {}).items()},
+    )
+
+
+def _generation(value: Any) -> int:
+    return -1 if value is None else int(value)
+
+
 def _ms(value: Any) -> int | None:
     return None if value is None else int(value)
 
@@ -155,9 +256,22 @@ def _partition(name: str) -> TopicPartition:
 class WorkerStatuses:
     """Asks workers, over one HTTP session. Its methods raise nothing that a worker can be blamed for."""
 
-    def __init__(self, *, timeout_s: float = TIMEOUT_S) -> None:
-        """`timeout_s` bounds each request, with connecting."""
+    def __init__(
+        self,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        nonce: Callable[[], str] = lambda: secrets.token_hex(16),
+    ) -> None:
+        """Opens nothing yet.
+
+        Args:
+            timeout_s: bounds each request, with connecting.
+            wall_ms: the time that requests are signed with.
+            nonce: gives the nonce of each of them.
+        """
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
+        self._wall_ms, self._nonce = wall_ms, nonce
         self._session: aiohttp.ClientSession | None = None
         self._places = asyncio.Semaphore(CONNECTIONS)
 
@@ -188,6 +302,43 @@ class WorkerStatuses:
             log.debug("the gate at %s:%d does not answer: %s", ip, port, exc)
             return False
 
+    async def take_over(self, ip: str, port: int, predecessor: str, key: bytes) -> tuple[int, str]:
+        """POST /takeover: tells a standby to take over.
+
+        Args:
+            ip: the standby's address.
+            port: its port.
+            predecessor: "host:port" of the pod that it asks for the handover; "": there is nobody to ask.
+            key: the group's takeover key, which the request is signed with.
+
+        Returns:
+            The HTTP status and what was said against it: 202 and "" where it was taken, 409 where it is not
+            in the phase for it, 400 where the address is none, 401 where it has another key (or another
+            time), 404 where it has none; 0 where there was no answer, or one that no worker with this key
+            has signed.
+        """
+        body = json.dumps({"predecessor": predecessor}).encode()
+        nonce = self._nonce()
+        signed = sign_request(key, "POST", "/takeover", body, now_ms=self._wall_ms(), nonce=nonce)
+        headers = {"Authorization": signed, "Content-Type": "application/json"}
+        url = _url(ip, port, "takeover")
+        try:
+            async with self._places, self._open().post(url, data=body, headers=headers) as answer:
+                if (answer.content_length or 0) > LARGEST_BYTES:
+                    return 0, f"{ip}:{port} answers with more than a worker says"
+                told = await answer.read()
+                status, signature = answer.status, answer.headers.get(ANSWER_HEADER, "")
+        except (aiohttp.ClientError, TimeoutError, OSError) as exc:
+            return 0, f"{ip}:{port} does not answer: {str(exc) or type(exc).__name__}"
+        # Who has no key, or another, cannot sign.
+        if status == NOT_FOUND:
+            return status, "it has no key for takeovers (it was started with strategy Restart)"
+        if status == UNAUTHORIZED:
+            return status, f"it did not take the signature: {_error(told) or 'its key is another'}"
+        if not check_answer(key, nonce, status, told, signature):
+            return 0, f"what answers at {ip}:{port} did not sign with the group's key"
+        return status, "" if status == ACCEPTED else _error(told) or f"HTTP {status}"
+
     async def close(self) -> None:
         """Closes the session. May be called again."""
         session, self._session = self._session, None
@@ -203,6 +354,15 @@ class WorkerStatuses:
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as exc:
             log.debug("%s at %s:%d tells no status: %s", pod.name, pod.ip, pod.port, exc)
             return None
+
+
+def _error(body: bytes) -> str:
+    """What an answer says against a request; "" where it says nothing that can be read."""
+    try:
+        told = json.loads(body)
+        return str(told["error"])[:_LONGEST_ERROR]
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _url(ip: str, port: int, path: str) -> str:

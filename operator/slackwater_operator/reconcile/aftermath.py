@@ -51,7 +51,7 @@ def new_rebalances(session: Session, world: World) -> list[Rebalance]:
     return session.rebalances.observe(
         [generation for one in told for generation in one.generations],
         now_ms=world.now_ms,
-        restarting=bool(world.memory.rollout.under_way),
+        restarting=bool(world.memory.rollout.under_way) or world.memory.rollout.moving is not None,
         forced=world.measured.forced,
         took_ms=took,
     )
@@ -64,7 +64,7 @@ def unowned_partition_seconds(session: Session, world: World, longest_ms: int) -
     """
     since_ms, session.unowned_ms = session.unowned_ms, world.now_ms
     kafka = world.kafka
-    if kafka is None or world.statefulset is None or not world.statefulset.replicas or not since_ms:
+    if kafka is None or not world.replicas or not since_ms:
         return 0.0
     told = [one for one in session.statuses.values() if one is not None and one.running]
     held = {partition for one in told for partition in one.assignment}

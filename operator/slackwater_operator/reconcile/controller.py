@@ -298,6 +298,8 @@ class Controller:
         unowned_s = unowned_partition_seconds(session, world, self._settings.round_ms)
         if unowned_s:
             self._metrics.unowned(key, unowned_s)
+        for outcome in plan.taken_over:
+            self._metrics.taken_over(key, outcome)
         for kind, action in _new_decisions(world, plan):
             self._metrics.decided(key, kind, action)
         self._metrics.show(key, figures(session, world, plan))

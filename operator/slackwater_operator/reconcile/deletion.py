@@ -36,10 +36,10 @@ def end(world: World) -> Plan:
         return Plan(status=world.status)
     if world.group is None or world.group.spec.deletion_policy != DELETE:
         return _plan(world, [_release(world)])
-    there = world.statefulset
-    if there is not None and not there.deleting:
-        return _plan(world, [DeleteObject("apps/v1", "StatefulSet", world.name, there.uid)])
-    if there is not None or world.pods:
+    left = [one for one in world.sets.values() if not one.deleting]
+    if left:
+        return _plan(world, [DeleteObject("apps/v1", "StatefulSet", one.name, one.uid) for one in left])
+    if world.sets or world.pods:
         return _plan(world, [])
     return _delete_group(world)
 

@@ -10,6 +10,7 @@ from slackwater_operator.decide.scaling import ScalingDecision
 from slackwater_operator.reconcile.look import Look
 from slackwater_operator.reconcile.memory import DecisionRecord, RolloutMemory, remember
 from slackwater_operator.reconcile.plan import Action, EmitEvent
+from slackwater_operator.reconcile.sets import Span
 from slackwater_operator.reconcile.world import World
 
 _SOON_MS = 1_000
@@ -34,7 +35,11 @@ class Draft:
         unplanned: why the group rebalanced during a restart, without that being to blame.
         needs_fresh: something would be done on a fresh world.
         busy: something is under way.
-        template_changes: the StatefulSet gets another template in this turn.
+        template_changes: the StatefulSet that is filled (or at rest) gets another template in this turn.
+        takes_over: members are moved to pods of another StatefulSet, so that the template of the one at rest
+            stays as it is.
+        spans: by suffix the ordinals that each StatefulSet is to have; one that is not there yet is made.
+        taken_over: how each takeover that is over by now went: `asked`, `forced`, `restarted`, or `stopped`.
     """
 
     world: World
@@ -52,6 +57,9 @@ class Draft:
     needs_fresh: bool = False
     busy: bool = False
     template_changes: bool = False
+    takes_over: bool = False
+    spans: dict[str, Span] = field(default_factory=dict)
+    taken_over: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, world: World, look: Look) -> Draft:
@@ -64,6 +72,7 @@ class Draft:
             gaps_ms=memory.restart_gaps_ms,
             desired=memory.desired,
             decisions=memory.decisions,
+            spans={suffix: one.span for suffix, one in world.sets.items()},
         )
 
     def change_rollout(self, **fields: Any) -> None:
@@ -73,9 +82,11 @@ class Draft:
             fields["since_ms"] = self.world.now_ms
         self.rollout = replace(self.rollout, **fields)
 
-    def decided(self, kind: str, action: str, reason: str) -> None:
-        """Keeps a decision, if it differs from the one before of its kind."""
-        self.decisions = remember(self.decisions, self.world.now_ms, kind, action, reason)
+    def decided(self, kind: str, action: str, reason: str) -> bool:
+        """Keeps a decision, if it differs from the one before of its kind; whether it does."""
+        before = self.decisions
+        self.decisions = remember(before, self.world.now_ms, kind, action, reason)
+        return self.decisions is not before
 
     def tell(self, reason: str, message: str, *, warning: bool = False) -> None:
         """Tells people."""

@@ -6,16 +6,18 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from slackwater_operator.build import names
 from slackwater_operator.build.names import PORT
 from slackwater_operator.kube.client import Kube
 from slackwater_operator.kube.errors import KubeConflict, KubeError, KubeForbidden, KubeInvalid
 from slackwater_operator.kube.events import Events
-from slackwater_operator.kube.store import Store
+from slackwater_operator.kube.store import Key, Store
 from slackwater_operator.observe.clusters import Clusters
-from slackwater_operator.observe.workers import WorkerStatuses
+from slackwater_operator.observe.workers import ACCEPTED, UNAUTHORIZED, WorkerStatuses
 from slackwater_operator.reconcile.plan import (
     Action,
     ApplyObject,
+    CreateSecret,
     DeleteKafkaGroup,
     DeleteObject,
     DeletePod,
@@ -25,9 +27,11 @@ from slackwater_operator.reconcile.plan import (
     RemoveMembers,
     SetFinalizers,
     SetReplicas,
+    TellTakeover,
     WriteStatus,
 )
 from slackwater_operator.reconcile.session import Session
+from slackwater_operator.reconcile.takeover_keys import NoKey, TakeoverKeys
 from slackwater_operator.reconcile.world import APPLIED, World
 from slackwater_operator.resources import API_VERSION, KIND
 
@@ -67,6 +71,7 @@ class Executor:
     ) -> None:
         self._kube, self._store, self._clusters = kube, store, clusters
         self._workers, self._events, self._may_act = workers, events, may_act
+        self._keys = TakeoverKeys(kube, store)
 
     async def execute(self, session: Session, world: World, plan: Plan, *, now_ms: int) -> Outcome:
         """Does the plan's actions in their order, up to the first that fails."""
@@ -78,6 +83,9 @@ class Executor:
             except KubeError as error:
                 log.warning("%s/%s: %s", world.namespace, world.name, error)
                 return Outcome(index, _problem(error), str(error))
+            except NoKey as error:
+                log.warning("%s/%s: %s", world.namespace, world.name, error)
+                return Outcome(index, (error.reason, str(error)), str(error))
             except ActionFailed as error:
                 log.warning("%s/%s: %s", world.namespace, world.name, error)
                 return Outcome(index, None, str(error))
@@ -91,6 +99,10 @@ class Executor:
                 await self._apply(session, world, action)
             case SetReplicas():
                 await self._set_replicas(world, action)
+            case CreateSecret():
+                await self._keys.create(world, action.name)
+            case TellTakeover():
+                await self._tell(world, action)
             case DeleteObject():
                 await self._delete(world, action.api_version, action.kind, action.name, action.uid)
             case DeletePod():
@@ -144,7 +156,10 @@ class Executor:
         self._store.put(answer)
 
     async def _set_replicas(self, world: World, action: SetReplicas) -> None:
-        body = {"metadata": {"uid": action.uid}, "spec": {"replicas": action.replicas}}
+        spec: dict[str, object] = {"replicas": action.replicas}
+        if action.start is not None:
+            spec["ordinals"] = {"start": action.start}
+        body = {"metadata": {"uid": action.uid}, "spec": spec}
         self._store.put(await self._kube.patch("apps/v1", "StatefulSet", world.namespace, action.name, body))
 
     async def _delete(self, world: World, api_version: str, kind: str, name: str, uid: str) -> None:
@@ -154,6 +169,27 @@ class Executor:
         closed = [name for name, ip in action.pods if not await self._workers.open_gate(ip, PORT)]
         if closed:
             raise ActionFailed(f"the gate of {', '.join(closed)} did not open; it is tried again")
+
+    async def _tell(self, world: World, action: TellTakeover) -> None:
+        """Tells a standby to take over; with the key read again where it does not take the one known."""
+        pods = {one["metadata"]["name"]: one for one in self._store.pods(Key(world.namespace, world.name))}
+        there = pods.get(action.pod)
+        if there is not None and there["metadata"].get("uid") != action.uid:
+            raise ActionFailed(f"{action.pod} is another pod by now; it is looked at again")
+        log.info("%s: %s is told to take over from %s", *_told(world, action))
+        key = await self._keys.key(world)
+        status, error = await self._workers.take_over(action.ip, PORT, action.predecessor, key)
+        if status == UNAUTHORIZED:
+            again = await self._keys.key(world, again=True)
+            if again != key:
+                status, error = await self._workers.take_over(action.ip, PORT, action.predecessor, again)
+        if status == UNAUTHORIZED:
+            error += (
+                f"; if Secret {names.takeover_secret(world.name)} was replaced after the pod's start, set "
+                "spec.rollout.strategy to Restart until all workers have been restarted, and then back"
+            )
+        if status != ACCEPTED:
+            raise ActionFailed(f"{action.pod} was not told to take over: {error}; it is tried again")
 
     async def _remove(self, session: Session, action: RemoveMembers) -> None:
         assert session.cluster is not None
@@ -180,6 +216,10 @@ class Executor:
     def _regarding(self, world: World) -> dict[str, object]:
         metadata = {"name": world.name, "namespace": world.namespace, "uid": world.uid}
         return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
+
+
+def _told(world: World, action: TellTakeover) -> tuple[str, str, str]:
+    return world.namespace, action.pod, action.predecessor or "nobody (there is none to ask)"
 
 
 def _problem(error: KubeError) -> tuple[str, str] | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from slackwater_operator.metrics import GroupFigures
 from slackwater_operator.observe.workers import WorkerStatus
+from slackwater_operator.reconcile.parse import takeover_phases_ms
 from slackwater_operator.reconcile.plan import Plan
 from slackwater_operator.reconcile.session import Session
 from slackwater_operator.reconcile.world import World
@@ -18,7 +19,7 @@ def figures(session: Session, world: World, plan: Plan) -> GroupFigures:
     """The gauges of a group."""
     kafka, group, status = world.kafka, world.kafka_group, plan.status
     autoscaler, decision = session.autoscaler, plan.decision
-    replicas = world.statefulset.replicas if world.statefulset is not None else 0
+    replicas = world.replicas
     lag = kafka.lag if kafka is not None else {}
     seconds = autoscaler.lag_seconds() if kafka is not None else {}
     drain = autoscaler.drain_seconds(replicas) if kafka is not None else None
@@ -53,6 +54,8 @@ def figures(session: Session, world: World, plan: Plan) -> GroupFigures:
         scale_at_max=decision.cap == "maxReplicas" if decision is not None else None,
         restart_phase_seconds=_phases(session.statuses),
         restart_budget_ratio=_ratios(session.statuses, session_ms),
+        takeover_phase_seconds=_takeover_phases(session.statuses),
+        takeover_pause_seconds=_takeover_pauses(session.statuses),
         rollout_pods={name: float(count) for name, count in _revisions(world).items()},
         rollout_phase=str((status.get("rollout") or {}).get("phase", "")),
         conditions={one["type"]: one["status"] for one in status.get("conditions") or [] if "type" in one},
@@ -89,6 +92,25 @@ def _phases(statuses: Mapping[str, WorkerStatus | None]) -> dict[tuple[str, str]
             if begin is not None and end is not None:
                 found[pod, phase] = max(0, end - begin) / 1000
     return found
+
+
+def _takeover_phases(statuses: Mapping[str, WorkerStatus | None]) -> dict[tuple[str, str], float]:
+    """The phases of each pod's last takeover, in s: drain, answer, join, first_record."""
+    return {
+        (pod, phase): took_ms / 1000
+        for pod, told in statuses.items()
+        if told is not None and told.takeover is not None
+        for phase, took_ms in takeover_phases_ms(told.takeover).items()
+    }
+
+
+def _takeover_pauses(statuses: Mapping[str, WorkerStatus | None]) -> dict[str, float]:
+    """For each pod the longest time that a partition was not served in its last takeover, in s."""
+    return {
+        pod: max(told.takeover.pauses_ms.values()) / 1000
+        for pod, told in statuses.items()
+        if told is not None and told.takeover is not None and told.takeover.pauses_ms
+    }
 
 
 def _ratios(statuses: Mapping[str, WorkerStatus | None], session_ms: int) -> dict[str, float]:

@@ -13,16 +13,23 @@ from slackwater_operator.fields import FieldError, ResourceError
 from slackwater_operator.kube.client import Kube
 from slackwater_operator.kube.store import Key, Store
 from slackwater_operator.observe.clusters import Clusters, GroupWanted
-from slackwater_operator.observe.workers import PodAddress, WorkerStatus, WorkerStatuses
+from slackwater_operator.observe.workers import PodAddress, WorkerStatuses
 from slackwater_operator.reconcile.credentials import identity
 from slackwater_operator.reconcile.hearing import hear
 from slackwater_operator.reconcile.memory import Memory, parse
-from slackwater_operator.reconcile.objects import CONFIG_MAP, STATEFULSET, wanted_names
-from slackwater_operator.reconcile.parse import good_template, is_worker, job_seen, pod_seen, statefulset_seen
+from slackwater_operator.reconcile.objects import CONFIG_MAP, STATEFULSET, makes_set, wanted_names
+from slackwater_operator.reconcile.parse import (
+    good_template,
+    is_worker,
+    job_seen,
+    pod_seen,
+    statefulset_seen,
+    worker_seen,
+)
 from slackwater_operator.reconcile.scaling import replicas_now
 from slackwater_operator.reconcile.session import Resource, Session
 from slackwater_operator.reconcile.settings import Settings
-from slackwater_operator.reconcile.world import Manifest, Measured, PodSeen, WorkerSeen, World
+from slackwater_operator.reconcile.world import Manifest, Measured, PodSeen, World
 from slackwater_operator.resources import API_VERSION, KIND, ConsumerGroup, parse as parse_resource
 
 _LOOK_AGAIN_MS = 30_000
@@ -116,17 +123,20 @@ class Gatherer:
         if found is None:
             return
         self._store.put(found)
-        there = await self._kube.get("apps/v1", STATEFULSET, key.namespace, names.statefulset(key.name))
-        if there is not None and names.is_owned(there, found["metadata"]["uid"]):
-            self._store.put(there)
+        sets = await self._kube.list("apps/v1", STATEFULSET, key.namespace, names.selector_text(key.name))
+        self._replace(key, STATEFULSET, sets, known=self._store.statefulsets(key))
         pods = await self._kube.list("v1", "Pod", key.namespace, names.selector_text(key.name))
-        live = {one["metadata"]["name"]: one["metadata"].get("uid", "") for one in pods}
-        for known in self._store.pods(key):
-            name, uid = known["metadata"]["name"], known["metadata"].get("uid", "")
-            if is_worker(known) and live.get(name) != uid:
-                self._store.drop("Pod", key.namespace, name, uid)
-        for pod in pods:
-            self._store.put(pod)
+        self._replace(key, "Pod", pods, known=[one for one in self._store.pods(key) if is_worker(one)])
+
+    def _replace(self, key: Key, kind: str, live: list[Manifest], *, known: list[Manifest]) -> None:
+        """Puts what is there into the Store, and takes out what is not any more."""
+        there = {one["metadata"]["name"]: one["metadata"].get("uid", "") for one in live}
+        for one in known:
+            name, uid = one["metadata"]["name"], one["metadata"].get("uid", "")
+            if there.get(name) != uid:
+                self._store.drop(kind, key.namespace, name, uid)
+        for one in live:
+            self._store.put(one)
 
     async def _observe(self, session: Session) -> None:
         """Asks the cluster about this group alone."""
@@ -164,9 +174,7 @@ class Gatherer:
         assert session.resource is not None
         all_pods = self._store.pods(key)
         configmaps = self._store.configmaps(key)
-        owned = self._store.statefulset(key)
-        if owned is not None and not names.is_owned(owned, metadata["uid"]):
-            owned = None
+        owned = self._sets(key, metadata["uid"])
         now_ms = self._clock.wall_ms()
         world = World(
             now_ms=now_ms,
@@ -184,7 +192,7 @@ class Gatherer:
             revision=session.resource.revision,
             pod_monitors=await self._pod_monitors(),
             live={},
-            statefulset=statefulset_seen(owned) if owned is not None else None,
+            sets={suffix: statefulset_seen(one, suffix) for suffix, one in owned.items()},
             pods=pods,
             jobs=tuple(
                 job_seen(one, all_pods)
@@ -198,13 +206,33 @@ class Gatherer:
             },
             workers=session.workers,
             kafka=session.kafka if session.kafka is not None and session.kafka.at_ms >= asked_ms else None,
-            good_template=await self._good_template(session, memory, owned),
             unchanged=session.unchanged,
             fresh=fresh,
             figures_due=now_ms - session.figures_ms >= self._settings.figures_ms,
             problems=session.problems,
         )
-        return replace(world, live=await self._live(session, world))
+        return replace(
+            world,
+            live=await self._live(session, world),
+            secret=self._secret(world),
+            good_template=await self._good_template(session, world),
+        )
+
+    def _sets(self, key: Key, uid: str) -> dict[str, Manifest]:
+        """The group's StatefulSets by their suffix."""
+        suffixes = {names.statefulset(key.name, suffix): suffix for suffix in names.SETS}
+        found = [one for one in self._store.statefulsets(key) if names.is_owned(one, uid)]
+        return {
+            suffixes[one["metadata"]["name"]]: one for one in found if one["metadata"]["name"] in suffixes
+        }
+
+    def _secret(self, world: World) -> str | None:
+        """What is known of the takeover Secret; asked for only where a pod needs it now, since that costs
+        requests."""
+        starting = any(one.can_hand_over and not one.started for one in world.pods)
+        if not starting and not makes_set(world):
+            return None
+        return self._store.secret_version(world.namespace, names.takeover_secret(world.name))
 
     async def _pod_monitors(self) -> bool:
         return self._settings.pod_monitors and await self._kube.served(
@@ -219,15 +247,17 @@ class Gatherer:
         """
         key = Key(*session.key)
         known = {
-            STATEFULSET: self._store.statefulset(key),
             "Service": self._store.service(key),
             "ServiceAccount": self._store.service_account(key),
             "PodDisruptionBudget": self._store.pdb(key),
         }
-        maps = {one["metadata"]["name"]: one for one in self._store.configmaps(key)}
+        several = {
+            CONFIG_MAP: {one["metadata"]["name"]: one for one in self._store.configmaps(key)},
+            STATEFULSET: {one["metadata"]["name"]: one for one in self._store.statefulsets(key)},
+        }
         found: dict[tuple[str, str], Manifest] = {}
         for api_version, kind, name in wanted_names(world):
-            live = maps.get(name) if kind == CONFIG_MAP else known.get(kind)
+            live = several[kind].get(name) if kind in several else known.get(kind)
             if live is None:
                 live = await self._look_up(session, api_version, kind, name, world.now_ms)
             else:
@@ -253,13 +283,15 @@ class Gatherer:
                 self._store.put(live)  # ours, if it carries our label: the watch was behind
         return session.foreign.get(where)
 
-    async def _good_template(
-        self, session: Session, memory: Memory, owned: Manifest | None
-    ) -> Manifest | None:
-        """The template to go back to, where it is another than the one that is there."""
-        good = memory.rollout.good
-        status = (owned or {}).get("status") or {}
-        if not good or owned is None or good == status.get("updateRevision"):
+    async def _good_template(self, session: Session, world: World) -> Manifest | None:
+        """The template to go back to, where it is another than the one that is there.
+
+        Of two sets the one that is left has it.
+        """
+        good, there = world.memory.rollout.good, world.statefulset
+        if not good or there is None or len(world.sets) > 1:
+            return None
+        if good == (there.manifest.get("status") or {}).get("updateRevision"):
             return None
         if session.good[0] != good:
             kept = await self._kube.get("apps/v1", "ControllerRevision", session.key[0], good)
@@ -272,8 +304,8 @@ class Gatherer:
         autoscaler, now_ms = session.autoscaler, world.now_ms
         group, kafka = world.kafka_group, world.kafka
         if group is not None:
-            moving = not group.stable and bool(group.members)
-            if not moving:
+            unstable = not group.stable and bool(group.members)
+            if not unstable:
                 session.unstable_since_ms = None
             elif session.unstable_since_ms is None:
                 session.unstable_since_ms = now_ms
@@ -283,7 +315,9 @@ class Gatherer:
                 kafka, replicas_now(world), now_ms=now_ms, settled_since_ms=session.settled_since_ms
             )
         under_way = world.memory.rollout.under_way
-        oldest = min((one.since_ms for one in under_way), default=None)
+        moving = world.memory.rollout.moving
+        begun = [one.since_ms for one in under_way] + ([moving.since_ms] if moving is not None else [])
+        oldest = min(begun, default=None)
         measured = Measured(
             scaling=scaling,
             scaling_memory=autoscaler.dump(),
@@ -309,28 +343,6 @@ def read(raw: Manifest, version: tuple[Any, ...], worker_image: str) -> Resource
         return Resource(version, group, revision(group, worker_image=worker_image))
     except (ResourceError, FieldError) as error:
         return Resource(version, error=str(error))
-
-
-def worker_seen(uid: str, at_ms: int, told: WorkerStatus | None) -> WorkerSeen | None:
-    """What a worker said, as a world holds it."""
-    if told is None:
-        return None
-    return WorkerSeen(
-        uid=uid,
-        at_ms=at_ms,
-        phase=told.phase,
-        generation=told.generation,
-        is_leader=told.is_leader,
-        assignment=told.assignment,
-        error=told.error,
-        started_ms=told.started_ms,
-        joined_ms=told.joined_ms,
-        waiting_since_ms=told.waiting_since_ms,
-        running_since_ms=told.running_since_ms,
-        served_until_ms=told.served_until_ms,
-        returned=told.returned,
-        generations=told.generations,
-    )
 
 
 def wanted(key: tuple[str, str], group: ConsumerGroup) -> GroupWanted[tuple[str, str]]:

@@ -6,6 +6,7 @@ Most observations of most groups say what the one before said: then only the fig
 from __future__ import annotations
 
 from slackwater_operator.decide.snapshot import KafkaSnapshot
+from slackwater_operator.decide.takeover_view import RESTART
 from slackwater_operator.reconcile.session import Session
 
 
@@ -37,6 +38,9 @@ def _away(session: Session) -> list[str]:
     """The workers that are being restarted and have not begun to join."""
     rollout = session.plan.status.get("rollout") or {} if session.plan is not None else {}
     names = [str(one.get("name", "")) for one in rollout.get("underWay") or []]
+    moving = rollout.get("moving") or {}
+    if moving.get("by") == RESTART:
+        names.append(f"{rollout.get('toSet', '')}-{moving.get('ordinal')}")
     joining = {
         name
         for name, told in session.workers.items()

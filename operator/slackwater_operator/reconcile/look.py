@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater_operator.build.names import member_of
 from slackwater_operator.decide.settled import unsettled
 from slackwater_operator.decide.view import GroupView, WorkerView
 from slackwater_operator.reconcile.world import PodSeen, World
@@ -13,14 +13,13 @@ from slackwater_operator.reconcile.world import PodSeen, World
 
 @dataclass(frozen=True)
 class Look:
-    """A world as the decisions look at it.
+    """A world as the decisions look at it: members, each by the pod that serves it.
 
     Attributes:
-        replicas: how many workers the StatefulSet has now, 0 without one.
-        names: their pods' names.
-        workers: how they are, in that order. A worker is called by its pod.
+        replicas: how many members the StatefulSets have now, 0 without one.
+        names: their names.
+        workers: how they are, in that order. A worker is called by its member.
         held: the partitions that each says it holds.
-        leaving: pods that are to go: those from `replicas` on.
         strangers: our own members of the group that are not among `names`.
         group: the group, None when the broker did not say.
         unsettled: what keeps the group from being settled; "" when it is.
@@ -30,13 +29,12 @@ class Look:
     names: tuple[str, ...]
     workers: tuple[WorkerView, ...]
     held: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)
-    leaving: tuple[str, ...] = ()
     strangers: tuple[str, ...] = ()
     group: GroupView | None = None
     unsettled: str = ""
 
     def worker(self, name: str) -> WorkerView | None:
-        """The worker in the pod of this name, if it should be."""
+        """The worker of this member, if it should be."""
         return next((one for one in self.workers if one.name == name), None)
 
     @property
@@ -44,76 +42,125 @@ class Look:
         """How many of them are in the group and handle records."""
         return sum(one.running for one in self.workers)
 
+    @property
+    def generation(self) -> int:
+        """The newest generation that one of them is in, -1 without any."""
+        return max((one.generation for one in self.workers), default=-1)
+
 
 def look(world: World) -> Look:
     """Derives what the decisions need. `world.group` must be there."""
     assert world.group is not None
-    replicas = world.statefulset.replicas if world.statefulset is not None else 0
-    names = tuple(world.group.instance_id(ordinal) for ordinal in range(replicas))
-    lag = world.kafka.lag if world.kafka is not None else {}
-    workers = tuple(_worker(world, name, lag) for name in names)
+    names = tuple(world.group.instance_id(ordinal) for ordinal in range(world.replicas))
+    lag = lag_of(world)
+    workers = tuple(worker_view(world, name, world.pod(name), lag) for name in names)
     group = world.kafka_group
     members = group.instance_ids if group is not None else frozenset()
     ours = sorted(one for one in members if world.group.ordinal(one) is not None)
     held = {}
-    for pod in world.pods:
-        told = world.worker(pod)
+    for name in names:
+        pod = world.pod(name)
+        told = world.worker(pod) if pod is not None else None
         if told is not None:
-            held[member_of(pod.name)] = told.assignment
+            held[name] = told.assignment
     return Look(
-        replicas=replicas,
+        replicas=world.replicas,
         names=names,
         workers=workers,
         held=held,
-        leaving=tuple(sorted(one.name for one in world.pods if one.name not in names)),
-        strangers=tuple(one for one in ours if one not in {member_of(name) for name in names}),
+        strangers=tuple(one for one in ours if one not in set(names)),
         group=group,
         unsettled=_unsettled(world, workers, held),
     )
 
 
-def _worker(world: World, name: str, lag: dict[TopicPartition, int | None]) -> WorkerView:
-    restart = next((one for one in world.memory.rollout.under_way if one.name == name), None)
+def lag_of(world: World) -> Mapping[TopicPartition, int | None]:
+    """The lag of each partition, as far as it is known."""
+    return world.kafka.lag if world.kafka is not None else {}
+
+
+def worker_view(
+    world: World, member: str, pod: PodSeen | None, lag: Mapping[TopicPartition, int | None]
+) -> WorkerView:
+    """A member's worker in one of its pods; None: it has none there."""
     # Away counts from the end of the process that was in the group, not of those that failed since.
-    ended_ms = restart.ended_ms if restart is not None else None
-    pod = world.pod(name)
+    restart = next(
+        (one for one in world.memory.rollout.under_way if pod is not None and one.name == pod.name), None
+    )
+    ended_ms = restart.ended_ms if restart is not None else _ended_ms(world, member)
     if pod is None:
-        return WorkerView(member_of(name), alive=False, phase="", ended_ms=ended_ms)
+        return WorkerView(member, alive=False, phase="", ended_ms=ended_ms)
     told = world.worker(pod) if pod.started else None
-    own = [lag.get(partition) for partition in told.assignment] if told is not None else []
+    if told is None:
+        return WorkerView(
+            name=member,
+            alive=pod.started,
+            phase="",
+            revision=pod.revision,
+            ended_ms=ended_ms if ended_ms is not None else pod.ended_ms,
+            failures=pod.restarts,
+            uid=pod.uid,
+            terminating=pod.deleting,
+            trouble=pod.trouble,
+            pod=pod.name,
+            can_hand_over=pod.can_hand_over,
+        )
+    own = [lag.get(partition) for partition in told.assignment]
     known = [one for one in own if one is not None]
     return WorkerView(
-        name=member_of(name),
+        name=member,
         alive=pod.started,
-        phase=told.phase if told is not None else "",
+        phase=told.phase,
         revision=pod.revision,
-        generation=told.generation if told is not None else -1,
-        leader=told.is_leader if told is not None else False,
+        generation=told.generation,
+        leader=told.is_leader,
         ended_ms=ended_ms if ended_ms is not None else pod.ended_ms,
-        running_since_ms=told.running_since_ms if told is not None else None,
-        lag=sum(known) if told is not None and len(known) == len(own) else None,
-        waiting_since_ms=told.waiting_since_ms if told is not None else None,
+        running_since_ms=told.running_since_ms,
+        lag=sum(known) if len(known) == len(own) else None,
+        waiting_since_ms=told.waiting_since_ms,
         failures=pod.restarts,
         uid=pod.uid,
         terminating=pod.deleting,
-        trouble=_trouble(pod, told.error if told is not None else ""),
+        trouble=told.error or pod.trouble,
+        pod=pod.name,
+        holder=pod.name if told.is_member else told.holder,
+        standby_since_ms=told.standby.since_ms if told.standby is not None else None,
+        handed_over=told.standby is not None and told.standby.handed_over,
+        can_hand_over=pod.can_hand_over,
     )
 
 
-def _trouble(pod: PodSeen, error: str) -> str:
-    return error or pod.trouble
+def _ended_ms(world: World, member: str) -> int | None:
+    """When the pod before ended: of a restart whose pod is gone, or a move to the other set by a restart."""
+    for one in world.memory.rollout.under_way:  # the pod is gone, and the note is all that is left of it
+        if world.pod_named(one.name) is None and world.member_of(one.name) == member:
+            return one.ended_ms
+    moving = world.memory.rollout.moving
+    ours = moving is not None and world.group is not None and world.group.ordinal(member) == moving.ordinal
+    return world.memory.rollout.ended_ms if ours else None
 
 
 def _unsettled(
     world: World, workers: tuple[WorkerView, ...], held: dict[str, frozenset[TopicPartition]]
 ) -> str:
-    """What keeps the group from being settled: also pods that are still to go, or are on their way out."""
-    going = sorted(one.name for one in world.pods if one.deleting or one.name not in _names(workers))
+    """What keeps the group from being settled: also pods that are still to go, or are on their way out.
+
+    A pod beside the one that serves its member unsettles nobody: it stands by, or has handed over.
+    """
+    names = {one.name for one in workers}
+    serving = {one.pod for one in workers}
+    going = sorted(
+        one.name
+        for one in world.pods
+        if one.member not in names or (one.name in serving and (one.deleting or not _stays(world, one)))
+    )
     if going:
         return f"{', '.join(going[:3])}{' and more' if len(going) > 3 else ''} is ending"
     partitions = world.kafka.partitions if world.kafka is not None else ()
     return unsettled(world.kafka_group, workers, held, partitions)
 
 
-def _names(workers: tuple[WorkerView, ...]) -> set[str]:
-    return {one.name for one in workers}
+def _stays(world: World, pod: PodSeen) -> bool:
+    """Whether its set still has its ordinal."""
+    there = world.sets.get(pod.suffix)
+    return there is not None and pod.ordinal in there.span

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from slackwater_operator.decide.takeover_view import RESTART, TAKEOVER, Moving
+
 PHASES = ("Idle", "Preflight", "Rolling", "Paused", "Refused", "Stopped", "RollingBack")
 IDLE, PREFLIGHT, ROLLING, PAUSED, REFUSED, STOPPED, ROLLING_BACK = PHASES
 
@@ -73,7 +75,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class RolloutMemory:
-    """The rolling restart.
+    """The rollout: restarts, or takeovers.
 
     Attributes:
         phase: one of `PHASES`.
@@ -82,6 +84,10 @@ class RolloutMemory:
         failed: the template that failed, None when none has.
         updated: how many pods have the target revision.
         under_way: the restarts that are not over.
+        from_set: the StatefulSet that takeovers leave, "" where none go on.
+        to_set: the StatefulSet that they fill.
+        moving: the takeover that is not over, None when there is none.
+        ended_ms: where that goes by a restart, when the pod before was gone; None while it is there.
         since_ms: since when it has been in this phase.
         reason: why it is in this phase.
     """
@@ -94,6 +100,10 @@ class RolloutMemory:
     under_way: tuple[UnderWay, ...] = ()
     since_ms: int = 0
     reason: str = ""
+    from_set: str = ""
+    to_set: str = ""
+    moving: Moving | None = None
+    ended_ms: int | None = None
 
     def dump(self) -> dict[str, Any]:
         """As it stands in the status."""
@@ -105,6 +115,9 @@ class RolloutMemory:
                 "failed": self.failed.dump() if self.failed else None,
                 "updated": self.updated,
                 "underWay": [one.dump() for one in self.under_way],
+                "fromSet": self.from_set or None,
+                "toSet": self.to_set or None,
+                "moving": _dump_moving(self.moving, self.ended_ms) if self.moving else None,
                 "since": self.since_ms,
                 "reason": self.reason or None,
             }
@@ -199,8 +212,45 @@ def _rollout(told: Mapping[str, Any]) -> RolloutMemory:
         failed=_failed(_mapping(told.get("failed"))),
         updated=_whole(told.get("updated")) or 0,
         under_way=tuple(_under_way(told.get("underWay"))),
+        from_set=_text(told.get("fromSet")),
+        to_set=_text(told.get("toSet")),
+        moving=_moving(_mapping(told.get("moving"))),
+        ended_ms=_whole(_mapping(told.get("moving")).get("endedMs")),
         since_ms=_whole(told.get("since")) or 0,
         reason=_text(told.get("reason")),
+    )
+
+
+def _dump_moving(moving: Moving, ended_ms: int | None) -> dict[str, Any]:
+    """As it stands in the status."""
+    return _without_none(
+        {
+            "ordinal": moving.ordinal,
+            "sinceMs": moving.since_ms,
+            "generation": moving.generation,
+            "lag": moving.lag,
+            "by": moving.by,
+            "toldMs": moving.told_ms,
+            "tells": moving.tells,
+            "to": moving.to or None,
+            "endedMs": ended_ms,
+        }
+    )
+
+
+def _moving(told: Mapping[str, Any]) -> Moving | None:
+    ordinal, generation = _whole(told.get("ordinal")), _whole(told.get("generation"))
+    if ordinal is None or ordinal < 0:
+        return None
+    return Moving(
+        ordinal=ordinal,
+        since_ms=_whole(told.get("sinceMs")) or 0,
+        generation=-1 if generation is None else generation,
+        lag=_whole(told.get("lag")),
+        by=RESTART if told.get("by") == RESTART else TAKEOVER,
+        told_ms=_whole(told.get("toldMs")) or 0,
+        tells=_whole(told.get("tells")) or 0,
+        to=_text(told.get("to")),
     )
 
 

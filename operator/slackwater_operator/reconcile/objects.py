@@ -14,7 +14,8 @@ from slackwater_operator.build.statefulset import statefulset
 from slackwater_operator.decide.disruption import DisruptionInput, decide_disruption
 from slackwater_operator.reconcile.draft import Draft
 from slackwater_operator.reconcile.drift import differs, marked
-from slackwater_operator.reconcile.plan import ApplyObject, DeleteObject, SetReplicas
+from slackwater_operator.reconcile.plan import Action, ApplyObject, CreateSecret, DeleteObject, SetReplicas
+from slackwater_operator.reconcile.sets import Span, StatefulSetSeen, next_suffix
 from slackwater_operator.reconcile.world import APPLIED, Manifest, World
 
 STATEFULSET, CONFIG_MAP = "StatefulSet", "ConfigMap"
@@ -26,7 +27,7 @@ def foreign(world: World) -> list[tuple[str, str]]:
 
 
 def note_foreign(draft: Draft) -> bool:
-    """Notes names that are taken. Whether the StatefulSet's is, so that nothing can be done at all."""
+    """Notes names that are taken. Whether nothing can be done at all: those of the first objects."""
     taken = foreign(draft.world)
     for kind, name in taken:
         draft.trouble(
@@ -34,32 +35,75 @@ def note_foreign(draft: Draft) -> bool:
             f"{kind} {name} exists and is not this ConsumerGroup's; delete or rename it, or rename the group",
         )
     wanted = {STATEFULSET, "ServiceAccount", "Service"}
-    return any(kind == STATEFULSET for kind, _ in taken) or (
-        draft.world.statefulset is None and any(kind in wanted for kind, _ in taken)
-    )
+    return draft.world.statefulset is None and any(kind in wanted for kind, _ in taken)
 
 
 def apply_around(draft: Draft) -> None:
     """Service, ServiceAccount, ConfigMap, PodMonitor, and the budget of evictions, where they differ."""
     for manifest in _around(draft):
-        _apply(draft, manifest)
+        draft.acts += _applied(draft, manifest)
 
 
-def apply_statefulset(draft: Draft, template: Mapping[str, Any] | None, replicas: int) -> None:
-    """The StatefulSet with a template and a number of workers.
+def apply_sets(draft: Draft, template: Mapping[str, Any] | None) -> list[Action]:
+    """What gives the StatefulSets their ordinals (`draft.spans`) and the one that is filled its template.
 
     Args:
-        draft: the plan.
-        template: its pod template; None: it stays as it is, and only the number counts.
-        replicas: how many workers.
+        draft: the plan, of which nothing is changed.
+        template: the pod template of the set at rest, or of two the one that is filled; None: it stays as it
+            is. Where takeovers begin it is that of the set which is made for them.
     """
+    world = draft.world
+    acts: list[Action] = []
+    for suffix, span in draft.spans.items():
+        there = world.sets.get(suffix)
+        if there is not None and there.deleting:
+            continue
+        filled = there is not None and there is world.statefulset and not _begins(draft)
+        if there is None and template is not None:
+            acts += _make(draft, template, suffix, span)
+        elif there is not None and filled and template is not None and not _told(draft):
+            acts += _applied(draft, _manifest(draft, template, suffix, span))
+        elif there is not None and there.span != span:
+            start = span.start if span.start != there.start else None
+            acts.append(SetReplicas(there.name, there.uid, span.replicas, start))
+    return acts
+
+
+def _begins(draft: Draft) -> bool:
+    """Whether the set that is filled is not there yet: the one that is keeps its template."""
+    return draft.takes_over and draft.world.arrangement.left is None
+
+
+def _told(draft: Draft) -> bool:
+    """Whether a successor had been told to take over: its set keeps its template until that is over."""
+    moving = draft.world.memory.rollout.moving
+    return moving is not None and moving.told_ms > 0
+
+
+def _make(draft: Draft, template: Mapping[str, Any], suffix: str, span: Span) -> list[Action]:
+    """A set that is not there yet, and what its pods need first."""
+    return key_for(draft, template) + _applied(draft, _manifest(draft, template, suffix, span))
+
+
+def key_for(draft: Draft, template: Mapping[str, Any]) -> list[Action]:
+    """What makes the takeover Secret before pods of a template that mounts it, unless it is known to be."""
+    needed = names.can_hand_over(dict(template)) and not draft.world.secret
+    return [CreateSecret(names.takeover_secret(draft.world.name))] if needed else []
+
+
+def mend_secret(draft: Draft) -> None:
+    """Makes the takeover Secret again where it is gone: a pod that is started without it hangs."""
+    world = draft.world
+    needed = any(one.can_hand_over and not one.started for one in world.pods)
+    if needed and world.secret == "":
+        draft.acts.append(CreateSecret(names.takeover_secret(world.name)))
+
+
+def _manifest(draft: Draft, template: Mapping[str, Any], suffix: str, span: Span) -> Manifest:
     assert draft.world.group is not None
-    there = draft.world.statefulset
-    if template is None:
-        if there is not None and there.replicas != replicas:
-            draft.acts.append(SetReplicas(names.statefulset(draft.world.name), there.uid, replicas))
-        return
-    _apply(draft, statefulset(draft.world.group, template=template, replicas=replicas))
+    return statefulset(
+        draft.world.group, template=template, replicas=span.replicas, suffix=suffix, start=span.start
+    )
 
 
 def clean_up(draft: Draft) -> None:
@@ -71,7 +115,7 @@ def clean_up(draft: Draft) -> None:
     world = draft.world
     assert world.revision is not None
     there = world.statefulset
-    if there is None or not there.update_revision or draft.template_changes:
+    if there is None or not there.update_revision or draft.template_changes or len(world.sets) > 1:
         return
     if not world.pods or any(one.revision != there.update_revision for one in world.pods):
         return
@@ -118,7 +162,7 @@ def _may_be_evicted(draft: Draft) -> int:
         DisruptionInput(
             unsettled=draft.look.unsettled,
             workers=draft.look.replicas,
-            under_way=len(draft.rollout.under_way),
+            under_way=len(draft.rollout.under_way) + (draft.rollout.moving is not None),
             gaps_ms=draft.gaps_ms,
             produced_per_s=world.measured.produced_per_s,
             capacity_per_s=world.measured.capacity_per_s,
@@ -127,23 +171,23 @@ def _may_be_evicted(draft: Draft) -> int:
     return decision.max_unavailable
 
 
-def _apply(draft: Draft, manifest: Manifest) -> None:
+def _applied(draft: Draft, manifest: Manifest) -> list[Action]:
+    """What applies an object, where that would change anything and it is not somebody else's."""
     wanted = marked(manifest)
     where = manifest["kind"], manifest["metadata"]["name"]
     live = draft.world.live.get(where)
     if live is not None and not names.is_owned(live, draft.world.uid):
-        return
+        return []
     version = str(live["metadata"].get("resourceVersion", "")) if live is not None else ""
     if draft.world.unchanged.get(where) == (version, wanted["metadata"]["annotations"][APPLIED]):
-        return
-    if differs(wanted, live):
-        draft.acts.append(ApplyObject(wanted))
+        return []
+    return [ApplyObject(wanted)] if differs(wanted, live) else []
 
 
 def wanted_names(world: World) -> list[tuple[str, str, str]]:
     """(apiVersion, kind, name) of the objects that a group wants, for whoever looks for them."""
     found = [
-        ("apps/v1", STATEFULSET, names.statefulset(world.name)),
+        *(("apps/v1", STATEFULSET, names.statefulset(world.name, suffix)) for suffix in wanted_sets(world)),
         ("v1", "Service", names.service(world.name)),
         ("v1", "ServiceAccount", names.service_account(world.name)),
         ("policy/v1", "PodDisruptionBudget", names.disruption_budget(world.name)),
@@ -153,3 +197,28 @@ def wanted_names(world: World) -> list[tuple[str, str, str]]:
     if world.pod_monitors:
         found.append((pod_monitor.API_VERSION, pod_monitor.KIND, names.pod_monitor(world.name)))
     return found
+
+
+def makes_set(world: World) -> bool:
+    """Whether a set is to be made whose pods need the takeover Secret."""
+    takes_over = world.group is not None and world.group.spec.rollout.takes_over
+    return takes_over and len(wanted_sets(world)) > len(world.sets)
+
+
+def wanted_sets(world: World) -> list[str]:
+    """The suffixes of the sets that are there, or are to be made: the first one, or the one that a roll goes
+    to. Where nothing is to be made no other name is looked up."""
+    takes_over = world.group is not None and world.group.spec.rollout.takes_over
+    there = world.statefulset
+    if there is None:
+        return [next_suffix("") if takes_over else ""]
+    revision = world.revision
+    rolls = revision is not None and world.failed is None and _outdated(world, there, revision.hash)
+    begins = takes_over and len(world.sets) == 1 and rolls
+    return [*world.sets, *([next_suffix(there.suffix)] if begins else [])]
+
+
+def _outdated(world: World, there: StatefulSetSeen, wanted: str) -> bool:
+    """Whether the set at rest has another template than the wanted one, or pods of another."""
+    newest = there.update_revision
+    return there.template != wanted or (bool(newest) and any(one.revision != newest for one in world.pods))

@@ -1,4 +1,4 @@
-"""Kubernetes' objects as a world holds them."""
+"""Kubernetes' objects, and what the workers said, as a world holds them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from typing import Any
 from slackwater_operator.build import names
 from slackwater_operator.build.statefulset import template_hash
 from slackwater_operator.decide.preflight import preflight_view
+from slackwater_operator.observe.workers import StandbyTold, TakeoverTold, WorkerStatus
 from slackwater_operator.reconcile.world import (
     STATEFULSET_REVISION_LABEL,
     JobSeen,
     Manifest,
     PodSeen,
+    StandbySeen,
     StatefulSetSeen,
+    TakeoverSeen,
+    WorkerSeen,
     time_ms,
 )
 
@@ -34,9 +38,14 @@ def pod_seen(pod: Mapping[str, Any]) -> PodSeen:
     )
     state, last = container.get("state") or {}, container.get("lastState") or {}
     ended = state.get("terminated") or last.get("terminated")
+    name, group = metadata["name"], _labels(pod).get(names.GROUP_LABEL, "")
+    ordinal = names.ordinal_of(group, name)
     return PodSeen(
-        name=metadata["name"],
+        name=name,
         uid=metadata.get("uid", ""),
+        member=names.member_of(group, name),
+        suffix=names.set_of(group, name),
+        ordinal=-1 if ordinal is None else ordinal,
         revision=_labels(pod).get(STATEFULSET_REVISION_LABEL, ""),
         template=_labels(pod).get(names.REVISION_LABEL, ""),
         phase=status.get("phase", "Pending"),
@@ -49,6 +58,7 @@ def pod_seen(pod: Mapping[str, Any]) -> PodSeen:
         ended_ms=time_ms(ended.get("finishedAt")) if ended else None,
         ip=status.get("podIP", ""),
         node=(pod.get("spec") or {}).get("nodeName", ""),
+        can_hand_over=names.can_hand_over({"metadata": metadata}),
     )
 
 
@@ -79,17 +89,21 @@ def _ending(ended: Mapping[str, Any]) -> str:
     return f"{named}: {said}" if said else named
 
 
-def statefulset_seen(live: Manifest) -> StatefulSetSeen:
-    """The group's StatefulSet."""
+def statefulset_seen(live: Manifest, suffix: str = "") -> StatefulSetSeen:
+    """One of the group's StatefulSets; `suffix` says which."""
     metadata, spec, status = live["metadata"], live["spec"], live.get("status") or {}
     seen_newest = status.get("observedGeneration", 0) >= metadata.get("generation", 0)
     return StatefulSetSeen(
+        name=metadata.get("name", ""),
+        suffix=suffix,
         uid=metadata["uid"],
+        start=int((spec.get("ordinals") or {}).get("start") or 0),
         replicas=int(spec.get("replicas", 1)),
         existing=int(status.get("replicas") or 0),
         template=template_hash(spec.get("template") or {}),
         update_revision=status.get("updateRevision", "") if seen_newest else "",
         deleting=bool(metadata.get("deletionTimestamp")),
+        created_ms=time_ms(metadata.get("creationTimestamp")) or 0,
         manifest=live,
     )
 
@@ -104,6 +118,58 @@ def job_seen(job: Manifest, pods: Iterable[Mapping[str, Any]], log: str = "") ->
         view=preflight_view(job, own[0] if own else None, log),
         deleting=bool(metadata.get("deletionTimestamp")),
     )
+
+
+def worker_seen(uid: str, at_ms: int, told: WorkerStatus | None) -> WorkerSeen | None:
+    """What a worker said, as a world holds it."""
+    if told is None:
+        return None
+    return WorkerSeen(
+        uid=uid,
+        at_ms=at_ms,
+        phase=told.phase,
+        generation=told.generation,
+        is_leader=told.is_leader,
+        assignment=told.assignment,
+        error=told.error,
+        started_ms=told.started_ms,
+        joined_ms=told.joined_ms,
+        waiting_since_ms=told.waiting_since_ms,
+        running_since_ms=told.running_since_ms,
+        served_until_ms=told.served_until_ms,
+        returned=told.returned,
+        generations=told.generations,
+        holder=told.holder,
+        standby=_standby_seen(told.standby) if told.standby is not None else None,
+        takeover=_takeover_seen(told.takeover) if told.takeover is not None else None,
+    )
+
+
+def _standby_seen(told: StandbyTold) -> StandbySeen:
+    return StandbySeen(told.since_ms, told.handed_over, told.told, told.reason)
+
+
+def _takeover_seen(told: TakeoverTold) -> TakeoverSeen:
+    return TakeoverSeen(
+        told.predecessor, takeover_phases_ms(told), max(told.pauses_ms.values(), default=None), told.forced
+    )
+
+
+def takeover_phases_ms(told: TakeoverTold) -> dict[str, int]:
+    """How long the phases of a takeover took, as far as that is known.
+
+    drain: from the predecessor's begin to its commit; answer: from the commit to its answer's arrival; join:
+    to the place in the group; first_record: to the first record at the handler.
+    """
+    marks = (
+        ("drain", told.drain_ms, told.committed_ms),
+        ("answer", told.committed_ms, told.answered_ms),
+        ("join", told.answered_ms if told.answered_ms is not None else told.asked_ms, told.joined_ms),
+        ("first_record", told.joined_ms, told.first_record_ms),
+    )
+    return {
+        phase: max(0, end - begin) for phase, begin, end in marks if begin is not None and end is not None
+    }
 
 
 def good_template(controller_revision: Manifest | None) -> Manifest | None:

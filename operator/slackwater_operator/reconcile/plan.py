@@ -19,17 +19,50 @@ class ApplyObject:
 
 @dataclass(frozen=True)
 class SetReplicas:
-    """Sets spec.replicas of the StatefulSet alone, while its template must stay as it is.
+    """Sets spec.replicas of a StatefulSet alone (and spec.ordinals.start), while its template must stay as it
+    is.
 
     Attributes:
         name: the StatefulSet.
         uid: its uid: another one of the name is not touched.
         replicas: how many.
+        start: the first pod's ordinal, in the same patch, so that no pod comes or goes but the one meant;
+            None: it stays as it is.
     """
 
     name: str
     uid: str
     replicas: int
+    start: int | None = None
+
+
+@dataclass(frozen=True)
+class CreateSecret:
+    """Makes the group's takeover Secret with random bytes, if there is none. One that is there is never
+    written, since pods may have its key.
+
+    Attributes:
+        name: the Secret.
+    """
+
+    name: str
+
+
+@dataclass(frozen=True)
+class TellTakeover:
+    """Tells a standby to take over (POST /takeover, signed with the key of the group's takeover Secret).
+
+    Attributes:
+        pod: the standby's pod.
+        uid: its uid: where the pod at hand is another by now, nobody is told.
+        ip: its address.
+        predecessor: "host:port" of the pod that it asks for the handover; "": there is nobody to ask.
+    """
+
+    pod: str
+    uid: str
+    ip: str
+    predecessor: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,6 +143,8 @@ class EmitEvent:
 Action = (
     ApplyObject
     | SetReplicas
+    | CreateSecret
+    | TellTakeover
     | DeleteObject
     | DeletePod
     | WriteStatus
@@ -136,6 +171,8 @@ class Plan:
         decision: the scaling decision.
         replicas: how many workers that decision was made from.
         unplanned: why the group rebalanced during a restart, without that being to blame; "".
+        taken_over: how each takeover that is over by now went: `asked`, `forced` (nobody was there to ask, or
+            did not answer), `restarted`; `fallback` for one that goes on by a restart; `stopped`.
         orphans: our own members of the group that no worker should be.
         wake_ms: when to look again at the latest (wall clock).
     """
@@ -150,5 +187,6 @@ class Plan:
     decision: ScalingDecision | None = None
     replicas: int | None = None
     unplanned: str = ""
+    taken_over: tuple[str, ...] = ()
     orphans: tuple[str, ...] = ()
     wake_ms: int = 0

@@ -13,6 +13,7 @@ from slackwater_operator.decide.preflight import PreflightView, decide_preflight
 from slackwater_operator.reconcile.draft import Draft
 from slackwater_operator.reconcile.drift import marked
 from slackwater_operator.reconcile.memory import ROLLING_BACK, Failed
+from slackwater_operator.reconcile.objects import key_for
 from slackwater_operator.reconcile.plan import ApplyObject, DeleteObject
 
 # What the Job itself may take is spec.rollout.preflight.timeout (its activeDeadlineSeconds); this is for a
@@ -59,34 +60,40 @@ def _choose(draft: Draft) -> Chosen:
     world, rollout = draft.world, draft.rollout
     assert world.revision is not None
     wanted, there = world.revision, world.statefulset
-    if rollout.failed is not None:  # of the wanted template: another one's is forgotten
+    if rollout.failed is not None and rollout.failed.template != wanted.hash:
+        return Chosen(waiting=f"the way back from revision {rollout.failed.template} goes first")
+    if rollout.failed is not None:
         return _rejected(draft, rollout.failed)
     if there is not None and there.template == wanted.hash:
         return Chosen(wanted.template)
+    left = world.arrangement.left
+    if left is not None and left.template == wanted.hash:  # it is filled as soon as that may be
+        return Chosen(waiting="the takeover under way is ended first")
     if there is not None and world.rollout_policy.paused:
         return Chosen(waiting="the rollout is paused")
     return _preflight(draft)
 
 
 def _rejected(draft: Draft, failed: Failed) -> Chosen:
-    """The wanted template has failed: the former one, if that is to be gone back to, or what there is."""
+    """The wanted template has failed: the former one, if that is to be gone back to, or what there is.
+
+    Where members were taken over, the former one is that of the set that is left: nothing is to be applied.
+    """
+    assert draft.world.group is not None
+    takes_over = draft.world.group.spec.rollout.takes_over
     there = draft.world.statefulset
     if there is not None and there.template == failed.template:
-        if draft.rollout.phase == ROLLING_BACK and draft.world.good_template is not None:
-            return Chosen(draft.world.good_template, rejected=failed.reason)
+        good = draft.world.good_template if len(draft.world.sets) == 1 else None
+        if draft.rollout.phase == ROLLING_BACK and good is not None and not takes_over:
+            return Chosen(good, rejected=failed.reason)
         assert draft.world.revision is not None
         return Chosen(draft.world.revision.template, rejected=failed.reason)
     return Chosen(rejected=failed.reason)
 
 
 def forget_failure(draft: Draft) -> None:
-    """A failure counts for its template, and until somebody asks for another try. To be called first."""
-    failed, revision = draft.rollout.failed, draft.world.revision
-    assert revision is not None
-    if failed is None:
-        return
-    if failed.template != revision.hash or failed.retry != retry_of(draft):
-        draft.change_rollout(failed=None)
+    """Forgets a failure that counts no longer (`World.failed`). To be called first."""
+    draft.change_rollout(failed=draft.world.failed)
 
 
 def retry_of(draft: Draft) -> str:
@@ -115,7 +122,7 @@ def _preflight(draft: Draft) -> Chosen:
     if decision.action == "start" and world.kafka_group is None:
         # It would fail for the broker's sake, and the revision would count as failed.
         return Chosen(waiting="the preflight waits for the brokers to answer")
-    draft.decided("preflight", decision.action, decision.reason)
+    new = draft.decided("preflight", decision.action, decision.reason)
     if decision.failed:
         draft.change_rollout(
             failed=Failed(world.revision.hash, f"{PREFLIGHT_SAYS}{decision.reason}", retry_of(draft))
@@ -123,9 +130,11 @@ def _preflight(draft: Draft) -> Chosen:
         draft.tell("PreflightFailed", f"revision {world.revision.hash}: {decision.reason}", warning=True)
         return Chosen(rejected=decision.reason)
     if decision.action == "pass":
-        draft.tell("PreflightPassed", f"revision {world.revision.hash}: {decision.reason}")
+        if new:  # takeovers may have to wait with it
+            draft.tell("PreflightPassed", f"revision {world.revision.hash}: {decision.reason}")
         return Chosen(world.revision.template)
     if decision.action == "start":
+        draft.acts += key_for(draft, world.revision.template)  # a preflight reads the key, too
         draft.acts.append(ApplyObject(marked(preflight_job(world.group, world.revision))))
     draft.busy = True
     return Chosen(waiting=decision.reason or "the preflight runs")

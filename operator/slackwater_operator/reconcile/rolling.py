@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from slackwater_operator.build.names import member_of
 from slackwater_operator.build.statefulset import template_hash
 from slackwater_operator.decide.membership import RemovalDecision
 from slackwater_operator.decide.rollout import (
@@ -49,6 +48,7 @@ IDLE_GRACE_S = 1
 
 def roll(draft: Draft, chosen: Chosen, removal: RemovalDecision) -> None:
     """Takes the rolling restart one step further."""
+    draft.change_rollout(from_set="", to_set="", moving=None, ended_ms=None)
     _track(draft)
     there = draft.world.statefulset
     if there is None or there.deleting:
@@ -148,7 +148,7 @@ def _restart(draft: Draft, names: Sequence[str], reason: str) -> None:
     world = draft.world
     noted = {one.name: one for one in draft.rollout.under_way}
     for name in names:
-        pod, worker = _pod_of(draft, name), draft.look.worker(name)
+        pod, worker = draft.world.pod(name), draft.look.worker(name)
         if pod is None or worker is None or pod.deleting:
             continue
         before = noted.get(pod.name)
@@ -178,10 +178,10 @@ def _replace_hopeless(draft: Draft, there: StatefulSetSeen, budget_ms: int) -> b
         noted = under_way.get(pod.name)
         begun = noted is not None and noted.uid != pod.uid and noted.ended_ms is not None
         late = begun and noted is not None and now_ms - (noted.ended_ms or now_ms) > budget_ms
-        worker = draft.look.worker(member_of(pod.name))
+        worker = draft.look.worker(pod.member)
         up = worker is not None and worker.running
         if not pod.deleting and not up and ((pod.trouble and not pod.started) or late):
-            found.append(member_of(pod.name))
+            found.append(pod.member)
     if not found:
         return False
     reason = f"{', '.join(found)} does not come up with its revision, and gets the newest"
@@ -199,7 +199,7 @@ def _replace_hopeless(draft: Draft, there: StatefulSetSeen, budget_ms: int) -> b
 def _crashing(draft: Draft, there: StatefulSetSeen) -> str:
     """Which worker fails again and again with the target's revision; "" if none does."""
     for pod in draft.world.pods:
-        worker = draft.look.worker(member_of(pod.name))
+        worker = draft.look.worker(pod.member)
         newest = pod.revision == there.update_revision and not pod.deleting
         if newest and worker is not None and not worker.running and pod.restarts >= HOPELESS and pod.trouble:
             return f"{pod.name} fails again and again with the new revision: {pod.trouble}"
@@ -220,7 +220,19 @@ def _stop(draft: Draft, there: StatefulSetSeen, decision: RolloutDecision) -> No
     draft.busy = True
 
 
-def _only_wait(draft: Draft, there: StatefulSetSeen, chosen: Chosen) -> None:
+def end_restarts(draft: Draft, chosen: Chosen) -> bool:
+    """Waits for the restarts under way, where members are taken over from now on; whether there are any."""
+    _track(draft)
+    there = draft.world.statefulset
+    if not draft.rollout.under_way or there is None:
+        return False
+    _only_wait(draft, there, chosen, phase=ROLLING, reason="restarts under way are ended first")
+    return True
+
+
+def _only_wait(
+    draft: Draft, there: StatefulSetSeen, chosen: Chosen, *, phase: str = STOPPED, reason: str = ""
+) -> None:
     """Nobody is restarted any more; who is away is noted until they are back."""
     seen = _input(draft, there)
     back = tuple(
@@ -230,7 +242,7 @@ def _only_wait(draft: Draft, there: StatefulSetSeen, chosen: Chosen) -> None:
     )
     _take_back(draft, RolloutDecision("wait", back=back))
     draft.busy = draft.busy or bool(draft.rollout.under_way)
-    draft.change_rollout(phase=STOPPED, reason=chosen.rejected)
+    draft.change_rollout(phase=phase, reason=reason or chosen.rejected)
 
 
 def _rest(draft: Draft, chosen: Chosen) -> None:
@@ -256,7 +268,7 @@ def _track(draft: Draft) -> None:
     """Notes whose old pod is gone by now."""
     kept = []
     for one in draft.rollout.under_way:
-        pod = draft.world.pod(one.name)
+        pod = draft.world.pod_named(one.name)
         if one.ended_ms is None and (pod is None or pod.uid != one.uid):
             one = replace(one, ended_ms=_ended(draft, one))
         kept.append(one)
@@ -267,10 +279,10 @@ def _forget_undone(draft: Draft, decision: RolloutDecision) -> None:
     """Forgets restarts that were noted but never begun (the operator ended in between) nor are due now."""
     kept = []
     for one in draft.rollout.under_way:
-        pod = draft.world.pod(one.name)
+        pod = draft.world.pod_named(one.name)
         begun = pod is None or pod.uid != one.uid or pod.deleting or one.ended_ms is not None
         late = draft.world.now_ms - one.since_ms >= NOT_BEGUN_MS
-        if begun or not late or member_of(one.name) in decision.restart:
+        if begun or not late or draft.world.member_of(one.name) in decision.restart:
             kept.append(one)
         elif not draft.world.fresh:
             draft.needs_fresh = True
@@ -280,7 +292,7 @@ def _forget_undone(draft: Draft, decision: RolloutDecision) -> None:
 
 def _ended(draft: Draft, restart: UnderWay) -> int:
     """When the old pod's process ended: about when its pod was found gone, not after its successor began."""
-    pod = draft.world.pod(restart.name)
+    pod = draft.world.pod_named(restart.name)
     told = draft.world.worker(pod) if pod is not None else None
     known = [draft.world.now_ms]
     if told is not None and told.started_ms is not None:
@@ -292,15 +304,17 @@ def _take_back(draft: Draft, decision: RolloutDecision) -> None:
     """Ends the notes of those who are back, and keeps how long each was away."""
     gaps = list(draft.gaps_ms)
     for one in draft.rollout.under_way:
-        if member_of(one.name) not in decision.back:
+        if draft.world.member_of(one.name) not in decision.back:
             continue
-        pod = draft.world.pod(one.name)
+        pod = draft.world.pod_named(one.name)
         told = draft.world.worker(pod) if pod is not None else None
         if told is not None and told.joined_ms is not None and one.ended_ms is not None:
             gaps.append(max(0, told.joined_ms - one.ended_ms))
     draft.gaps_ms = tuple(gaps[-GAPS_KEPT:])
     draft.unplanned = draft.unplanned or decision.unplanned
-    left = tuple(one for one in draft.rollout.under_way if member_of(one.name) not in decision.back)
+    left = tuple(
+        one for one in draft.rollout.under_way if draft.world.member_of(one.name) not in decision.back
+    )
     draft.change_rollout(under_way=left)
 
 
@@ -311,7 +325,7 @@ def _input(draft: Draft, there: StatefulSetSeen) -> RolloutInput:
         group=draft.look.group,
         workers=[_proven(draft, there, one) for one in draft.look.workers],
         under_way=[
-            RestartView(member_of(one.name), one.generation, one.lag, one.uid, one.since_ms)
+            RestartView(draft.world.member_of(one.name), one.generation, one.lag, one.uid, one.since_ms)
             for one in draft.rollout.under_way
         ],
         gaps_ms=draft.gaps_ms,
@@ -328,7 +342,7 @@ def _proven(draft: Draft, there: StatefulSetSeen, worker: WorkerView) -> WorkerV
 
     One that joins and fails at its first records would be taken for back, and the next one be stopped.
     """
-    restarted = any(member_of(one.name) == worker.name for one in draft.rollout.under_way)
+    restarted = any(draft.world.member_of(one.name) == worker.name for one in draft.rollout.under_way)
     if not restarted or not worker.running or worker.running_since_ms is None:
         return worker
     first = not any(
@@ -342,18 +356,13 @@ def _proven(draft: Draft, there: StatefulSetSeen, worker: WorkerView) -> WorkerV
 
 
 def _outdated(draft: Draft, there: StatefulSetSeen) -> list[PodSeen]:
-    return [
-        one
-        for one in draft.world.pods
-        if one.name in draft.look.names and one.revision != there.update_revision
-    ]
+    return [one for one in _pods(draft, there) if one.revision != there.update_revision]
 
 
 def _updated(draft: Draft, there: StatefulSetSeen) -> int:
-    return sum(
-        one.revision == there.update_revision for one in draft.world.pods if one.name in draft.look.names
-    )
+    return sum(one.revision == there.update_revision for one in _pods(draft, there))
 
 
-def _pod_of(draft: Draft, member: str) -> PodSeen | None:
-    return next((one for one in draft.world.pods if member_of(one.name) == member), None)
+def _pods(draft: Draft, there: StatefulSetSeen) -> list[PodSeen]:
+    """The pods that the set at rest is to have."""
+    return [one for one in draft.world.pods if one.suffix == there.suffix and one.ordinal in there.span]

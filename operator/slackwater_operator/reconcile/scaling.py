@@ -1,4 +1,4 @@
-"""How many workers the StatefulSet gets, and when a step may begin."""
+"""How many workers there are to be, which StatefulSet gets them, and when a step may begin."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from dataclasses import replace
 from slackwater_operator.decide.scaling import ManualInput, ScalingDecision, decide_manual
 from slackwater_operator.reconcile.draft import Draft
 from slackwater_operator.reconcile.memory import ROLLING, ROLLING_BACK
+from slackwater_operator.reconcile.sets import Span, next_suffix, scaled
 from slackwater_operator.reconcile.world import World
 
 
 def replicas_now(world: World) -> int:
     """How many workers are wanted now, before this turn's decision.
 
-    With automatic scaling the StatefulSet's number is the memory of what was applied. What a suspended group
-    had before is in `status.desiredReplicas`.
+    With automatic scaling the StatefulSets' numbers are the memory of what was applied. What a suspended
+    group had before is in `status.desiredReplicas`.
     """
     assert world.group is not None
     there, kept = world.statefulset, world.memory.desired
-    if there is not None and not (there.replicas == 0 and was_suspended(world)):
-        return there.replicas
+    if there is not None and not (world.replicas == 0 and was_suspended(world)):
+        return world.replicas
     return kept if kept is not None else world.group.initial_replicas
 
 
@@ -29,7 +30,29 @@ def was_suspended(world: World) -> bool:
 
 
 def decide_replicas(draft: Draft) -> int:
-    """Decides how many workers the StatefulSet is to have; gives that number."""
+    """Decides how many workers there are to be, and so the StatefulSets' ordinals; gives that number."""
+    count = _decide(draft)
+    draft.spans = _spans(draft, count)
+    if draft.world.group is not None and draft.world.group.spec.suspend:
+        draft.change_rollout(moving=None, ended_ms=None)  # both are stopped
+    return count
+
+
+def _spans(draft: Draft, count: int) -> dict[str, Span]:
+    """The ordinals of each set with that many workers. While a member is being taken over none changes."""
+    world = draft.world
+    there = world.statefulset
+    assert world.group is not None
+    if there is None:
+        return {next_suffix("") if world.group.spec.rollout.takes_over else "": Span(0, count)}
+    if len(world.sets) == 1:
+        return {there.suffix: Span(0, count)}
+    if draft.step is None:
+        return dict(draft.spans)
+    return scaled(draft.spans, count, filled=there.suffix)
+
+
+def _decide(draft: Draft) -> int:
     world = draft.world
     assert world.group is not None
     wanted = world.group.spec
@@ -67,7 +90,12 @@ def _automatic(draft: Draft, now: int) -> ScalingDecision:
         reason = f"{now} kept: nothing has been observed yet"
         return ScalingDecision(None, "", "unknown", now, reason, summary=reason)
     there = draft.world.statefulset
-    if there is not None and there.replicas == 0 and was_suspended(draft.world) and decision.applied == now:
+    if (
+        there is not None
+        and not draft.look.replicas
+        and was_suspended(draft.world)
+        and decision.applied == now
+    ):
         return replace(decision, damping="")  # resumed: as many as before
     return decision
 
@@ -96,6 +124,11 @@ def _held(draft: Draft, wanted: int) -> str:
     assert world.group is not None
     if draft.look.replicas == 0 or (wanted == 0 and world.group.spec.suspend):
         return ""
+    moving = draft.rollout.moving
+    if moving is not None:
+        return f"{draft.look.replicas} kept: {world.group.instance_id(moving.ordinal)} is being taken over"
+    if not draft.rollout.under_way and (len(world.sets) > 1 or world.group.spec.rollout.takes_over):
+        return ""  # members are taken over one by one, and a step comes between two
     if draft.rollout.under_way:
         names = ", ".join(one.name for one in draft.rollout.under_way)
         return f"{draft.look.replicas} kept: {names} is being restarted"

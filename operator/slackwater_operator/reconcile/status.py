@@ -22,8 +22,8 @@ def status_of(draft: Draft) -> dict[str, Any]:
     there = world.statefulset
     told: dict[str, Any] = {
         "observedGeneration": world.generation,
-        "replicas": there.existing if there is not None else 0,
-        "readyReplicas": sum(one.ready and one.name in look.names for one in world.pods),
+        "replicas": _existing(world),
+        "readyReplicas": len({one.member for one in world.pods if one.ready} & set(look.names)),
         "selector": names.selector_text(world.name),
         "desiredReplicas": draft.desired if draft.desired is not None else world.group.initial_replicas,
         "members": len(look.group.members) if look.group is not None else world.status.get("members"),
@@ -90,7 +90,8 @@ def _broken_pods(draft: Draft) -> list[Trouble]:
         return []
     first = broken[0]
     more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
-    return [Trouble("WorkerFailing", f"{first.name}{more}: {first.trouble}; see kubectl logs {first.name}")]
+    pod = first.pod or first.name
+    return [Trouble("WorkerFailing", f"{pod}{more}: {first.trouble}; see kubectl logs {pod}")]
 
 
 def _foreign_members(draft: Draft) -> list[Trouble]:
@@ -145,6 +146,13 @@ def _unsettled(draft: Draft) -> str:
     if draft.step is not None:
         return f"{draft.step[1]} workers are wanted, {draft.step[0]} are there"
     return ""
+
+
+def _existing(world: World) -> int:
+    """How many members have a pod: `status.replicas`, which the scale subresource shows."""
+    if len(world.sets) > 1:
+        return len({one.member for one in world.pods if one.ordinal >= 0})
+    return sum(one.existing for one in world.sets.values())
 
 
 def _conditions_before(world: World) -> list[Mapping[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from slackwater_operator.build.names import statefulset
 from slackwater_operator.decide.conditions import Trouble
 from slackwater_operator.reconcile.deletion import end, wanted_finalizers
 from slackwater_operator.reconcile.draft import Draft
@@ -9,8 +10,9 @@ from slackwater_operator.reconcile.look import look
 from slackwater_operator.reconcile.members import open_gates, remove_orphans
 from slackwater_operator.reconcile.objects import (
     apply_around,
-    apply_statefulset,
+    apply_sets,
     clean_up,
+    mend_secret,
     note_foreign,
 )
 from slackwater_operator.reconcile.plan import Action, Plan, SetFinalizers, WriteStatus
@@ -18,6 +20,7 @@ from slackwater_operator.reconcile.revision import choose, forget_failure
 from slackwater_operator.reconcile.rolling import roll
 from slackwater_operator.reconcile.scaling import decide_replicas, replicas_now
 from slackwater_operator.reconcile.status import but_figures, status_of, status_of_trouble
+from slackwater_operator.reconcile.takeover import take_over, takes_over, tell_orphans
 from slackwater_operator.reconcile.world import World
 
 STEADY_MS = 60_000
@@ -54,15 +57,21 @@ def turn(world: World) -> Plan:
 def _work(draft: Draft) -> None:
     forget_failure(draft)
     apply_around(draft)
-    there = draft.world.statefulset
     chosen = choose(draft)
     replicas = decide_replicas(draft)
-    if there is None and chosen.template is not None:
-        draft.tell("Created", f"StatefulSet {draft.world.name} with {replicas} workers")
-    if there is None or not there.deleting:
-        apply_statefulset(draft, chosen.template, replicas)
+    if draft.world.statefulset is None and chosen.template is not None:
+        name = statefulset(draft.world.name, next(iter(draft.spans)))
+        draft.tell("Created", f"StatefulSet {name} with {replicas} workers")
+    at = len(draft.acts)
     removal = remove_orphans(draft, replicas)
-    roll(draft, chosen, removal)
+    draft.takes_over = takes_over(draft, chosen)
+    if draft.takes_over:
+        take_over(draft, chosen, removal)
+    else:
+        roll(draft, chosen, removal)
+    draft.acts[at:at] = apply_sets(draft, chosen.template)
+    mend_secret(draft)
+    tell_orphans(draft)
     open_gates(draft)
     clean_up(draft)
 
@@ -82,6 +91,7 @@ def _plan(draft: Draft) -> Plan:
         decision=draft.scaling,
         replicas=replicas_now(world),
         unplanned=draft.unplanned,
+        taken_over=tuple(draft.taken_over),
         orphans=draft.look.strangers,
         wake_ms=draft.wake_ms if busy else world.now_ms + STEADY_MS,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from slackwater.kafka.structs import TopicPartition
@@ -19,16 +20,23 @@ from slackwater_operator.decide.rollout import RolloutPolicy
 from slackwater_operator.decide.scaling import ScalingDecision
 from slackwater_operator.decide.snapshot import KafkaSnapshot
 from slackwater_operator.decide.stalls import Stall
+from slackwater_operator.decide.takeover_view import RESTART
 from slackwater_operator.decide.view import GroupView
-from slackwater_operator.reconcile.memory import Memory
+from slackwater_operator.reconcile.memory import Failed, Memory
+from slackwater_operator.reconcile.sets import (
+    Arrangement,
+    Manifest as Manifest,
+    StatefulSetSeen as StatefulSetSeen,
+    arrange,
+    members,
+)
 from slackwater_operator.resources import ConsumerGroup
-
-Manifest = dict[str, Any]
-"""A Kubernetes object as the API server gives or takes it."""
 
 STATEFULSET_REVISION_LABEL = "controller-revision-hash"
 APPLIED = "slackwater.dev/applied"
 """Annotation of the objects that we apply: the hash of what we applied."""
+
+_IN_THE_GROUP = ("joining", "running", "handing-over", "draining")
 
 
 @dataclass(frozen=True)
@@ -36,8 +44,12 @@ class PodSeen:
     """A worker's pod.
 
     Attributes:
-        name: its name, which is its worker's group.instance.id.
+        name: its name.
         uid: its uid: a pod that comes back under the name has another.
+        member: its worker's group.instance.id, which a pod of another set may have, too; its own name where
+            that is none of the group's.
+        suffix: which of the group's sets (`names.SETS`) it is of.
+        ordinal: its ordinal, -1 where its name has none.
         revision: the StatefulSet's revision it was made from (`controller-revision-hash`).
         template: the template's HASH (`slackwater.dev/revision`).
         phase: `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
@@ -50,10 +62,14 @@ class PodSeen:
         ended_ms: when that container ended last, None when it has not.
         ip: the pod's address, "" before it has one.
         node: where it is, "" before it is scheduled.
+        can_hand_over: whether its template has the key with which it can be asked to hand over.
     """
 
     name: str
     uid: str
+    member: str = ""
+    suffix: str = ""
+    ordinal: int = -1
     revision: str = ""
     template: str = ""
     phase: str = "Pending"
@@ -66,6 +82,35 @@ class PodSeen:
     ended_ms: int | None = None
     ip: str = ""
     node: str = ""
+    can_hand_over: bool = False
+
+
+@dataclass(frozen=True)
+class StandbySeen:
+    """What a worker said of standing by (`observe.workers.StandbyTold`)."""
+
+    since_ms: int
+    handed_over: bool = False
+    told: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class TakeoverSeen:
+    """What a worker said of its last takeover (`observe.workers.TakeoverTold`).
+
+    Attributes:
+        predecessor: the pod that it took over from.
+        phases_ms: how long each phase took, as far as that is known: `drain`, `answer`, `join`,
+            `first_record`.
+        pause_ms: the longest time that one of its partitions was not served, None when not known.
+        forced: whether it took over without its predecessor's answer.
+    """
+
+    predecessor: str = ""
+    phases_ms: Mapping[str, int] = field(default_factory=dict)
+    pause_ms: int | None = None
+    forced: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,6 +120,9 @@ class WorkerSeen:
     Attributes:
         uid: the uid of the pod that was asked.
         at_ms: when it was asked.
+        holder: in standby: the pod that is the member, as Kafka tells it.
+        standby: what it said of standing by; None while it does not.
+        takeover: its last takeover; None: it has made none.
     """
 
     uid: str
@@ -91,35 +139,19 @@ class WorkerSeen:
     served_until_ms: int | None = None
     returned: bool = False
     generations: tuple[tuple[int, bool, int], ...] = ()
+    holder: str = ""
+    standby: StandbySeen | None = None
+    takeover: TakeoverSeen | None = None
 
     @property
     def running(self) -> bool:
         """Whether it is in the group and handles records."""
         return self.phase == "running" and self.generation >= 0
 
-
-@dataclass(frozen=True)
-class StatefulSetSeen:
-    """The group's StatefulSet.
-
-    Attributes:
-        uid: its uid.
-        replicas: spec.replicas.
-        existing: status.replicas, the pods that it has.
-        template: the HASH of its template (`slackwater.dev/revision`), "" without.
-        update_revision: status.updateRevision, "" when the controller has not looked at the newest spec yet
-            (status.observedGeneration is behind): an older one would call pods up to date that are not.
-        deleting: whether it has a deletionTimestamp.
-        manifest: the object.
-    """
-
-    uid: str
-    replicas: int
-    existing: int
-    template: str
-    update_revision: str
-    deleting: bool
-    manifest: Manifest
+    @property
+    def is_member(self) -> bool:
+        """Whether it is in the group, be it about to leave it."""
+        return self.phase in _IN_THE_GROUP and self.generation >= 0
 
 
 @dataclass(frozen=True)
@@ -194,7 +226,10 @@ class World:
         pod_monitors: whether a PodMonitor is wanted and the API server knows the kind.
         live: by (kind, name) the objects that are there of those that are wanted, whoever owns them; of a
             ConfigMap only metadata.
-        statefulset: the group's StatefulSet; None when there is none (or a foreign one).
+        sets: the group's StatefulSets by their suffix, without foreign ones: one at rest, two while its
+            members are being taken over.
+        secret: the resourceVersion of the takeover Secret; empty: there is none; None: not known, or not
+            asked for.
         pods: its pods, in whatever state.
         jobs: its preflight Jobs.
         configmaps: the names and uids of its ConfigMaps.
@@ -225,7 +260,8 @@ class World:
     revision: Revision | None = None
     pod_monitors: bool = False
     live: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
-    statefulset: StatefulSetSeen | None = None
+    sets: Mapping[str, StatefulSetSeen] = field(default_factory=dict)
+    secret: str | None = None
     pods: tuple[PodSeen, ...] = ()
     jobs: tuple[JobSeen, ...] = ()
     configmaps: Mapping[str, str] = field(default_factory=dict)
@@ -251,9 +287,98 @@ class World:
             self.group, paused=str(self.annotations.get(names.PAUSED, "")).lower() == "true"
         )
 
-    def pod(self, name: str) -> PodSeen | None:
+    @cached_property
+    def failed(self) -> Failed | None:
+        """The template that failed, if that still counts.
+
+        It counts while it is the wanted one and nobody has asked for another try; and while one of two sets
+        has it, since the way back from it comes before all else.
+        """
+        failed = self.memory.rollout.failed
+        if failed is None or self.revision is None:
+            return None
+        if failed.template == self.revision.hash:
+            return failed if failed.retry == str(self.annotations.get(names.RETRY, "")) else None
+        left = [one.template for one in self.sets.values()]
+        return failed if len(left) > 1 and failed.template in left else None
+
+    @cached_property
+    def arrangement(self) -> Arrangement:
+        """Which of the sets is filled (or at rest), and which is left."""
+        moving = self.memory.rollout.moving
+        return arrange(
+            self.sets,
+            wanted=self.revision.hash if self.revision is not None else "",
+            failed=self.failed.template if self.failed is not None else "",
+            filled=moving.to if moving is not None and moving.told_ms else "",
+        )
+
+    @property
+    def statefulset(self) -> StatefulSetSeen | None:
+        """The set at rest, or of two the one that is filled; None when there is none."""
+        return self.arrangement.filled
+
+    @property
+    def replicas(self) -> int:
+        """How many members there are to be now, whichever sets their pods are in."""
+        found = members(self.sets)
+        moving = self.memory.rollout.moving
+        # The highest member is in neither set while it moves by a restart.
+        away = moving is not None and moving.by == RESTART and moving.ordinal == found and len(self.sets) > 1
+        return found + 1 if away else found
+
+    def member_of(self, pod_name: str) -> str:
+        """The member of one of the group's pods, by its name."""
+        return names.member_of(self.name, pod_name)
+
+    def pod_named(self, name: str) -> PodSeen | None:
         """The pod of this name."""
         return next((one for one in self.pods if one.name == name), None)
+
+    def pods_of(self, member: str) -> tuple[PodSeen, ...]:
+        """The pods of this member, the one that serves it first."""
+        return self._by_member.get(member, ())
+
+    def pod(self, member: str) -> PodSeen | None:
+        """The pod that serves this member, or should: there may be another one beside it."""
+        return next(iter(self.pods_of(member)), None)
+
+    def successor(self, member: str) -> PodSeen | None:
+        """The other pod of this member: one that stands by, is on its way there, or was fenced."""
+        return next(iter(self.pods_of(member)[1:]), None)
+
+    @cached_property
+    def _by_member(self) -> Mapping[str, tuple[PodSeen, ...]]:
+        found: dict[str, list[PodSeen]] = {}
+        for one in self.pods:
+            found.setdefault(one.member, []).append(one)
+        return {member: self._serving_first(pods) for member, pods in found.items()}
+
+    def _serving_first(self, pods: list[PodSeen]) -> tuple[PodSeen, ...]:
+        """Who serves: who runs in the group; else who is in it; else whom a standby calls so; else the pod of
+        the set that is left."""
+        if len(pods) == 1:
+            return (pods[0],)
+        told = {one.name: self.worker(one) for one in pods}
+        holders = {one.holder for one in told.values() if one is not None}
+        held = self.kafka_group.member(pods[0].member) if self.kafka_group is not None else None
+        if held is not None:
+            holders.add(held.client_id)
+        left = self.arrangement.left
+
+        def rank(pod: PodSeen) -> tuple[int, ...]:
+            worker = told[pod.name]
+            running = worker is not None and worker.running
+            since = worker.running_since_ms or 0 if worker is not None and running else 0
+            return (
+                not running,
+                -since,
+                not (worker is not None and worker.is_member),
+                pod.name not in holders,
+                not (left is not None and pod.suffix == left.suffix),
+            )
+
+        return tuple(sorted(pods, key=rank))
 
     def worker(self, pod: PodSeen) -> WorkerSeen | None:
         """What the worker in this pod said last; not what one before it under the name said."""

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from tests.support.controlplane.api import ApiError, Json, path_of
+from tests.support.controlplane.api import STRATEGIC_MERGE_PATCH, ApiError, Json, path_of
 from tests.support.controlplane.async_api import AsyncApi, Change
 from tests.support.controlplane.kubelet_server import KubeletServer
 from tests.support.controlplane.network import NoRange, PodNetwork
@@ -45,6 +45,7 @@ class Kubelet:
         self._unbound: dict[str, Json] = {}
         self._nodes: dict[str, Json] = {}
         self._off: set[str] = set()
+        self._placed: dict[str, str] = {}  # pod's uid -> node, of those that have not ended
         self._turn = itertools.count()
         self._port = 0
 
@@ -139,9 +140,12 @@ class Kubelet:
             pod = self._unbound.pop(uid, None)
             if pod is not None and not await self._bind(pod):
                 self._unbound[uid] = pod
+                await self._say_no_room(pod)
 
     async def _bind(self, pod: Json) -> bool:
         """Gives the pod the next node that takes pods; False when there is none."""
+        if pod["metadata"]["uid"] in self._placed:  # another task was quicker
+            return True
         wanted = pod["spec"].get("nodeSelector", {})
         free = [name for name in sorted(self._nodes) if self._takes_pods(name, wanted)]
         if not free:
@@ -152,10 +156,31 @@ class Kubelet:
             "metadata": {"name": meta["name"], "uid": meta["uid"]},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        with contextlib.suppress(ApiError):  # deleted or bound meanwhile
+        self._placed[meta["uid"]] = node  # before another task counts
+        try:
             path = path_of("v1", "pods", meta["namespace"], meta["name"], "binding")
             await self._context.api.insist("POST", path, body)
+        except ApiError:  # deleted or bound meanwhile
+            self._placed.pop(meta["uid"], None)
         return True
+
+    async def _say_no_room(self, pod: Json) -> None:
+        """As the scheduler says it."""
+        meta, conditions = pod["metadata"], pod.get("status", {}).get("conditions", [])
+        if any(one["type"] == "PodScheduled" for one in conditions):
+            return
+        said: Json = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": f"0/{len(self._nodes)} nodes are available",
+            "lastTransitionTime": now(),
+        }
+        pod["status"] = {**pod.get("status", {}), "conditions": [*conditions, said]}
+        body = {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [said]}}
+        with contextlib.suppress(ApiError):  # deleted meanwhile
+            path = path_of("v1", "pods", meta["namespace"], meta["name"], "status")
+            await self._context.api.insist("PATCH", path, body, content_type=STRATEGIC_MERGE_PATCH)
 
     def _takes_pods(self, name: str, wanted: Json) -> bool:
         node = self._nodes[name]
@@ -164,6 +189,7 @@ class Kubelet:
             name in self._names - self._off
             and not node["spec"].get("unschedulable")
             and not node["spec"].get("taints")
+            and list(self._placed.values()).count(name) < _room(node)
             and all(labels.get(key) == value for key, value in wanted.items())
         )
 
@@ -180,7 +206,7 @@ class Kubelet:
 
     def _take_list(self, change: Change) -> None:
         present = {one["metadata"]["uid"] for one in change.items}
-        for uid in [*self._runners, *self._unbound]:
+        for uid in [*self._runners, *self._unbound, *self._placed]:
             if uid not in present:
                 self._pod_gone(uid)
         for pod in change.items:
@@ -188,11 +214,21 @@ class Kubelet:
 
     def _pod_gone(self, uid: str) -> None:
         self._unbound.pop(uid, None)
+        self._free(uid)
         if uid in self._runners:
             self._runners[uid].gone()
 
+    def _free(self, uid: str) -> None:
+        """The pod takes no room any more."""
+        if self._placed.pop(uid, None) is not None and self._unbound:
+            self._spawn(self._bind_waiting())
+
     def _pod_seen(self, pod: Json) -> None:
         uid, spec = pod["metadata"]["uid"], pod["spec"]
+        if spec.get("nodeName") and not _ended(pod):
+            self._placed[uid] = spec["nodeName"]
+        elif spec.get("nodeName"):
+            self._free(uid)
         if not spec.get("nodeName"):
             if uid not in self._unbound and not spec.get("schedulingGates"):
                 self._unbound[uid] = pod
@@ -241,10 +277,19 @@ class Kubelet:
         task.add_done_callback(self._tasks.discard)
 
 
+def _room(node: Json) -> int:
+    """How many pods it takes."""
+    return int(node.get("status", {}).get("allocatable", {}).get("pods", "0"))
+
+
+def _ended(pod: Json) -> bool:
+    """Whether its containers have run to their end."""
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+
+
 def _finished(pod: Json) -> bool:
-    """Whether its containers have run to their end before this kubelet saw it (and it isn't deleted)."""
-    phase = pod.get("status", {}).get("phase")
-    return phase in ("Succeeded", "Failed") and not pod["metadata"].get("deletionTimestamp")
+    """The same before this kubelet saw it (and it isn't deleted)."""
+    return _ended(pod) and not pod["metadata"].get("deletionTimestamp")
 
 
 def _start_watchdog(directory: Path, cidr: str) -> subprocess.Popen[bytes]:

@@ -4,6 +4,7 @@ from tests.support.site.cluster_site import ClusterSite
 from tests.support.site.group import Group
 from tests.support.site.load import Load, Produced
 from tests.support.site.operator import OperatorProcess
+from tests.support.site.pauses import Pauses, sink_pauses, usual_pauses
 from tests.support.site.recorder import Recorder, Sample, now_ms
 from tests.support.site.sink import Verdict
 
@@ -12,9 +13,12 @@ __all__ = [
     "Group",
     "Load",
     "OperatorProcess",
+    "Pauses",
     "Produced",
     "Recorder",
     "Sample",
     "Verdict",
     "now_ms",
+    "sink_pauses",
+    "usual_pauses",
 ]

@@ -30,20 +30,28 @@ from tests.support.controlplane import ApiError, ControlPlane, Image, path_of, t
 from tests.support.controlplane.api import Json
 from tests.support.controlplane.build import ROOT
 from tests.support.site.group import API_VERSION, PLURAL, Group
+from tests.support.site.links import Links
 from tests.support.site.operator import OperatorProcess
 
 ACCOUNT = "slackwater-operator"
 
 HANDLERS = '''\
-"""Handlers for scenarios (engine arrow); the file FOLDER/switch says how they behave."""
+"""Handlers for scenarios (engine arrow, if not said otherwise); FOLDER/switch says how they behave."""
+import os
 import pathlib
 import time
 
 SWITCH = pathlib.Path(__file__).with_name("switch")
+time.sleep(float(os.environ.get("IMPORT_S", "0")))  # an image that warms up slowly
 
 
 def keep(table):
     return table
+
+
+def keep_rows(records):
+    """The same for the engine python."""
+    return [{"topic": one.topic, "partition": one.partition, "offset": one.offset} for one in records]
 
 
 def slow(table):
@@ -74,7 +82,7 @@ class ClusterSite:
     """One namespace of a control plane, one Kafka; a context manager that ends and removes what it made.
 
     ``folder``: where sinks, handlers and logs are (not below /tmp, which the workers have one of their own).
-    ``operators``: those that :meth:`operator` has made.
+    ``operators``: those that :meth:`operator` has made. ``links``: those between the workers.
     """
 
     def __init__(self, plane: ControlPlane, kafka: Brokers, namespace: str) -> None:
@@ -84,6 +92,7 @@ class ClusterSite:
         self.operators: list[OperatorProcess] = []
         self.folder = Path(tempfile.mkdtemp(prefix="slackwater-site-", dir="/var/tmp"))
         (self.folder / "handlers.py").write_text(HANDLERS)
+        self.links = Links(self.folder)
 
     def __enter__(self) -> Self:
         self.plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))

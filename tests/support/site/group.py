@@ -13,8 +13,9 @@ import confluent_kafka
 
 from slackwater.kafka import KafkaAdmin
 from slackwater.kafka.errors import KafkaError
+from slackwater_operator.build import names
 from slackwater_operator.local.events import WorkerEvent, parse_event
-from slackwater_operator.local.timeline import Restart, Timeline
+from slackwater_operator.local.timeline import Restart, Takeover, Timeline
 from tests.support.controlplane import ApiError, path_of, until
 from tests.support.controlplane.api import Json
 from tests.support.site.load import Load, Produced, ends
@@ -30,7 +31,7 @@ RESTARTED_AT = "slackwater.dev/restartedAt"
 
 
 class Group:
-    """The ConsumerGroup ``name``; its topic, Kafka group and pods have the same name. Made by the site."""
+    """The ConsumerGroup ``name``; its topic and Kafka group have the same name. Made by the site."""
 
     def __init__(self, site: ClusterSite, name: str, partitions: int, sink: Path) -> None:
         self.site = site
@@ -39,7 +40,7 @@ class Group:
         self.partitions = partitions
         self.sink = sink
         self._api = site.plane.api
-        self._pod_name = re.compile(re.escape(name) + r"-\d+")
+        self._pod_name = re.compile(re.escape(name) + r"-([ab]-)?\d+")
 
     # --- the resource -----------------------------------------------------------------------------
 
@@ -121,6 +122,20 @@ class Group:
         mine = [one for one in found if self._pod_name.fullmatch(one["metadata"]["name"])]
         return sorted(mine, key=lambda one: _ordinal(one["metadata"]["name"]))
 
+    def member(self, pod: str) -> str:
+        """The member (group.instance.id) that a pod is."""
+        return names.member_of(self.name, pod)
+
+    def sets(self) -> dict[str, tuple[int, int]]:
+        """The StatefulSets by name: the first ordinal of each, and how many pods it is to have."""
+        found = {}
+        for name in names.set_names(self.name):
+            one = self._api.get(path_of("apps/v1", "statefulsets", self.site.namespace, name))
+            if one is not None:
+                start = (one["spec"].get("ordinals") or {}).get("start", 0)
+                found[name] = (int(start), int(one["spec"]["replicas"]))
+        return found
+
     def ready_pods(self) -> list[str]:
         """The names of the workers' pods that are ready."""
         return [one["metadata"]["name"] for one in self.pods() if _is_ready(one)]
@@ -150,7 +165,8 @@ class Group:
             generations = {one["generation"] for one in workers.values()}
             held = sum(len(one["assignment"]) for one in workers.values())
             running = all(one["phase"] == "running" for one in workers.values())
-            if set(workers) == wanted and running and len(generations) == 1 and held == self.partitions:
+            serving = sorted(map(self.member, workers)) == sorted(wanted)
+            if serving and running and len(generations) == 1 and held == self.partitions:
                 return int(generations.pop())
             return None
 
@@ -253,11 +269,12 @@ class Group:
         events: list[WorkerEvent] = []
         for one in pods.journal(self.site.namespace):
             if one.event == "exited" and self._pod_name.fullmatch(one.pod):
-                events.append(WorkerEvent(one.ts_ms, "exited", one.pod, {"code": one.code}))
+                member = self.member(one.pod)
+                events.append(WorkerEvent(one.ts_ms, "exited", member, {"code": one.code}, one.pod))
         for name in {one.pod for one in pods.journal(self.site.namespace)}:
             if self._pod_name.fullmatch(name):
                 for path in pods.log_files(self.site.namespace, name):
-                    events += _events_of(path, name)
+                    events += _events_of(path, self.member(name), name)
         return sorted(events, key=lambda one: one.ts_ms)
 
     def rebalances(self, since_ms: int, until_ms: int | None = None) -> int:
@@ -270,6 +287,10 @@ class Group:
         end to join), ``gap_ms`` (last commit to first record)."""
         return self.timeline().restarts(since_ms, until_ms)
 
+    def takeovers(self, since_ms: int, until_ms: int | None = None) -> list[Takeover]:
+        """The takeovers whose successor joined in a span: ``same_generation``, ``forced``, ``pauses_ms``."""
+        return self.timeline().takeovers(since_ms, until_ms)
+
     def record(self) -> Recorder:
         """Samples of the group while it is entered; see :class:`Recorder`."""
         return Recorder(self._sample)
@@ -277,11 +298,12 @@ class Group:
     def _sample(self) -> Sample:
         replicas = pods = ready = state = members = None
         try:
-            found = self._api.get(path_of("apps/v1", "statefulsets", self.site.namespace, self.name))
-            replicas = None if found is None else int(found["spec"]["replicas"])
+            sets = self.sets()
+            replicas = max((start + count for start, count in sets.values() if count), default=0)
+            replicas = replicas if sets else None
             there = self.pods()
-            pods = frozenset(one["metadata"]["name"] for one in there)
-            ready = frozenset(one["metadata"]["name"] for one in there if _is_ready(one))
+            pods = frozenset(self.member(one["metadata"]["name"]) for one in there)
+            ready = frozenset(self.member(one["metadata"]["name"]) for one in there if _is_ready(one))
         except (OSError, ApiError):
             pass
         try:
@@ -331,11 +353,11 @@ def _worker_status(address: str) -> Json | None:
         return None
 
 
-def _events_of(log: Path, pod: str) -> list[WorkerEvent]:
+def _events_of(log: Path, member: str, pod: str) -> list[WorkerEvent]:
     found = []
     for line in log.read_bytes().splitlines():
         if line.startswith(b"{"):
-            event = parse_event(line, instance=pod, now_ms=0)
+            event = parse_event(line, instance=member, now_ms=0, pod=pod)
             if event is not None and event.ts_ms:
                 found.append(event)
     return found

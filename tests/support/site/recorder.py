@@ -16,7 +16,8 @@ EVERY_S = 0.25
 class Sample:
     """One moment. What could not be read is None (the API server or Kafka was away).
 
-    ``replicas``: the StatefulSet's; ``pods``: those that exist; ``ready``: those that are ready;
+    ``replicas``: the members that the StatefulSets have; ``pods``: the members that have a pod; ``ready``:
+    those that have one that is ready;
     ``state``, ``members``: Kafka's, the members by their group.instance.id.
     """
 

@@ -14,6 +14,7 @@ from slackwater_operator.build.preflight_job import preflight_job
 from slackwater_operator.build.service import service
 from slackwater_operator.build.service_account import service_account
 from slackwater_operator.build.statefulset import statefulset, template_hash
+from slackwater_operator.build.takeover_secret import takeover_secret
 from tests.unit.build.built_group import IMAGE, group
 
 LONGEST = "f" * 52
@@ -30,7 +31,12 @@ def everything(**changes: Any) -> list[dict[str, Any]]:
         disruption_budget(made_for, max_unavailable=1),
         pod_monitor(made_for),
         preflight_job(made_for, made),
+        takeover_secret(made_for, "0f" * 32),
     ]
+
+
+def by_kind(**changes: Any) -> dict[str, dict[str, Any]]:
+    return {one["kind"]: one for one in everything(**changes)}
 
 
 @pytest.mark.parametrize("built", everything(), ids=lambda built: built["kind"])
@@ -44,17 +50,17 @@ def test_each_object_belongs_to_the_group(built: dict[str, Any]) -> None:
 @pytest.mark.parametrize("built", everything(**{"metadata/name": LONGEST}), ids=lambda built: built["kind"])
 def test_the_longest_name_fits(built: dict[str, Any]) -> None:
     name = built["metadata"]["name"]
-    assert len(name) <= (253 if built["kind"] == "ConfigMap" else 63)
+    assert len(name) <= (253 if built["kind"] in ("ConfigMap", "Secret") else 63)
     assert all(len(value) <= 63 for value in built["metadata"]["labels"].values())
 
 
 def test_two_groups_with_the_same_beginning_have_preflights_of_their_own() -> None:
-    jobs = {everything(**{"metadata/name": "f" * 51 + last})[-1]["metadata"]["name"] for last in ("a", "b")}
+    jobs = {by_kind(**{"metadata/name": "f" * 51 + last})["Job"]["metadata"]["name"] for last in ("a", "b")}
     assert len(jobs) == 2
 
 
 def test_selectors_find_workers_and_no_preflight() -> None:
-    built = {one["kind"]: one for one in everything()}
+    built = by_kind()
     worker = built["StatefulSet"]["spec"]["template"]["metadata"]["labels"]
     preflight = built["Job"]["spec"]["template"]["metadata"]["labels"]
     selectors = [
@@ -74,11 +80,26 @@ def test_selectors_find_workers_and_no_preflight() -> None:
 
 
 def test_a_statefulset_restarts_nobody_by_itself() -> None:
-    spec = {one["kind"]: one for one in everything()}["StatefulSet"]["spec"]
+    spec = by_kind()["StatefulSet"]["spec"]
     assert spec["updateStrategy"] == {"type": "OnDelete"}
     assert spec["podManagementPolicy"] == "Parallel"
     assert spec["replicas"] == 3
     assert spec["serviceName"] == "flights"
+
+
+def test_the_plain_set_has_no_ordinals_and_the_others_always_have() -> None:
+    """An apply that leaves a field out which it owned resets it: `start` would become 0, the pods others."""
+    template = revision(group(), worker_image=IMAGE).template
+    plain = statefulset(group(), template=template, replicas=3)
+    assert "ordinals" not in plain["spec"]
+    assert statefulset(group(), template=template, replicas=3, suffix="", start=0) == plain
+    for suffix, start in (("a", 0), ("b", 7), ("", 2)):
+        built = statefulset(group(), template=template, replicas=1, suffix=suffix, start=start)
+        assert built["spec"]["ordinals"] == {"start": start}
+        assert built["metadata"]["name"] == names.statefulset("flights", suffix)
+        assert built["metadata"]["labels"] == plain["metadata"]["labels"]
+        assert built["spec"]["selector"] == plain["spec"]["selector"]
+        assert built["spec"]["serviceName"] == "flights"
 
 
 def test_a_former_template_can_be_put_back() -> None:
@@ -135,10 +156,6 @@ def test_the_budget_lets_a_broken_worker_go() -> None:
     built = disruption_budget(group(), max_unavailable=0)
     assert built["spec"]["maxUnavailable"] == 0
     assert built["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
-
-
-def test_a_member_is_called_after_its_pod() -> None:
-    assert names.member_of(names.pod("flights", 3)) == group().instance_id(3)
 
 
 def test_what_is_built_can_be_written_and_is_the_same_each_time() -> None:

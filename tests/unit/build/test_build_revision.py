@@ -17,6 +17,7 @@ from tests.unit.build.built_group import IMAGE, group
 SASL = {"protocol": "SASL_SSL", "mechanism": "SCRAM-SHA-512", "credentialsSecret": "user"}
 SSL = {"protocol": "SSL", "caSecret": "ca"}
 SPARK = {"spec/pipeline/engine": "spark"}
+TAKEOVER = {"spec/rollout/strategy": "Takeover"}
 NONE: dict[str, Any] = {}
 
 RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -54,6 +55,7 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.delivery.retries": (NONE, {"spec/delivery/retries": 3}),
     "spec.delivery.retryBackoff": (NONE, {"spec/delivery/retryBackoff": "1s"}),
     "spec.delivery.drainTimeout": (NONE, {"spec/delivery/drainTimeout": "30s"}),
+    "spec.rollout.strategy": (NONE, {"spec/rollout/strategy": "Takeover"}),
     "spec.template": (NONE, {"spec/template": {"spec": {"nodeSelector": {"disk": "fast"}}}}),
 }
 STAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -70,6 +72,8 @@ STAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.rollout.maxUnavailable": (NONE, {"spec/rollout/maxUnavailable": 2}),
     "spec.rollout.sessionBudget": (NONE, {"spec/rollout/sessionBudget": "50%"}),
     "spec.rollout.paused": (NONE, {"spec/rollout/paused": True}),
+    "spec.rollout.takeover.warmTimeout": (TAKEOVER, {**TAKEOVER, "spec/rollout/takeover/warmTimeout": "1m"}),
+    "spec.rollout.takeover.fallback": (TAKEOVER, {**TAKEOVER, "spec/rollout/takeover/fallback": "Stop"}),
     "spec.rollout.preflight.enabled": (NONE, {"spec/rollout/preflight/enabled": False}),
     "spec.rollout.preflight.timeout": (NONE, {"spec/rollout/preflight/timeout": "5m"}),
     "spec.suspend": (NONE, {"spec/suspend": True}),
@@ -77,7 +81,7 @@ STAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "metadata.labels": (NONE, {"metadata/labels": {"team": "lake"}}),
     "metadata.generation": (NONE, {"metadata/generation": 7}),
 }
-ONE_VALUE = {"spec.pipeline.sink.format", "spec.rollout.strategy"}
+ONE_VALUE = {"spec.pipeline.sink.format"}
 """Only one value is possible."""
 
 

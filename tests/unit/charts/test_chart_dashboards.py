@@ -46,18 +46,20 @@ def operator_text() -> str:
         capacity_per_second=1, predicted_drain_seconds=1, partitions=1, members=1, orphaned_members=1,
         pods={"desired": 1}, state="Stable", generation=1, scale_workers={"raw": 1}, scale_held="settling",
         scale_at_max=True, restart_phase_seconds={("p", "join"): 1}, restart_budget_ratio={"p": 1},
+        takeover_phase_seconds={("p", "join"): 1}, takeover_pause_seconds={"p": 1},
         rollout_pods={"r": 1}, rollout_phase="Idle", conditions={"Ready": "True"},
     ))  # fmt: skip
     metrics.rebalanced(group, "scale", 1.0)
     metrics.unowned(group, 1.0)
     metrics.decided(group, "scaling", "up")
+    metrics.taken_over(group, "asked")
     metrics.observed("k:9092", 1.0)
     return metrics.text().decode()
 
 
 def test_the_scrape_that_names_are_checked_against_is_whole() -> None:
     fields = {field.name for field in dataclasses.fields(operator_metrics.GroupFigures)}
-    assert len(fields) == 20, "add the new figure to operator_text()"
+    assert len(fields) == 22, "add the new figure to operator_text()"
     assert all(f"slackwater_{name}" in known() for name in operator_metrics._GAUGES)
 
 
@@ -118,6 +120,7 @@ def test_every_metric_is_looked_at() -> None:
         "slackwater_restart_gap_session_ratio": "the operator's restart_budget_ratio",
         "slackwater_lag_seconds": "the operator's group_lag_seconds",
         "slackwater_rebalance_seconds": "the operator's group_rebalance_seconds is of the whole group",
+        "slackwater_operator_takeover_phase_seconds": "the worker's takeover_phase_seconds",
         "slackwater_unserved_seconds": "the operator's group_unowned_partition_seconds",
     }
     shown = {s.metric for a in chart.all_expressions() for s in chart.selectors(chart.substituted(a.expr))}
@@ -155,11 +158,13 @@ def test_the_group_board_shows_what_matters() -> None:
     assert {"slackwater_group_lag_records", "slackwater_group_lag_seconds"} <= by_type["heatmap"]
     assert {"slackwater_group_state", "slackwater_group_rebalances_total"} <= by_type["state-timeline"]
     assert {"slackwater_restart_phase_seconds", "slackwater_session_timeout_seconds"} <= by_type["barchart"]
+    assert "slackwater_takeover_phase_seconds" in by_type["barchart"]
     lines = by_type["timeseries"]
     for name in (
         "group_predicted_drain_seconds", "group_rebalance_seconds_bucket",
         "group_unowned_partition_seconds_total",
         "scale_workers", "scale_held", "group_members", "group_pods", "group_partitions", "rollout_pods",
         "batch_phase_seconds_bucket", "group_produced_per_second", "group_consumed_per_second",
+        "takeover_pause_seconds", "operator_takeovers_total", "takeovers_total",
     ):  # fmt: skip
         assert f"slackwater_{name}" in lines

@@ -157,7 +157,8 @@ def test_the_roles_are_what_the_design_says() -> None:
 
 
 def test_the_operator_gets_nothing_that_leads_further() -> None:
-    """No wildcard; no exec; no roles, tokens, nodes or CRDs; Secrets read only; the Lease at home only."""
+    """No wildcard; no exec; no roles, tokens, nodes or CRDs; the Lease at home only. Of Secrets it can read
+    one by its name and make one, but list, change and delete none."""
     everywhere = granted(rules({}, "ClusterRole", "sw-slackwater"))
     assert not [one for one in everywhere if "*" in one]
     resources = {resource for _, resource, _ in everywhere}
@@ -167,7 +168,7 @@ def test_the_operator_gets_nothing_that_leads_further() -> None:
         "customresourcedefinitions",
         "mutatingwebhookconfigurations", "validatingwebhookconfigurations", "deployments", "namespaces",
     }  # fmt: skip
-    assert {verb for _, resource, verb in everywhere if resource == "secrets"} <= {"get"}
+    assert {verb for _, resource, verb in everywhere if resource == "secrets"} == {"get", "create"}
     assert {verb for _, resource, verb in everywhere if resource == "pods"} == {
         "get",
         "list",
@@ -263,6 +264,23 @@ def test_limited_metrics_are_open_to_the_test_and_the_operator() -> None:
     workers = chart.one(manifests, "NetworkPolicy", "sw-slackwater-workers")["spec"]["ingress"][0]["from"]
     assert any(peer.get("podSelector", {}).get("matchLabels", {}).get("app.kubernetes.io/name")
                == "slackwater-operator" for peer in workers)  # fmt: skip
+
+
+def test_workers_reach_each_other_for_a_takeover_and_nobody_else_inside() -> None:
+    """The successor asks its predecessor on the health port, in the same namespace."""
+    peer = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "slackwater-worker"}}}
+    policy = chart.one(
+        chart.template(COMBINATIONS["policies with peers"]), "NetworkPolicy", "sw-slackwater-workers"
+    )["spec"]
+    (ingress,) = policy["ingress"]
+    assert ingress["ports"] == [{"port": "health", "protocol": "TCP"}]
+    assert peer in ingress["from"]
+    (egress,) = [rule for rule in policy["egress"] if rule["ports"][0]["port"] == "health"]
+    assert egress == {"ports": [{"port": "health", "protocol": "TCP"}], "to": [peer]}
+    # Without a limit of who may ask for metrics the port is open to all, so to workers, too.
+    policy = chart.one(chart.template(ALL_ON), "NetworkPolicy", "sw-slackwater-workers")["spec"]
+    assert "from" not in policy["ingress"][0]
+    assert [rule["to"] for rule in policy["egress"] if rule["ports"][0]["port"] == "health"] == [[peer]]
 
 
 # --- dashboards

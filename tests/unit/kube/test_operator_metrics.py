@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from slackwater_operator.metrics import GroupFigures, Metrics
+from slackwater_operator.metrics import TAKEOVER_OUTCOMES, GroupFigures, Metrics
 
 FLIGHTS = ("ns", "flights")
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -45,6 +45,8 @@ FULL = GroupFigures(
     scale_at_max=True,
     restart_phase_seconds={("flights-0", "drain"): 0.5},
     restart_budget_ratio={"flights-0": 0.2},
+    takeover_phase_seconds={("flights-b-0", "join"): 0.005},
+    takeover_pause_seconds={"flights-b-0": 0.021},
     rollout_pods={"abc": 2, "def": 1},
     rollout_phase="Rolling",
     conditions={"Ready": "True", "Degraded": "Unknown"},
@@ -73,6 +75,8 @@ def test_every_figure_has_its_series() -> None:
         "scale_at_max": {"": 1},
         "restart_phase_seconds": {"drain/flights-0": 0.5},
         "restart_budget_ratio": {"flights-0": 0.2},
+        "operator_takeover_phase_seconds": {"join/flights-b-0": 0.005},
+        "operator_takeover_pause_seconds": {"flights-b-0": 0.021},
         "rollout_pods": {"abc": 2, "def": 1},
         "rollout_phase": {"Rolling": 1},
         "condition": {"True/Ready": 1, "Unknown/Degraded": 1},
@@ -98,6 +102,9 @@ def test_counters_begin_at_zero() -> None:
     series = scraped(metrics)
     assert of(series, "slackwater_group_rebalances_total") == {"scale": 0, "rollout": 0, "unplanned": 0}
     assert of(series, "slackwater_group_unowned_partition_seconds_total") == {"": 0}
+    assert of(series, "slackwater_operator_takeovers_total") == dict.fromkeys(TAKEOVER_OUTCOMES, 0)
+    metrics.taken_over(FLIGHTS, "asked")
+    assert of(scraped(metrics), "slackwater_operator_takeovers_total")["asked"] == 1
 
 
 def test_a_group_that_is_gone_takes_its_series_with_it() -> None:
@@ -167,6 +174,6 @@ def test_each_family_is_told_once_with_its_type() -> None:
     metrics.show(("ns", "other"), FULL)
     types = [line.split()[2:] for line in metrics.text().decode().splitlines() if line.startswith("# TYPE")]
     names = [name for name, _ in types]
-    assert len(names) == len(set(names)) == 29
+    assert len(names) == len(set(names)) == 32
     assert ["slackwater_group_rebalances_total", "counter"] in types
     assert ["slackwater_group_rebalance_seconds", "histogram"] in types

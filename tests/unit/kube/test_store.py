@@ -58,6 +58,23 @@ def test_only_what_is_read_is_kept() -> None:
     assert (store.statefulset(FLIGHTS) or {})["spec"] == {"replicas": 3}
 
 
+def test_all_sets_of_a_group_and_their_pods_are_its() -> None:
+    """Also where another group is called as one of them: the label says whose an object is."""
+    store, other = Store(), Key("ns", "flights-a")
+    for name in ("flights-b", "flights"):
+        store.put(obj("StatefulSet", name, 1))
+        store.put(obj("Pod", f"{name}-0", 1))
+    store.put(obj("StatefulSet", "flights-a", 1, of="flights-a"))
+    store.put(obj("Pod", "flights-a-0", 1, of="flights-a"))
+    assert [one["metadata"]["name"] for one in store.statefulsets(FLIGHTS)] == ["flights", "flights-b"]
+    assert [one["metadata"]["name"] for one in store.pods(FLIGHTS)] == ["flights-0", "flights-b-0"]
+    assert [one["metadata"]["name"] for one in store.statefulsets(other)] == ["flights-a"]
+    store.drop("StatefulSet", "ns", "flights")
+    assert store.statefulset(FLIGHTS) is None
+    assert [one["metadata"]["name"] for one in store.statefulsets(FLIGHTS)] == ["flights-b"]
+    assert store.statefulsets(Key("ns", "none")) == []
+
+
 def test_an_object_of_the_groups_name_without_its_label_is_not_the_groups() -> None:
     store = Store()
     assert not store.put(obj("StatefulSet", "flights", 1, of=""))

@@ -7,23 +7,30 @@ tests/e2e/test_operator_*.py).
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from slackwater.kafka.net.clock import Clock
 from slackwater.kafka.structs import TopicPartition
+from slackwater_operator.build import names
 from slackwater_operator.build.names import short_hash
 from slackwater_operator.decide.snapshot import KafkaSnapshot
 from slackwater_operator.decide.view import GroupView, MemberView
 from slackwater_operator.kube.errors import KubeConflict, KubeUnavailable
 from slackwater_operator.kube.store import Key, Store
 from slackwater_operator.observe.clusters import Round
-from slackwater_operator.observe.workers import PodAddress, WorkerStatus
+from slackwater_operator.observe.workers import (
+    PodAddress,
+    StandbyTold,
+    TakeoverTold,
+    WorkerStatus,
+)
 from slackwater_operator.reconcile.aftermath import learn, new_rebalances
 from slackwater_operator.reconcile.execute import Executor, Outcome
 from slackwater_operator.reconcile.gather import Gatherer
@@ -49,10 +56,11 @@ def stamp(ms: int) -> str:
 
 @dataclass
 class Member:
-    """A member of the Kafka group; `process` is the one that heartbeats for it."""
+    """A member of the Kafka group; `process` is the one that heartbeats for it, `client` its pod."""
 
     name: str
     process: str
+    client: str
     joined: int = -1
     seen_ms: int = 0
 
@@ -76,13 +84,13 @@ class SimulatedGroup:
         self.hidden = False  # whether nobody may see the committed offsets
         self.bring_back: list[str] = []  # members that a moving coordinator brings back after a removal
 
-    def join(self, name: str, process: str, now_ms: int) -> None:
-        """A process joins, or comes back under its name."""
+    def join(self, name: str, process: str, now_ms: int, client: str = "") -> None:
+        """A process joins, or comes back under its name: then whoever was there before is fenced."""
         known = self.members.get(name)
         if known is not None and known.process == process:
             known.seen_ms = now_ms
             return
-        self.members[name] = Member(name, process, known.joined if known else -1, now_ms)
+        self.members[name] = Member(name, process, client, known.joined if known else -1, now_ms)
         if known is None:
             self._rebalance(f"{name} joined")
         elif self.state == "Stable":
@@ -115,10 +123,10 @@ class SimulatedGroup:
         for one in self.members.values():
             one.joined = -1
 
-    def tick(self, now_ms: int, alive: Mapping[str, str]) -> None:
-        """Time passes: `alive` are the processes that heartbeat, by their member's name."""
+    def tick(self, now_ms: int, alive: Collection[str]) -> None:
+        """Time passes: `alive` are the processes that heartbeat."""
         for name, one in list(self.members.items()):
-            if alive.get(name) == one.process:
+            if one.process in alive:
                 one.seen_ms = now_ms
                 if self.state == "PreparingRebalance":
                     one.joined = self.generation + 1
@@ -151,6 +159,7 @@ class SimulatedGroup:
                     name,
                     self.assignment.get(name, frozenset()) if stable else frozenset(),
                     stable,
+                    one.client,
                 )
                 for name, one in sorted(self.members.items())
             ),
@@ -171,9 +180,14 @@ class SimulatedGroup:
 
 @dataclass
 class Process:
-    """A worker's process in a pod."""
+    """A worker's process in a pod.
+
+    `asks`: whom it asks for the handover, None before it is told, "" for nobody. `hands_to`: who has asked
+    it. `silent`: it answers nobody who asks it to hand over.
+    """
 
     pod: str
+    member: str
     uid: str
     image: str
     began_ms: int
@@ -185,6 +199,15 @@ class Process:
     id: str = ""
     hung: bool = False
     grace_ms: int = 30_000
+    has_key: bool = False
+    asks: str | None = None
+    told_ms: int = 0
+    hands_to: str = ""
+    committed_ms: int | None = None
+    handed_over: bool = False
+    silent: bool = False
+    takeover: TakeoverTold | None = None
+    lonely_ms: int = 0
 
 
 @dataclass
@@ -195,6 +218,8 @@ class Timing:
     ask: int = 200
     warm: int = 800
     drain: int = 400
+    hand_over: int = 200
+    deadline: int = 20_000
     removal: int = 200
     control: int = 100
     job: int = 700
@@ -207,11 +232,14 @@ class SimulatedKube:
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self.writes: Counter[str] = Counter()
+        self.reads: Counter[str] = Counter()
         self.fail: Callable[[str, str], bool] = lambda verb, kind: False
 
     def _check(self, verb: str, kind: str) -> None:
         if verb not in ("get", "list"):
             self.writes[f"{verb} {kind}"] += 1
+        else:
+            self.reads[f"{verb} {kind}"] += 1
         if self.fail(verb, kind):
             raise KubeUnavailable(503, "ServiceUnavailable", f"{verb} {kind}: try again")
 
@@ -244,6 +272,12 @@ class SimulatedKube:
             live["status"] = status
             self._simulation.touch(live)
         return copy.deepcopy(live)
+
+    async def create(self, manifest: Json) -> Json:
+        self._check("create", manifest["kind"])
+        if (manifest["kind"], manifest["metadata"]["name"]) in self._simulation.objects:
+            raise KubeConflict(409, "AlreadyExists", "it is there")
+        return self._simulation.apply(manifest)
 
     async def patch(
         self, api_version: str, kind: str, namespace: str, name: str, body: Json, *, subresource: str = ""
@@ -315,6 +349,17 @@ class SimulatedWorkers:
                 return True
         return False
 
+    async def take_over(self, ip: str, port: int, predecessor: str, key: bytes) -> tuple[int, str]:
+        secret = self._simulation.objects["Secret", f"{NAME}-takeover"]
+        assert key.hex() == base64.b64decode(secret["data"]["key"]).decode(), "signed with another key"
+        process = self._simulation.process_at(ip)
+        if process is None:
+            return 0, "does not answer"
+        if process.phase not in ("standby", "warming") or not process.has_key:
+            return 409, f"is {process.phase}"
+        process.asks, process.told_ms = predecessor.rpartition(":")[0], self._simulation.now_ms
+        return 202, ""
+
 
 @dataclass
 class Posted:
@@ -345,6 +390,9 @@ class Simulation:
         self.rate = 10  # records a partition and tick
         self.capacity = 1_000  # records a worker and tick
         self.each_tick: list[Callable[[Simulation], None]] = []
+        self.pods_ever: list[str] = []
+        self.room: int | None = None  # for how many pods there is room; None: for all
+        self.unserved_ms: Counter[str] = Counter()  # by member, in a row
         self._counter = 0
         self._late: list[tuple[int, Json | None, tuple[str, str, str]]] = []
         self._due: list[tuple[int, Callable[[], None]]] = []
@@ -459,7 +507,8 @@ class Simulation:
         if kind != "Pod":
             self.gone(kind, name)
             for pod in self.pods if kind == "StatefulSet" else ():  # the garbage collector
-                self.delete("Pod", pod["metadata"]["name"], pod["metadata"]["uid"])
+                if pod["metadata"]["name"].rpartition("-")[0] == name:
+                    self.delete("Pod", pod["metadata"]["name"], pod["metadata"]["uid"])
             return True
         if "deletionTimestamp" not in live["metadata"]:
             live["metadata"]["deletionTimestamp"] = stamp(self.now_ms)
@@ -469,8 +518,10 @@ class Simulation:
                 self._after(self.timing.removal, lambda: self._pod_gone(name, live["metadata"]["uid"]))
             else:
                 process.hung = process.image.endswith(":hangs")  # and does not listen to SIGTERM
-                process.phase, process.since_ms = "draining", self.now_ms
                 process.grace_ms = (30 if grace_s is None else grace_s) * 1_000
+                if process.phase == "standby":
+                    process.grace_ms, process.hung = 0, True
+                process.phase, process.since_ms = "draining", self.now_ms
         return True
 
     # -- time --------------------------------------------------------------------------------------------
@@ -488,10 +539,11 @@ class Simulation:
         self._control()
         for process in list(self.processes.values()):
             self._live(process)
+        in_the_group = ("joining", "running", "handing-over", "draining")
         alive = {
-            one.pod: one.id
+            one.id
             for one in self.processes.values()
-            if one.phase in ("joining", "running", "draining") and one.joined_ms is not None
+            if one.phase in in_the_group and one.joined_ms is not None
         }
         self.group.tick(self.now_ms, alive)
         self._work()
@@ -507,9 +559,11 @@ class Simulation:
 
     def _control(self) -> None:
         """The StatefulSet's and the Job's controllers."""
-        there = self.objects.get(("StatefulSet", NAME))
-        if there is not None:
-            self._control_statefulset(there)
+        for name in names.set_names(NAME):
+            there = self.objects.get(("StatefulSet", name))
+            if there is not None:
+                self._control_statefulset(name, there)
+        self._schedule()
         for (kind, name), job in list(self.objects.items()):
             if kind == "Job" and "status" not in job:
                 job["status"] = {}
@@ -524,16 +578,17 @@ class Simulation:
         job["status"] = {"conditions": [{"type": kind, "status": "True", "message": "handler not found"}]}
         self.touch(job)
 
-    def _control_statefulset(self, there: Json) -> None:
+    def _control_statefulset(self, set_name: str, there: Json) -> None:
         template = there["spec"]["template"]
-        revision = f"{NAME}-{short_hash(template)}"
+        revision = f"{set_name}-{short_hash(template)}"
         if ("ControllerRevision", revision) not in self.objects:
             self.objects["ControllerRevision", revision] = {
                 "kind": "ControllerRevision",
                 "metadata": {"name": revision, "uid": f"uid-{self.number()}"},
                 "data": {"spec": {"template": {**copy.deepcopy(template), "$patch": "replace"}}},
             }
-        pods = {one["metadata"]["name"]: one for one in self.pods}
+        every = {one["metadata"]["name"]: one for one in self.pods}
+        pods = {name: one for name, one in every.items() if name.rpartition("-")[0] == set_name}
         status = {
             "observedGeneration": there["metadata"]["generation"],
             "replicas": len(pods),
@@ -542,15 +597,16 @@ class Simulation:
         if there.get("status") != status:
             there["status"] = status
             self.touch(there)
-        names = [f"{NAME}-{ordinal}" for ordinal in range(there["spec"]["replicas"])]
-        for name in names:
+        start = (there["spec"].get("ordinals") or {}).get("start", 0)
+        wanted = [f"{set_name}-{start + number}" for number in range(there["spec"]["replicas"])]
+        for name in wanted:
             if name not in pods:
-                self._create_pod(name, there, template, revision)
+                self._create_pod(name, template, revision)
         for name, pod in pods.items():
-            if name not in names and "deletionTimestamp" not in pod["metadata"]:
+            if name not in wanted and "deletionTimestamp" not in pod["metadata"]:
                 self.delete("Pod", name, pod["metadata"]["uid"])
 
-    def _create_pod(self, name: str, there: Json, template: Json, revision: str) -> None:
+    def _create_pod(self, name: str, template: Json, revision: str) -> None:
         uid = f"uid-{self.number()}"
         pod = {
             "apiVersion": "v1",
@@ -560,13 +616,34 @@ class Simulation:
                 "namespace": NAMESPACE,
                 "uid": uid,
                 "labels": {**template["metadata"]["labels"], "controller-revision-hash": revision},
+                "annotations": dict(template["metadata"].get("annotations") or {}),
             },
             "spec": copy.deepcopy(template["spec"]),
             "status": {"phase": "Pending"},
         }
         self.objects["Pod", name] = pod
+        self.pods_ever.append(name)
         self.touch(pod)
-        self._after(self.timing.start, lambda: self._start(name, uid))
+
+    def _schedule(self) -> None:
+        """The scheduler: pods get a node as long as there is room, in the order in which they came."""
+        pods = sorted(self.pods, key=lambda one: int(one["metadata"]["uid"].split("-")[1]))
+        room = len(pods) if self.room is None else self.room
+        room -= sum("nodeName" in one["spec"] for one in pods)
+        for pod in pods:
+            if "nodeName" in pod["spec"]:
+                continue
+            if room > 0:
+                room -= 1
+                pod["spec"]["nodeName"] = "node-1"
+                pod["status"] = {"phase": "Pending"}
+                self.touch(pod)
+                name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+                self._after(self.timing.start, lambda name=name, uid=uid: self._start(name, uid))  # type: ignore[misc]
+            elif "conditions" not in pod["status"]:
+                why = {"reason": "Unschedulable", "message": "0/1 nodes: no room"}
+                pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", **why}]
+                self.touch(pod)
 
     def _start(self, name: str, uid: str, restarts: int = 0, last: Json | None = None) -> None:
         pod = self.objects.get(("Pod", name))
@@ -579,11 +656,24 @@ class Simulation:
         self.touch(pod)
         image = pod["spec"]["containers"][0]["image"]
         self.processes[uid] = Process(
-            name, uid, image, self.now_ms, since_ms=self.now_ms, id=f"{uid}/{restarts}"
+            name,
+            names.member_of(NAME, name),
+            uid,
+            image,
+            self.now_ms,
+            since_ms=self.now_ms,
+            id=f"{uid}/{restarts}",
+            has_key=names.can_hand_over(pod),
         )
 
     def address(self, pod: str) -> str:
-        return f"10.244.0.{int(pod.rsplit('-', 1)[1]) + 10}"
+        return f"10.244.{names.SETS.index(names.set_of(NAME, pod))}.{int(pod.rsplit('-', 1)[1]) + 10}"
+
+    def process_at(self, ip: str) -> Process | None:
+        return next((one for one in self.processes.values() if self.address(one.pod) == ip), None)
+
+    def process(self, pod: str) -> Process:
+        return next(one for one in self.processes.values() if one.pod == pod)
 
     def _pod_gone(self, name: str, uid: str) -> None:
         live = self.objects.get(("Pod", name))
@@ -631,62 +721,154 @@ class Simulation:
             return
         if one.image.endswith(":crashes") and lasted >= 300:
             self._end(one, 3)
+        elif one.image.endswith(":breaks") and one.phase == "running" and lasted >= 600:
+            self._end(one, 4)
         elif one.image.endswith(":hangs"):
             return
         elif one.phase == "starting" and lasted >= timing.ask:
-            self._phase(one, "joining" if one.pod in self.group.members else "warming")
-        elif one.phase == "warming" and lasted >= timing.warm:
-            self._phase(one, "warm")
+            self._phase(one, "joining" if self._returns(one) else "warming")
+        elif one.phase == "warming":
+            self._warm_up(one, lasted)
         elif one.phase == "warm" and one.gate_open:
             self._phase(one, "joining")
+        elif one.phase == "standby":
+            self._stand_by(one)
+        elif one.phase == "taking-over":
+            self._take_over(one, lasted)
         elif one.phase == "joining":
             self._join(one)
-        elif one.phase == "running":
-            self._join(one)
-            member = self.group.members.get(one.pod)
-            if member is not None and member.process != one.id:
-                self._end(one, 3)  # fenced
+        elif one.phase in ("running", "handing-over"):
+            self._serve(one, lasted)
+
+    def _holder(self, one: Process) -> str | None:
+        """Which pod is its member; None: nobody is."""
+        member = self.group.members.get(one.member)
+        return None if member is None else member.client
+
+    def _returns(self, one: Process) -> bool:
+        holder = self._holder(one)
+        return holder is not None and (holder == one.pod or not one.has_key)
+
+    def _warm_up(self, one: Process, lasted: int) -> None:
+        if one.asks == "" and self._holder(one) is not None:
+            self._begin_takeover(one)  # at once: the session runs out
+        elif lasted >= self.timing.warm * (1_000 if one.image.endswith(":slow") else 1):
+            self._phase(one, "warm" if self._holder(one) is None else "standby")
+
+    def _stand_by(self, one: Process) -> None:
+        holder = self._holder(one)
+        if holder is None:
+            one.handed_over, one.gate_open = False, False
+            self._phase(one, "warm")
+        elif one.asks is not None:
+            self._begin_takeover(one)
+        elif one.handed_over:  # the take-back rule: its successor is gone
+            there = any(other.pod == holder for other in self.processes.values())
+            one.lonely_ms = 0 if there else one.lonely_ms + TICK_MS
+            if one.lonely_ms >= 3_000:
+                one.asks, one.lonely_ms = "", 0
+
+    def _begin_takeover(self, one: Process) -> None:
+        self._phase(one, "taking-over")
+        one.committed_ms = None
+
+    def _take_over(self, one: Process, lasted: int) -> None:
+        """Its predecessor hands over, or is not there, or does not answer until the deadline."""
+        holder = self._holder(one)
+        asked = self.process_at(one.asks) if one.asks else None
+        if asked is not None and asked.member == one.member and not asked.silent:
+            if asked.phase == "running" and self.group.state == "Stable":
+                asked.hands_to, asked.committed_ms = one.pod, None
+                self._phase(asked, "handing-over")
+            if asked.phase != "handing-over" or asked.committed_ms is None:
+                return
+            one.committed_ms = asked.committed_ms
+        elif one.asks and lasted < (self.timing.deadline if asked is not None else 2_000):
+            return
+        one.takeover = TakeoverTold(
+            predecessor=holder or "",
+            asked_ms=one.told_ms,
+            committed_ms=one.committed_ms,
+            answered_ms=self.now_ms if one.committed_ms is not None else None,
+            joined_ms=self.now_ms,
+            first_record_ms=self.now_ms + 5,
+            generation_before=self.group.generation,
+            generation=self.group.generation,
+            forced=one.committed_ms is None,
+            pauses_ms={TopicPartition("flights", 0): 21},
+        )
+        one.asks, one.joined_ms = None, None
+        self._phase(one, "joining")
+        self._join(one)
+
+    def _serve(self, one: Process, lasted: int) -> None:
+        if one.phase == "handing-over" and lasted >= self.timing.hand_over and one.committed_ms is None:
+            one.committed_ms = self.now_ms
+        self._join(one)
+        member = self.group.members.get(one.member)
+        if member is not None and member.process != one.id:  # fenced
+            if not one.has_key:
+                self._end(one, 3)
+                return
+            one.handed_over, one.joined_ms, one.running_since_ms = True, None, None
+            self._phase(one, "standby")
+        elif one.phase == "handing-over" and lasted >= self.timing.deadline:
+            self._phase(one, "running")
 
     def _phase(self, one: Process, phase: str) -> None:
         one.phase, one.since_ms = phase, self.now_ms
 
     def _join(self, one: Process) -> None:
-        if one.joined_ms is None or one.pod not in self.group.members:
-            self.group.join(one.pod, one.id, self.now_ms)
+        if one.joined_ms is None or one.member not in self.group.members:
+            self.group.join(one.member, one.id, self.now_ms, one.pod)
             one.joined_ms = one.joined_ms or self.now_ms
-        member = self.group.members.get(one.pod)
+        member = self.group.members.get(one.member)
         joined = member is not None and member.process == one.id and member.joined == self.group.generation
         if one.phase == "joining" and joined and self.group.state == "Stable":
             one.running_since_ms = self.now_ms
             self._phase(one, "running")
+
+    def _serves(self, one: Process) -> bool:
+        member = self.group.members.get(one.member)
+        return one.phase == "running" and member is not None and member.process == one.id
 
     def _work(self) -> None:
         """Records are produced and read."""
         for partition in self.group.partitions:
             self.group.ends[partition] += self.rate
         for process in self.processes.values():
-            left = self.capacity if process.phase == "running" and self.group.state == "Stable" else 0
-            for partition in sorted(self.group.assignment.get(process.pod, ())):
+            left = self.capacity if self._serves(process) and self.group.state == "Stable" else 0
+            for partition in sorted(self.group.assignment.get(process.member, ())):
                 done = min(self.group.ends[partition] - self.group.positions[partition], left)
                 self.group.positions[partition] += done
                 left -= done
+        served = {one.member for one in self.processes.values() if self._serves(one)}
+        for name in self.group.members:
+            self.unserved_ms[name] = 0 if name in served else self.unserved_ms[name] + TICK_MS
 
     def worker_status(self, name: str) -> WorkerStatus | None:
         pod = self.objects.get(("Pod", name))
         process = self.processes.get(pod["metadata"]["uid"]) if pod is not None else None
         if process is None:
             return None
-        member = self.group.members.get(name)
+        member = self.group.members.get(process.member)
         mine = member is not None and member.process == process.id
+        standby = process.phase in ("standby", "taking-over")
         return WorkerStatus(
             phase=process.phase,
             generation=member.joined if mine and member is not None else -1,
-            is_leader=mine and self.group.leader == name,
-            assignment=self.group.assignment.get(name, frozenset()) if mine else frozenset(),
+            is_leader=mine and self.group.leader == process.member,
+            assignment=self.group.assignment.get(process.member, frozenset()) if mine else frozenset(),
             started_ms=process.began_ms,
             joined_ms=process.joined_ms,
             waiting_since_ms=process.since_ms if process.phase == "warm" else None,
             running_since_ms=process.running_since_ms if process.phase == "running" else None,
+            pod=name,
+            holder=(self._holder(process) or "") if standby else "",
+            standby=StandbyTold(process.since_ms, process.handed_over, 0, process.asks is not None)
+            if standby
+            else None,
+            takeover=process.takeover,
         )
 
     # -- what tests ask ------------------------------------------------------------------------------------
@@ -695,6 +877,19 @@ class Simulation:
     def running(self) -> list[str]:
         """The workers that are in the group and handle records."""
         return sorted(one.pod for one in self.processes.values() if one.phase == "running")
+
+    @property
+    def serving(self) -> dict[str, str]:
+        """The members that are served, and by which pod."""
+        return {one.member: one.pod for one in self.processes.values() if self._serves(one)}
+
+    def spans(self) -> dict[str, tuple[int, int]]:
+        """Of each StatefulSet the first ordinal and how many pods it is to have."""
+        return {
+            name: ((one["spec"].get("ordinals") or {}).get("start", 0), one["spec"]["replicas"])
+            for (kind, name), one in sorted(self.objects.items())
+            if kind == "StatefulSet"
+        }
 
     def images(self) -> dict[str, str]:
         """Each pod's image."""
@@ -715,6 +910,7 @@ class SimulatedOperator:
         self.actions: list[Action] = []
         self.acted_ms: list[int] = []
         self.deaths = 0
+        self.taken_over: list[str] = []
         self.away_until_ms = 0
         self.before_act: list[Callable[[Action, World], None]] = []
         settings = Settings(worker_image="slackwater/worker:v1")
@@ -819,6 +1015,7 @@ class SimulatedOperator:
             if self.dies(action, len(self.actions)):
                 self.die()
                 return
+        self.taken_over += plan.taken_over
         learn(self.session, world, plan, complete=True)
         new_rebalances(self.session, world)
 

@@ -6,6 +6,7 @@ import json
 
 from hypothesis import given, strategies as st
 
+from slackwater_operator.decide.takeover_view import RESTART, TAKEOVER, Moving
 from slackwater_operator.reconcile.memory import (
     DECISIONS_KEPT,
     Failed,
@@ -36,6 +37,11 @@ INNER = (
     "at",
     "kind",
     "type",
+    "moving",
+    "ordinal",
+    "toSet",
+    "to",
+    "by",
 )
 STATUSES = st.dictionaries(
     st.sampled_from(FIELDS),
@@ -58,6 +64,10 @@ def test_what_is_written_is_read_back() -> None:
         ),
         since_ms=44,
         reason="because",
+        from_set="flights-a",
+        to_set="flights-b",
+        moving=Moving(3, 1_000, 7, 12, RESTART, told_ms=1_100, tells=2, to="flights-b"),
+        ended_ms=1_050,
     )
     decisions = remember((), 5, "rollout", "restart flights-1", "the group is Stable")
     status = {
@@ -103,3 +113,10 @@ def test_no_more_decisions_are_kept_than_the_last() -> None:
         kept = remember(kept, number, "scaling", f"step{chr(97 + number % 26)}", "because")
     assert len(kept) == DECISIONS_KEPT
     assert kept[-1].at_ms == 49
+
+
+def test_a_takeover_that_makes_no_sense_is_none() -> None:
+    for moving in ({}, {"ordinal": -1}, {"ordinal": "2"}, {"sinceMs": 4}, 7, None):
+        assert parse({"rollout": {"moving": moving}}).rollout.moving is None
+    read = parse({"rollout": {"moving": {"ordinal": 2, "by": "magic", "toldMs": "x"}}}).rollout.moving
+    assert read == Moving(2, 0, -1, None, TAKEOVER)

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from slackwater_operator.reconcile.parse import good_template, pod_seen, statefulset_seen
+from slackwater.kafka.structs import TopicPartition
+from slackwater_operator.observe.workers import StandbyTold, TakeoverTold, WorkerStatus
+from slackwater_operator.reconcile.parse import good_template, pod_seen, statefulset_seen, worker_seen
 
 Json = dict[str, Any]
 
@@ -118,3 +120,60 @@ def test_the_template_of_a_controller_revision() -> None:
     assert found == {"metadata": {"labels": {"a": "b"}}, "spec": {"x": 1}}
     assert good_template(None) is None
     assert good_template({"data": {"spec": {}}}) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "member", "suffix", "ordinal"),
+    [
+        ("flights-3", "flights-3", "", 3),
+        ("flights-b-3", "flights-3", "b", 3),
+        ("flights-c-3", "flights-c-3", "", -1),
+    ],
+)
+def test_which_member_a_pod_is(name: str, member: str, suffix: str, ordinal: int) -> None:
+    labels = {"slackwater.dev/group": "flights"}
+    seen = pod_seen({"metadata": {"name": name, "uid": "u", "labels": labels}})
+    assert (seen.member, seen.suffix, seen.ordinal) == (member, suffix, ordinal)
+    assert not seen.can_hand_over
+    with_key = {"name": name, "labels": labels, "annotations": {"slackwater.dev/takeover": "true"}}
+    assert pod_seen({"metadata": with_key}).can_hand_over
+
+
+def test_a_set_that_does_not_begin_at_zero() -> None:
+    live = {
+        "metadata": {"name": "flights-b", "uid": "s", "creationTimestamp": "2026-11-21T18:00:00Z"},
+        "spec": {"replicas": 2, "ordinals": {"start": 3}},
+    }
+    seen = statefulset_seen(live, "b")
+    assert (seen.name, seen.suffix, seen.start, seen.span.end) == ("flights-b", "b", 3, 5)
+    assert seen.created_ms == 1_795_284_000_000
+
+
+def test_a_worker_that_stands_by_and_one_that_has_taken_over() -> None:
+    status = WorkerStatus(phase="standby", holder="flights-a-1", standby=StandbyTold(5, True, 4, True, "no"))
+    seen = worker_seen("u1", 9, status)
+    assert seen is not None
+    assert seen.standby is not None
+    assert (seen.holder, seen.standby.since_ms, seen.standby.handed_over, seen.standby.told) == (
+        "flights-a-1",
+        5,
+        True,
+        True,
+    )
+    assert not seen.is_member
+    told = TakeoverTold(
+        "flights-a-1", 100, 110, 130, 133, 139, 142, 7, 7, False, {TopicPartition("t", 0): 21}
+    )
+    after = worker_seen("u1", 9, WorkerStatus(phase="running", generation=7, takeover=told))
+    assert after is not None
+    assert after.takeover is not None
+    assert after.is_member
+    assert after.takeover.phases_ms == {"drain": 20, "answer": 3, "join": 6, "first_record": 3}
+    assert (after.takeover.pause_ms, after.takeover.forced) == (21, False)
+    forced = TakeoverTold("flights-a-1", 100, joined_ms=140, forced=True)
+    alone = worker_seen("u1", 9, WorkerStatus(phase="running", generation=7, takeover=forced))
+    assert alone is not None
+    assert alone.takeover is not None
+    assert alone.takeover.phases_ms == {"join": 40}
+    assert alone.takeover.pause_ms is None
+    assert worker_seen("u1", 9, None) is None

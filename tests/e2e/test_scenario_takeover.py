@@ -1,0 +1,155 @@
+"""A new image goes through a group by takeover, under load: nobody else hears of it, and pauses are short."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import yaml
+
+from slackwater.pipeline import spark_archive
+from tests.support.controlplane import ControlPlane
+from tests.support.kafka import KafkaCluster
+from tests.support.site import ClusterSite, Group, Pauses, Produced, now_ms, sink_pauses, usual_pauses
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(900)]
+
+TAKEOVER = {"strategy": "Takeover", "takeover": {"warmTimeout": "5m"}}
+QUICK_JAVA = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+"""Several Sparks on one machine: docs/design/spark.md, "Java"."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a group, and what is asked of it: pauses in ms, as the workers tell them."""
+
+    workers: int
+    partitions: int
+    rate: float
+    median_ms: int
+    worst_ms: int
+
+
+SIZES = [
+    pytest.param(Size(4, 12, 600, median_ms=150, worst_ms=1_500), id="4 workers"),
+    pytest.param(Size(10, 48, 5_000, median_ms=250, worst_ms=2_500), id="10 workers", marks=pytest.mark.long),
+]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_new_image_by_takeover(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str, size: Size
+) -> None:
+    """The goal is a median of 50 ms and a worst pause of 250 ms where each worker has a core to itself; here
+    all workers, three brokers, a control plane and the load share two, and the limits are those of that."""
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        spec: dict[str, Any] = {
+            "partitions": size.partitions,
+            "replicas": size.workers,
+            "rollout": TAKEOVER,
+            "pipeline": {"engine": "python", "handler": "handlers:keep_rows"},
+        }
+        group = site.group(f"over-{namespace}", **spec)
+        before = group.await_settled(size.workers, timeout_s=240)
+        group.await_condition("RolledOut")
+        with group.load(rate=size.rate) as load:
+            told = _roll(site, group, spec, size.workers)
+            after = group.await_settled(size.workers)
+            joins, pauses = _taken(group)
+            produced = load.stop()
+        group.await_handled(produced, timeout_s=240)
+        _check(group, size.workers, told, produced, (before, after))
+
+        by_sink = sink_pauses(group.sink, joins)
+        said, seen = Pauses.of(list(pauses.values())), Pauses.of(list(by_sink.values()))
+        usual = usual_pauses(group.sink, told.began_ms, told.ended_ms)
+        print(f"as the workers say it: {said}")
+        print(f"by the sink's files: {seen}; between any two batches of a partition: {usual}")
+        assert said.count == seen.count == size.partitions, "each partition was served before and after"
+        assert said.median <= size.median_ms, said
+        assert said.worst <= size.worst_ms, said
+        # The files say when a batch was written, the workers when it was read: a batch lies between the two.
+        assert seen.median <= size.median_ms + 2 * usual.p95, (seen, usual)
+        assert seen.worst <= size.worst_ms + 2 * usual.p95, (seen, usual)
+
+
+@pytest.mark.long
+def test_a_new_image_by_takeover_on_spark(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    workers, partitions = 3, 6
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        archive = site.folder / "spark.jsa"  # as in the worker's Spark image
+        assert spark_archive.main([str(archive)]) == 0
+        site.push("*", environment={spark_archive.VARIABLE: str(archive)})
+        spec: dict[str, Any] = {
+            "partitions": partitions,
+            "replicas": workers,
+            "rollout": TAKEOVER,
+            "pipeline": {"engine": "spark", "spark": {"conf": QUICK_JAVA}},
+        }
+        group = site.group(f"spark-{namespace}", **spec)
+        before = group.await_settled(workers, timeout_s=240)
+        group.await_condition("RolledOut", timeout_s=120)
+        with group.load(rate=200) as load:
+            told = _roll(site, group, spec, workers)
+            after = group.await_settled(workers)
+            joins, pauses = _taken(group)
+            produced = load.stop()
+        group.await_handled(produced, timeout_s=240)
+        _check(group, workers, told, produced, (before, after))
+        said = Pauses.of(list(pauses.values()))
+        print(f"as the workers say it: {said}")
+        print(f"by the sink's files: {Pauses.of(list(sink_pauses(group.sink, joins).values()))}")
+        assert said.count == partitions
+        assert said.worst <= 2_500, f"the goal is a second, with a core for each worker: {said}"
+
+
+@dataclass(frozen=True)
+class _Rolled:
+    began_ms: int
+    ended_ms: int
+
+
+def _roll(site: ClusterSite, group: Group, spec: Mapping[str, Any], workers: int) -> _Rolled:
+    """``kubectl apply`` of another image, until all is done."""
+    shape = {name: value for name, value in spec.items() if name not in ("partitions", "pipeline")}
+    pipeline = {**spec["pipeline"], "image": site.image("v2")}
+    manifest = yaml.safe_dump(site.manifest(group.name, **shape, pipeline=pipeline))
+    began_ms = now_ms()
+    site.plane.kubectl("apply", "-f", "-", stdin=manifest)
+    group.await_rolled(site.image("v2"), workers, timeout_s=600)
+    told = _Rolled(began_ms, now_ms())
+    print(f"kubectl apply to done, {workers} workers: {(told.ended_ms - began_ms) / 1000:.1f} s")
+    return told
+
+
+def _taken(group: Group) -> tuple[dict[int, float], dict[int, int]]:
+    """Of each partition: when its new worker joined, and the pause, both by /status."""
+    joins: dict[int, float] = {}
+    pauses: dict[int, int] = {}
+    for name, one in group.workers().items():
+        taken = one["takeover"]
+        assert taken is not None, f"{name} has taken over from nobody"
+        assert not taken["forced"], (name, taken)
+        assert taken["generation"] == taken["generation_before"], (name, taken)
+        joins |= {int(number): float(taken["joined_ms"]) for _, number in one["assignment"]}
+        pauses |= {int(tp.rpartition("-")[2]): int(ms) for tp, ms in taken["pauses_ms"].items()}
+    return joins, pauses
+
+
+def _check(
+    group: Group, workers: int, told: _Rolled, produced: list[Produced], generations: tuple[int, int]
+) -> None:
+    takeovers = group.takeovers(told.began_ms)
+    said = "\n".join(map(str, takeovers))
+    assert len({one.instance for one in takeovers}) == len(takeovers) == workers, said
+    assert generations[0] == generations[1], "the generation has moved"
+    assert group.rebalances(told.began_ms) == 0, said
+    assert group.restarts(told.began_ms) == [], "nobody goes before its successor has come"
+    assert group.sets() == {f"{group.name}-b": (0, workers)}
+    verdict = group.verify(produced)
+    print(verdict)
+    assert verdict.exact, verdict

@@ -1,0 +1,179 @@
+"""What becomes of takeovers without room for one more pod, of a scale in the middle, of another strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.support.controlplane import ControlPlane, path_of, until
+from tests.support.kafka import KafkaCluster
+from tests.support.site import ClusterSite, Group, now_ms
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+
+WORKERS, PARTITIONS, RATE = 3, 6, 300
+NODES = ("node-1", "node-2")
+
+
+def _strategy(fallback: str) -> dict[str, Any]:
+    return {"strategy": "Takeover", "takeover": {"warmTimeout": "10s", "fallback": fallback}}
+
+
+@contextmanager
+def _full(plane: ControlPlane, namespace: str) -> Iterator[None]:
+    """No node takes more pods than the workers that it has now: room is what one of them leaves."""
+
+    def allow(node: str, pods: int) -> None:
+        path = path_of("v1", "nodes", name=node, subresource="status")
+        plane.api.patch(path, {"status": {"allocatable": {"pods": str(pods)}}})
+
+    workers = [
+        one
+        for one in plane.api.list(path_of("v1", "pods"))
+        if one["metadata"]["namespace"] == namespace
+        and one["metadata"].get("labels", {}).get("app.kubernetes.io/name") == "slackwater-worker"
+    ]
+    for node in NODES:
+        allow(node, sum(one["spec"].get("nodeName") == node for one in workers))
+    try:
+        yield
+    finally:
+        for node in NODES:
+            allow(node, 500)
+
+
+def _preflight_placed(plane: ControlPlane, namespace: str) -> bool:
+    return any(
+        one["metadata"].get("labels", {}).get("app.kubernetes.io/name") == "slackwater-preflight"
+        and one["spec"].get("nodeName")
+        for one in plane.api.list(path_of("v1", "pods", namespace))
+    )
+
+
+@pytest.mark.long
+def test_no_room_for_a_successor_falls_back_to_restarts(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator() as operator:
+        group = site.group(
+            f"room-{namespace}", partitions=PARTITIONS, replicas=WORKERS, rollout=_strategy("Restart")
+        )
+        before = group.await_settled(WORKERS)
+        group.await_condition("RolledOut")
+        with group.load(RATE) as load:
+            since = group.roll(site.image("v2"))
+            until(lambda: _preflight_placed(control_plane, namespace), "the preflight", 60, every_s=0.02)
+            with _full(control_plane, namespace):
+                group.await_rolled(site.image("v2"), WORKERS)
+            after = group.await_settled(WORKERS)
+            produced = load.stop()
+        group.await_handled(produced)
+        told = "\n".join(map(str, [*group.takeovers(since), *group.restarts(since)]))
+        print(told)
+        assert after == before
+        assert group.rebalances(since) == 0, f"{told}\n{group.tell()}"
+        assert group.sets() == {f"{group.name}-b": (0, WORKERS)}
+        reasons = [one["reason"] for one in group.events()]
+        assert reasons.count("TakeoverFallback") == WORKERS, reasons
+        assert operator.metric("slackwater_operator_takeovers_total", outcome="fallback") == WORKERS
+        verdict = group.verify(produced)
+        assert verdict.exact, verdict
+
+
+def test_no_room_for_a_successor_stops_the_roll(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        group = site.group(
+            f"stop-{namespace}", partitions=PARTITIONS, replicas=WORKERS, rollout=_strategy("Stop")
+        )
+        before = group.await_settled(WORKERS)
+        group.await_condition("RolledOut")
+        uids = {one["metadata"]["uid"] for one in group.pods()}
+        with group.load(RATE) as load:
+            since = group.roll(site.image("v2"))
+            until(lambda: _preflight_placed(control_plane, namespace), "the preflight", 60, every_s=0.02)
+            with _full(control_plane, namespace):
+                told = group.await_condition("Degraded", reason="RolloutStopped")
+                until(lambda: len(group.sets()) == 1, "the new set gone", 60)
+            assert group.await_settled(WORKERS) == before
+            produced = load.stop()
+        group.await_handled(produced)
+        print(told["message"])
+        assert "Unschedulable" in told["message"], told
+        assert {one["metadata"]["uid"] for one in group.pods()} == uids, "nobody has gone"
+        assert group.rebalances(since) == 0, group.tell()
+        assert group.verify(produced).exact
+
+
+def _moved(group: Group) -> bool:
+    """Whether one member has been taken over, and another one is left."""
+    sets = group.sets()
+    old, new = sets.get(f"{group.name}-a", (0, 0)), sets.get(f"{group.name}-b", (0, 0))
+    return 0 < old[1] < WORKERS and new[1] > 0
+
+
+@pytest.mark.parametrize("count", [5, pytest.param(2, marks=pytest.mark.long)])
+def test_a_scale_in_the_middle_of_a_roll(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str, count: int
+) -> None:
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        group = site.group(
+            f"scale-{namespace}", partitions=10, replicas=WORKERS, rollout=_strategy("Restart")
+        )
+        group.await_settled(WORKERS)
+        group.await_condition("RolledOut")
+        with group.load(RATE) as load, group.record() as recorder:
+            since = group.roll(site.image("v2"))
+            until(lambda: _moved(group), "the first member moved", 120)
+            control_plane.kubectl("-n", namespace, "scale", "cg", group.name, f"--replicas={count}")
+            group.await_rolled(site.image("v2"), count)
+            group.await_settled(count)
+            until(lambda: group.status()["replicas"] == count, "the status", 30)
+            produced = load.stop()
+        group.await_handled(produced)
+        for one in group.takeovers(since):
+            print(one)
+        assert recorder.replicas() == [WORKERS, count], "members, not pods"
+        assert group.rebalances(since) == 1, f"the scaling, and nothing else\n{group.tell()}"
+        assert group.sets() == {f"{group.name}-b": (0, count)}
+        verdict = group.verify(produced)
+        assert verdict.exact, verdict
+
+
+@pytest.mark.long
+def test_the_strategy_of_a_running_group_changes_and_back(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        group = site.group(f"change-{namespace}", partitions=PARTITIONS, replicas=WORKERS)
+        before = group.await_settled(WORKERS)
+        group.await_condition("RolledOut")
+        assert group.sets() == {group.name: (0, WORKERS)}
+        since = now_ms()
+        with group.load(RATE) as load:
+            until(lambda: min(group.committed().values()) > 0, "commits of every partition", 60)
+            for strategy, image in (("Takeover", "v1"), ("Takeover", "v2"), ("Restart", "v2")):
+                changed, uids = now_ms(), {one["metadata"]["uid"] for one in group.pods()}
+                group.change(rollout={"strategy": strategy}, pipeline={"image": site.image(image)})
+                until(lambda: _all_new(group, uids), f"{strategy}, {image}: all pods new", 180)  # noqa: B023
+                group.await_rolled(site.image(image), WORKERS)
+                assert group.await_settled(WORKERS) == before, f"{strategy}, {image}: {group.tell()}"
+                told = [*group.takeovers(changed), *group.restarts(changed)]
+                print(strategy, image, group.sets(), *told, sep="\n  ")
+                assert len(told) == WORKERS, "each member once"
+                assert len(group.sets()) == 1
+            assert all(not one.forced for one in group.takeovers(since))
+            produced = load.stop()
+        group.await_handled(produced)
+        assert group.rebalances(since) == 0, group.tell()
+        verdict = group.verify(produced)
+        assert verdict.exact, verdict
+
+
+def _all_new(group: Group, uids: set[str]) -> bool:
+    there = {one["metadata"]["uid"] for one in group.pods()}
+    return len(there) == WORKERS and not there & uids

@@ -1,0 +1,145 @@
+"""A new revision by takeover under load, on a real Kafka and a real control plane: successors start first."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.controlplane import CRASHES, ControlPlane, until
+from tests.support.kafka import KafkaCluster
+from tests.support.site import ClusterSite, Group, now_ms
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+
+WORKERS = 3
+TAKEOVER = {"strategy": "Takeover", "takeover": {"warmTimeout": "2m"}}
+PAUSE_MS = 3_000
+"""Wide: what is shown here is that nothing rebalances and nothing is lost; benchmarks/rollouts measures."""
+
+
+def test_a_roll_by_takeover_costs_no_rebalance(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator() as operator:
+        group = site.group(f"takeover-{namespace}", partitions=12, replicas=WORKERS, rollout=TAKEOVER)
+        before = group.await_settled(WORKERS)
+        group.await_condition("RolledOut")
+        assert group.sets() == {f"{group.name}-a": (0, WORKERS)}
+        with group.load(rate=500) as load, group.record() as recorder:
+            since = group.roll(site.image("v2"))
+            group.await_rolled(site.image("v2"), WORKERS)
+            after = group.await_settled(WORKERS)
+            produced = load.stop()
+        group.await_handled(produced)
+
+        assert group.sets() == {f"{group.name}-b": (0, WORKERS)}
+        takeovers = group.takeovers(since)
+        told = "\n".join(map(str, takeovers))
+        print(told)
+        members = [f"{group.name}-{ordinal}" for ordinal in reversed(range(WORKERS))]
+        assert [one.instance for one in takeovers] == members, told
+        assert [one.pod for one in takeovers] == [f"{group.name}-b-{n}" for n in reversed(range(WORKERS))]
+        assert after == before, "the generation has moved"
+        assert group.rebalances(since) == 0, told
+        assert all(one.same_generation and not one.forced for one in takeovers), told
+        pauses = sorted(pause for one in takeovers for pause in one.pauses_ms.values())
+        assert len(pauses) == 12, told
+        print(f"pauses ms: {pauses}")
+        assert pauses[-1] <= PAUSE_MS, pauses
+        verdict = group.verify(produced)
+        print(verdict)
+        assert verdict.exact, verdict
+
+        # At all times there were as many members as wanted, and as `kubectl get cg` says.
+        assert set(recorder.replicas()) == {WORKERS}
+        assert {len(one.members) for one in recorder.samples if one.members is not None} == {WORKERS}
+        assert {one.state for one in recorder.samples if one.state is not None} == {"Stable"}
+        assert group.status()["replicas"] == WORKERS
+        kinds = [one["reason"] for one in group.events()]
+        assert kinds.count("TakenOver") == WORKERS, kinds
+        labels = {"group": group.name, "outcome": "asked"}
+        assert operator.metric("slackwater_operator_takeovers_total", **labels) == WORKERS
+
+
+def test_a_bad_revision_stops_at_the_first_successor(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        # Without a preflight, which would find it before any successor is made.
+        rollout = {**TAKEOVER, "preflight": {"enabled": False}}
+        group = site.group(f"bad-{namespace}", partitions=6, replicas=WORKERS, rollout=rollout)
+        before = group.await_settled(WORKERS)
+        group.await_condition("RolledOut")
+        with group.load(rate=200) as load:
+            since = group.roll(site.push("bad", CRASHES))
+            group.await_condition("Degraded", reason="RolloutStopped", timeout_s=180)
+            until(lambda: len(group.sets()) == 1, "the new set gone", 60)
+            after = group.await_settled(WORKERS)
+            produced = load.stop()
+        group.await_handled(produced)
+
+        assert group.sets() == {f"{group.name}-a": (0, WORKERS)}
+        assert after == before
+        assert group.takeovers(since) == []
+        assert group.restarts(since) == []
+        assert _pods_ever(site, group) == {
+            *(f"{group.name}-a-{ordinal}" for ordinal in range(WORKERS)),
+            f"{group.name}-b-{WORKERS - 1}",
+        }
+        assert group.verify(produced).exact
+
+
+@pytest.mark.long
+def test_the_strategy_changes_both_ways_and_the_operator_is_killed_in_the_middle(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator() as operator:
+        group = site.group(f"switch-{namespace}", partitions=6, replicas=WORKERS)
+        before = group.await_settled(WORKERS)
+        group.await_condition("RolledOut")
+        assert group.sets() == {group.name: (0, WORKERS)}
+        with group.load(rate=200) as load:
+            since = now_ms()
+            group.change(rollout=TAKEOVER)
+            until(lambda: f"{group.name}-a" in group.sets(), "the other set", 60)
+            operator.restart_after(2.0)
+            _await_one_set(group, "a")
+            # Those of before have no key: each ends before its successor, which stands by, takes over.
+            assert group.takeovers(since) == []
+            assert {one.instance for one in group.restarts(since)} == {
+                f"{group.name}-{ordinal}" for ordinal in range(WORKERS)
+            }
+
+            rolling = group.roll(site.image("v2"))
+            until(lambda: len(group.takeovers(rolling)) == 1, "the first taken over", 60)
+            operator.restart_after(2.0)
+            group.await_rolled(site.image("v2"), WORKERS)
+            _await_one_set(group, "b")
+            assert len(group.takeovers(rolling)) == WORKERS
+
+            back = now_ms()
+            group.change(rollout={"strategy": "Restart"})
+            until(lambda: len(group.restarts(back)) == WORKERS, "restarted in place", 180)
+            _await_one_set(group, "b")
+            after = group.await_settled(WORKERS)
+            produced = load.stop()
+        group.await_handled(produced)
+        assert after == before, "the generation has moved"
+        assert group.rebalances(since) == 0
+        assert all(one.same_generation for one in group.restarts(since))
+        verdict = group.verify(produced)
+        assert verdict.lost == 0, verdict
+        assert verdict.duplicated == 0, verdict
+
+
+def _await_one_set(group: Group, suffix: str) -> None:
+    """Waits until the group is at rest in that set."""
+    wanted = {f"{group.name}-{suffix}": (0, WORKERS)}
+    until(lambda: group.sets() == wanted, f"{group.name} in set {suffix}", 180)
+    group.await_condition("RolledOut", timeout_s=60)
+    group.await_settled(WORKERS)
+
+
+def _pods_ever(site: ClusterSite, group: Group) -> set[str]:
+    """The names of all pods that the group has ever had a process in."""
+    journal = site.plane.pods.journal(site.namespace)
+    return {one.pod for one in journal if one.pod.startswith(f"{group.name}-")}

@@ -1,0 +1,70 @@
+"""How long partitions stood still in takeovers, by the sink's files: nothing that a worker says of it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_FILE = re.compile(r".*-(\d+)-(\d{20})\.parquet")
+
+
+def written(sink: Path) -> dict[int, list[float]]:
+    """Partition -> when each of its batches was written (wall clock, ms), in the order of their offsets."""
+    found: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    for path in sink.glob("*.parquet"):
+        name = _FILE.fullmatch(path.name)
+        if name is not None:
+            found[int(name[1])].append((int(name[2]), path.stat().st_mtime_ns / 1e6))
+    return {partition: [at for _, at in sorted(batches)] for partition, batches in found.items()}
+
+
+def sink_pauses(sink: Path, joins: Mapping[int, float]) -> dict[int, int]:
+    """The pause of each partition whose new worker joined at ``joins[partition]`` (wall clock, ms): from the
+    last batch written before that, by the old worker, to the first one after it, by the new.
+
+    It includes the time that there was nothing to read, and that the first batch took.
+    """
+    times = written(sink)
+    pauses = {}
+    for partition, joined_ms in joins.items():
+        before = [at for at in times.get(partition, ()) if at <= joined_ms]
+        after = [at for at in times.get(partition, ()) if at > joined_ms]
+        if before and after:
+            pauses[partition] = round(min(after) - max(before))
+    return pauses
+
+
+def usual_pauses(sink: Path, since_ms: float, until_ms: float) -> Pauses:
+    """The time between two batches of a partition in a span, of all partitions: what a pause in a takeover is
+    to be held against."""
+    gaps = [
+        round(later - earlier)
+        for times in written(sink).values()
+        for earlier, later in itertools.pairwise(times)
+        if since_ms <= earlier and later <= until_ms
+    ]
+    return Pauses.of(gaps)
+
+
+@dataclass(frozen=True)
+class Pauses:
+    """What is said of many pauses, ms."""
+
+    count: int
+    median: int
+    p95: int
+    worst: int
+
+    @classmethod
+    def of(cls, pauses_ms: Collection[int]) -> Pauses:
+        """Of at least one pause."""
+        ordered = sorted(pauses_ms)
+        rank = min(len(ordered) - 1, int(0.95 * len(ordered)))
+        return cls(len(ordered), ordered[len(ordered) // 2], ordered[rank], ordered[-1])
+
+    def __str__(self) -> str:
+        return f"{self.count} pauses: median {self.median} ms, p95 {self.p95} ms, worst {self.worst} ms"

@@ -1,0 +1,62 @@
+"""A worker's own HTTP server and door for takeovers, without the worker: for who tells it to take over."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from slackwater.runtime.clock import SystemClock
+from slackwater.runtime.config import HealthConfig
+from slackwater.runtime.desk import Desk
+from slackwater.runtime.door import Answer, Door
+from slackwater.runtime.health import HealthServer
+from slackwater.runtime.metrics import Metrics
+from slackwater.runtime.signing import Verifier
+from slackwater.runtime.status import Status
+
+
+class TakeoverWorker(Door):
+    """Takes orders that are signed with `key`.
+
+    Attributes:
+        key: the worker's key; may be changed.
+        signs_with: what answers are signed with; None: with `key`. No worker has two keys.
+        desk: where orders arrive; it takes them.
+        status: its /status.
+        orders: those that were taken: the predecessors' addresses.
+        requests: how many came, taken or not.
+        port: where it listens.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self.signs_with: bytes | None = None
+        self.desk, self.status = Desk(), Status("flights", "flights-3", SystemClock())
+        self.status.enter("standby")
+        self.desk.take_orders()
+        self.orders: list[str] = []
+        self.requests = 0
+        self.port = 0
+        super().__init__(key, Verifier(key, SystemClock()), self.desk, self.status)
+
+    def answer(self, method: str, path: str, body: bytes, authorization: str | None, peer: str) -> Answer:
+        """As the worker's own does, with the key of now."""
+        self.requests += 1
+        door = Door(self.signs_with or self.key, Verifier(self.key, SystemClock()), self.desk, self.status)
+        answer = door.answer(method, path, body, authorization, peer)
+        order = self.desk.next_order()
+        if order is not None:
+            self.orders.append(order)
+        return answer
+
+    @contextlib.contextmanager
+    def serve(self, *, keyless: bool = False) -> Iterator[None]:
+        """Listens on `port`. `keyless`: as one without a key."""
+        metrics = Metrics(group="flights", instance="flights-3")
+        server = HealthServer(HealthConfig(), self.status, metrics, door=None if keyless else self)
+        self.port = server.port
+        server.serve()
+        try:
+            yield
+        finally:
+            server.close()
