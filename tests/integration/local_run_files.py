@@ -38,7 +38,14 @@ def hang(table):
 """
 
 
-def write_group(folder: Path, bootstrap: str, *, handler: str = "passing:keep", replicas: int = 3) -> Path:
+def write_group(
+    folder: Path,
+    bootstrap: str,
+    *,
+    handler: str = "passing:keep",
+    replicas: int = 3,
+    strategy: str = "Restart",
+) -> Path:
     """Writes a ConsumerGroup `NAME` with topic `NAME`, both new, and its handler; gives the YAML's path."""
     name = f"run-{uuid4().hex[:8]}"
     (folder / "passing.py").write_text(HANDLER, encoding="utf-8")
@@ -58,6 +65,7 @@ spec:
     engine: arrow
     sink: {{path: {folder / "out"}}}
   replicas: {replicas}
+  rollout: {{strategy: {strategy}}}
 """,
         encoding="utf-8",
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -165,6 +167,50 @@ def test_ctrl_c_before_anything_has_started(group: Path) -> None:
         assert process.wait(30) == 0
         workers = pids(group.parent)
     until(lambda: not any(alive(pid) for pid in workers), 5)
+
+
+@pytest.mark.timeout(120)
+def test_a_hangup_rolls_the_workers_with_what_the_file_says_then(group: Path) -> None:
+    group.write_text(group.read_text().replace("strategy: Restart", "strategy: Takeover"))
+    output = group.parent / "output"
+    right = group.read_text()
+    with started(group) as process:
+        until(lambda: "start 2 workers: done in" in output.read_text())
+        group.write_text(right.replace("strategy: Takeover", "strategy: Takeovers"))
+        process.send_signal(signal.SIGHUP)
+        until(lambda: "the workers are not rolled: " in output.read_text())
+        assert "did you mean Takeover?" in output.read_text()
+        group.write_text(right)
+        process.send_signal(signal.SIGHUP)
+        until(lambda: "take over all workers: done in" in output.read_text())
+        assert ", 0 rebalances, " in output.read_text().partition("take over all workers: done in")[2]
+        group.write_text(right.replace("strategy: Takeover", "strategy: Restart"))
+        process.send_signal(signal.SIGHUP)
+        until(lambda: "restart all workers: done in" in output.read_text())
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    assert len(pids(group.parent)) == 6
+
+
+@pytest.mark.timeout(90)
+def test_the_end_of_its_terminal_ends_it_and_empties_the_group(group: Path, devbroker: DevBroker) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, command(group))
+    try:
+        said = ""
+        while "done in" not in said:
+            said += os.read(terminal, 4096).decode()
+        workers = pids(group.parent)
+        os.close(terminal)
+        until(lambda: os.waitpid(pid, os.WNOHANG) != (0, 0))
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert [pid for pid in workers if alive(pid)] == []
+    with KafkaAdmin(devbroker.bootstrap) as admin:
+        name = load(group).name
+        assert admin.describe_groups([name]).unwrap()[name].state == "Empty"
 
 
 @pytest.mark.timeout(90)

@@ -100,7 +100,8 @@ async def test_a_new_revision_that_cannot_start_stops_the_roll(devbroker: DevBro
     async with Launch(file, workdir=tmp_path / "run") as run:
         await run.wait_until_stable(60)
         text = file.read_text(encoding="utf-8")
-        file.write_text(text.replace("passing:keep", "passing:nothing") + "  rollout: {sessionBudget: 15%}\n")
+        text = text.replace("passing:keep", "passing:nothing")
+        file.write_text(text.replace("strategy: Restart", "strategy: Restart, sessionBudget: 15%"))
         # Whichever comes first on this machine: three failures, or the budget.
         stopped = (
             r"has failed 3 times in a row: handler passing:nothing|has been away for .* more than 3\.0 s"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import os
 import signal
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from slackwater_operator.local.launch import Launch
     from slackwater_operator.local.run import LocalRun
     from slackwater_operator.local.views import RunSnapshot
 
@@ -24,7 +26,8 @@ def register(subparsers: Any) -> None:
     run = commands.add_parser(
         "run",
         help="run the workers of a ConsumerGroup as processes",
-        description="Runs the workers of a ConsumerGroup as processes of this machine, until Ctrl-C.",
+        description="Runs the workers of a ConsumerGroup as processes of this machine, until Ctrl-C. "
+        "SIGHUP: reads the file again and rolls the workers, as its spec.rollout.strategy says.",
     )
     run.add_argument(
         "-f", "--file", required=True, type=Path, metavar="FILE", help="the ConsumerGroup's YAML"
@@ -61,8 +64,10 @@ def _run(arguments: argparse.Namespace) -> int:
 async def _main(arguments: argparse.Namespace) -> int:
     from slackwater_operator.local.launch import Launch
 
-    stop = asyncio.Event()
+    stop, again = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        loop.add_signal_handler(signal.SIGHUP, _hangup, _has_terminal(), stop, again)
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     launch = Launch(
@@ -70,7 +75,11 @@ async def _main(arguments: argparse.Namespace) -> int:
     )
     async with launch as run:
         run.on_notice(lambda notice: _line(notice.text))
-        tasks = [asyncio.create_task(stop.wait()), asyncio.create_task(_watch(run))]
+        tasks: list[asyncio.Task[Any]] = [
+            asyncio.create_task(stop.wait()),
+            asyncio.create_task(_watch(run)),
+            asyncio.create_task(_roll_when_told(launch, run, again)),
+        ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -84,6 +93,39 @@ async def _main(arguments: argparse.Namespace) -> int:
             loop.add_signal_handler(number, launch.hurry)
     _line("all workers have ended")
     return 0
+
+
+def _hangup(had_terminal: bool, stop: asyncio.Event, again: asyncio.Event) -> None:
+    """SIGHUP: the terminal was closed, which ends the run; otherwise somebody wants a rollout."""
+    (stop if had_terminal and not _has_terminal() else again).set()
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+async def _roll_when_told(launch: Launch, run: LocalRun, again: asyncio.Event) -> None:
+    """Rolls the workers with what the file says then, each time that `again` is set; returns when the run
+    cannot go on. What is wrong with the file, or ends a rollout, is a line: the workers go on as before."""
+    from slackwater_operator.local.views import OperationError, RunError
+    from slackwater_operator.resources import ResourceError
+
+    while run.failure is None:
+        await again.wait()
+        again.clear()
+        try:
+            await run.roll(launch.reload())
+        except OperationError:
+            pass  # its line has been printed as a notice
+        except (ResourceError, ValueError) as error:
+            _line(f"the workers are not rolled: {error}")
+        except RunError as error:
+            if run.failure is None:
+                _line(f"the workers are not rolled: {error}")
 
 
 async def _watch(run: LocalRun) -> None:
@@ -102,7 +144,7 @@ async def _watch(run: LocalRun) -> None:
 def status_line(shown: RunSnapshot) -> str:
     """A run in one line: the group, each worker with its partitions, the lag, what is being done."""
     workers = ", ".join(
-        f"{one.name} {one.phase}" + (f" ({len(one.assignment)})" if one.phase == "running" else "")
+        f"{one.pod} {one.phase}" + (f" ({len(one.assignment)})" if one.phase == "running" else "")
         for one in shown.workers
     )
     lag = "unknown" if shown.total_lag is None else str(shown.total_lag)
@@ -120,4 +162,5 @@ def status_line(shown: RunSnapshot) -> str:
 
 
 def _line(text: str) -> None:
-    print(f"{datetime.now(UTC).astimezone():%H:%M:%S} {text}", flush=True)
+    with contextlib.suppress(OSError):  # the terminal may be gone, the workers are still to be ended
+        print(f"{datetime.now(UTC).astimezone():%H:%M:%S} {text}", flush=True)

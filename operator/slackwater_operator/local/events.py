@@ -23,14 +23,21 @@ class WorkerEvent:
     Attributes:
         ts_ms: when, by the wall clock.
         event: its name.
-        instance: the worker's name.
+        instance: the member that the worker is, or is to be.
         data: everything else.
+        pod: the name of its process: a member may have two. "": as the member.
     """
 
     ts_ms: int
     event: str
     instance: str
     data: Mapping[str, Any] = field(default_factory=dict)
+    pod: str = ""
+
+    @property
+    def process(self) -> str:
+        """The name of the process that it is about."""
+        return self.pod or self.instance
 
     def partitions(self) -> frozenset[TopicPartition]:
         """The partitions that an `assigned`, `revoked` or `lost` event names."""
@@ -38,13 +45,14 @@ class WorkerEvent:
         return frozenset(TopicPartition(str(topic), int(number)) for topic, number in found)
 
 
-def parse_event(line: bytes | str, *, instance: str, now_ms: int) -> WorkerEvent | None:
+def parse_event(line: bytes | str, *, instance: str, now_ms: int, pod: str = "") -> WorkerEvent | None:
     """Reads a line of a worker's stdout; None for one that is no event.
 
     Args:
         line: the line.
         instance: the worker whose stdout it is; it counts, whatever the line says.
         now_ms: the time to take where the line has none.
+        pod: the name of its process; "": as the worker.
     """
     try:
         found = json.loads(line)
@@ -57,4 +65,4 @@ def parse_event(line: bytes | str, *, instance: str, now_ms: int) -> WorkerEvent
     found.pop("instance", None)
     if isinstance(at, bool) or not isinstance(at, int | float):
         at = now_ms
-    return WorkerEvent(int(at), name, instance, found)
+    return WorkerEvent(int(at), name, instance, found, pod)

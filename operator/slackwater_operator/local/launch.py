@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from slackwater.kafka.errors import KafkaError, NoBrokersAvailable
 from slackwater_operator.local.prepare import Source
+from slackwater_operator.local.revisions import KEY_BYTES
 from slackwater_operator.local.run import LocalRun, RunSettings
 from slackwater_operator.local.settings import GRACE_BEYOND_DRAIN_MS
 from slackwater_operator.local.views import RunError
 from slackwater_operator.observe.kafka import KafkaObserver
-from slackwater_operator.resources import load_local
+from slackwater_operator.resources import ConsumerGroup, load_local
 
 if TYPE_CHECKING:
     from slackwater.pipeline.connect_server import ConnectServer
@@ -31,6 +33,7 @@ class Launch:
         spark: str = "local",
         workdir: Path | None = None,
         settings: RunSettings | None = None,
+        strategy: str = "",
     ) -> None:
         """Reads the resource.
 
@@ -41,12 +44,14 @@ class Launch:
                 only for engine spark without a remote of its own.
             workdir: the folder for configuration and logs; by default `.slackwater/NAME` where we are.
             settings: how the run behaves; by default a worker has spec.delivery.drainTimeout, and 10 s more.
+            strategy: what counts in place of the file's spec.rollout.strategy; "": the file's.
 
         Raises:
             ResourceError: the file is wrong.
         """
         self._file = file
         self._bootstrap = bootstrap
+        self._strategy = strategy
         self.source = self._read()
         drain_ms = self.source.group.spec.delivery.drain_timeout_ms
         self.settings = settings or RunSettings(grace_ms=drain_ms + GRACE_BEYOND_DRAIN_MS)
@@ -76,7 +81,12 @@ class Launch:
         try:
             remote = await self._start_server() if self._connect else ""
             self._run = LocalRun(
-                self.source, observer, workdir=self.workdir, settings=self.settings, spark_remote=remote
+                self.source,
+                observer,
+                workdir=self.workdir,
+                settings=self.settings,
+                spark_remote=remote,
+                takeover_key=secrets.token_bytes(KEY_BYTES),
             )
             await self._run.start()
         except BaseException:
@@ -89,13 +99,22 @@ class Launch:
     ) -> None:
         await self._close(None)
 
+    def reload(self) -> ConsumerGroup:
+        """The resource as the file is now.
+
+        Raises:
+            ResourceError: the file is wrong.
+        """
+        return self._read().group
+
     def hurry(self) -> None:
         """Ends the workers that are still draining at once."""
         self._hurry.set()
 
     def _read(self) -> Source:
         source = Source(load_local(self._file), self._file.resolve().parent, Path.cwd())
-        return source.at(self._bootstrap) if self._bootstrap else source
+        source = source.at(self._bootstrap) if self._bootstrap else source
+        return source.rolled_by(self._strategy) if self._strategy else source
 
     async def _start_server(self) -> str:
         from slackwater.pipeline.connect_server import ConnectServer

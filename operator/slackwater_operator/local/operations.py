@@ -94,6 +94,7 @@ def _report(state: RunState, operation: Operation, outcome: str) -> OperationRep
         unowned_ms=timeline.unowned_ms(began, ended),
         restarts=tuple(timeline.restarts(began, ended)),
         removed=tuple(operation.removed),
+        takeovers=tuple(timeline.takeovers(began, ended)),
     )
 
 
@@ -101,4 +102,9 @@ def _told(report: OperationReport) -> str:
     took = (report.ended_ms - report.began_ms) / 1000
     unowned = report.longest_unowned_ms / 1000
     cost = f"{report.rebalances} rebalance{'' if report.rebalances == 1 else 's'}"
-    return f"{report.text}: done in {took:.1f} s, {cost}, no partition unowned for more than {unowned:.1f} s"
+    pauses = [one.longest_ms for one in report.takeovers if one.longest_ms is not None]
+    paused = f", no partition paused for more than {max(pauses)} ms" if pauses else ""
+    return (
+        f"{report.text}: done in {took:.1f} s, {cost}, no partition unowned for more than {unowned:.1f} s"
+        f"{paused}"
+    )

@@ -44,14 +44,27 @@ class Source:
         path = self.group.spec.pipeline.sink.path
         return path if re.match(r"[a-z][a-z0-9+.-]*:", path) else str((self.current / path).resolve())
 
+    def rolled_by(self, strategy: str) -> Source:
+        """The same with another spec.rollout.strategy."""
+        rollout = replace(self.group.spec.rollout, strategy=strategy)
+        return replace(self, group=replace(self.group, spec=replace(self.group.spec, rollout=rollout)))
+
     def at(self, bootstrap_servers: str) -> Source:
         """The same with other brokers."""
         kafka = replace(self.group.spec.kafka, bootstrap_servers=bootstrap_servers)
         return replace(self, group=replace(self.group, spec=replace(self.group.spec, kafka=kafka)))
 
 
-def write_worker_config(source: Source, path: Path, *, spark_remote: str = "") -> None:
+def write_worker_config(
+    source: Source, path: Path, *, spark_remote: str = "", key_file: Path | None = None
+) -> None:
     """Writes a worker's configuration (as JSON, which is YAML too and quicker to read).
+
+    Args:
+        source: the resource and where its paths start.
+        path: the file; its folder is made.
+        spark_remote: a Spark Connect server to use where the resource names none.
+        key_file: the key that takeovers are signed with; None: there are none.
 
     Raises:
         OSError: it cannot be written.
@@ -62,6 +75,7 @@ def write_worker_config(source: Source, path: Path, *, spark_remote: str = "") -
         sink_path=source.sink_path,
         join_gate_ms=JOIN_GATE_MS,
         spark_remote=spark_remote,
+        takeover_key_file=str(key_file.resolve()) if key_file is not None else "",
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

@@ -43,24 +43,31 @@ class WorkerProcess:
         environment: Mapping[str, str],
         on_event: EventSink,
         on_exit: Callable[[WorkerProcess], None],
+        instance: str = "",
     ) -> None:
         """Prepares a process; nothing is started yet.
 
         Args:
-            name: the worker's name, given to it as SLACKWATER_INSTANCE_ID.
+            name: the process's name, given to it as SLACKWATER_POD_NAME.
             command: what to run.
             logs: the folder for NAME.log (stdout) and NAME.err (stderr), both appended to.
             environment: the variables that it gets.
             on_event: called with each event as it comes.
             on_exit: called once, when the process has ended and its last event has been handed on.
+            instance: the member that it is, given to it as SLACKWATER_INSTANCE_ID; "": called as itself.
         """
         self.name = name
+        self.instance = instance or name
         self.exit_code: int | None = None
         self.started_ms: int | None = None
         self.ended_ms: int | None = None
         self._command = list(command)
         self._logs = logs
-        self._environment = {**environment, "SLACKWATER_INSTANCE_ID": name}
+        self._environment = {
+            **environment,
+            "SLACKWATER_INSTANCE_ID": self.instance,
+            "SLACKWATER_POD_NAME": name,
+        }
         self._on_event = on_event
         self._on_exit = on_exit
         self._process: asyncio.subprocess.Process | None = None
@@ -171,7 +178,7 @@ class WorkerProcess:
         self._take(rest)
 
     def _take(self, line: bytes) -> None:
-        event = parse_event(line, instance=self.name, now_ms=wall_ms())
+        event = parse_event(line, instance=self.instance, now_ms=wall_ms(), pod=self.name)
         if event is not None:
             self._on_event(event)
 

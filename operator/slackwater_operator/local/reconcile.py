@@ -12,9 +12,10 @@ from slackwater_operator.decide.membership import decide_removal
 from slackwater_operator.decide.rollout import RestartView, RolloutDecision, RolloutInput, decide_rollout
 from slackwater_operator.local.events import EXIT_BAD_CONFIG, WorkerEvent
 from slackwater_operator.local.gatekeeper import GateError, open_gate
+from slackwater_operator.local.mover import Mover, Tell
 from slackwater_operator.local.processes import wall_ms
+from slackwater_operator.local.returns import gaps_for_budget
 from slackwater_operator.local.state import Rollout, RunState
-from slackwater_operator.local.timeline import gaps_for_budget
 from slackwater_operator.local.views import RunError
 from slackwater_operator.observe.observer import Observer
 
@@ -24,19 +25,24 @@ _GAPS_TO_LEARN_FROM = 20
 class Reconciler:
     """Acts on a run's state. Idempotent: what was done, or failed, is seen in the next observation."""
 
-    def __init__(self, state: RunState, observer: Observer, autoscaler: Autoscaler, logs: Path) -> None:
+    def __init__(
+        self, state: RunState, observer: Observer, autoscaler: Autoscaler, logs: Path, tell: Tell
+    ) -> None:
         self._state = state
         self._autoscaler = autoscaler
         self._forced = ForcedWatch()
         self._observer = observer
         self._logs = logs
+        self._mover = Mover(state, self.observe, self._forced, tell)
 
     async def observe(self) -> None:
         """Asks the broker how things are."""
         state = self._state
         state.observed(await self._observer.observe())
         away = [one.name for one in state.wanted if one.process is None or one.progress.phase == "starting"]
-        rolling = state.rollout.under_way if state.rollout is not None else {}
+        rolling = set(state.rollout.under_way) if state.rollout is not None else set()
+        if state.takeover is not None and state.takeover.moving is not None:
+            rolling = {state.group.instance_id(state.takeover.moving.ordinal)}
         self._forced.observe(state.seen, now_ms=wall_ms(), away=[one for one in away if one in rolling])
 
     async def turn(self) -> None:
@@ -46,13 +52,15 @@ class Reconciler:
             OSError: a worker's process cannot be started.
         """
         state = self._state
-        state.pool.stop_surplus(state.replicas)
-        await state.pool.start_missing(state.replicas, state.revision)
+        state.pool.stop_surplus(state.sets)
+        await state.pool.start_missing(state.sets)
         self._give_up_if_hopeless()
         await self._open_gates()
         await self._remove_orphans()
         if state.rollout is not None:
             await self._roll(state.rollout)
+        if state.takeover is not None:
+            await self._mover.turn(state.takeover)
         if state.unsettled():
             state.settled_since_ms = None
         elif state.settled_since_ms is None:
@@ -130,7 +138,8 @@ class Reconciler:
             view = views[name]
             rollout.under_way[name] = RestartView(name, view.generation, view.lag, since_ms=wall_ms())
             state.notify(f"restart {name}: {decision.reason}")
-        state.pool.restart(decision.restart)
+        serving = [state.serving(name) for name in decision.restart]
+        state.pool.restart([one.pod for one in serving if one is not None])
         if state.operation is not None and state.operation.kind == "rolling-restart":
             state.operation.subjects = tuple(rollout.under_way)
 
@@ -155,8 +164,8 @@ class Reconciler:
 
     def _give_up_if_hopeless(self) -> None:
         state = self._state
-        if state.rollout is not None:
-            return  # its budget ends a rolling restart that does not work out, and the run goes on as before
+        if state.rollout is not None or state.takeover is not None:
+            return  # one that does not work out is ended by its own decisions, and the run goes on as before
         workers = state.wanted
         if workers and all(one.last_exit == EXIT_BAD_CONFIG for one in workers):
             refused = next((one.last_error for one in workers if one.last_error), "")
@@ -165,5 +174,5 @@ class Reconciler:
             if worker.failures >= state.settings.max_failures:
                 error = worker.last_error or f"exit code {worker.last_exit}"
                 times = f"{worker.failures} times in a row"
-                log = self._logs / f"{worker.name}.err"
+                log = self._logs / f"{worker.pod}.err"
                 state.fail(RunError(f"{worker.name} failed {times}: {error} (see {log})"))

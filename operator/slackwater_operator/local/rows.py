@@ -49,6 +49,7 @@ def _row(worker: Worker, view: WorkerView) -> WorkerRow:
     progress = worker.progress
     return WorkerRow(
         name=worker.name,
+        pod=worker.pod,
         ordinal=worker.ordinal,
         phase=progress.phase or ("spawned" if worker.process else "waiting"),
         pid=worker.process.pid if worker.process else None,

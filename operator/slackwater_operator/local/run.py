@@ -14,17 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from slackwater_operator.decide.autoscale import Autoscaler
-from slackwater_operator.decide.policy import rollout_policy, scaling_policy
+from slackwater_operator.decide.policy import scaling_policy
 from slackwater_operator.decide.scaling import ScalingDecision
 from slackwater_operator.local.events import WorkerEvent
-from slackwater_operator.local.operations import OperationStopped, operate
+from slackwater_operator.local.operations import operate
 from slackwater_operator.local.pool import WorkerPool
-from slackwater_operator.local.prepare import Source, worker_command, write_worker_config
+from slackwater_operator.local.prepare import Source, worker_command
 from slackwater_operator.local.processes import wall_ms
 from slackwater_operator.local.reconcile import Reconciler
+from slackwater_operator.local.revisions import Revisions
+from slackwater_operator.local.rolls import Rolls
 from slackwater_operator.local.rows import take_snapshot
 from slackwater_operator.local.settings import RunSettings
-from slackwater_operator.local.state import Rollout, RunState
+from slackwater_operator.local.state import RunState
 from slackwater_operator.local.timeline import Timeline
 from slackwater_operator.local.views import Notice, OperationError, OperationReport, RunError, RunSnapshot
 from slackwater_operator.observe.observer import Observer
@@ -35,6 +37,7 @@ __all__ = ["LocalRun", "OperationError", "OperationReport", "RunError", "RunSett
 _TURN_S = 0.25
 _LEAVE_S = 5.0
 _LEADERS_S = 10.0
+_TELL_S = 5.0
 
 
 class LocalRun:
@@ -52,6 +55,7 @@ class LocalRun:
         workdir: Path,
         settings: RunSettings | None = None,
         spark_remote: str = "",
+        takeover_key: bytes = b"",
         command: Callable[[Path], Sequence[str]] = worker_command,
         environment: Mapping[str, str] | None = None,
     ) -> None:
@@ -63,23 +67,23 @@ class LocalRun:
             workdir: the folder for the workers' configuration and logs.
             settings: how the run behaves.
             spark_remote: a Spark Connect server for the workers, where the resource names none.
+            takeover_key: 32 random bytes that takeovers are signed with; empty: there can be none.
             command: gives the command that runs a worker with a configuration file.
             environment: the workers' variables; by default this process's own.
         """
         settings = settings or RunSettings()
         self.reports: list[OperationReport] = []
-        self._source = source
         self._observer = observer
-        self._workdir = workdir
-        self._spark_remote = spark_remote
+        self._revisions = Revisions(source, workdir, spark_remote=spark_remote, key=takeover_key)
         self._state = RunState(source.group, settings)
         self._state.pool = WorkerPool(
             name_of=source.group.instance_id,
-            command_of=lambda revision: command(self._config_path(revision)),
+            command_of=lambda revision: command(self._revisions.path(revision)),
             logs=workdir / "logs",
             environment=dict(os.environ if environment is None else environment),
             grace_ms=settings.grace_ms,
             on_event=self._state.take,
+            keyed=self._revisions.keyed,
         )
         self._autoscaler = Autoscaler(
             scaling_policy(source.group),
@@ -87,8 +91,8 @@ class LocalRun:
             down_window_ms=settings.down_window_ms,
             settle_ms=settings.settle_ms,
         )
-        self._reconciler = Reconciler(self._state, observer, self._autoscaler, workdir / "logs")
-        self._newest_revision = self._state.revision
+        self._reconciler = Reconciler(self._state, observer, self._autoscaler, workdir / "logs", self._tell)
+        self._rolls = Rolls(self._state, self._revisions, self._operate)
         self._one_at_a_time = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
         self._step: asyncio.Task[None] | None = None
@@ -106,7 +110,7 @@ class LocalRun:
         if seen is None or seen.problems or not seen.partitions:
             found = "; ".join(seen.problems) if seen and seen.problems else "the topics have no partitions"
             raise RunError(f"{self.group.spec.kafka.bootstrap_servers}: {found}")
-        self._write_config()
+        self._revisions.write()
         self._tasks = [
             asyncio.create_task(self._guard(self._start_operation()), name="start"),
             asyncio.create_task(self._guard(self._observe_loop()), name="observe"),
@@ -180,9 +184,19 @@ class LocalRun:
             subjects = tuple(self.group.instance_id(ordinal) for ordinal in range(low, high))
             self._autoscaler.stepping(before, replicas, decision, now_ms=wall_ms())
             self._state.replicas = replicas
+            self._state.sets.scale(replicas)
             report = await self._operate(kind, text, timeout_s, subjects=subjects)
             self._autoscaler.stepped(report.ended_ms - report.began_ms, sum(report.unowned_ms.values()))
             return report
+
+    async def roll(self, group: ConsumerGroup | None = None, *, timeout_s: float = 900.0) -> OperationReport:
+        """Restarts all workers, or has all taken over, as spec.rollout.strategy says.
+
+        Args and errors: as `rolling_restart` and `takeover`.
+        """
+        if (group or self.group).spec.rollout.takes_over:
+            return await self.takeover(group, timeout_s=timeout_s)
+        return await self.rolling_restart(group, timeout_s=timeout_s)
 
     async def rolling_restart(
         self, group: ConsumerGroup | None = None, *, timeout_s: float = 900.0
@@ -202,47 +216,58 @@ class LocalRun:
             RunError: the run has failed.
         """
         async with self._one_at_a_time:
-            before = self._source, self._state.revision
-            if group is not None:
-                self._replace_group(group)
-            self._newest_revision += 1
-            self._state.revision = self._newest_revision
-            self._write_config()
-            self._state.rollout = Rollout(rollout_policy(self.group))
-            try:
-                return await self._operate(
-                    "rolling-restart", "restart all workers", timeout_s, done=self._rollout_left
-                )
-            except OperationError:
-                if group is not None:
-                    self._roll_back(*before)
-                raise
-            finally:
-                self._state.rollout = None
+            return await self._rolls.restart(group, timeout_s)
+
+    async def takeover(
+        self, group: ConsumerGroup | None = None, *, timeout_s: float = 900.0
+    ) -> OperationReport:
+        """Starts a successor beside each worker, one after another, which takes over its partitions.
+
+        One that is stopped goes back before this returns: members that have gone over already return to
+        processes with the configuration before, by takeover, too.
+
+        Args:
+            group: the resource to start the successors with, where it has changed; its name and groupId must
+                not.
+            timeout_s: how long it may take, and the way back likewise.
+
+        Raises:
+            ValueError: the name or groupId is another, or the run was given no key for takeovers.
+            OperationError: stopped, because a successor failed, or because the group rebalanced.
+            RunError: the run has failed.
+        """
+        async with self._one_at_a_time:
+            return await self._rolls.take_over(group, timeout_s)
 
     async def kill(self, name: str, *, timeout_s: float = 300.0) -> OperationReport:
         """Ends a worker with SIGKILL, and waits until it is back and the group is settled.
+
+        Args:
+            name: a member, which stands for the process that is it; or the name of a process.
+            timeout_s: how long it may take.
 
         Raises:
             ValueError: there is no such worker, or it has no process now.
             OperationError: it did not come back.
             RunError: the run has failed.
         """
-        worker = self._state.pool.find(name)
+        pool = self._state.pool
+        worker = self._state.serving(name) or pool.find(name)
         if worker is None:
             raise ValueError(f"there is no worker {name}")
         restarts = worker.restarts
         began_ms = wall_ms()
         try:
-            self._state.pool.kill(name)
+            pool.kill(worker.pod)
         except KeyError:
             raise ValueError(f"{name} has no process to kill now") from None
 
         def left() -> str:
-            return "" if worker.restarts > restarts else f"{name} is not started again yet"
+            gone = pool.find(worker.pod) is not worker  # taken over meanwhile
+            return "" if gone or worker.restarts > restarts else f"{name} is not started again yet"
 
-        text = f"kill -9 {name}"
-        return await self._operate("kill", text, timeout_s, subjects=(name,), done=left, began_ms=began_ms)
+        text, subjects = f"kill -9 {name}", (worker.name,)
+        return await self._operate("kill", text, timeout_s, subjects=subjects, done=left, began_ms=began_ms)
 
     async def wait_failed(self) -> None:
         """Waits until the run cannot go on; `failure` says why."""
@@ -381,15 +406,6 @@ class LocalRun:
         with contextlib.suppress(RunError):  # told by a notice; the next decision starts from what is
             await self.set_replicas(decision.applied, why=decision.reason, decision=decision)
 
-    def _rollout_left(self) -> str:
-        """What a rolling restart still has to do; raises where it must not go on."""
-        decision = self._state.rollout.decision if self._state.rollout else None
-        if decision is None:
-            return "not begun"
-        if decision.action in ("refuse", "stop"):
-            raise OperationStopped(decision.reason)
-        return "" if decision.action == "done" else decision.reason
-
     def _check_bounds(self, replicas: int) -> None:
         scaling = self.group.spec.scaling
         low, high = (scaling.min_replicas, scaling.max_replicas) if scaling else (0, None)
@@ -397,33 +413,16 @@ class LocalRun:
             bounds = f"{low} to {high}" if high is not None else f"at least {low}"
             raise ValueError(f"{replicas} workers: spec.scaling allows {bounds}")
 
-    def _replace_group(self, group: ConsumerGroup) -> None:
-        if (group.name, group.group_id) != (self.group.name, self.group.group_id):
-            raise ValueError("metadata.name and spec.groupId cannot be changed while the group runs")
-        self._state.group = group
-        self._source = Source(group, self._source.folder, self._source.current)
+    async def _tell(self, port: int, predecessor: str) -> str:
+        """Tells the standby on a port to take over; gives why it did not take that, "" when it did."""
+        from slackwater_operator.observe.workers import ACCEPTED, WorkerStatuses
 
-    def _roll_back(self, source: Source, revision: int) -> None:
-        """Takes the resource before back, for the workers that did not come up with the new one and for all
-        that start from now on."""
-        failed = [
-            one.name
-            for one in self._state.wanted
-            if one.revision == self._state.revision and one.progress.phase != "running"
-        ]
-        self._source, self._state.group, self._state.revision = source, source.group, revision
-        self._state.pool.start_again(failed)
-        self._state.notify(f"back to the configuration before{': ' if failed else ''}{', '.join(failed)}")
-
-    def _config_path(self, revision: int) -> Path:
-        return self._workdir / f"worker-{revision}.json"
-
-    def _write_config(self) -> None:
-        path = self._config_path(self._state.revision)
+        statuses = WorkerStatuses(timeout_s=_TELL_S)
         try:
-            write_worker_config(self._source, path, spark_remote=self._spark_remote)
-        except OSError as error:
-            raise RunError(f"{path}: cannot be written: {error.strerror}") from None
+            status, said = await statuses.take_over("127.0.0.1", port, predecessor, self._revisions.key)
+        finally:
+            await statuses.close()
+        return "" if status == ACCEPTED else said
 
     async def _guard(self, part: Coroutine[Any, Any, None]) -> None:
         """Runs a part of the run; what ends it unforeseen ends the run, not silently that part alone."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.decide.rollout import RestartView, RolloutDecision, RolloutPolicy
 from slackwater_operator.decide.settled import unsettled
 from slackwater_operator.decide.snapshot import KafkaSnapshot
+from slackwater_operator.decide.takeover import Moving, TakeoverDecision, TakeoverPolicy
 from slackwater_operator.decide.view import GroupView, WorkerView
 from slackwater_operator.local.events import WorkerEvent
 from slackwater_operator.local.pool import WorkerPool
 from slackwater_operator.local.processes import wall_ms
+from slackwater_operator.local.sets import Sets
 from slackwater_operator.local.settings import RunSettings
 from slackwater_operator.local.timeline import Timeline
 from slackwater_operator.local.views import DecisionView, Notice, Operation, RunError
@@ -32,20 +35,38 @@ class Rollout:
     decision: RolloutDecision | None = None
 
 
+@dataclass
+class TakeoverRoll:
+    """A rollout by takeover under way: the one takeover that is not over, and the last decision.
+
+    Attributes:
+        policy: what the user allows.
+        back: whether it is the way back from a configuration that failed.
+        moving: the takeover under way.
+        decision: the last decision.
+    """
+
+    policy: TakeoverPolicy
+    back: bool = False
+    moving: Moving | None = None
+    decision: TakeoverDecision | None = None
+
+
 class RunState:
-    """What should be (the group, `replicas`, `revision`) and what is (the last observation, the workers)."""
+    """What should be (the group, `replicas`, `sets`) and what is (the last observation, the workers)."""
 
     def __init__(self, group: ConsumerGroup, settings: RunSettings) -> None:
         self.group = group
         self.settings = settings
         self.replicas = group.initial_replicas
-        self.revision = 1
+        self.sets = Sets(group.name, self.replicas, 1, takeover=group.spec.rollout.takes_over)
         self.pool: WorkerPool
         self.timeline = Timeline()
         self.seen: KafkaSnapshot | None = None
         self.decisions: dict[str, DecisionView] = {}
         self.operation: Operation | None = None
         self.rollout: Rollout | None = None
+        self.takeover: TakeoverRoll | None = None
         self.failure: RunError | None = None
         self.stopping = False
         self.settled_since_ms: int | None = None
@@ -70,22 +91,44 @@ class RunState:
         return seen.group if seen else None
 
     @property
+    def revision(self) -> int:
+        """What workers are started with; during a takeover those of the set that is left."""
+        return self.sets.old.revision
+
+    @property
     def wanted(self) -> list[Worker]:
-        """The workers that should be, as far as they have been made."""
-        return self.pool.wanted(self.replicas)
+        """The workers that should be, as far as they have been made: for each member the one that is it."""
+        found = [self.serving(self.group.instance_id(ordinal)) for ordinal in range(self.replicas)]
+        return [one for one in found if one is not None]
+
+    def serving(self, name: str) -> Worker | None:
+        """The worker that is the member `name`, or is to be it; None: none has been made yet.
+
+        Of two processes that both think that they are it, the one that joined last is: the broker has fenced
+        the other. If none does, it is the one in the set that is left: that one's successor waits for it.
+        """
+        places = [one for one in self.pool.of_member(name) if self.sets.has(one.set_name, one.ordinal)]
+        members = [one for one in places if one.process is not None and one.progress.member]
+        if members:
+            return max(members, key=lambda one: one.progress.joined_ms)
+        return min(places, key=lambda one: one.set_name != self.sets.old.name, default=None)
 
     def views(self) -> list[WorkerView]:
         """The workers that should be, as the decisions look at them."""
-        seen = self.fresh()
-        lag = seen.lag if seen else {}
+        lag = self.lag()
         return [one.view(lag) for one in self.wanted]
+
+    def lag(self) -> Mapping[TopicPartition, int | None]:
+        """Each partition's lag; empty when that is not known."""
+        seen = self.fresh()
+        return seen.lag if seen else {}
 
     def unsettled(self) -> str:
         """What keeps the group from being settled; "" when it is."""
         workers = self.wanted
         if len(workers) < self.replicas:
             return f"{self.replicas - len(workers)} workers are not started"
-        leaving = [one.name for one in self.pool.workers if one.ordinal >= self.replicas]
+        leaving = [one.pod for one in self.pool.workers if not self.sets.has(one.set_name, one.ordinal)]
         if leaving:
             return f"{', '.join(leaving)} is ending"
         seen = self.fresh()
@@ -123,12 +166,12 @@ class RunState:
 
     def _tell_exit(self, event: WorkerEvent) -> None:
         """Says at once that a worker has ended which nobody asked to, and why."""
-        worker = self.pool.find(event.instance)
+        worker = self.pool.find(event.process)
         if worker is None or worker.stopping or self.stopping:
             return
         code = int(event.data.get("code", -1))
         how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-        self.notify(f"{worker.name} {how}{': ' if worker.last_error else ''}{worker.last_error}")
+        self.notify(f"{worker.pod} {how}{': ' if worker.last_error else ''}{worker.last_error}")
 
     def observed(self, seen: KafkaSnapshot) -> None:
         """Takes an observation in."""

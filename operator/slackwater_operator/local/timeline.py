@@ -1,16 +1,20 @@
-"""What happened, from the workers' events: generations, rebalances, who held which partition, restart gaps.
+"""What happened, from the workers' events: generations, rebalances, who held which partition, returns.
 
-Pure: events in, figures out. All times are wall clock ms.
+A member may have two processes: what is held is held by a process and owned by its member. Pure: events in,
+figures out. All times are wall clock ms.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.local.events import WorkerEvent
+from slackwater_operator.local.returns import Restart, Returns, Takeover
+
+__all__ = ["Generation", "Restart", "Takeover", "Timeline", "longest"]
 
 
 @dataclass(frozen=True)
@@ -29,56 +33,9 @@ class Generation:
     follow_up: bool
 
 
-@dataclass(frozen=True)
-class Restart:
-    """A worker's return after its process had ended.
-
-    Attributes:
-        instance: the worker.
-        ended_ms: when its old process ended.
-        joined_ms: when the new one was in the group.
-        generation: the generation that it joined.
-        same_generation: whether that is the one that it was in before: no rebalance.
-        session_timeout_ms: the session that it had to be back in, None where it did not say.
-        gap_ms: from its last commit to its first record, None before that record came.
-        partition_gap_ms: the longest that one of its partitions waited likewise, which includes the time that
-            the partition had nothing to read; None before a record came.
-    """
-
-    instance: str
-    ended_ms: int
-    joined_ms: int
-    generation: int
-    same_generation: bool
-    session_timeout_ms: int | None = None
-    gap_ms: int | None = None
-    partition_gap_ms: int | None = None
-
-    @property
-    def away_ms(self) -> int:
-        """How long it was away: from the old process's end until the new one was in the group."""
-        return self.joined_ms - self.ended_ms
-
-    @property
-    def session_share(self) -> float | None:
-        """The share of the session that the gap used; without a gap, that it was away."""
-        if not self.session_timeout_ms:
-            return None
-        return (self.gap_ms if self.gap_ms is not None else self.away_ms) / self.session_timeout_ms
-
-
-@dataclass
-class _Restarting:
-    """A restart whose figures are still coming in."""
-
-    restart: Restart
-    last_commit_ms: int | None = None
-    first_record_ms: int | None = None
-
-
 @dataclass
 class _Hold:
-    """A span of time in which a worker held a partition; `end_ms` None: it still does."""
+    """A span of time in which a process of a member held a partition; `end_ms` None: it still does."""
 
     instance: str
     begin_ms: int
@@ -91,11 +48,10 @@ class Timeline:
     def __init__(self) -> None:
         self._generations: dict[int, Generation] = {}
         self._holds: dict[TopicPartition, list[_Hold]] = defaultdict(list)
+        self._returns = Returns()
+        # By process: what it holds, and what it gave up to hand it over.
         self._open: dict[tuple[str, TopicPartition], _Hold] = {}
-        self._joined: dict[str, int] = {}
-        self._ended: dict[str, tuple[int, int]] = {}
-        self._restarts: list[_Restarting] = []
-        self._returning: dict[str, _Restarting] = {}
+        self._handing: dict[str, list[TopicPartition]] = {}
 
     def take(self, event: WorkerEvent) -> None:
         """Takes an event in."""
@@ -104,22 +60,29 @@ class Timeline:
                 self._join(event)
             case "assigned":
                 for partition in event.partitions():
-                    self._hold(event.instance, partition, event.ts_ms)
+                    self._hold(event, partition)
             case "revoked" | "lost":
                 for partition in event.partitions():
-                    self._release(event.instance, partition, event.ts_ms)
+                    self._release(event.process, partition, event.ts_ms)
             case "first_records":
-                self._first_records(event)
+                self._returns.first_records(event)
+            case "takeover":
+                self._returns.told(event)
             case "drained":
-                self._release_all(event)
+                self._release_all(event.process, event.ts_ms)
+            case "handover":  # from now on it serves nobody, but is the member still
+                self._handing[event.process] = self._release_all(event.process, event.ts_ms)
+            case "phase" if event.data.get("phase") == "running":  # perhaps its successor did not come
+                for partition in self._handing.pop(event.process, ()):
+                    self._hold(event, partition)
+            case "handed_over":
+                self._fenced(event.process, event.ts_ms)
             case "exited":
-                self._release_all(event)
-                generation = self._joined.pop(event.instance, -1)
-                if generation >= 0 or event.instance not in self._ended:
-                    self._ended[event.instance] = (event.ts_ms, generation)
-                self._returning.pop(event.instance, None)
-            case "removed":  # from the group, by the supervisor: what comes back is a new member
-                self._ended.pop(event.instance, None)
+                self._release_all(event.process, event.ts_ms)
+                self._handing.pop(event.process, None)
+                self._returns.exited(event)
+            case "removed":  # by the supervisor
+                self._returns.removed(event.instance)
 
     @property
     def generation(self) -> int:
@@ -147,11 +110,15 @@ class Timeline:
 
     def restarts(self, since_ms: int = 0, until_ms: int | None = None) -> list[Restart]:
         """The returns whose old process ended in a span, in the order of their return."""
-        found = [_finished(one) for one in self._restarts]
+        found = self._returns.restarts()
         return [one for one in found if _within(one.ended_ms, since_ms, until_ms)]
 
+    def takeovers(self, since_ms: int = 0, until_ms: int | None = None) -> list[Takeover]:
+        """The takeovers whose successor joined in a span, in the order of their joins."""
+        return [one for one in self._returns.takeovers() if _within(one.joined_ms, since_ms, until_ms)]
+
     def owner(self, partition: TopicPartition) -> str | None:
-        """The worker that holds a partition now."""
+        """The member whose process holds a partition now."""
         open_ = [one for one in self._holds.get(partition, ()) if one.end_ms is None]
         return max(open_, key=lambda one: one.begin_ms).instance if open_ else None
 
@@ -173,67 +140,38 @@ class Timeline:
         else:
             first = min(seen.first_seen_ms, event.ts_ms)
             self._generations[number] = Generation(number, first, seen.follow_up or follow_up)
-        self._joined[event.instance] = number
-        ended = self._ended.pop(event.instance, None)
-        if ended is None or ended[1] < 0:
-            return
-        at_ms, before = ended
-        restart = Restart(event.instance, at_ms, event.ts_ms, number, number == before)
-        self._restarts.append(_Restarting(restart))
-        self._returning[event.instance] = self._restarts[-1]
+        before = self._returns.joined(event)
+        if before:
+            self._fenced(before, event.ts_ms)
 
-    def _first_records(self, event: WorkerEvent) -> None:
-        one = self._returning.get(event.instance)
-        gap = event.data.get("gap_ms")
-        if one is None or not isinstance(gap, int | float) or event.data.get("restart") is False:
-            return  # of a partition that another worker had served before: a rebalance's doing
-        restart = one.restart
-        one.first_record_ms = min(one.first_record_ms or event.ts_ms, event.ts_ms)
-        one.last_commit_ms = max(one.last_commit_ms or 0, event.ts_ms - int(gap))
-        one.restart = replace(
-            restart,
-            session_timeout_ms=_whole(event.data, "session_timeout_ms", restart.session_timeout_ms),
-            partition_gap_ms=max(restart.partition_gap_ms or 0, int(gap)),
-        )
+    def _fenced(self, process: str, at_ms: int) -> None:
+        """A process is no member any more, since another is."""
+        self._release_all(process, at_ms)
+        self._handing.pop(process, None)
+        self._returns.fenced(process)
 
-    def _hold(self, instance: str, partition: TopicPartition, at_ms: int) -> None:
-        if (instance, partition) not in self._open:
-            hold = _Hold(instance, at_ms)
-            self._holds[partition].append(hold)
-            self._open[instance, partition] = hold
+    def _hold(self, event: WorkerEvent, partition: TopicPartition) -> None:
+        key = event.process, partition
+        if key not in self._open:
+            self._open[key] = _Hold(event.instance, event.ts_ms)
+            self._holds[partition].append(self._open[key])
 
-    def _release(self, instance: str, partition: TopicPartition, at_ms: int) -> None:
-        hold = self._open.pop((instance, partition), None)
+    def _release(self, process: str, partition: TopicPartition, at_ms: int) -> None:
+        hold = self._open.pop((process, partition), None)
         if hold is not None:
             hold.end_ms = max(at_ms, hold.begin_ms)
 
-    def _release_all(self, event: WorkerEvent) -> None:
-        for instance, partition in list(self._open):
-            if instance == event.instance:
-                self._release(instance, partition, event.ts_ms)
+    def _release_all(self, process: str, at_ms: int) -> list[TopicPartition]:
+        """Ends all that a process holds; gives what that was."""
+        held = [partition for one, partition in self._open if one == process]
+        for partition in held:
+            self._release(process, partition, at_ms)
+        return held
 
 
 def longest(unowned: Mapping[TopicPartition, int]) -> int:
     """The longest of the times that `Timeline.unowned_ms` gives, 0 without any."""
     return max(unowned.values(), default=0)
-
-
-def gaps_for_budget(restarts: Iterable[Restart]) -> list[int]:
-    """How long each restart kept a worker away, as the session's budget sees it, in ms.
-
-    From the process's end to the new one's join: the old process sends heartbeats while it drains, and the
-    join starts the session anew.
-    """
-    return [one.away_ms for one in restarts]
-
-
-def _finished(one: _Restarting) -> Restart:
-    """The restart with the gap that is known so far: from the worker's last commit to its first record."""
-    restart = one.restart
-    if one.first_record_ms is None or one.last_commit_ms is None:
-        return restart
-    gap = max(0, one.first_record_ms - one.last_commit_ms)
-    return replace(restart, gap_ms=gap)
 
 
 def _longest_gap(holds: Iterable[_Hold], since_ms: int, until_ms: int) -> int:
@@ -249,8 +187,3 @@ def _longest_gap(holds: Iterable[_Hold], since_ms: int, until_ms: int) -> int:
 
 def _within(at_ms: int, since_ms: int, until_ms: int | None) -> bool:
     return at_ms >= since_ms and (until_ms is None or at_ms <= until_ms)
-
-
-def _whole(data: Mapping[str, object], name: str, default: int | None) -> int | None:
-    value = data.get(name)
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else default

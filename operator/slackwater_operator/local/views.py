@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater_operator.local.timeline import Restart
+from slackwater_operator.local.returns import Restart, Takeover
 
 
 class RunError(Exception):
@@ -30,7 +30,7 @@ class OperationReport:
     """What an operation cost.
 
     Attributes:
-        kind: `start`, `scale-up`, `scale-down`, `rolling-restart` or `kill`.
+        kind: `start`, `scale-up`, `scale-down`, `rolling-restart`, `takeover`, `way-back` or `kill`.
         text: what was done, in words.
         began_ms: when it began.
         ended_ms: when the group was settled again.
@@ -39,6 +39,7 @@ class OperationReport:
         generations: the numbers of the generations that began.
         unowned_ms: the longest time that each partition stood without a live process holding it.
         restarts: the returns of workers, with their gaps.
+        takeovers: the members that went from one process to another, with the pauses of their partitions.
         removed: static members that were removed from the group.
     """
 
@@ -52,6 +53,7 @@ class OperationReport:
     unowned_ms: Mapping[TopicPartition, int]
     restarts: tuple[Restart, ...]
     removed: tuple[str, ...] = ()
+    takeovers: tuple[Takeover, ...] = ()
 
     @property
     def longest_unowned_ms(self) -> int:
@@ -96,7 +98,7 @@ class DecisionView:
     """The last decision of a kind.
 
     Attributes:
-        kind: `scaling`, `rollout`, `membership` or `gate`.
+        kind: `scaling`, `rollout`, `takeover`, `membership` or `gate`.
         at_ms: when it was made first.
         reason: why, in words.
         decision: the decision itself (`ScalingDecision`, `RolloutDecision`, ...).
@@ -121,7 +123,8 @@ class WorkerRow:
     """A worker as a UI shows it.
 
     Attributes:
-        name: its name, which is its group.instance.id.
+        name: the member that it is, or is to be: its group.instance.id.
+        pod: what its process is called.
         ordinal: its number.
         phase: its phase; `waiting` when it has no process now, `spawned` before its process says one.
         pid: its process, None when it has none.
@@ -137,6 +140,7 @@ class WorkerRow:
     """
 
     name: str
+    pod: str
     ordinal: int
     phase: str
     pid: int | None
@@ -161,13 +165,14 @@ class RunSnapshot:
         group_state: the broker's name for its state; "" when it did not say.
         generation: the newest generation that a worker joined, -1 before.
         replicas: how many workers should be.
-        workers: the workers, by ordinal; on the way down those that are still there too.
+        workers: the workers, by ordinal; on the way down those that are still there too, and of a member that
+            is taken over both.
         partitions: all partitions.
         lag: each partition's lag, None when unknown.
         total_lag: the sum, None when one is unknown.
         ends: each partition's end offset, where known.
         positions: where the group stands in each, where known.
-        owners: the live worker that holds each, None when nobody does.
+        owners: the member whose process holds each, None when none does.
         operation: what is being done, None when nothing is.
         decisions: the last decision of each kind.
         records: how many records the workers have been through (replays count again).

@@ -10,6 +10,9 @@ from slackwater_operator.decide.view import WorkerView
 from slackwater_operator.local.events import EXIT_BAD_CONFIG, EXIT_HANDLER_OR_SINK, WorkerEvent
 from slackwater_operator.local.processes import WorkerProcess
 
+STANDBY = "standby"
+"""The phase of a process that is ready to take its member over, or has handed it over."""
+
 _FIRST_BACKOFF_MS = 1_000
 _LONGEST_BACKOFF_MS = 30_000
 _STEADY_MS = 60_000
@@ -27,6 +30,9 @@ class Progress:
         assignment: its partitions.
         committed: whether it has committed anything.
         error: its last `error` message.
+        holder: the process that it sees as its member, as far as it said; "" before.
+        handed_over: whether it has handed its member over to another process.
+        joined_ms: when it joined last.
         phase_ms: since when it has been in its phase.
         changed_ms: when its phase, generation or assignment changed last.
     """
@@ -38,8 +44,16 @@ class Progress:
     assignment: frozenset[TopicPartition] = frozenset()
     committed: bool = False
     error: str = ""
+    holder: str = ""
+    handed_over: bool = False
+    joined_ms: int = 0
     phase_ms: int = 0
     changed_ms: int = 0
+
+    @property
+    def member(self) -> bool:
+        """Whether it is its member in the group, as far as it knows."""
+        return self.generation >= 0 and self.phase != STANDBY and not self.handed_over
 
     def take(self, event: WorkerEvent) -> None:
         """Takes an event in."""
@@ -50,9 +64,19 @@ class Progress:
             case "phase":
                 self.phase = str(data.get("phase", ""))
                 self.phase_ms = self.changed_ms = event.ts_ms
+                if self.phase == STANDBY:
+                    self.assignment, self.leader = frozenset(), False
             case "joined":
                 self.generation = int(data.get("generation", -1))
                 self.leader = bool(data.get("leader", False))
+                self.handed_over = False
+                self.joined_ms = self.changed_ms = event.ts_ms
+            case "standby":
+                self.holder = str(data.get("holder") or "")
+            case "handed_over":  # the group knows another process as this member now
+                self.handed_over, self.leader = True, False
+                self.holder = str(data.get("by") or "")
+                self.assignment = frozenset()
                 self.changed_ms = event.ts_ms
             case "assigned":
                 self.assignment |= event.partitions()
@@ -71,8 +95,11 @@ class Worker:
     """A place for a worker, as a StatefulSet's ordinal is one: its processes come and go.
 
     Attributes:
-        name: the worker's name.
+        name: the member that its processes are, or are to be.
         ordinal: its number.
+        pod: what its processes are called; by default as the member.
+        set_name: the set that the place is in.
+        can_hand_over: whether its process has the key that a handover is asked for with.
         revision: the revision that its process was started with.
         process: its process, None when there is none.
         progress: what that process has told.
@@ -87,6 +114,9 @@ class Worker:
 
     name: str
     ordinal: int
+    pod: str = ""
+    set_name: str = ""
+    can_hand_over: bool = False
     revision: int = 0
     process: WorkerProcess | None = None
     progress: Progress = field(default_factory=Progress)
@@ -97,6 +127,9 @@ class Worker:
     ended_ms: int | None = None
     last_exit: int | None = None
     last_error: str = ""
+
+    def __post_init__(self) -> None:
+        self.pod = self.pod or self.name
 
     def started(self, process: WorkerProcess, revision: int) -> None:
         """Notes a new process."""
@@ -155,6 +188,11 @@ class Worker:
             failures=self.failures,
             terminating=self.stopping,
             trouble=self.last_error if self.process is None else progress.error,
+            pod=self.pod,
+            holder=self.pod if progress.member else progress.holder,
+            standby_since_ms=progress.phase_ms if progress.phase == STANDBY else None,
+            handed_over=progress.handed_over,
+            can_hand_over=self.can_hand_over,
         )
 
 

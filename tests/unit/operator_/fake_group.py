@@ -1,7 +1,8 @@
 """A group coordinator for fake workers, and the observer that a LocalRun sees it through.
 
 It does what a broker does with static members as far as a supervisor can tell: a return keeps the
-generation, a newcomer and a removal begin a rebalance after a moment.
+generation, and fences the process that was the member; a newcomer and a removal begin a rebalance after a
+moment.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class FakeGroup:
         self.partitions = tuple(TopicPartition("flights", number) for number in range(partitions))
         self.generation = 0
         self.members: dict[str, list[TopicPartition]] = {}
+        self.holders: dict[str, str] = {}  # which process is a member, by the member's name
         self.removals: list[tuple[str, ...]] = []
         self.forget_removals = 0  # how many removals a moving coordinator brings back
         self.lag = 0  # of each partition
@@ -49,7 +51,7 @@ class FakeGroup:
         at_ms = time.time_ns() // 1_000_000
         state = "PreparingRebalance" if self._rebalance else ("Stable" if self.members else "Empty")
         members = tuple(
-            MemberView(f"id-{name}", name, frozenset(held), state == "Stable")
+            MemberView(f"id-{name}", name, frozenset(held), state == "Stable", self.holders[name])
             for name, held in self.members.items()
         )
         zero = dict.fromkeys(self.partitions, 0)
@@ -71,10 +73,15 @@ class FakeGroup:
         while line := await reader.readline():
             asked = json.loads(line)
             if "known" in asked:
-                writer.write(json.dumps({"known": asked["known"] in self.members}).encode() + b"\n")
+                known = asked["known"] in self.members
+                told = {"known": known, "holder": self.holders.get(asked["known"])}
+                writer.write(json.dumps(told).encode() + b"\n")
                 continue
             name = asked["join"]
-            self._writers[name] = writer
+            before = self._writers.get(name)
+            if name in self.members and before is not None and self.holders[name] != asked["pod"]:
+                before.write(json.dumps({"fenced": asked["pod"]}).encode() + b"\n")
+            self._writers[name], self.holders[name] = writer, asked["pod"]
             if name in self.members and not self._rebalance:
                 self._tell(name)
             else:

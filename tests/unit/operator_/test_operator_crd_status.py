@@ -9,6 +9,7 @@ from slackwater_operator import crd_status
 from slackwater_operator.decide.autoscale import Autoscaler
 from slackwater_operator.decide.conditions import TYPES, ConditionsInput, conditions
 from slackwater_operator.decide.scaling import ScalingDecision, ScalingPolicy
+from slackwater_operator.decide.takeover_view import RESTART, Moving
 from slackwater_operator.reconcile import memory
 from slackwater_operator.reconcile.memory import DecisionRecord, Failed, RolloutMemory, UnderWay
 
@@ -59,11 +60,17 @@ def test_the_rollout() -> None:
         under_way=(UnderWay("flights-1", "uid", 7, 12, 1_000, 2_000),),
         since_ms=900,
         reason="because",
+        from_set="flights-a",
+        to_set="flights-b",
+        moving=Moving(3, 1_000, 7, 12, RESTART, told_ms=1_100, tells=2, to="flights-b"),
+        ended_ms=1_050,
     )
     told = rollout.dump()
     assert strangers(told, part("rollout"), "rollout") == []
     assert set(told) == set(part("rollout")["properties"])
     assert set(told["underWay"][0]) == set(part("rollout")["properties"]["underWay"]["items"]["properties"])
+    assert set(told["moving"]) == set(part("rollout")["properties"]["moving"]["properties"])
+    assert memory.parse({"rollout": told}).rollout == rollout
 
 
 def test_decisions_and_gaps() -> None:

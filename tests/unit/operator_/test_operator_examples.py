@@ -13,8 +13,9 @@ from slackwater.pipeline import handler
 from slackwater.pipeline.arrow_engine import ArrowEngine
 from slackwater.pipeline.python_engine import PythonEngine
 from slackwater.runtime import config as runtime
+from slackwater_operator.build import names
 from slackwater_operator.build.pod_template import revision
-from slackwater_operator.resources import FieldError, check_local, load
+from slackwater_operator.resources import FieldError, Takeover, check_local, load
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 FILES = sorted(EXAMPLES.glob("*/*.yaml"))
@@ -43,9 +44,9 @@ ERRORS = [
 ]
 
 
-def test_there_are_five_for_kubernetes_and_the_page_names_all() -> None:
+def test_there_are_six_for_kubernetes_and_the_page_names_all() -> None:
     page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
-    assert len(ON_KUBERNETES) >= 5
+    assert len(ON_KUBERNETES) >= 6
     assert [str(file) for file in FILES if f"({file.relative_to(EXAMPLES)})" not in page] == []
 
 
@@ -61,6 +62,15 @@ def test_a_worker_can_be_started_from_it(file: Path) -> None:
     assert any(config.sink.path.startswith(one["mountPath"]) for one in worker["volumeMounts"])
     assert callable(handler.load(config.handler, [str(EXAMPLES)]))
     assert len(file.read_text(encoding="utf-8").splitlines()) <= 70
+
+
+def test_one_takes_over() -> None:
+    group = load(EXAMPLES / "orders" / "takeover.yaml")
+    assert group.spec.rollout.takes_over
+    assert group.spec.rollout.takeover == Takeover(warm_timeout_ms=180_000, fallback="Restart")
+    made = revision(group, worker_image="slackwater/worker:1")
+    assert json.loads(made.config_map["data"]["worker.yaml"])["takeover"] == {"keyFile": names.KEY_FILE}
+    assert names.can_hand_over(made.template)
 
 
 @pytest.mark.parametrize("file", ON_KUBERNETES, ids=lambda file: file.stem)

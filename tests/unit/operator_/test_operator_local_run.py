@@ -4,97 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from slackwater_operator.local.prepare import Source
-from slackwater_operator.local.run import LocalRun, RunSettings
 from slackwater_operator.local.views import OperationError, RunError
 from slackwater_operator.resources import parse
-from tests.unit.operator_.fake_group import FakeGroup
-
-HERE = Path(__file__).parent
-FAST = RunSettings(observe_interval_ms=50, grace_ms=700, max_failures=2)
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
-async def until(what: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not what():
-            await asyncio.sleep(0.01)
-
-
-@dataclass
-class Bench:
-    """A run under test and the group that its workers join."""
-
-    run: LocalRun
-    group: FakeGroup
-    pids: list[int] = field(default_factory=list)
-
-
-Make = Callable[..., "asyncio.Future[Bench]"]
+from tests.unit.operator_.local_bench import FAST, Benches, Make, until
 
 
 @pytest.fixture
 async def make(tmp_path: Path) -> AsyncIterator[Make]:
     """Makes a started run with `replicas` fake workers; all it began is over afterwards."""
-    benches: list[Bench] = []
-
-    async def build(
-        replicas: int,
-        *,
-        behave: dict[str, str] | None = None,
-        rollout: object = None,
-        scaling: object = None,
-        settings: RunSettings = FAST,
-    ) -> Bench:
-        group = FakeGroup(partitions=12)
-        (tmp_path / "fake.json").write_text(
-            json.dumps({"group": await group.start(), "behave": behave or {}})
-        )
-        spec = {
-            "kafka": {"bootstrapServers": "127.0.0.1:1"},
-            "topics": ["flights"],
-            "pipeline": {"handler": "flights.pipeline:transform", "sink": {"path": "out"}},
-            "replicas": replicas,
-            "rollout": rollout or {},
-            "scaling": scaling,
-        }
-        document = {"apiVersion": "slackwater.dev/v1alpha1", "kind": "ConsumerGroup", "spec": spec}
-        resource = parse({**document, "metadata": {"name": "flights"}})
-        run = LocalRun(
-            Source(resource, tmp_path, tmp_path),
-            group,
-            workdir=tmp_path / "run",
-            settings=settings,
-            command=lambda _: [sys.executable, str(HERE / "fake_worker.py"), str(tmp_path / "fake.json")],
-        )
-        bench = Bench(run, group)
-        run.subscribe(lambda event: bench.pids.append(event.data["pid"]) if "pid" in event.data else None)
-        benches.append(bench)
-        await run.start()
-        return bench
-
-    yield build  # type: ignore[misc]
-    for bench in benches:
-        await bench.run.stop(grace_ms=2_000)
-        await bench.group.close()
-        assert bench.pids
-        async with asyncio.timeout(5):  # SIGKILL takes a moment
-            while any(alive(pid) for pid in bench.pids):
-                await asyncio.sleep(0.01)
+    benches = Benches(tmp_path)
+    yield benches.build
+    await benches.close()
 
 
 async def test_all_start_together_and_leave_together(make: Make) -> None:
@@ -257,6 +183,20 @@ async def test_what_cannot_be_done_is_refused(make: Make) -> None:
         await bench.run.kill("flights-7")
     with pytest.raises(ValueError, match="spec.scaling allows at least 0"):
         await bench.run.set_replicas(-1)
+
+
+async def test_a_worker_that_cannot_be_started_ends_the_run_and_nothing_waits_for_it(
+    make: Make, tmp_path: Path
+) -> None:
+    bench = await make(1)
+    await bench.run.wait_until_stable(20)
+    log = tmp_path / "run" / "logs" / "flights-1.err"
+    log.mkdir()
+    scaling = asyncio.create_task(bench.run.set_replicas(2))
+    with pytest.raises(RunError, match=r"flights-1\.err: Is a directory"):
+        await scaling
+    async with asyncio.timeout(10):
+        await bench.run.stop()
 
 
 async def test_logs_are_kept(make: Make, tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_a_worker_is_named_after_the_group(tmp_path: Path) -> None:
         ("name: flights", "name: Flights", "metadata.name: 'Flights' is not in the form wanted"),
         ("slackwater.dev/v1alpha1", "slackwater.dev/v1", "'slackwater.dev/v1' is not supported; did you"),
         ("    sink: {path: out/flights}", "    sink: out/flights", "must be a mapping (of format, path)"),
-        ("rollout: {sessionBudget: 50%}", "rollout: {strategy: Takeover}", "possible here: Restart"),
+        ("rollout: {sessionBudget: 50%}", "rollout: {strategy: Recreate}", "here: Restart, Takeover"),
         ("    sink:", "    engine: no\n    sink:", "must be text, but is the boolean false; write it"),
     ],
 )  # fmt: skip

@@ -8,7 +8,8 @@ import pytest
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.local.events import WorkerEvent, parse_event
-from slackwater_operator.local.timeline import Timeline, gaps_for_budget, longest
+from slackwater_operator.local.returns import gaps_for_budget
+from slackwater_operator.local.timeline import Timeline, longest
 from slackwater_operator.local.worker import backoff_ms
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -175,3 +176,116 @@ def test_an_event_is_the_instances_whose_stdout_it_is() -> None:
 def test_the_back_off_is_a_kubelets() -> None:
     assert [backoff_ms(failures) for failures in (0, 1, 2, 3, 4)] == [0, 0, 1_000, 2_000, 4_000]
     assert backoff_ms(50) == 30_000
+
+
+def of(pod: str, event: tuple[int, str, str, dict[str, Any]]) -> WorkerEvent:
+    """The event as one of the process `pod`."""
+    at_ms, instance, name, data = event
+    return WorkerEvent(at_ms, name, instance, data, pod)
+
+
+def told(*events: WorkerEvent) -> Timeline:
+    timeline = Timeline()
+    for event in events:
+        timeline.take(event)
+    return timeline
+
+
+def first_records(at_ms: int, gap_ms: int, partition: str = "t-0") -> Any:
+    return (at_ms, "m-0", "first_records", {"partition": partition, "gap_ms": gap_ms, "restart": True})
+
+
+TAKEN = (
+    of("m-a-0", joined(10, "m-0", 4)),
+    of("m-a-0", assigned(10, "m-0", P0, P1)),
+    of("m-a-0", (1_000, "m-0", "handover", {"by": "m-b-0", "generation": 4})),
+    of("m-b-0", joined(1_005, "m-0", 4)),
+    of("m-b-0", assigned(1_006, "m-0", P0, P1)),
+)
+
+
+def test_a_takeover_is_no_restart_and_leaves_no_rebalance() -> None:
+    fenced = of("m-a-0", (1_030, "m-0", "handed_over", {"by": "m-b-0"}))
+    ended = of("m-a-0", exited(9_000, "m-0"))
+    timeline = told(*TAKEN, fenced, ended, of("m-b-0", joined(20_000, "m-0", 5)))
+    assert timeline.restarts() == []  # neither its predecessor's end nor a rebalance long after is one
+    assert timeline.rebalances(500, 10_000) == 0
+    (taken,) = timeline.takeovers()
+    assert (taken.instance, taken.before, taken.pod) == ("m-0", "m-a-0", "m-b-0")
+    assert (taken.joined_ms, taken.generation, taken.same_generation) == (1_005, 4, True)
+    assert timeline.takeovers(1_006) == []
+
+
+def test_what_was_handed_over_is_unowned_until_the_successor_has_it() -> None:
+    timeline = told(*TAKEN)
+    assert timeline.unowned_ms(0, 5_000) == {P0: 6, P1: 6}
+    assert timeline.owner(P0) == "m-0"
+
+
+def test_the_predecessors_end_takes_nothing_from_its_member() -> None:
+    timeline = told(*TAKEN, of("m-a-0", exited(2_000, "m-0")))
+    assert timeline.owner(P1) == "m-0"
+    assert timeline.unowned_ms(1_500, 5_000) == {P0: 0, P1: 0}
+
+
+def test_a_predecessor_whose_successor_does_not_come_goes_on() -> None:
+    running = of("m-a-0", (1_400, "m-0", "phase", {"phase": "running"}))
+    timeline = told(*TAKEN[:3], running)
+    assert timeline.unowned_ms(0, 5_000) == {P0: 400, P1: 400}
+    assert timeline.owner(P0) == "m-0"
+    assert timeline.takeovers() == []
+
+
+def test_the_pauses_are_by_partition_and_the_longest_counts() -> None:
+    timeline = told(
+        *TAKEN,
+        of("m-b-0", first_records(1_010, 21)),
+        of("m-b-0", first_records(1_020, 40, "t-1")),
+        of("m-b-0", (1_021, "m-0", "takeover", {"from": "m-a-0", "forced": True})),
+        of("m-b-0", first_records(90_000, 80_000)),  # it came back by a rebalance much later
+    )
+    (taken,) = timeline.takeovers()
+    assert taken.pauses_ms == {P0: 21, P1: 40}
+    assert taken.longest_ms == 40
+    assert taken.gap_ms == 21  # committed last at 989, first record at 1010
+    assert taken.forced
+
+
+def test_a_takeover_into_another_generation_is_told() -> None:
+    (taken,) = told(*TAKEN[:3], of("m-b-0", joined(1_005, "m-0", 5))).takeovers()
+    assert not taken.same_generation
+    # It was fenced, and had said so, before its successor was heard of: then the successor says it.
+    fenced = of("m-a-0", (1_001, "m-0", "handed_over", {"by": "m-b-0"}))
+    late = told(*TAKEN[:3], fenced, of("m-b-0", joined(1_005, "m-0", 5)))
+    assert late.takeovers()[0].same_generation
+    late.take(of("m-b-0", (1_100, "m-0", "takeover", {"generation_before": 4, "generation": 5})))
+    assert not late.takeovers()[0].same_generation
+
+
+def test_a_successor_of_one_that_has_ended_is_a_restart() -> None:
+    timeline = told(
+        of("m-a-0", joined(10, "m-0", 4)),
+        of("m-a-0", exited(1_000, "m-0", -9)),
+        of("m-b-0", joined(1_300, "m-0", 4)),
+        of("m-b-0", first_records(1_400, 450)),
+    )
+    assert timeline.takeovers() == []
+    (restart,) = timeline.restarts()
+    assert (restart.away_ms, restart.gap_ms, restart.same_generation) == (300, 450, True)
+
+
+def test_a_successor_that_ends_in_standby_is_not_its_members_end() -> None:
+    timeline = told(
+        of("m-a-0", joined(10, "m-0", 4)),
+        of("m-b-0", exited(500, "m-0", -9)),
+        of("m-a-0", exited(1_000, "m-0")),
+        of("m-a-0", joined(1_200, "m-0", 4)),
+    )
+    (restart,) = timeline.restarts()
+    assert (restart.ended_ms, restart.away_ms) == (1_000, 200)
+
+
+def test_a_seat_that_is_taken_back_goes_the_other_way() -> None:
+    fenced = of("m-a-0", (1_030, "m-0", "handed_over", {"by": "m-b-0"}))
+    timeline = told(*TAKEN, fenced, of("m-a-0", joined(5_000, "m-0", 4)))
+    assert [(one.before, one.pod) for one in timeline.takeovers()] == [("m-a-0", "m-b-0"), ("m-b-0", "m-a-0")]

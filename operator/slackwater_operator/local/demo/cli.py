@@ -126,6 +126,7 @@ async def _play(arguments: argparse.Namespace, console: Any, workplace: Any) -> 
             spark=arguments.spark,
             workdir=workplace.folder,
             settings=RunSettings(autoscale=False),
+            strategy="Takeover",
         )
         spec = launch.source.group.spec
         topic, dead_letters = spec.topics[0], spec.pipeline.dead_letter_topic
@@ -161,6 +162,7 @@ async def _play(arguments: argparse.Namespace, console: Any, workplace: Any) -> 
         poison=POISON,
         operations=figures.operations,
         restarts=figures.restarts,
+        takeovers=figures.takeovers,
         seconds=figures.seconds,
         lag=figures.lag,
         differences=differences,

@@ -68,7 +68,7 @@ class Display:
 
     def _line(self, snapshot: RunSnapshot) -> str:
         workers = " ".join(
-            f"{row.name}={row.phase}/{len(row.assignment)}{'*' if row.leader else ''}"
+            f"{row.pod}={row.phase}/{len(row.assignment)}{'*' if row.leader else ''}"
             for row in snapshot.workers
         )
         return (
@@ -109,7 +109,7 @@ def _workers(snapshot: RunSnapshot, colours: dict[str, str]) -> Table:
     for row in snapshot.workers:
         mark = " *" if row.leader else ""
         table.add_row(
-            Text(row.name + mark, style=colours[row.name]),
+            Text(row.pod + mark, style=colours[row.name]),
             Text(row.phase, style="bold yellow" if row.name in busy else ""),
             str(row.pid or "-"),
             str(row.generation) if row.generation >= 0 else "-",

@@ -4,23 +4,40 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-CEILINGS = (0.60, 0.72, 0.86, 0.97)
-"""The share of the records that may be produced before each operation is over: the rolling restart takes
-longest. So there are records left to flow in every operation, however long the ones before it took."""
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The time until an operation is over.
+
+    Attributes:
+        ceiling: the share of the records that may be produced before.
+        reserve_s: over how long, at least, what is left below it is spread: the flow gets thinner towards the
+            ceiling and never stops.
+    """
+
+    ceiling: float
+    reserve_s: float
+
+
+STAGES = (
+    Stage(0.42, 15.0),  # the rolling restart
+    Stage(0.60, 20.0),  # the takeover
+    Stage(0.72, 8.0),
+    Stage(0.86, 8.0),
+    Stage(0.97, 8.0),
+)
+"""The two rollouts, which come first, take longest. So there are records left to flow in every operation,
+however long the ones before it took; and the rollouts are held against each other at a flow that the group
+keeps up with."""
 
 
 @dataclass(slots=True)
 class Pace:
-    """Spreads ``total`` records over ``duration_s``, but for what is kept for the operations to come.
-
-    Towards the ceiling of an operation the flow gets thinner and never stops: what is left below it is
-    spread over at least ``reserve_s``.
-    """
+    """Spreads ``total`` records over ``duration_s``, but for what is kept for the operations to come."""
 
     total: int
     duration_s: float
-    ceilings: tuple[float, ...] = CEILINGS
-    reserve_s: float = 8.0
+    stages: tuple[Stage, ...] = STAGES
     _operations_over: int = 0
     _due: float = 0.0
     _last_s: float = 0.0
@@ -31,10 +48,11 @@ class Pace:
 
     def due(self, elapsed_s: float) -> int:
         """How many records should have been sent ``elapsed_s`` after the start."""
-        if self._operations_over >= len(self.ceilings):
+        if self._operations_over >= len(self.stages):
             return self.total
         step_s = max(0.0, elapsed_s - self._last_s)
         self._last_s = elapsed_s
-        left = self.total * self.ceilings[self._operations_over] - self._due
-        self._due += min(self.total / self.duration_s * step_s, left * min(1.0, step_s / self.reserve_s))
+        stage = self.stages[self._operations_over]
+        left = self.total * stage.ceiling - self._due
+        self._due += min(self.total / self.duration_s * step_s, left * min(1.0, step_s / stage.reserve_s))
         return int(self._due)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from slackwater_operator.local.demo.verify import Accounting
+
+ROLLING_RESTART = "rolling restart"
+"""The operation whose restarts are held against the takeovers."""
 
 _PLOT_WIDTH = 72
 _PLOT_HEIGHT = 8
@@ -29,7 +33,8 @@ class OperationFigures:
 
 @dataclass(frozen=True, slots=True)
 class RestartFigures:
-    """A worker's way back. ``gap_ms``: from its last commit to its first record; None if none came."""
+    """A worker's way back. ``gap_ms``: from its last commit to its first record; ``partition_gap_ms``: the
+    longest of one of its partitions likewise. None if none came."""
 
     instance: str
     operation: str
@@ -37,11 +42,54 @@ class RestartFigures:
     gap_ms: int | None
     session_timeout_ms: int
     same_generation: bool
+    partition_gap_ms: int | None = None
 
     @property
     def session_share(self) -> float:
         """The share of the session timeout that the gap used up."""
         return (self.away_ms if self.gap_ms is None else self.gap_ms) / self.session_timeout_ms
+
+
+@dataclass(frozen=True, slots=True)
+class TakeoverFigures:
+    """A member's way from one process to the next. ``gap_ms``: from its last commit to its first record;
+    ``pauses_ms``: of each partition likewise; ``forced``: the process before was not asked."""
+
+    instance: str
+    before: str
+    after: str
+    forced: bool
+    same_generation: bool
+    gap_ms: int | None
+    pauses_ms: Mapping[str, int]
+
+    @property
+    def outcome(self) -> str:
+        """What became of the group's generation, and whether the process before had a say."""
+        kept = "kept" if self.same_generation else "changed"
+        return f"{kept}, by force" if self.forced else kept
+
+    @property
+    def longest_ms(self) -> int | None:
+        """The longest pause of a partition; None if no record came."""
+        return max(self.pauses_ms.values(), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """What a member's restart and its takeover cost; None where there was none. A gap is from its last commit
+    to its first record, a pause the longest of one of its partitions likewise."""
+
+    name: str
+    restart_gap_ms: int | None
+    restart_pause_ms: int | None
+    takeover_gap_ms: int | None
+    takeover_pause_ms: int | None
+
+    @property
+    def ms(self) -> tuple[int | None, int | None, int | None, int | None]:
+        """The four figures."""
+        return self.restart_gap_ms, self.restart_pause_ms, self.takeover_gap_ms, self.takeover_pause_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +111,7 @@ class Report:
     poison: int
     operations: Sequence[OperationFigures]
     restarts: Sequence[RestartFigures]
+    takeovers: Sequence[TakeoverFigures]
     seconds: float
     lag: Sequence[tuple[float, int]]
     """Seconds since the start, and the group's lag in records."""
@@ -123,9 +172,37 @@ class Report:
                 {**asdict(restart), "session_share": round(restart.session_share, 4)}
                 for restart in self.restarts
             ],
+            "takeovers": [
+                {**asdict(takeover), "longest_ms": takeover.longest_ms} for takeover in self.takeovers
+            ],
+            "pauses": [asdict(one) for one in self.pauses()],
             "lag": [[round(at, 1), lag] for at, lag in self.lag],
             "checks": [asdict(check) for check in self.checks()],
         }
+
+    def pauses(self) -> list[Pauses]:
+        """The pauses of each member that was rolled, then the median and the worst of each column."""
+        restarts = {one.instance: one for one in self.restarts if one.operation == ROLLING_RESTART}
+        takeovers = {one.instance: one for one in self.takeovers}
+        rows = []
+        for name in sorted({*restarts, *takeovers}):
+            restart, takeover = restarts.get(name), takeovers.get(name)
+            rows.append(
+                Pauses(
+                    name,
+                    restart.gap_ms if restart else None,
+                    restart.partition_gap_ms if restart else None,
+                    takeover.gap_ms if takeover else None,
+                    takeover.longest_ms if takeover else None,
+                )
+            )
+        if not rows:
+            return []
+        figures = zip(*(one.ms for one in rows), strict=True)
+        columns = [[ms for ms in column if ms is not None] for column in figures]
+        middle = [round(median(column)) if column else None for column in columns]
+        worst = [max(column, default=None) for column in columns]
+        return [*rows, Pauses("median", *middle), Pauses("worst", *worst)]
 
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(self.to_json(), indent=2) + "\n", encoding="utf-8")
@@ -133,7 +210,8 @@ class Report:
     def text(self) -> str:
         """The report as a person reads it."""
         return "\n".join(
-            ["", *self._records(), "", *self._operations(), "", *self._restarts(), "", *self._lag(), ""]
+            ["", *self._records(), "", *self._operations(), "", *self._restarts(), "", *self._pauses(), ""]
+            + [*self._lag(), ""]
             + [f"  {'ok  ' if check.passed else 'FAIL'}  {_said(check)}" for check in self.checks()]
         )
 
@@ -167,8 +245,24 @@ class Report:
             )
         return lines
 
+    def _pauses(self) -> list[str]:
+        told = {one.instance: one.outcome for one in self.takeovers}
+        lines = [
+            f"{'Pauses':<14}{'by restart':>20}{'by takeover':>22}",
+            f"{'':<14}{'gap':>9}{'longest':>11}{'gap':>11}{'longest':>11}  generation",
+        ]
+        for one in self.pauses():
+            widths = zip(one.ms, (9, 11, 11, 11), strict=True)
+            figures = "".join(f"{_seconds(ms):>{width}}" for ms, width in widths)
+            lines.append(f"{one.name:<14}{figures}  {told.get(one.name, '')}".rstrip())
+        return [*lines, "(longest: of a partition; where there is a backlog, partitions are read by turns)"]
+
     def _lag(self) -> list[str]:
         return plot(self.lag)
+
+
+def _seconds(ms: int | None) -> str:
+    return "-" if ms is None else f"{ms / 1000:.3f} s"
 
 
 def _said(check: Check) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -15,14 +16,22 @@ from pathlib import Path
 from slackwater_operator.local.demo.children import Child, DemoError
 from slackwater_operator.local.demo.display import Display
 from slackwater_operator.local.demo.feed import FLIGHTS, POISON
-from slackwater_operator.local.demo.report import OperationFigures, RestartFigures
+from slackwater_operator.local.demo.report import (
+    ROLLING_RESTART,
+    OperationFigures,
+    RestartFigures,
+    TakeoverFigures,
+)
 from slackwater_operator.local.events import WorkerEvent
+from slackwater_operator.local.returns import Restart, Takeover
 from slackwater_operator.local.run import LocalRun
 from slackwater_operator.local.views import OperationReport
 
 UP, DOWN = 5, 2
 _SETTLE_S = 180.0
 _FLOW_S = 120.0
+_CATCH_UP_S = 45.0
+_KEPT_UP_RECORDS = 3_000
 _CAUGHT_UP_S = 600.0
 _REFRESH_S = 0.25
 _FLOWING_RECORDS = 5_000
@@ -35,6 +44,7 @@ class Figures:
 
     operations: list[OperationFigures] = field(default_factory=list)
     restarts: list[RestartFigures] = field(default_factory=list)
+    takeovers: list[TakeoverFigures] = field(default_factory=list)
     lag: list[tuple[float, int]] = field(default_factory=list)
     seconds: float = 0.0
     random_kill: str | None = None
@@ -42,7 +52,7 @@ class Figures:
 
 
 class Scenario:
-    """The story: start, roll, kill, scale up, scale down, finish."""
+    """The story: start, roll by restart, roll by takeover, kill, scale up, scale down, finish."""
 
     def __init__(
         self,
@@ -59,7 +69,7 @@ class Scenario:
         """Prepares the story.
 
         Args:
-            run: the consumer group, started; whoever made it stops it.
+            run: the consumer group, started, with strategy Takeover; whoever made it stops it.
             display: where to tell it.
             bootstrap: the broker.
             logs: the folder for the feed's output.
@@ -109,28 +119,45 @@ class Scenario:
     async def _operations(self) -> None:
         start = self._run.replicas
         victim = self._run.group.instance_id(1)
-        await self._operation("rolling restart", 0, self._run.rolling_restart())
+        await self._operation(ROLLING_RESTART, 0, self._run.rolling_restart())
+        await self._catch_up()
+        await self._flow()
+        await self._operation("takeover", 0, self._run.takeover())
         await self._flow()
         await self._operation(f"kill -9 {victim}", 0, self._run.kill(victim))
         await self._flow()
         await self._operation(f"scale {start} to {UP}", 1, self._run.set_replicas(UP))
         await self._flow()
         await self._operation(f"scale {UP} to {DOWN}", 1, self._run.set_replicas(DOWN))
+        self._next_records()
 
     async def _operation(self, name: str, allowed: int, doing: Awaitable[OperationReport]) -> None:
         report = await doing
         self._figures.operations.append(_figures_of(name, allowed, report))
-        self._feed.signal(signal.SIGUSR1)  # it has kept records back for the operations to come
         timeout = self._run.group.session_timeout_ms
-        for one in report.restarts:
-            self._figures.restarts.append(
-                RestartFigures(one.instance, name, one.away_ms, one.gap_ms, timeout, one.same_generation)
-            )
+        self._figures.restarts += [_restart(name, timeout, one) for one in report.restarts]
+        self._figures.takeovers += [_takeover(one) for one in report.takeovers]
 
     async def _flow(self) -> None:
         """Lets records flow through the settled group before the next thing is done to it."""
+        self._next_records()
         target = self._committed() + _FLOWING_RECORDS
         await self._until("records flow", lambda: self._committed() > target, _FLOW_S)
+
+    def _next_records(self) -> None:
+        """Has the feed produce what it has kept back for the time until the next operation is over."""
+        self._feed.signal(signal.SIGUSR1)
+
+    async def _catch_up(self) -> None:
+        """Waits for a while until the backlog of what was done before is gone: a partition waits for its turn
+        in a backlog, whoever serves it, and that would be measured with the next thing."""
+        with contextlib.suppress(DemoError):
+            await self._until("the backlog is gone", self._kept_up, _CATCH_UP_S)
+        self._check()
+
+    def _kept_up(self) -> bool:
+        lag = self._run.snapshot().total_lag
+        return lag is not None and lag <= _KEPT_UP_RECORDS
 
     async def _finish(self) -> None:
         self._display.say("all operations are done: produce what is left, and catch up")
@@ -172,8 +199,8 @@ class Scenario:
         alive = [row for row in self._run.snapshot().workers if row.pid is not None]
         victim = rng.choice(alive)
         at = (time.time_ns() // 1_000_000 - self._began_ms) / 1000
-        self._figures.random_kill = f"{victim.name} at {at:.1f} s, in phase {victim.phase}"
-        self._display.say(f"kill -9 {victim.name} at a random moment")
+        self._figures.random_kill = f"{victim.pod} at {at:.1f} s, in phase {victim.phase}"
+        self._display.say(f"kill -9 {victim.pod} at a random moment")
         os.killpg(victim.pid or 0, signal.SIGKILL)
 
     def _measured(self) -> Figures:
@@ -197,3 +224,27 @@ def _figures_of(name: str, allowed: int, report: OperationReport) -> OperationFi
 
 
 TOTAL_RECORDS = FLIGHTS + POISON
+
+
+def _restart(operation: str, session_timeout_ms: int, one: Restart) -> RestartFigures:
+    return RestartFigures(
+        instance=one.instance,
+        operation=operation,
+        away_ms=one.away_ms,
+        gap_ms=one.gap_ms,
+        session_timeout_ms=session_timeout_ms,
+        same_generation=one.same_generation,
+        partition_gap_ms=one.partition_gap_ms,
+    )
+
+
+def _takeover(one: Takeover) -> TakeoverFigures:
+    return TakeoverFigures(
+        instance=one.instance,
+        before=one.before,
+        after=one.pod,
+        forced=one.forced,
+        same_generation=one.same_generation,
+        gap_ms=one.gap_ms,
+        pauses_ms={str(partition): ms for partition, ms in one.pauses_ms.items()},
+    )
