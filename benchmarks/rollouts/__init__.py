@@ -1,0 +1,23 @@
+"""What a rollout costs a consumer group, by four ways to roll: one run, one load, one cluster, one Kafka.
+
+(a) a Deployment of confluent-kafka consumers, cooperative-sticky, RollingUpdate; (b) a StatefulSet of
+static confluent-kafka consumers, RollingUpdate; (c) a ConsumerGroup, Restart; (d) a ConsumerGroup, Takeover.
+All four hand the same records to the same handler (`work.py`) and put its rows into the same sink; what
+differs is who consumes and who restarts it. Prints a table, and draws the lag over time as SVG.
+
+    python -m benchmarks.rollouts --workers 6 --partitions 24 --rate 2000 --svg lag.svg
+
+One ruler for all, outside of the consumers: files as they appear in the sink's folder (inotify), the group's
+generations from the broker's own log, offsets and lag from the brokers. `measure.py` has the definitions,
+`peer.py` the settings of the peers. `ways.py` says how each is rolled. As root: the pods are processes.
+"""
+
+from __future__ import annotations
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs it; without arguments with the defaults. Returns the exit code."""
+    # Loaded here: a peer's process imports this package on its way, and shall not wait for all of it.
+    from benchmarks.rollouts import run
+
+    return run.main(arguments or [])

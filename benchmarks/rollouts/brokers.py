@@ -1,0 +1,142 @@
+"""What the brokers know: the group's lag as it goes; afterwards its generations and the topic's records."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+import confluent_kafka
+
+from benchmarks.rollouts.measure import LagSample
+from slackwater.kafka import TopicPartition
+from slackwater.kafka.admin import KafkaAdmin
+from slackwater.kafka.errors import KafkaError
+
+EVERY_S = 0.2
+READ_TIMEOUT_S = 20.0
+LATEST = -1
+GROUPS_TOPIC = "__consumer_offsets"
+_GROUP_KEY_VERSION = 2
+_LAST_KNOWN_VALUE = 3
+
+
+class LagWatch:
+    """Samples the lag and the state of ``group`` five times a second, from a thread, while it is entered."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, group: str) -> None:
+        self._group = group
+        self._partitions = [TopicPartition(topic, n) for n in range(partitions)]
+        self._admin = KafkaAdmin(bootstrap, request_timeout_ms=5000)
+        self.samples: list[LagSample] = []
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lag watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending.set()
+        self._thread.join()
+        self._admin.close()
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while not self._ending.wait(max(0.0, due - time.monotonic())):
+            self.samples.append(self._sample())
+            due = max(due + EVERY_S, time.monotonic())
+
+    def _sample(self) -> LagSample:
+        at_ms = time.time_ns() / 1e6
+        try:
+            # Committed first: what is committed in between must not count as less than no lag.
+            committed = self._admin.committed_offsets(self._group, self._partitions)
+            ends = self._admin.list_offsets(dict.fromkeys(self._partitions, LATEST)).unwrap()
+            group = self._admin.describe_groups([self._group]).unwrap()[self._group]
+        except KafkaError:
+            return LagSample(at_ms, None)
+        lag = sum(
+            ends[tp].offset - (committed[tp].offset if tp in committed else 0) for tp in self._partitions
+        )
+        return LagSample(at_ms, lag, group.state, len(group.members))
+
+
+def stored_ms(bootstrap: str, topic: str) -> dict[int, list[float]]:
+    """Partition -> when each of its records was produced (their timestamps), by offset.
+
+    Raises AssertionError where an offset is missing: the topic must not be compacted, nor cut off.
+    """
+    found: dict[int, list[float]] = {}
+    for message in _read(bootstrap, topic):
+        partition, offset = message.partition(), message.offset()
+        assert partition is not None
+        times = found.setdefault(partition, [])
+        assert offset == len(times), f"{topic}-{partition}: offset {offset} where {len(times)} was due"
+        times.append(float(message.timestamp()[1]))
+    return found
+
+
+def generations(bootstrap: str, group: str) -> list[tuple[float, int]]:
+    """(when, generation) of each time that the coordinator stored the group, from its log."""
+    found = []
+    for message in _read(bootstrap, GROUPS_TOPIC):
+        key, value = message.key(), message.value()
+        number = generation_of(bytes(key or b""), None if value is None else bytes(value), group)
+        if number is not None:
+            found.append((float(message.timestamp()[1]), number))
+    return found
+
+
+def generation_of(key: bytes, value: bytes | None, group: str) -> int | None:
+    """The generation in a record of the offsets topic; None: it is another kind of record, or another group.
+
+    Key version 2 is a group's metadata; its value begins with the protocol type and the generation
+    (Kafka's GroupMetadataValue.json). Raises ValueError for a version of it that is not known.
+    """
+    if value is None or len(key) < 4 or struct.unpack_from(">h", key)[0] != _GROUP_KEY_VERSION:
+        return None
+    size = struct.unpack_from(">h", key, 2)[0]
+    if key[4 : 4 + size].decode() != group:
+        return None
+    version, size = struct.unpack_from(">hh", value)
+    if not 0 <= version <= _LAST_KNOWN_VALUE:
+        raise ValueError(f"GroupMetadataValue of version {version}; known are 0 to {_LAST_KNOWN_VALUE}")
+    number: int = struct.unpack_from(">i", value, 4 + size)[0]
+    return number
+
+
+def _read(bootstrap: str, topic: str) -> Iterator[confluent_kafka.Message]:
+    """Every record of a topic as it is now, each partition's in their order. Raises TimeoutError."""
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "benchmark-reader", "enable.auto.commit": False}
+    )
+    try:
+        numbers = consumer.list_topics(topic, 10).topics[topic].partitions
+        starts = [confluent_kafka.TopicPartition(topic, number, 0) for number in numbers]
+        ends = {one.partition: consumer.get_watermark_offsets(one, 10)[1] for one in starts}
+        left = {number for number, end in ends.items() if end > 0}
+        consumer.assign(starts)
+        while left:
+            messages = consumer.consume(1000, 0.2)
+            if not messages:
+                one = consumer.poll(READ_TIMEOUT_S)
+                if one is None:
+                    raise TimeoutError(f"{topic}: no more within {READ_TIMEOUT_S:g} s, at {left} of {ends}")
+                messages = [one]
+            for message in messages:
+                assert message.error() is None, message.error()
+                partition, offset = message.partition(), message.offset()
+                assert partition is not None
+                assert offset is not None
+                if offset < ends[partition]:
+                    yield message
+                if offset + 1 >= ends[partition]:
+                    left.discard(partition)
+    finally:
+        consumer.close()

@@ -1,0 +1,205 @@
+"""What is measured, of any of the four ways by the same rules. Pure; times are wall clock ms, of one machine.
+
+**Handled**: a batch of a partition is handled when its file appears in the sink's folder under its final name
+(a rename). That is when whoever reads the output sees it.
+
+**Pause** of a partition: from the file before to the next one, but not from before the next one's first
+record was produced. So it is the time in which records waited and none of them was handled. In quiet times
+that is one turn of the consumer's loop.
+
+**Partition-seconds without a consumer**: the sum, over all partitions, of those pauses that are longer than
+normal, each with its whole length. *Normal* is one figure for all ways: see :func:`normal_ms`.
+
+**Handled twice**: how often the handler was called with a record beyond the first time, whatever became of
+its output. **Lag**: end offsets minus committed offsets, sampled. **Rebalances**: generations that the group
+went through; a cooperative rebalance in which partitions move takes two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Published:
+    """A file of ``partition`` that begins with the offset ``first`` has appeared."""
+
+    at_ms: float
+    partition: int
+    first: int
+
+
+@dataclass(frozen=True)
+class Handled:
+    """The handler was called with the offsets ``first`` to ``last`` of ``partition``, by ``who``."""
+
+    at_ms: float
+    partition: int
+    first: int
+    last: int
+    who: str = ""
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Records of ``partition`` waited from ``begin_ms`` to ``end_ms``, and none was handled."""
+
+    partition: int
+    begin_ms: float
+    end_ms: float
+
+    @property
+    def ms(self) -> float:
+        """How long."""
+        return self.end_ms - self.begin_ms
+
+
+@dataclass(frozen=True)
+class LagSample:
+    """The group's lag over all partitions, in records, and how it is: Kafka's name of its state, its members.
+    ``lag`` is None where the brokers didn't answer, ``state`` empty."""
+
+    at_ms: float
+    lag: int | None
+    state: str = ""
+    members: int = 0
+
+
+@dataclass(frozen=True)
+class Span:
+    """From ``begin_ms`` to ``end_ms``, both included."""
+
+    begin_ms: float
+    end_ms: float
+
+    def holds(self, at_ms: float) -> bool:
+        """Whether a moment is in it."""
+        return self.begin_ms <= at_ms <= self.end_ms
+
+    @property
+    def seconds(self) -> float:
+        """Its length."""
+        return (self.end_ms - self.begin_ms) / 1000
+
+
+def pauses(published: Iterable[Published], stored_ms: Mapping[int, Sequence[float]]) -> list[Pause]:
+    """All pauses, by their ends.
+
+    Args:
+        published: the sink's files, in any order; one that was replaced is in it twice.
+        stored_ms: partition -> when each of its records was produced, by offset.
+    """
+    found = []
+    before: dict[int, float] = {}
+    for one in sorted(published, key=lambda one: one.at_ms):
+        last = before.get(one.partition)
+        before[one.partition] = one.at_ms
+        if last is not None:
+            begin = max(last, stored_ms[one.partition][one.first])
+            found.append(Pause(one.partition, min(begin, one.at_ms), one.at_ms))
+    return found
+
+
+def ending_in(found: Iterable[Pause], span: Span) -> list[Pause]:
+    """The pauses that end in a span."""
+    return [one for one in found if span.holds(one.end_ms)]
+
+
+def normal_ms(quiet: Iterable[Pause], *, share: float = 0.999, floor_ms: float = 0.0) -> float:
+    """What counts as normal: the longest of the shortest ``share`` of the pauses of quiet times (of all ways
+    together), and not less than ``floor_ms``."""
+    return max(floor_ms, quantile([one.ms for one in quiet], share))
+
+
+def without_consumer_s(found: Iterable[Pause], normal: float) -> float:
+    """Partition-seconds in the pauses longer than ``normal`` ms."""
+    return sum(one.ms for one in found if one.ms > normal) / 1000
+
+
+def worst_by_partition(found: Iterable[Pause]) -> dict[int, float]:
+    """The longest pause of each partition, in ms."""
+    worst: dict[int, float] = {}
+    for one in found:
+        worst[one.partition] = max(worst.get(one.partition, 0.0), one.ms)
+    return worst
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The smallest of ``values`` that at least ``share`` of them don't exceed; 0 without any."""
+    if not values:
+        return 0.0
+    ordered = sorted(values)
+    # The small term keeps 0.999 * 1000, which is a little more than 999, from being 1000.
+    place = math.ceil(share * len(ordered) - 1e-9)
+    return ordered[min(max(place, 1), len(ordered)) - 1]
+
+
+def handled_again(handled: Iterable[Handled], since_ms: float) -> int:
+    """How many times, from ``since_ms`` on, the handler was given a record that had been handled before."""
+    again = 0
+    seen: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for one in sorted(handled, key=lambda one: (one.at_ms, one.first)):
+        spans = seen[one.partition]
+        if one.at_ms >= since_ms:
+            again += sum(max(0, min(one.last, last) - max(one.first, first) + 1) for first, last in spans)
+        seen[one.partition] = _joined([*spans, (one.first, one.last)])
+    return again
+
+
+def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same offsets as disjoint spans, in order: one as long as nothing is left out."""
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted(spans):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], last))
+        else:
+            joined.append((first, last))
+    return joined
+
+
+def handovers(handled: Iterable[Handled], found: Iterable[Pause]) -> list[Pause]:
+    """The pauses in which a partition went over to another process: those in which the first call with its
+    records by that one falls."""
+    changes: dict[int, list[float]] = defaultdict(list)
+    last: dict[int, str] = {}
+    for one in sorted(handled, key=lambda one: one.at_ms):
+        if last.setdefault(one.partition, one.who) != one.who:
+            changes[one.partition].append(one.at_ms)
+            last[one.partition] = one.who
+    return [
+        pause
+        for pause in found
+        if any(pause.begin_ms <= at_ms <= pause.end_ms for at_ms in changes[pause.partition])
+    ]
+
+
+def peak_lag(samples: Iterable[LagSample], span: Span) -> int:
+    """The highest lag in a span; 0 without a sample."""
+    return max((one.lag for one in samples if one.lag is not None and span.holds(one.at_ms)), default=0)
+
+
+def rebalances(generations: Iterable[tuple[float, int]], span: Span) -> int:
+    """How many generations the group went through in a span.
+
+    Args:
+        generations: (when, number) of each time that the broker stored the group, in any order.
+        span: the first of it is compared with what was stored before.
+    """
+    stored = list(generations)
+    before = max((number for at_ms, number in stored if at_ms < span.begin_ms), default=0)
+    after = max((number for at_ms, number in stored if at_ms <= span.end_ms), default=0)
+    return after - before
+
+
+def calm_since(samples: Sequence[LagSample], *, members: int, lag: int, count: int) -> float | None:
+    """Since when the group is calm, if the last ``count`` samples say so: Stable with ``members`` members,
+    its lag at most ``lag``. None: it is not."""
+    last = samples[-count:]
+    calm = len(last) == count and all(
+        one.state == "Stable" and one.members == members and one.lag is not None and one.lag <= lag
+        for one in last
+    )
+    return last[0].at_ms if calm else None

@@ -1,0 +1,220 @@
+"""A confluent-kafka consumer as its user would write it for Kubernetes, at the settings that suit it best.
+
+The first process of a pod; configured by its environment (:class:`Settings`). What it does to a batch is
+what ours does with the engine ``python``: one call of the handler with all that is there, one Parquet file
+for each partition (written, synced, renamed, the folder synced), one commit of all of them, then the next.
+
+For it, so that a rollout costs it as little as can be:
+
+- It commits after each batch, waits for the answer, and repeats what was refused: before the next batch's
+  commit, when its partitions are revoked, and at the end.
+- SIGTERM: the batch in hand is finished and committed, then ``close()``: a dynamic member leaves the group at
+  once, a static one stays in it (KIP-345).
+- It imports everything before it joins: partitions never wait for a member that isn't ready to work.
+- Ready when it holds partitions, so that the next pod goes only then.
+- ``poll`` until something is there, then ``consume`` what else is: ``consume`` alone waits for a full batch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import confluent_kafka
+import pyarrow.parquet  # noqa: F401  (the sink would import it at the first batch)
+
+from benchmarks.rollouts.work import handle
+from slackwater.pipeline.parquet_sink import ParquetSink
+from slackwater.pipeline.rows import table_of
+
+POLL_S = 0.05
+BATCH = 5000
+PORT = 8080
+
+
+class Record(NamedTuple):
+    """A message with the attributes that the handler reads."""
+
+    topic: str
+    partition: int
+    offset: int
+    value: bytes | None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """From the environment variable ``PEER``, JSON. ``instance``: the group.instance.id, empty: dynamic."""
+
+    bootstrap: str
+    topic: str
+    group: str
+    sink: str
+    properties: dict[str, Any]
+    static: bool = False
+
+    @classmethod
+    def of(cls, text: str) -> Settings:
+        """Raises TypeError for a field that it doesn't know."""
+        return cls(**json.loads(text))
+
+
+def consumer_properties(settings: Settings, pod: str) -> dict[str, Any]:
+    """The consumer's configuration for the pod of that name."""
+    own = {"group.instance.id": pod} if settings.static else {}
+    return {
+        "bootstrap.servers": settings.bootstrap,
+        "group.id": settings.group,
+        "client.id": pod,
+        "partition.assignment.strategy": "cooperative-sticky",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+        "fetch.queue.backoff.ms": 1,
+        **settings.properties,
+        **own,
+    }
+
+
+class Peer:
+    """One member, from its join to its close."""
+
+    def __init__(self, settings: Settings, pod: str) -> None:
+        self._settings = settings
+        self._sink = ParquetSink(settings.sink)
+        self._consumer = confluent_kafka.Consumer(consumer_properties(settings, pod))
+        self._uncommitted: dict[tuple[str, int], int] = {}
+        self._stopping = threading.Event()
+        self.ready = False
+
+    def run(self) -> None:
+        """Until SIGTERM."""
+        signal.signal(signal.SIGTERM, lambda *_: self._stopping.set())
+        self._consumer.subscribe(
+            [self._settings.topic],
+            on_assign=self._assigned,
+            on_revoke=self._revoked,
+            on_lost=self._lost,
+        )
+        while not self._stopping.is_set():
+            messages = self._poll()
+            if messages:
+                self._work(messages)
+            else:
+                self._commit()
+        say("stopping")
+        self._commit()
+        self._consumer.close()
+        say("closed")
+
+    # The client carries out the (incremental) assignment itself when the callbacks have returned.
+
+    def _assigned(self, _: Any, partitions: Sequence[confluent_kafka.TopicPartition]) -> None:
+        say("assigned", partitions=[one.partition for one in partitions])
+        self.ready = self.ready or bool(partitions)
+
+    def _revoked(self, _: Any, partitions: Sequence[confluent_kafka.TopicPartition]) -> None:
+        say("revoked", partitions=[one.partition for one in partitions])
+        self._commit()
+        self._forget(partitions)
+
+    def _lost(self, _: Any, partitions: Sequence[confluent_kafka.TopicPartition]) -> None:
+        say("lost", partitions=[one.partition for one in partitions])
+        self._forget(partitions)
+
+    def _forget(self, partitions: Sequence[confluent_kafka.TopicPartition]) -> None:
+        for one in partitions:
+            self._uncommitted.pop((one.topic, one.partition), None)
+
+    def _poll(self) -> list[confluent_kafka.Message]:
+        first = self._consumer.poll(POLL_S)
+        if first is None:
+            return []
+        found = [first, *self._consumer.consume(BATCH - 1, 0)]
+        for one in found:
+            if (error := one.error()) is not None:
+                say("error", what=str(error))
+        return [one for one in found if one.error() is None]
+
+    def _work(self, messages: Sequence[confluent_kafka.Message]) -> None:
+        records = [record_of(one) for one in messages]
+        parts: dict[tuple[str, int], list[Record]] = {}
+        for one in records:
+            parts.setdefault((one.topic, one.partition), []).append(one)
+        rows = table_of(handle([one for part in parts.values() for one in part]), None, "work:handle")
+        staged, at = [], 0
+        for (topic, partition), part in parts.items():
+            own = rows.slice(at, len(part))
+            at += len(part)
+            staged.append(self._sink.stage(topic, partition, part[0].offset, own))
+        for one_file in staged:
+            one_file.publish()
+        self._uncommitted |= {place: part[-1].offset + 1 for place, part in parts.items()}
+        self._commit()
+
+    def _commit(self) -> None:
+        """Commits what isn't yet. Refused in the middle of a rebalance, it is left for the next time."""
+        if not self._uncommitted:
+            return
+        offsets = [
+            confluent_kafka.TopicPartition(topic, partition, offset)
+            for (topic, partition), offset in self._uncommitted.items()
+        ]
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=False)
+        except confluent_kafka.KafkaException as exc:
+            say("refused", why=str(exc))
+        else:
+            self._uncommitted.clear()
+
+
+def record_of(message: confluent_kafka.Message) -> Record:
+    """Raises AssertionError for a message without a place, which a consumer doesn't give."""
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    assert topic is not None
+    assert partition is not None
+    assert offset is not None
+    value = message.value()
+    return Record(topic, partition, offset, None if value is None else bytes(value))
+
+
+def say(event: str, **fields: Any) -> None:
+    """One line on stdout."""
+    print(json.dumps({"ts_ms": time.time_ns() // 1_000_000, "event": event, **fields}), flush=True)
+
+
+def serve(peer: Peer, address: str) -> None:
+    """``/healthz`` and ``/readyz`` at the pod's address, from a thread of its own."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/healthz" or peer.ready else 503)
+            self.end_headers()
+
+        def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 (as above)
+            """Says nothing."""
+
+    server = ThreadingHTTPServer((address, PORT), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+
+def main() -> None:
+    """Raises KeyError where the environment lacks ``PEER``, ``POD_NAME`` or ``POD_IP``."""
+    say("started")
+    settings = Settings.of(os.environ["PEER"])
+    Path(settings.sink).mkdir(parents=True, exist_ok=True)
+    peer = Peer(settings, os.environ["POD_NAME"])
+    serve(peer, os.environ["POD_IP"])
+    peer.run()
+
+
+if __name__ == "__main__":
+    main()
+    sys.exit(0)

@@ -1,0 +1,233 @@
+"""One run: a Kafka, a control plane, and one way after the other under the same load."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.rollouts import brokers, measure, plot, table
+from benchmarks.rollouts.brokers import LagWatch
+from benchmarks.rollouts.measure import Handled, Span
+from benchmarks.rollouts.outcome import Outcome, figures_of, normal_of
+from benchmarks.rollouts.sink_watch import SinkWatch
+from benchmarks.rollouts.ways import WAYS, Settings, Way
+from tests.support.controlplane import ControlPlane, ToolsUnavailable, until
+from tests.support.controlplane.cluster import ControlPlaneUnavailable
+from tests.support.kafka import KafkaCluster, KafkaUnavailable
+from tests.support.site import ClusterSite, Load, now_ms
+from tests.support.site.sink import verify
+
+CALM_SAMPLES = 5
+"""So many in a row, a second's, must be as in quiet times for the roll to count as done."""
+LAG_BACK_S = 0.5
+"""A lag of no more than the records of so long is back, or of no more than there was in quiet times."""
+START_TIMEOUT_S, ROLL_TIMEOUT_S, CATCH_UP_TIMEOUT_S = 180.0, 900.0, 120.0
+BROKERS = 3
+
+
+def main(arguments: list[str]) -> int:
+    """Returns the exit code: 1 where records were lost, 2 where it cannot run here."""
+    options = _parser().parse_args(arguments)
+    settings = Settings(
+        workers=options.workers,
+        partitions=options.partitions,
+        surge=options.surge,
+        unavailable=options.unavailable,
+        heartbeat_ms=options.heartbeat_ms,
+    )
+    ways = [way for way in WAYS if way.key in options.ways]
+    if not ways or settings.partitions < 2 * settings.workers:
+        print("rollouts: at least one of the ways abcd, and two partitions a worker", file=sys.stderr)
+        return 2
+    try:
+        outcomes = _run(ways, settings, options)
+    except (ControlPlaneUnavailable, ToolsUnavailable, KafkaUnavailable) as exc:
+        print(f"rollouts: {exc}", file=sys.stderr)
+        return 2
+    _tell(outcomes, settings, options)
+    return 1 if any(one.lost for one in outcomes) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    from benchmarks import rollouts
+
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.rollouts",
+        description=rollouts.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--workers", type=int, default=6)
+    parser.add_argument("--partitions", type=int, default=24)
+    parser.add_argument("--rate", type=float, default=2000, help="records a second, 100 bytes each")
+    parser.add_argument("--ways", default="abcd", help="which of the four, as abd")
+    parser.add_argument(
+        "--quiet-s", type=float, default=30, help="how long nothing happens before the change"
+    )
+    parser.add_argument("--surge", default=Settings.surge, help="the Deployment's maxSurge")
+    parser.add_argument("--unavailable", default=Settings.unavailable, help="its maxUnavailable")
+    parser.add_argument("--heartbeat-ms", type=int, default=Settings.heartbeat_ms, help="of all members")
+    parser.add_argument("--svg", type=Path, help="where to draw the lag over time")
+    parser.add_argument("--json", type=Path, help="where to write the figures and the lag")
+    return parser
+
+
+def _run(ways: Sequence[type[Way]], settings: Settings, options: argparse.Namespace) -> list[Outcome]:
+    outcomes = []
+    with (
+        tempfile.TemporaryDirectory(prefix="slackwater-cp-") as folder,
+        KafkaCluster(BROKERS) as kafka,
+        ControlPlane.start(Path(folder), nodes=("node-1", "node-2")) as plane,
+        plane.namespace() as namespace,
+        # The operator runs beside the peers, too: each way has the same machine.
+        ClusterSite(plane, kafka, namespace) as site,
+        site.operator(),
+    ):
+        for kind in ways:
+            way = kind(site, settings, f"roll-{kind.key}")
+            outcomes.append(_Trial(way, options.rate, options.quiet_s).run())
+    return outcomes
+
+
+class _Trial:
+    """One way, from its first pod to its last."""
+
+    def __init__(self, way: Way, rate: float, quiet_s: float) -> None:
+        self._way, self._site, self._settings = way, way.site, way.settings
+        self._rate, self._quiet_s = rate, quiet_s
+        self._bootstrap = self._site.kafka.bootstrap
+        self._lag: LagWatch
+
+    def run(self) -> Outcome:
+        """Raises TimeoutError where it does not come to its end, with what the way says of itself."""
+        way, name, partitions = self._way, self._way.name, self._settings.partitions
+        print(f"({way.key}) {way.title}", flush=True)
+        self._site.make_topic(name, partitions)
+        way.push()
+        with SinkWatch(way.sink) as sink, LagWatch(self._bootstrap, name, partitions, name) as self._lag:
+            try:
+                way.apply(way.image("v1"))
+                self._until_calm(way.image("v1"), lag=0, timeout_s=START_TIMEOUT_S)
+                way.settle()
+                weights = [1.0] * partitions
+                with Load(self._bootstrap, name, rate=self._rate, weights=weights) as load:
+                    quiet, roll, busy = self._roll()
+                    time.sleep(2 * CALM_SAMPLES * brokers.EVERY_S)
+                    produced = load.stop()
+                self._until_handled()
+            except (TimeoutError, AssertionError) as exc:
+                raise TimeoutError(f"{exc}\n{way.tell()}") from exc
+            if restarts := way.restarts():
+                print(f"    {restarts} containers were restarted: {way.tell()}", file=sys.stderr, flush=True)
+            way.remove()
+            until(lambda: not way.pods(), f"the end of {name}'s pods")
+        found = verify(way.sink, produced)
+        stored = brokers.stored_ms(self._bootstrap, name)
+        return Outcome(
+            key=way.key,
+            title=way.title,
+            quiet=quiet,
+            roll=roll,
+            pauses=measure.pauses(sink.published(), stored),
+            handled=journal_of(way.journal),
+            samples=tuple(self._lag.samples),
+            generations=brokers.generations(self._bootstrap, name),
+            lost=found.lost,
+            repeated=found.duplicated + found.strangers,
+            busy=busy,
+        )
+
+    def _roll(self) -> tuple[Span, Span, tuple[float, float]]:
+        """Under load: the quiet span, the roll's, and how busy the machine was in both."""
+        way = self._way
+        time.sleep(self._quiet_s / 3)  # it gets going
+        begin, before = float(now_ms()), _cpu_ticks()
+        time.sleep(self._quiet_s)
+        quiet, between = Span(begin, float(now_ms())), _cpu_ticks()
+        lag = measure.peak_lag(self._lag.samples, quiet)
+        print(f"    quiet: lag up to {lag}", flush=True)
+        since = float(now_ms())
+        way.apply(way.image("v2"))
+        back = max(lag, int(LAG_BACK_S * self._rate))
+        done = self._until_calm(way.image("v2"), lag=back, timeout_s=ROLL_TIMEOUT_S)
+        roll = Span(since, done)
+        print(f"    rolled in {roll.seconds:.1f} s", flush=True)
+        return quiet, roll, (_busy(before, between), _busy(between, _cpu_ticks()))
+
+    def _until_calm(self, image: str, *, lag: int, timeout_s: float) -> float:
+        """Waits until all pods have that image and are ready, and the group has been calm for a second; since
+        when that holds."""
+        rolled_at = 0.0
+
+        def calm() -> float | None:
+            nonlocal rolled_at
+            if not self._way.rolled(image):
+                rolled_at = 0.0
+                return None
+            rolled_at = rolled_at or float(now_ms())
+            since = measure.calm_since(
+                self._lag.samples, members=self._settings.workers, lag=lag, count=CALM_SAMPLES
+            )
+            return None if since is None else max(since, rolled_at)
+
+        return until(calm, f"{self._way.name}: all pods on {image}, and calm", timeout_s, every_s=0.1)
+
+    def _until_handled(self) -> None:
+        """Waits until a sample that is taken from now on has no lag."""
+        since = float(now_ms())
+
+        def done() -> bool:
+            last = self._lag.samples[-1]
+            return last.at_ms >= since and last.lag == 0
+
+        until(done, f"{self._way.name}: everything committed", CATCH_UP_TIMEOUT_S)
+
+
+def journal_of(folder: Path) -> list[Handled]:
+    """What the handlers of all processes have been given (`work.py`)."""
+    found = []
+    for path in folder.iterdir():
+        for line in path.read_text().splitlines():
+            at_ns, partition, first, last = map(int, line.split())
+            found.append(Handled(at_ns / 1e6, partition, first, last, path.name))
+    return found
+
+
+def _cpu_ticks() -> tuple[int, int]:
+    """Of the whole machine: the ticks used, and all of them."""
+    fields = [int(one) for one in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return sum(fields) - fields[3] - fields[4], sum(fields)
+
+
+def _busy(before: tuple[int, int], after: tuple[int, int]) -> float:
+    return (after[0] - before[0]) / max(1, after[1] - before[1])
+
+
+def _tell(outcomes: Sequence[Outcome], settings: Settings, options: argparse.Namespace) -> None:
+    normal = normal_of(outcomes)
+    figures = [figures_of(one, normal) for one in outcomes]
+    load = (
+        f"{settings.workers} workers, {settings.partitions} partitions, {options.rate:g} records a second, "
+        f"{os.cpu_count()} cores"
+    )
+    print(f"\n{load}\n\n{table.main_table(figures)}\n\n{table.details(figures, normal)}", flush=True)
+    lines = [
+        plot.Line(f"({one.key}) {one.title}", plot.points_of(one.samples, one.roll), one.roll.seconds)
+        for one in outcomes
+    ]
+    if options.svg:
+        options.svg.write_text(plot.svg(lines, f"Lag over time: {load}"))
+    if options.json:
+        found = {
+            "load": load,
+            "settings": settings.__dict__,
+            "normal_ms": normal,
+            "figures": [one.plain() for one in figures],
+            "lag": {one.label: one.points for one in lines},
+        }
+        options.json.write_text(json.dumps(found, indent=1) + "\n")

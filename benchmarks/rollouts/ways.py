@@ -1,0 +1,233 @@
+"""The four ways to roll: how each is started, given another image, and taken away."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.rollouts import manifests
+from benchmarks.rollouts.work import JOURNAL
+from slackwater_operator.build.names import selector_text
+from tests.support.controlplane import Image, path_of, this_checkout
+from tests.support.controlplane.api import Json
+from tests.support.site import ClusterSite, Group
+
+ROOT = Path(__file__).resolve().parents[2]
+HANDLER = "benchmarks.rollouts.work:handle"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``surge``, ``unavailable``: of the Deployment, numbers or percentages."""
+
+    workers: int = 6
+    partitions: int = 24
+    session_timeout_ms: int = 45_000
+    heartbeat_ms: int = 1000
+    surge: str = "25%"
+    unavailable: str = "25%"
+
+
+class Way(ABC):
+    """One way. Its name is the topic's, the Kafka group's and the workload's.
+
+    ``key``: ``a`` to ``d``. ``title``: for the table. ``kind``: what it is, as kubectl has it.
+    """
+
+    key: str
+    title: str
+    kind: str
+
+    def __init__(self, site: ClusterSite, settings: Settings, name: str) -> None:
+        self.site, self.settings, self.name = site, settings, name
+        self.sink = site.folder / f"sink-{name}"
+        self.journal = site.folder / f"journal-{name}"
+        self.journal.mkdir()
+
+    @abstractmethod
+    def push(self) -> None:
+        """Makes the images known that :meth:`image` names."""
+
+    @abstractmethod
+    def manifest(self, image: str) -> Json:
+        """The workload with that image."""
+
+    @property
+    @abstractmethod
+    def selector(self) -> str:
+        """The labels of its pods."""
+
+    def image(self, tag: str) -> str:
+        """The name of its image with that tag."""
+        return f"{self.site.namespace}.example/{self.name}:{tag}"
+
+    def apply(self, image: str) -> None:
+        """``kubectl apply``, as a user does it."""
+        manifest = yaml.safe_dump(self.manifest(image))
+        self.site.plane.kubectl("apply", "-n", self.site.namespace, "-f", "-", stdin=manifest)
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Waits until it takes a new revision."""
+
+    def remove(self) -> None:
+        """Deletes it."""
+        self.site.plane.kubectl("delete", "-n", self.site.namespace, self.kind, self.name, "--timeout=60s")
+
+    def pods(self) -> list[Json]:
+        """Its pods, those that end included."""
+        path = path_of("v1", "pods", self.site.namespace)
+        return self.site.plane.api.list(path, label_selector=self.selector)
+
+    def rolled(self, image: str) -> bool:
+        """Whether there are as many pods as wanted, all of that image and ready, and none that ends."""
+        found = self.pods()
+        return len(found) == self.settings.workers and all(_serves(one, image) for one in found)
+
+    def restarts(self) -> int:
+        """How often a container was restarted in its pod, which no way does."""
+        return sum(
+            one["restartCount"] for pod in self.pods() for one in pod["status"].get("containerStatuses", [])
+        )
+
+    def tell(self) -> str:
+        """What to say when it does not do what it should."""
+        lines = [self.site.plane.kubectl("get", "pods", "-n", self.site.namespace, "-o", "wide", check=False)]
+        for pod in self.pods()[:3]:
+            log = self.site.plane.pods.logs(self.site.namespace, pod["metadata"]["name"])
+            lines.append(f"--- {pod['metadata']['name']}\n{log[-1500:]}")
+        return "\n".join(lines)
+
+    def environment(self) -> dict[str, str]:
+        """Of every container of every way."""
+        return {
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONPATH": f"{ROOT}:{ROOT}/worker:{ROOT}/operator",
+            JOURNAL: str(self.journal),
+        }
+
+
+def _serves(pod: Json, image: str) -> bool:
+    conditions = pod.get("status", {}).get("conditions", [])
+    return (
+        pod["spec"]["containers"][0]["image"] == image
+        and "deletionTimestamp" not in pod["metadata"]
+        and any((one["type"], one["status"]) == ("Ready", "True") for one in conditions)
+    )
+
+
+class _Peers(Way):
+    """confluent-kafka. ``static``: whether its members are."""
+
+    static: bool
+
+    def push(self) -> None:
+        base = this_checkout()
+        image = Image(
+            entrypoint=("python", "-m", "benchmarks.rollouts.peer"), path=base.path, env=self.environment()
+        )
+        self.site.plane.images.push(self.image("*"), image)
+
+    @property
+    def selector(self) -> str:
+        return f"{manifests.NAME_LABEL}={self.name}"
+
+    def settle(self) -> None:
+        """A Deployment's and a StatefulSet's controller takes one at any time."""
+
+    def template(self, image: str) -> Json:
+        """The pods'."""
+        settings: dict[str, Any] = {
+            "bootstrap": self.site.kafka.bootstrap,
+            "topic": self.name,
+            "group": self.name,
+            "sink": str(self.sink),
+            "static": self.static,
+            "properties": {
+                "session.timeout.ms": self.settings.session_timeout_ms,
+                "heartbeat.interval.ms": self.settings.heartbeat_ms,
+            },
+        }
+        return manifests.peer_template(self.name, image, settings)
+
+
+class DeploymentOfPeers(_Peers):
+    """(a) Dynamic members: pods come and go under new names."""
+
+    key, title, static, kind = "a", "Deployment, cooperative-sticky", False, "deployment"
+
+    def manifest(self, image: str) -> Json:
+        wanted = self.settings
+        return manifests.deployment(
+            self.template(image), self.name, wanted.workers, wanted.surge, wanted.unavailable
+        )
+
+
+class StatefulSetOfPeers(_Peers):
+    """(b) Static members: a pod comes back under its name."""
+
+    key, title, static, kind = "b", "StatefulSet, static members", True, "statefulset"
+
+    def manifest(self, image: str) -> Json:
+        return manifests.statefulset(self.template(image), self.name, self.settings.workers)
+
+
+class _Ours(Way):
+    """A ConsumerGroup. ``strategy``: spec.rollout's."""
+
+    strategy: str
+    kind = "consumergroup"
+
+    def push(self) -> None:
+        base = this_checkout()
+        self.site.plane.images.push(
+            self.image("*"), Image(entrypoint=base.entrypoint, path=base.path, env=self.environment())
+        )
+
+    @property
+    def selector(self) -> str:
+        return selector_text(self.name)
+
+    def manifest(self, image: str) -> Json:
+        return self.site.manifest(
+            self.name,
+            replicas=self.settings.workers,
+            session_timeout_ms=self.settings.session_timeout_ms,
+            kafka={"properties": {"heartbeat.interval.ms": str(self.settings.heartbeat_ms)}},
+            pipeline={
+                "image": image,
+                "engine": "python",
+                "handler": HANDLER,
+                "sink": {"path": str(self.sink)},
+            },
+            rollout={"strategy": self.strategy},
+        )
+
+    def settle(self) -> None:
+        self._group().await_condition("RolledOut", timeout_s=120)
+
+    def tell(self) -> str:
+        return self._group().tell()
+
+    def _group(self) -> Group:
+        return Group(self.site, self.name, self.settings.partitions, self.sink)
+
+
+class RestartOfOurs(_Ours):
+    """(c) A worker comes back under its name, inside its session."""
+
+    key, title, strategy = "c", "Slackwater, Restart", "Restart"
+
+
+class TakeoverOfOurs(_Ours):
+    """(d) A warm successor takes the membership over."""
+
+    key, title, strategy = "d", "Slackwater, Takeover", "Takeover"
+
+
+WAYS: Sequence[type[Way]] = (DeploymentOfPeers, StatefulSetOfPeers, RestartOfOurs, TakeoverOfOurs)
