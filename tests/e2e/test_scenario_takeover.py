@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ import yaml
 from slackwater.pipeline import spark_archive
 from tests.support.controlplane import ControlPlane
 from tests.support.kafka import KafkaCluster
-from tests.support.site import ClusterSite, Group, Pauses, Produced, now_ms, sink_pauses, usual_pauses
+from tests.support.site import ClusterSite, Group, Pauses, Produced, around, now_ms, usual_pauses
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(900)]
 
@@ -33,7 +34,7 @@ class Size:
 
 
 SIZES = [
-    pytest.param(Size(4, 12, 600, median_ms=150, worst_ms=1_500), id="4 workers"),
+    pytest.param(Size(4, 12, 600, median_ms=500, worst_ms=1_500), id="4 workers"),
     pytest.param(Size(10, 48, 5_000, median_ms=250, worst_ms=2_500), id="10 workers", marks=pytest.mark.long),
 ]
 
@@ -62,17 +63,16 @@ def test_a_new_image_by_takeover(
         group.await_handled(produced, timeout_s=240)
         _check(group, size.workers, told, produced, (before, after))
 
-        by_sink = sink_pauses(group.sink, joins)
-        said, seen = Pauses.of(list(pauses.values())), Pauses.of(list(by_sink.values()))
-        usual = usual_pauses(group.sink, told.began_ms, told.ended_ms)
+        said, seen = Pauses.of(list(pauses.values())), _by_sink(group, joins)
+        usual = usual_pauses(group.sink, told.began_ms, told.ended_ms, joins)
         print(f"as the workers say it: {said}")
-        print(f"by the sink's files: {seen}; between any two batches of a partition: {usual}")
+        print(f"by the sink's files: {seen}; between any other two batches of a partition: {usual}")
         assert said.count == seen.count == size.partitions, "each partition was served before and after"
         assert said.median <= size.median_ms, said
         assert said.worst <= size.worst_ms, said
         # The files say when a batch was written, the workers when it was read: a batch lies between the two.
         assert seen.median <= size.median_ms + 2 * usual.p95, (seen, usual)
-        assert seen.worst <= size.worst_ms + 2 * usual.p95, (seen, usual)
+        assert seen.worst <= size.worst_ms + usual.worst, (seen, usual)
 
 
 @pytest.mark.long
@@ -102,7 +102,7 @@ def test_a_new_image_by_takeover_on_spark(
         _check(group, workers, told, produced, (before, after))
         said = Pauses.of(list(pauses.values()))
         print(f"as the workers say it: {said}")
-        print(f"by the sink's files: {Pauses.of(list(sink_pauses(group.sink, joins).values()))}")
+        print(f"by the sink's files: {_by_sink(group, joins)}")
         assert said.count == partitions
         assert said.worst <= 2_500, f"the goal is a second, with a core for each worker: {said}"
 
@@ -135,9 +135,27 @@ def _taken(group: Group) -> tuple[dict[int, float], dict[int, int]]:
         assert taken is not None, f"{name} has taken over from nobody"
         assert not taken["forced"], (name, taken)
         assert taken["generation"] == taken["generation_before"], (name, taken)
+        print(f"{name}: {_phases(taken)}")
         joins |= {int(number): float(taken["joined_ms"]) for _, number in one["assignment"]}
         pauses |= {int(tp.rpartition("-")[2]): int(ms) for tp, ms in taken["pauses_ms"].items()}
     return joins, pauses
+
+
+def _by_sink(group: Group, joins: Mapping[int, float]) -> Pauses:
+    """The pauses by the sink's files, from batch written to batch written."""
+    found = around(group.sink, joins)
+    old = Pauses.of([round(joins[one] - last) for one, (last, _) in found.items()])
+    new = Pauses.of([round(first - joins[one]) for one, (_, first) in found.items()])
+    print(f"last batch written to the join: {old}")
+    print(f"join to the first batch written: {new}")
+    return Pauses.of([round(first - last) for last, first in found.values()])
+
+
+def _phases(taken: Mapping[str, Any]) -> str:
+    """How long each part of a takeover took, by the two workers' clocks."""
+    marks = ("asked", "drain", "committed", "answered", "joined", "first_record")
+    pairs = itertools.pairwise(marks)
+    return ", ".join(f"{end} +{taken[f'{end}_ms'] - taken[f'{begin}_ms']} ms" for begin, end in pairs)
 
 
 def _check(

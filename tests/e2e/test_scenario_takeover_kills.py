@@ -98,7 +98,8 @@ def test_a_pod_is_killed(
             pid = site.plane.pods.kill(namespace, victim)
             site.switch(None)
             until(lambda: _ended(site, victim, pid), f"{victim} ended", 30)
-            group.change(rollout={"paused": False})
+            if moment is _stands_by:
+                group.change(rollout={"paused": False})
             group.await_rolled(site.image("v2"), WORKERS)
             produced = _settles(group, load, before)
         told = _check(group, produced, since)
@@ -171,12 +172,8 @@ def test_the_operator_is_killed(
 # --- the group's coordinator --------------------------------------------------------------------------
 
 
-def _out_of_standby(old: Json, new: Json) -> bool:
-    return new["phase"] in ("taking-over", "joining", "running")
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("moment", [_stands_by, _out_of_standby], ids=["standby", "taking over"])
+@pytest.mark.parametrize("moment", [_stands_by, _asked], ids=["in standby", "while it is asked"])
 def test_the_coordinator_is_killed(control_plane: ControlPlane, namespace: str, moment: Moment) -> None:
     with (
         KafkaCluster(3, CONFIG) as kafka,
@@ -185,11 +182,17 @@ def test_the_coordinator_is_killed(control_plane: ControlPlane, namespace: str, 
     ):
         group, before = _settled(site, "coordinator")
         node = kafka.await_coordinator(group.name)
+        site.push("v2", environment={"IMPORT_S": "1.5"})
         with group.load(RATE) as load:
             _under_way(group)
             since = group.roll(site.image("v2"))
-            _await(group, f"{group.name}-a-{LAST}", f"{group.name}-b-{LAST}", moment)
+            old, new = f"{group.name}-a-{LAST}", f"{group.name}-b-{LAST}"
+            if moment is _asked:
+                _await(group, old, new, _warming)
+                site.switch(STUCK)
+            _await(group, old, new, moment)
             kafka.kill(node)
+            site.switch(None)
             kafka.start(node)
             _await_end(site, group)
             after = group.await_settled(WORKERS)

@@ -115,6 +115,7 @@ class Rolls:
     async def _go_back(self, timeout_s: float) -> None:
         """Fills the set of before again; the sets have been exchanged."""
         state = self._state
+        state.pool.start_again([one.pod for one in state.pool.workers if one.process is None])
         assert state.sets.new is not None
         hands_over = self._revisions.keyed(state.sets.new.revision)
         state.takeover = TakeoverRoll(takeover_policy(state.group, hands_over=hands_over), back=True)

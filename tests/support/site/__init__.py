@@ -4,7 +4,7 @@ from tests.support.site.cluster_site import ClusterSite
 from tests.support.site.group import Group
 from tests.support.site.load import Load, Produced
 from tests.support.site.operator import OperatorProcess
-from tests.support.site.pauses import Pauses, sink_pauses, usual_pauses
+from tests.support.site.pauses import Pauses, around, usual_pauses
 from tests.support.site.recorder import Recorder, Sample, now_ms
 from tests.support.site.sink import Verdict
 
@@ -18,7 +18,7 @@ __all__ = [
     "Recorder",
     "Sample",
     "Verdict",
+    "around",
     "now_ms",
-    "sink_pauses",
     "usual_pauses",
 ]

@@ -22,30 +22,30 @@ def written(sink: Path) -> dict[int, list[float]]:
     return {partition: [at for _, at in sorted(batches)] for partition, batches in found.items()}
 
 
-def sink_pauses(sink: Path, joins: Mapping[int, float]) -> dict[int, int]:
-    """The pause of each partition whose new worker joined at ``joins[partition]`` (wall clock, ms): from the
-    last batch written before that, by the old worker, to the first one after it, by the new.
+def around(sink: Path, joins: Mapping[int, float]) -> dict[int, tuple[float, float]]:
+    """Of each partition whose new worker joined at ``joins[partition]`` (wall clock, ms): when the last batch
+    before that was written, by the old worker, and the first one after it, by the new.
 
-    It includes the time that there was nothing to read, and that the first batch took.
+    What lies between includes the time that there was nothing to read, and that the first batch took.
     """
     times = written(sink)
-    pauses = {}
+    found = {}
     for partition, joined_ms in joins.items():
         before = [at for at in times.get(partition, ()) if at <= joined_ms]
         after = [at for at in times.get(partition, ()) if at > joined_ms]
         if before and after:
-            pauses[partition] = round(min(after) - max(before))
-    return pauses
+            found[partition] = max(before), min(after)
+    return found
 
 
-def usual_pauses(sink: Path, since_ms: float, until_ms: float) -> Pauses:
-    """The time between two batches of a partition in a span, of all partitions: what a pause in a takeover is
-    to be held against."""
+def usual_pauses(sink: Path, since_ms: float, until_ms: float, joins: Mapping[int, float]) -> Pauses:
+    """The time between two batches of a partition in a span, but for those that a takeover lies between: what
+    a pause in a takeover is to be held against."""
     gaps = [
         round(later - earlier)
-        for times in written(sink).values()
+        for partition, times in written(sink).items()
         for earlier, later in itertools.pairwise(times)
-        if since_ms <= earlier and later <= until_ms
+        if since_ms <= earlier and later <= until_ms and not earlier <= joins.get(partition, 0) < later
     ]
     return Pauses.of(gaps)
 

@@ -1,5 +1,7 @@
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -161,3 +163,19 @@ def test_pandas_and_arrow_read_the_folder_with_their_defaults(tmp_path: Path) ->
     frame = pd.read_parquet(tmp_path)
     assert list(frame.columns) == expected
     assert sorted(zip(frame["partition"], frame["offset"], strict=True)) == [(0, 0), (0, 1), (1, 0)]
+
+
+def test_what_writes_is_loaded_before_the_first_batch(tmp_path: Path) -> None:
+    """A standby has its sink before it takes over; what it loads later would lengthen its first batch."""
+    program = (
+        "import sys\n"
+        "from slackwater.pipeline.parquet_sink import ParquetSink\n"
+        "before = set(sys.modules)\n"
+        "sink = ParquetSink(sys.argv[1])\n"
+        "assert 'pyarrow.parquet' in set(sys.modules) - before\n"
+        "import pyarrow as pa\n"
+        "loaded = set(sys.modules)\n"
+        "sink.stage('flights', 3, 0, pa.table({'offset': [0]})).publish()\n"
+        "assert set(sys.modules) == loaded, set(sys.modules) - loaded\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
