@@ -96,7 +96,7 @@ AT_WORK = re.compile(r"committed [\d,]*[1-9][\d,]*  lag .*(flights-a-\d=running/
 
 def until_workers_run(command: Command) -> None:
     """Waits until each of the three has partitions and records are handled."""
-    command.until_true(lambda: AT_WORK.search(command.stdout) is not None, "the workers run", 200)
+    command.until_true(lambda: AT_WORK.search(command.stdout) is not None, "the workers run", 280)
 
 
 @pytest.mark.timeout(300)

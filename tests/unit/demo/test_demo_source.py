@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from itertools import islice, pairwise
 
-from slackwater_operator.local.demo.pace import CEILINGS, Pace
+from slackwater_operator.local.demo.pace import STAGES, Pace, Stage
 from slackwater_operator.local.demo.source import POISON_KINDS, read_rows, with_poison
 
 ROWS = list(islice(read_rows(), 2_000))
@@ -55,27 +55,41 @@ def _is_sound(value: bytes | None) -> bool:
     return isinstance(fields["distance"], int) and len(fields["tailnum"] or "") < 10
 
 
+TWO = (Stage(0.6, 20.0), Stage(0.9, 10.0))
+
+
 def test_the_pace_is_even_below_the_ceiling() -> None:
-    pace = Pace(total=10_000, duration_s=100.0, ceilings=(0.6, 0.9))
-    due = [pace.due(second) for second in range(50)]
+    pace = Pace(total=10_000, duration_s=100.0, stages=TWO)
+    due = [pace.due(second) for second in range(41)]
     assert due[20] == 2_000
-    assert due[50 - 1] == 4_900
+    assert due[40] == 4_000
+
+
+def test_the_flow_gets_thinner_towards_the_ceiling_and_never_stops() -> None:
+    pace = Pace(total=10_000, duration_s=100.0, stages=TWO)
+    due = [pace.due(second) for second in range(120)]
+    steps = [later - earlier for earlier, later in pairwise(due)]
+    # From 2,000 below the ceiling on, each second brings a twentieth of what is left.
+    assert steps[39] == 100
+    assert steps[45] == int(100 * 0.95**5)
+    assert all(step > 0 for step in steps)
+    assert 5_800 < due[-1] < 6_000
 
 
 def test_some_records_are_left_for_every_operation_to_come() -> None:
-    pace = Pace(total=10_000, duration_s=100.0, ceilings=(0.6, 0.9))
+    pace = Pace(total=10_000, duration_s=100.0, stages=TWO)
     first = [pace.due(second) for second in range(400)]
-    assert all(later > earlier for earlier, later in pairwise(first[:90]))
-    assert 5_900 < first[-1] < 6_000
+    assert 5_900 < first[-1] <= 6_000
     pace.advance()
     second = [pace.due(second) for second in range(400, 800)]
     assert second[20] - first[-1] > 1_000
-    assert 8_900 < second[-1] < 9_000
+    assert 8_900 < second[-1] <= 9_000
     pace.advance()
     assert pace.due(801) == 10_000
 
 
-def test_there_is_a_ceiling_for_each_operation_of_the_demo() -> None:
-    assert len(CEILINGS) == 4
-    assert sorted(CEILINGS) == list(CEILINGS)
-    assert CEILINGS[-1] < 1
+def test_there_is_a_stage_for_each_operation_of_the_demo() -> None:
+    ceilings = [stage.ceiling for stage in STAGES]
+    assert len(ceilings) == 5
+    assert sorted(ceilings) == ceilings
+    assert ceilings[-1] < 1

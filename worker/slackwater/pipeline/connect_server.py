@@ -31,10 +31,12 @@ SERVER = {
     # A worker whose topic is silent keeps its session.
     "spark.connect.session.manager.defaultSessionTimeout": "-1",
 }
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 10.0
 _PROBE_TIMEOUT_S = 60.0
 _PORT_TRIES = 3
+_PROBE_TRIES = 3
+"""A query may be refused while a busy machine still starts the server's services."""
 _PR_SET_PDEATHSIG = 1
 """prctl(2): the signal that a process gets when the thread that started it ends."""
 
@@ -123,26 +125,35 @@ class ConnectServer:
             time.sleep(0.05)
         else:
             raise StartError(f"Spark Connect did not start within {timeout_s:.0f} s; see {self._log_path}")
-        if not self.answers(deadline - time.monotonic()):
+        for _ in range(_PROBE_TRIES):
+            if self.answers(deadline - time.monotonic()):
+                return
             self._check_runs()
-            raise StartError(f"Spark Connect at {self.remote} does not answer a query; see {self._log_path}")
+            if time.monotonic() > deadline:
+                break
+        raise StartError(
+            f"Spark Connect at {self.remote} does not answer a query; "
+            f"what server and query said is in {self._log_path}"
+        )
 
     def answers(self, timeout_s: float = _PROBE_TIMEOUT_S) -> bool:
         """Whether a query is answered: a server out of memory keeps its port open, but not that.
 
-        In a process of its own, because the client brings pandas and gRPC, and has no timeout.
+        In a process of its own, because the client brings pandas and gRPC, and has no timeout. What it says
+        goes to the log.
         """
         if self.pid is None:
             return False
         deadline = time.monotonic() + max(1.0, timeout_s)
-        probe = subprocess.Popen(
-            [sys.executable, "-m", "slackwater.pipeline.connect_server", "--probe", self.remote],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
-        )
+        with self._log_path.open("ab") as log:
+            probe = subprocess.Popen(
+                [sys.executable, "-m", "slackwater.pipeline.connect_server", "--probe", self.remote],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            )
         try:
             # Its client would go on trying for minutes after the server has ended, or was stopped.
             while probe.poll() is None and self.pid is not None and time.monotonic() < deadline:

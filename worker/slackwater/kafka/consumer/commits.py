@@ -81,12 +81,14 @@ class GroupOffsets:
         return response
 
     async def _pause(self, failures: int, deadline_ms: int, why: KafkaError) -> None:
+        """Waits before the next try. Raises a timeout that names ``why`` when no time is left for one."""
         delay = self._backoff.delay_ms(failures)
-        if self.now_ms() + delay >= deadline_ms:
-            raise KafkaTimeoutError(
-                f"group {self.group_id!r}: gave up after the timeout; last: {why}"
-            ) from why
-        await asyncio.sleep(delay / 1000)
+        if self.now_ms() + delay < deadline_ms:
+            await asyncio.sleep(delay / 1000)
+            # A busy process sleeps longer than it asked for.
+            if self.now_ms() < deadline_ms:
+                return
+        raise KafkaTimeoutError(f"group {self.group_id!r}: gave up after the timeout; last: {why}") from why
 
     async def committed(
         self, partitions: Collection[TopicPartition], timeout_ms: int
@@ -94,15 +96,19 @@ class GroupOffsets:
         """Committed offsets; ``None`` where there is none. Raises what is not retriable, or a timeout."""
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
         deadline, failures = self.now_ms() + timeout_ms, 0
+        error: KafkaError | None = None
         while missing := [tp for tp in partitions if tp not in found]:
-            error: KafkaError | None = None
+            last, error = error, None
             try:
                 request = self._offset_fetch(missing)
                 response = await self._coordinate(request, deadline, o.FETCH_VERSION_CAP)
             except KafkaError as exc:
-                if not exc.retriable or self.now_ms() >= deadline:
+                if not exc.retriable:
                     raise
-                error = exc
+                # The last try is cut short by the deadline: what the coordinator said before says more.
+                error = last if last is not None and self.now_ms() >= deadline else exc
+                if error is exc and self.now_ms() >= deadline:
+                    raise
             else:
                 code, offsets, errors = o.read_offset_fetch(response)
                 found.update(offsets)
