@@ -33,7 +33,7 @@ class Tally:
     """Counts records up to ``total``, and notes the clocks at the first and at the last."""
 
     def __init__(self, total: int) -> None:
-        self._left = self._behind = total
+        self.left = self._behind = total
         self._began = time.perf_counter()
         self._first: tuple[float, float] | None = None
         self.result = (0, 0.0, 0.0, 0.0)
@@ -43,13 +43,13 @@ class Tally:
         """Whether there is more to read, after ``count`` records more."""
         if count and self._first is None:
             self._first = (time.perf_counter(), time.process_time())
-            self._behind = self._left - count
-        self._left -= count
-        if self._left > 0:
+            self._behind = self.left - count
+        self.left -= count
+        if self.left > 0:
             return True
         assert self._first is not None
         now, cpu = time.perf_counter(), time.process_time()
-        count = self._behind - self._left
+        count = self._behind - self.left
         self.result = (count, now - self._first[0], cpu - self._first[1], self._first[0] - self._began)
         return False
 
@@ -98,8 +98,9 @@ def confluent(bootstrap: str, topic: str, tally: Tally) -> None:
     consumer.assign([Partition(topic, n, 0) for n in range(_PARTITIONS)])
     count = 0
     while tally.wants_more(count):
-        # consume() waits until it has that many: it is asked for one, to see when the first comes.
-        messages = consumer.consume(10_000 if count else 1, 1.0)
+        # consume() waits until it has that many: it is asked for one, to see when the first comes, and at the
+        # end for no more than there are.
+        messages = consumer.consume(min(10_000, tally.left) if count else 1, 1.0)
         for message in messages:
             _ = message.value()
         count = len(messages)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any
 
+import kafka
 import pytest
 
 from slackwater.kafka import AsyncConsumer, KafkaConsumer, TopicPartition
+from slackwater.kafka.consumer.metrics_raw import MetricName
 from tests.integration.consumer_harness import drain, make_topic, options, produce, unique, wait_for
 from tests.support.devbroker import DevBroker
 from tests.support.java_programs import java_command
@@ -262,8 +266,68 @@ def test_they_can_be_read_from_other_threads(devbroker: DevBroker) -> None:
                 reader.join()
         assert not failures
         assert consumer.metrics()[FETCH]["records-consumed-total"] == 400
-        with pytest.raises(NotImplementedError):
-            consumer.metrics(raw=True)
+
+
+def test_raw_is_the_same_figures_each_to_be_read_again(devbroker: DevBroker) -> None:
+    topic, client_id = make_topic(devbroker.bootstrap, 2, 10), unique("c")
+    with KafkaConsumer(
+        topic, **options(devbroker.bootstrap, unique("g"), client_id=client_id, max_poll_records=1)
+    ) as consumer:
+        drain(consumer, 1)
+        raw, figures = consumer.metrics(raw=True), consumer.metrics()
+        assert len(raw) == sum(map(len, figures.values()))
+        assert all(raw[name].metric_name is name for name in raw)
+        assert {name.tags["client-id"] for name in raw} == {client_id}
+        in_all = MetricName("records-consumed-total", FETCH, tags={"client-id": client_id})
+        of_topic = MetricName(in_all.name, FETCH, tags={"topic": topic, "client-id": client_id})
+        tags = {"client-id": client_id, "topic": topic, "partition": "1"}
+        drain(consumer, 9)
+        assert raw[in_all].value() == 10, "it was made before, and is read now"
+        late = consumer.metrics(raw=True)
+        assert late[of_topic].value() == 10
+        lag = late[MetricName("records-lag", FETCH, tags=tags)]
+        assert lag.value() == 0
+        assert raw[MetricName("assigned-partitions", COORDINATOR, tags=in_all.tags)].value() == 2
+        node = {**in_all.tags, "node-id": "node-1"}
+        assert raw[MetricName("request-total", "consumer-node-metrics.node-1", tags=node)].value() > 0
+        seen = raw[MetricName("time-between-poll-max", "consumer-metrics", tags=in_all.tags)]
+        assert seen.value(time.monotonic() * 1_000) >= 0
+        assert math.isnan(seen.value(time.monotonic() * 1_000 + 3_600_000)), "nothing in its window by then"
+        consumer.unsubscribe()
+        assert math.isnan(lag.value()), "of a partition that is gone"
+    assert raw[in_all].value() == 10
+
+
+def test_raw_has_the_shape_of_kafka_pythons(devbroker: DevBroker) -> None:
+    topic, client_id = make_topic(devbroker.bootstrap, 1, 3), unique("c")
+    group = unique("g")
+    theirs = kafka.KafkaConsumer(
+        topic,
+        bootstrap_servers=devbroker.bootstrap,
+        group_id=group,
+        auto_offset_reset="earliest",
+        client_id=client_id,
+    )
+    try:
+        wait_for(lambda: theirs.poll(200), "records")
+        theirs_raw = theirs.metrics(raw=True)
+    finally:
+        theirs.close()
+    with KafkaConsumer(topic, **options(devbroker.bootstrap, unique("g"), client_id=client_id)) as consumer:
+        drain(consumer, 3)
+        ours_raw = consumer.metrics(raw=True)
+
+    def shared(found: Mapping[Any, Any], name: str) -> set[tuple[str, str, str | None]]:
+        return {
+            (one.group, one.tags["client-id"], one.tags.get("topic")) for one in found if one.name == name
+        }
+
+    for name in ("fetch-size-avg", "bytes-consumed-rate", "request-size-avg", "commit-rate"):
+        # Theirs counts connections for bootstrapping and to the coordinator as brokers of their own.
+        wanted = {one for one in shared(theirs_raw, name) if not re.search("node-(boot|coord)", one[0])}
+        assert wanted
+        assert wanted <= shared(ours_raw, name)
+    assert isinstance(next(iter(ours_raw.values())).value(), float)
 
 
 async def test_the_async_face_has_them(devbroker: DevBroker) -> None:

@@ -161,7 +161,7 @@ def is_caught_up(standby: KafkaConsumer) -> bool:
     subscription, fetcher = standby._core.subscription, standby._core.fetcher
     ahead = list(subscription.prefetched.values())
     return bool(ahead) and all(
-        one.highwater is not None and fetcher._ahead_of(one).offset >= one.highwater for one in ahead
+        one.highwater is not None and fetcher._ahead.of(one).offset >= one.highwater for one in ahead
     )
 
 

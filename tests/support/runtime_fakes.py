@@ -119,6 +119,9 @@ class FakeConsumer:
         self.at_poll: deque[Callable[[], None]] = deque()
         """Done within the next polls, one in each."""
         self.commit_errors: deque[Exception | None] = deque()
+        self.committed_errors: deque[Exception] = deque()
+        self.looked_up: list[Any] = []
+        """What was asked for: a partition, or several in one question."""
         self.polls = 0
         self.closed = False
         self.snapshot = MembershipSnapshot("STABLE", -1, "", "w-0", False)
@@ -194,10 +197,13 @@ class FakeConsumer:
     def highwater(self, partition: TopicPartition) -> int | None:
         return len(self._cluster.logs[partition])
 
-    def committed(
-        self, partition: TopicPartition, metadata: bool = False, timeout_ms: int | None = None
-    ) -> OffsetAndMetadata | None:
+    def committed(self, partition: Any, metadata: bool = False, timeout_ms: int | None = None) -> Any:
         assert metadata
+        self.looked_up.append(partition)
+        if self.committed_errors:
+            raise self.committed_errors.popleft()
+        if isinstance(partition, list):
+            return {tp: self._cluster.committed.get(tp) for tp in partition}
         return self._cluster.committed.get(partition)
 
     def commit(

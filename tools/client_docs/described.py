@@ -52,7 +52,7 @@ DESCRIBED: dict[str, str] = {
         "a callable of the bytes, or an object with `deserialize(topic, headers, data)`; as a "
         "property one of Java's own classes or `module:name`"
     ),
-    "max_partition_fetch_bytes": "what an answer brings of one partition, and what waits of it here",
+    "max_partition_fetch_bytes": "what an answer brings of one partition; twice that waits of it here",
     "max_poll_interval_ms": (
         "how long the application may stay away from `poll()`; also the rebalance timeout"
     ),

@@ -61,6 +61,31 @@ def test_records_come_in_order_within_the_limit_and_move_the_position() -> None:
     assert bench.buffer.held_bytes(A) == 0
 
 
+def test_all_that_waits_is_given_at_once_however_small_its_pieces() -> None:
+    """Else a topic of small batches would come by the one: as many polls as batches."""
+    bench = Bench()
+    for base in range(0, 30, 3):
+        bench.add(A, base, 3)
+    assert bench.collect(20) == {A: list(range(20))}
+    assert bench.position(A) == 20
+    assert bench.collect(20) == {A: list(range(20, 30))}
+    assert bench.position(A) == 30
+
+
+def test_what_stands_before_an_unreadable_piece_is_given_first() -> None:
+    bench = Bench()
+    bench.add(A, 0, 3)
+    bench.add(A, 3, 3)
+    broken = bytearray(batch(6, 3))
+    broken[-1] ^= 1
+    bench.add(A, 6, 3, bytes(broken))
+    bench.add(A, 9, 3)
+    assert bench.collect() == {A: list(range(6))}
+    with pytest.raises(CorruptRecordError):
+        bench.collect()
+    assert bench.position(A) == 6
+
+
 def test_paused_partitions_keep_their_place() -> None:
     bench = Bench()
     bench.add(A, 0, 2)

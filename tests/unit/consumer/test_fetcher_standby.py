@@ -237,6 +237,5 @@ async def test_two_leaders_that_both_answer_give_each_record_once() -> None:
     await bench.answer(part(A, batch(0, 3), end=10), node=1)
     await bench.answer(part(A, batch(0, 5), end=10), node=2)
     assert (await bench.next(2))[0] == 5
-    assert [record.offset for record in bench.buffer.collect(100)[A].records(*A)] == [0, 1, 2]
-    assert [record.offset for record in bench.buffer.collect(100)[A].records(*A)] == [3, 4]
+    assert [record.offset for record in bench.buffer.collect(100)[A].records(*A)] == [0, 1, 2, 3, 4]
     await bench.fetcher.close()

@@ -136,7 +136,6 @@ class Member(FakeConsumer):
         self.stood_by = 0
         self.prefetched: list[dict[TopicPartition, int]] = []
         self.taken_over: tuple[dict[TopicPartition, OffsetAndMetadata], int | None] | None = None
-        self.looked_up: list[Any] = []
         self.held_up = 0
         """So many polls pass before the join is answered."""
         self.stand_by_errors: deque[Exception] = deque()
@@ -197,10 +196,7 @@ class Member(FakeConsumer):
             super()._check_fenced()
 
     def committed(self, partition: Any, metadata: bool = False, timeout_ms: int | None = None) -> Any:
-        self.looked_up.append(partition)
         self._cluster.journal.append(("looked up",))
-        if isinstance(partition, list):
-            return {tp: self._cluster.committed.get(tp) for tp in partition}
         return super().committed(partition, metadata, timeout_ms)
 
     def fence(self) -> None:

@@ -98,6 +98,38 @@ def test_a_partition_assigned_during_a_batch_waits_for_its_end(bench: Bench) -> 
     assert bench.sink.rows(1) == [0, 1]
 
 
+def test_the_committed_offsets_of_all_new_partitions_are_asked_for_in_one_question(bench: Bench) -> None:
+    a, b, c = (bench.produce(n, *values(2)) for n in range(3))
+    bench.cluster.committed[b] = OffsetAndMetadata(1, "")
+    bench.assign(a, b)
+    bench.until_idle()
+    assert bench.consumer.looked_up == [[a, b]]
+    bench.assign(c)
+    bench.until_idle()
+    assert bench.consumer.looked_up == [[a, b], [c]], "of those that are new"
+    assert bench.journal("publish") == [("publish", 0, 0), ("publish", 1, 1), ("publish", 2, 0)]
+
+
+def test_an_answer_that_does_not_come_is_asked_for_again_before_anything_is_taken(bench: Bench) -> None:
+    a, b = (bench.produce(n, *values(2)) for n in range(2))
+    bench.consumer.committed_errors.extend([KafkaConnectionError("gone"), KafkaTimeoutError("late")])
+    bench.assign(a, b)
+    bench.until_idle()
+    assert bench.consumer.looked_up == [[a, b]] * 3
+    assert bench.journal("stage")[0] == ("stage", 0, 0)
+    assert bench.stderr.getvalue().count("no committed offset of flights-0, flights-1 yet: gone") == 1
+    assert bench.cluster.committed[b].offset == 2
+
+
+def test_a_committed_offset_that_may_not_be_read_ends_the_worker(bench: Bench) -> None:
+    a, b = (bench.produce(n, *values(2)) for n in range(2))
+    bench.consumer.committed_errors.append(TopicAuthorizationFailedError("no"))
+    bench.assign(a, b)
+    with pytest.raises(WorkerError, match="the committed offset of flights-0, flights-1: no"):
+        bench.until_idle()
+    assert bench.cluster.journal == []
+
+
 def test_a_held_delivery_polls_and_takes_nothing(bench: Bench) -> None:
     tp = bench.produce(0, *values(3))
     bench.delivery.hold()

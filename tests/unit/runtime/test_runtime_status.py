@@ -9,6 +9,7 @@ import pytest
 from slackwater.kafka.structs import GenerationSeen, MembershipSnapshot, TopicPartition
 from slackwater.runtime import termination
 from slackwater.runtime.lagging import MOST_SAMPLES, Lagging
+from slackwater.runtime.metrics import Metrics
 from slackwater.runtime.partition import CommitNote
 from slackwater.runtime.rebalances import Rebalances
 from slackwater.runtime.restart import Restart
@@ -46,6 +47,23 @@ def test_a_return_tells_its_phases() -> None:
     assert phases["replace"] == pytest.approx((started_ms - drained_ms) / 1000)
     assert phases["join"] == pytest.approx((told["joined_ms"] - started_ms) / 1000)
     assert bench.metrics.value("unserved_seconds", ("flights", "0")) >= 2.7
+
+
+def test_takeovers_of_every_outcome_are_counted_from_zero() -> None:
+    """What begins with 1 has no step that Prometheus' rate() would see."""
+
+    def scraped(metrics: Metrics) -> dict[str, str]:
+        lines = metrics.render().decode().splitlines()
+        found = [line for line in lines if line.startswith("slackwater_takeovers_total{")]
+        return {line.split('outcome="')[1].split('"')[0]: line.split("} ")[1] for line in found}
+
+    metrics = Metrics(group="flights", instance="flights-3")
+    nothing = dict.fromkeys(("asked", "forced", "taken_back", "refused"), "0.0")
+    assert scraped(metrics) == nothing
+    metrics.count("takeovers", ("forced",))
+    assert scraped(metrics) == {**nothing, "forced": "1.0"}
+    assert metrics.total("takeovers") == 1
+    assert scraped(Metrics(group="flights", instance="flights-4")) == nothing, "each worker has its own"
 
 
 def test_the_drain_is_known_from_the_last_commits_note() -> None:

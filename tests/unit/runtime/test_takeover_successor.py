@@ -289,6 +289,7 @@ def test_a_predecessor_that_takes_no_connection_is_tried_for_two_seconds() -> No
     assert taken["generation"] == 7
     assert taken["pauses_ms"].keys() == {"flights-0", "flights-1"}
     assert scene.parts.last.taken_over == ({}, None), "it looks up what is committed after its join"
+    assert scene.parts.last.looked_up == [scene.tps], "of all partitions in one question"
     assert scene.parts.fake_sink.rows(0) == [2, 3]
 
 

@@ -6,11 +6,23 @@ worker the import of a YAML parser (about 17 ms) on its way to the group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slackwater.runtime.config_fields import (
+    Fault,
+    Parser,
+    list_of_names,
+    name_of,
+    number,
+    one_of,
+    pattern_of,
+    section,
+    settings_of,
+    text_of,
+)
 from slackwater.runtime.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -167,213 +179,94 @@ class WorkerConfig:
         return int(self.properties.get("max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS))
 
 
-Parser = Callable[[Any, str], Any]
-
-
-class _Fault(Exception):
-    """A fault at a dotted path; becomes a ConfigError with the file's name."""
-
-    def __init__(self, path: str, problem: str) -> None:
-        super().__init__(problem)
-        self.path, self.problem = path, problem
-
-
-def _kind(value: Any) -> str:
-    names = {
-        dict: "a mapping",
-        list: "a list",
-        str: "text",
-        bool: "true/false",
-        int: "a number",
-        float: "a number",
-    }
-    return "nothing" if value is None else names.get(type(value), type(value).__name__)
-
-
-def _text(value: Any, path: str) -> str:
-    if not isinstance(value, str):
-        raise _Fault(path, f"must be text, not {_kind(value)} ({value!r}); put it in quotes")
-    return value
-
-
-def _name(value: Any, path: str) -> str:
-    if not _text(value, path).strip():
-        raise _Fault(path, "must not be empty")
-    return str(value)
-
-
-def _number(low: int, high: int = 2**31 - 1) -> Parser:
-    def parse(value: Any, path: str) -> int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise _Fault(path, f"must be a whole number, not {_kind(value)} ({value!r})")
-        if not low <= value <= high:
-            raise _Fault(path, f"must be from {low} to {high}, not {value}")
-        return value
-
-    return parse
-
-
-def _one_of(*choices: str) -> Parser:
-    def parse(value: Any, path: str) -> str:
-        if value not in choices:
-            hint = _nearest(value, choices) if isinstance(value, str) else ""
-            raise _Fault(path, f"must be {' or '.join(choices)}, not {value!r}{hint}")
-        return str(value)
-
-    return parse
-
-
-def _names(*, may_be_empty: bool) -> Parser:
-    def parse(value: Any, path: str) -> tuple[str, ...]:
-        if not isinstance(value, list):
-            raise _Fault(path, f"must be a list of names, not {_kind(value)} ({value!r}); write [{value}]")
-        if not value and not may_be_empty:
-            raise _Fault(path, "must name at least one")
-        names = tuple(_name(item, f"{path}[{i}]") for i, item in enumerate(value))
-        if len(set(names)) != len(names):
-            raise _Fault(path, f"names one twice: {', '.join(names)}")
-        return names
-
-    return parse
-
-
-def _pattern(value: Any, path: str) -> str:
-    import re
-
-    try:
-        re.compile(_name(value, path))
-    except re.error as exc:
-        raise _Fault(path, f"is no regular expression ({exc}); topics-.* matches all that begin so") from None
-    return str(value)
-
-
-def _settings(value: Any, path: str) -> dict[str, str]:
-    """A mapping of dotted names to text; numbers and true/false are taken as they are written."""
-    if not isinstance(value, dict):
-        raise _Fault(path, f"must be a mapping of names to text, not {_kind(value)}")
-    found = {}
-    for key, item in value.items():
-        if not isinstance(item, (str, int, float)):
-            raise _Fault(f"{path}.{key}", f"must be text, not {_kind(item)}")
-        found[str(key)] = str(item).lower() if isinstance(item, bool) else str(item)
-    return found
-
-
 def _properties(value: Any, path: str) -> dict[str, str]:
-    found = _settings(value, path)
+    found = settings_of(value, path)
     for name, instead in RESERVED_PROPERTIES.items():
         if name in found:
-            raise _Fault(f"{path}.{name}", f"cannot be set here; {instead}")
+            raise Fault(f"{path}.{name}", f"cannot be set here; {instead}")
     for name in found:
         if name.startswith(("security.", "sasl.", "ssl.")):
-            raise _Fault(f"{path}.{name}", "cannot be set here; set the field security instead")
+            raise Fault(f"{path}.{name}", "cannot be set here; set the field security instead")
     for name in ("session.timeout.ms", "max.poll.interval.ms", "max.poll.records"):
         if name in found and not (found[name].isdigit() and int(found[name]) > 0):
-            raise _Fault(f"{path}.{name}", f"must be a whole number above 0, not {found[name]!r}")
+            raise Fault(f"{path}.{name}", f"must be a whole number above 0, not {found[name]!r}")
     return found
 
 
 def _handler(value: Any, path: str) -> str:
-    module, _, function = _text(value, path).partition(":")
+    module, _, function = text_of(value, path).partition(":")
     if not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
-        raise _Fault(path, f"must be module:function, as flights.pipeline:transform, not {value!r}")
+        raise Fault(path, f"must be module:function, as flights.pipeline:transform, not {value!r}")
     return str(value)
 
 
 def _remote(value: Any, path: str) -> str:
-    if _text(value, path) and not value.startswith("sc://"):
-        raise _Fault(path, f"must be empty (Spark in the worker) or sc://host:port, not {value!r}")
+    if text_of(value, path) and not value.startswith("sc://"):
+        raise Fault(path, f"must be empty (Spark in the worker) or sc://host:port, not {value!r}")
     return str(value)
 
 
 def _servers(value: Any, path: str) -> str:
-    for server in _name(value, path).split(","):
+    for server in name_of(value, path).split(","):
         host, _, port = server.strip().rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise _Fault(path, f"must be host:port, several separated by commas; {server.strip()!r} is not")
+            raise Fault(path, f"must be host:port, several separated by commas; {server.strip()!r} is not")
     return str(value)
 
 
-def _section(kind: type, fields: Mapping[str, tuple[str, Parser]], required: tuple[str, ...] = ()) -> Parser:
-    """A mapping whose keys become arguments of ``kind``. ``fields``: key -> (argument, parser)."""
-
-    def parse(value: Any, path: str) -> Any:
-        if not isinstance(value, dict):
-            raise _Fault(path, f"must be a mapping with {', '.join(fields)}; it is {_kind(value)}")
-        inside = f"{path}." if path else ""
-        for key in value:
-            if key not in fields:
-                raise _Fault(f"{inside}{key}", f"unknown field{_nearest(str(key), tuple(fields))}")
-        for key in required:
-            if value.get(key) is None:
-                raise _Fault(f"{inside}{key}", "is missing; add it")
-        given = {key: item for key, item in value.items() if item is not None}
-        return kind(**{fields[key][0]: fields[key][1](item, f"{inside}{key}") for key, item in given.items()})
-
-    return parse
-
-
-def _nearest(name: str, known: tuple[str, ...]) -> str:
-    from difflib import get_close_matches
-
-    lowered = {choice.lower(): choice for choice in known}
-    close = get_close_matches(name.lower(), list(lowered), 1, 0.6)
-    return f"; did you mean {lowered[close[0]]}?" if close else f"; known: {', '.join(known)}"
-
-
 _SECURITY_FIELDS: dict[str, tuple[str, Parser]] = {
-    "protocol": ("protocol", _one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
-    "mechanism": ("mechanism", _one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")),
-    "usernameFile": ("username_file", _name),
-    "passwordFile": ("password_file", _name),
-    "caFile": ("ca_file", _name),
-    "certFile": ("cert_file", _name),
-    "keyFile": ("key_file", _name),
+    "protocol": ("protocol", one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
+    "mechanism": ("mechanism", one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")),
+    "usernameFile": ("username_file", name_of),
+    "passwordFile": ("password_file", name_of),
+    "caFile": ("ca_file", name_of),
+    "certFile": ("cert_file", name_of),
+    "keyFile": ("key_file", name_of),
 }
 _FIELDS: dict[str, tuple[str, Parser]] = {
-    "groupId": ("group_id", _name),
-    "topics": ("topics", _names(may_be_empty=True)),
-    "topicPattern": ("topic_pattern", _pattern),
+    "groupId": ("group_id", name_of),
+    "topics": ("topics", list_of_names(may_be_empty=True)),
+    "topicPattern": ("topic_pattern", pattern_of),
     "bootstrapServers": ("bootstrap_servers", _servers),
     "properties": ("properties", _properties),
-    "security": ("security", _section(SecurityConfig, _SECURITY_FIELDS)),
+    "security": ("security", section(SecurityConfig, _SECURITY_FIELDS)),
     "handler": ("handler", _handler),
-    "handlerPath": ("handler_path", _names(may_be_empty=True)),
-    "engine": ("engine", _one_of("spark", "arrow", "python")),
+    "handlerPath": ("handler_path", list_of_names(may_be_empty=True)),
+    "engine": ("engine", one_of("spark", "arrow", "python")),
     "spark": (
         "spark",
-        _section(SparkConfig, {"remote": ("remote", _remote), "conf": ("conf", _settings)}),
+        section(SparkConfig, {"remote": ("remote", _remote), "conf": ("conf", settings_of)}),
     ),
     "sink": (
         "sink",
-        _section(
+        section(
             SinkConfig,
-            {"format": ("format", _one_of("parquet")), "path": ("path", _name)},
+            {"format": ("format", one_of("parquet")), "path": ("path", name_of)},
             ("format", "path"),
         ),
     ),
-    "deadLetterTopic": ("dead_letter_topic", _name),
-    "drainTimeoutMs": ("drain_timeout_ms", _number(0)),
-    "joinGateMs": ("join_gate_ms", _number(0)),
-    "startTimeoutMs": ("start_timeout_ms", _number(1)),
-    "retries": ("retries", _number(0, 100)),
-    "retryBackoffMs": ("retry_backoff_ms", _number(0)),
-    "handlerTimeoutMs": ("handler_timeout_ms", _number(0)),
+    "deadLetterTopic": ("dead_letter_topic", name_of),
+    "drainTimeoutMs": ("drain_timeout_ms", number(0)),
+    "joinGateMs": ("join_gate_ms", number(0)),
+    "startTimeoutMs": ("start_timeout_ms", number(1)),
+    "retries": ("retries", number(0, 100)),
+    "retryBackoffMs": ("retry_backoff_ms", number(0)),
+    "handlerTimeoutMs": ("handler_timeout_ms", number(0)),
     "health": (
         "health",
-        _section(HealthConfig, {"host": ("host", _name), "port": ("port", _number(0, 65535))}),
+        section(HealthConfig, {"host": ("host", name_of), "port": ("port", number(0, 65535))}),
     ),
     "takeover": (
         "takeover",
-        _section(
+        section(
             TakeoverConfig,
-            {"keyFile": ("key_file", _name), "deadlineMs": ("deadline_ms", _number(0))},
+            {"keyFile": ("key_file", name_of), "deadlineMs": ("deadline_ms", number(0))},
             ("keyFile",),
         ),
     ),
 }
 _REQUIRED = ("groupId", "bootstrapServers", "handler", "sink")
-_WORKER = _section(WorkerConfig, _FIELDS, _REQUIRED)
+_WORKER = section(WorkerConfig, _FIELDS, _REQUIRED)
 
 
 def parse(document: Any, file: str = "") -> WorkerConfig:
@@ -384,7 +277,7 @@ def parse(document: Any, file: str = "") -> WorkerConfig:
     try:
         config: WorkerConfig = _WORKER(document, "")
         _check_together(config)
-    except _Fault as fault:
+    except Fault as fault:
         raise ConfigError(fault.problem, file=file, field=fault.path) from None
     if config.handler_timeout_ms:
         return config
@@ -397,7 +290,7 @@ def _check_together(config: WorkerConfig) -> None:
     _check_topics(config)
     _check_security(config.security)
     if config.handler_timeout_ms >= config.max_poll_interval_ms:
-        raise _Fault(
+        raise Fault(
             "handlerTimeoutMs",
             f"must be below max.poll.interval.ms ({config.max_poll_interval_ms}), "
             f"not {config.handler_timeout_ms}",
@@ -406,17 +299,17 @@ def _check_together(config: WorkerConfig) -> None:
 
 def _check_topics(config: WorkerConfig) -> None:
     if not config.topics and config.topic_pattern is None:
-        raise _Fault("topics", "is missing; name at least one, or set topicPattern")
+        raise Fault("topics", "is missing; name at least one, or set topicPattern")
     if config.topics and config.topic_pattern is not None:
-        raise _Fault("topicPattern", "excludes topics; leave one of them out")
+        raise Fault("topicPattern", "excludes topics; leave one of them out")
     letters = config.dead_letter_topic
     if letters in config.topics:
-        raise _Fault("deadLetterTopic", f"{letters} is one of topics too; name another topic")
+        raise Fault("deadLetterTopic", f"{letters} is one of topics too; name another topic")
     if letters and config.topic_pattern is not None:
         import re
 
         if re.match(config.topic_pattern, letters):
-            raise _Fault(
+            raise Fault(
                 "deadLetterTopic", f"topicPattern {config.topic_pattern} matches {letters} too; name another"
             )
 
@@ -432,13 +325,13 @@ def _check_security(security: SecurityConfig) -> None:
         }
         for name, value in given.items():
             if value is None:
-                raise _Fault(f"security.{name}", f"is missing; {security.protocol} logs in: add it")
+                raise Fault(f"security.{name}", f"is missing; {security.protocol} logs in: add it")
     from slackwater.kafka.errors import KafkaConfigurationError
 
     try:
         security.client()
     except KafkaConfigurationError as exc:
-        raise _Fault("security", str(exc)) from None
+        raise Fault("security", str(exc)) from None
 
 
 def load(path: Path) -> WorkerConfig:

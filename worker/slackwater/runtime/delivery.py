@@ -246,18 +246,19 @@ class Delivery:
         return polled
 
     def _look_up(self) -> None:
-        """Asks for the committed offsets of new partitions, then takes from these too."""
-        new = [owned for owned in self._owned.values() if not owned.looked_up]
-        for owned in new:
-            try:
-                found = self._consumer.committed(owned.tp, metadata=True, timeout_ms=LOOK_UP_TIMEOUT_MS)
-            except KafkaError as exc:
-                self._not_looked_up(str(owned.tp), exc)
-                return
-            self._found(owned, found)
-        if new:
-            self._resume()
-            self._report.show()
+        """Asks for the committed offsets of new partitions, of all at once, then takes from these too."""
+        new = [tp for tp, owned in self._owned.items() if not owned.looked_up]
+        if not new:
+            return
+        try:
+            found = self._consumer.committed(new, metadata=True, timeout_ms=LOOK_UP_TIMEOUT_MS)
+        except KafkaError as exc:
+            self._not_looked_up(", ".join(map(str, new)), exc)
+            return
+        for tp in new:
+            self._found(self._owned[tp], found[tp])
+        self._resume()
+        self._report.show()
 
     def _not_looked_up(self, what: str, exc: KafkaError) -> None:
         """Tries again later, or raises."""

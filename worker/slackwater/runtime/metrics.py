@@ -67,6 +67,11 @@ _HISTOGRAMS = {
 _BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
+TAKEOVER_OUTCOMES = ("asked", "forced", "taken_back", "refused")
+_FROM_ZERO = {"takeovers": [(outcome,) for outcome in TAKEOVER_OUTCOMES]}
+"""Series that are there from the start: ``rate()`` does not see the first step of one that begins with 1."""
+
+
 class _Histogram:
     def __init__(self) -> None:
         self.counts = [0] * (len(_BUCKETS) + 1)
@@ -91,7 +96,9 @@ class Metrics:
     def __init__(self, *, group: str, instance: str) -> None:
         self._constant = {"group": group, "instance": instance}
         self._lock = threading.Lock()
-        self._values: dict[str, dict[Labels, float]] = {name: {} for name in (*_COUNTERS, *_GAUGES)}
+        self._values: dict[str, dict[Labels, float]] = {
+            name: dict.fromkeys(_FROM_ZERO.get(name, ()), 0.0) for name in (*_COUNTERS, *_GAUGES)
+        }
         self._histograms: dict[str, dict[Labels, _Histogram]] = {name: {} for name in _HISTOGRAMS}
 
     def count(self, name: str, labels: Labels = (), by: float = 1) -> None:

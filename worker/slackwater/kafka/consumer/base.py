@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 from slackwater.kafka.consumer.commit_queue import CommitQueue, Offsets
 from slackwater.kafka.consumer.config import ConsumerConfig
@@ -12,6 +12,7 @@ from slackwater.kafka.consumer.core import Core
 from slackwater.kafka.consumer.interceptors import Interceptors
 from slackwater.kafka.consumer.iteration import RecordIterator, Records, Stuck, all_records
 from slackwater.kafka.consumer.lookups import check_offsets, check_partitions
+from slackwater.kafka.consumer.metrics_raw import KafkaMetric, MetricName
 from slackwater.kafka.errors import IllegalStateError
 from slackwater.kafka.protocol.membership import State
 from slackwater.kafka.protocol.subscription import EARLIEST, LATEST
@@ -234,12 +235,18 @@ class ConsumerBase:
             self.config.group_id, seen.generation, seen.member_id, self.config.group_instance_id, state
         )
 
-    def metrics(self, raw: bool = False) -> dict[str, dict[str, float]]:
+    @overload
+    def metrics(self, raw: Literal[False] = False) -> dict[str, dict[str, float]]: ...
+
+    @overload
+    def metrics(self, raw: Literal[True]) -> dict[MetricName, KafkaMetric]: ...
+
+    def metrics(self, raw: bool = False) -> dict[str, dict[str, float]] | dict[MetricName, KafkaMetric]:
         """Every sensor as ``{group: {name: value}}`` (kafka-python's shape) under the names of Java's
         consumer; what they mean and which are left out is told in ``consumer.metrics``. Asks nobody; from
-        any thread. Raises :class:`NotImplementedError` for ``raw``: there are no Metric objects here."""
+        any thread. With ``raw`` as ``{MetricName: KafkaMetric}``, whose ``value()`` is what holds then."""
         if raw:
-            raise NotImplementedError("metrics(raw=True) gives kafka-python's Metric objects; there are none")
+            return self._core.metrics.raw(self.config.client_id)
         return self._core.metrics.values()
 
     def enforce_rebalance(self, reason: str | None = None) -> None:

@@ -18,10 +18,13 @@ from slackwater.kafka.records import (
     DEFAULT_MAX_DECOMPRESSED_BYTES,
     RecordColumns,
     RecordError,
+    concat,
     decode,
 )
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire.primitives import Buffer
+
+_NOTHING = (0, 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -76,7 +79,8 @@ class FetchBuffer:
         self._on_room = on_room
         self._lock = threading.Lock()
         self._chunks: deque[Chunk] = deque()
-        self._bytes: dict[TopicPartition, int] = {}
+        self._held: dict[TopicPartition, tuple[int, int]] = {}
+        """Chunks and their bytes."""
         self.total_bytes = 0
 
     def __len__(self) -> int:
@@ -86,11 +90,15 @@ class FetchBuffer:
         """Takes a chunk from the fetcher."""
         with self._lock:
             self._chunks.append(chunk)
-            self._count(chunk, chunk.size_bytes)
+            self._count(chunk, 1)
 
     def held_bytes(self, tp: TopicPartition) -> int:
         """How much waits for this partition, what is being handed over included."""
-        return self._bytes.get(tp, 0)
+        return self._held.get(tp, _NOTHING)[1]
+
+    def held_chunks(self, tp: TopicPartition) -> int:
+        """In how many pieces that is."""
+        return self._held.get(tp, _NOTHING)[0]
 
     def has_ready(self) -> bool:
         """Whether :meth:`collect` might give something."""
@@ -106,9 +114,11 @@ class FetchBuffer:
         state = self._subscription.current(chunk.tp, chunk.version)
         return state is not None and (state.paused or self._subscription.is_ahead(state))
 
-    def _count(self, chunk: Chunk, delta: int) -> None:
-        self.total_bytes += delta
-        self._bytes[chunk.tp] = self._bytes.get(chunk.tp, 0) + delta
+    def _count(self, chunk: Chunk, sign: int) -> None:
+        """``sign``: 1 when it comes, -1 when it goes."""
+        self.total_bytes += sign * chunk.size_bytes
+        chunks, size_bytes = self._held.get(chunk.tp, _NOTHING)
+        self._held[chunk.tp] = (chunks + sign, size_bytes + sign * chunk.size_bytes)
 
     def _is_current(self, chunk: Chunk) -> bool:
         state = self._subscription.current(chunk.tp, chunk.version)
@@ -118,7 +128,7 @@ class FetchBuffer:
         """Drops everything."""
         with self._lock:
             self._chunks.clear()
-            self._bytes.clear()
+            self._held.clear()
             self.total_bytes = 0
 
     def drop_stale(self) -> None:
@@ -133,7 +143,7 @@ class FetchBuffer:
         kept: deque[Chunk] = deque()
         for chunk in self._chunks:
             if is_gone(chunk):
-                self._count(chunk, -chunk.size_bytes)
+                self._count(chunk, -1)
                 self._tell_finished(chunk)
             else:
                 kept.append(chunk)
@@ -176,7 +186,7 @@ class FetchBuffer:
             for chunk in reversed(self._chunks):
                 if left > enough_bytes and chunk.tp not in dropped and self._is_paused(chunk):
                     dropped.add(chunk.tp)
-                    left -= self._bytes[chunk.tp]
+                    left -= self.held_bytes(chunk.tp)
             for tp in dropped:
                 self._subscription.fetch_again(self._subscription.partitions[tp])
         if dropped:
@@ -186,18 +196,16 @@ class FetchBuffer:
     def collect(self, max_records: int) -> dict[TopicPartition, RecordColumns]:
         """Up to ``max_records``, moving the positions of their partitions on. For one thread at a time.
 
-        At most one chunk of each partition is given at a time. What is paused, or fetched ahead of an
-        assignment, is kept. A batch that cannot be read raises :class:`CorruptRecordError`, once what
-        stands before it was given.
+        What is paused, or fetched ahead of an assignment, is kept. A batch that cannot be read raises
+        :class:`CorruptRecordError`, once what stands before it was given.
         """
-        out: dict[TopicPartition, RecordColumns] = {}
-        passed_over: set[TopicPartition] = set()
+        out: dict[TopicPartition, list[RecordColumns]] = {}
         left = max_records
         finished = False
         for chunk in list(self._chunks):
             if left <= 0:
                 break
-            if chunk.tp in out or chunk.tp in passed_over or self._is_withheld(chunk):
+            if self._is_withheld(chunk):
                 continue
             if not self._is_current(chunk):
                 finished |= self._finish(chunk)
@@ -215,13 +223,11 @@ class FetchBuffer:
             rows, done = taken
             finished |= done and self._finish(chunk)
             if len(rows):
-                out[chunk.tp] = rows
+                out.setdefault(chunk.tp, []).append(rows)
                 left -= len(rows)
-            if not done:
-                passed_over.add(chunk.tp)
         if finished:
             self._on_room()
-        return out
+        return {tp: concat(parts) for tp, parts in out.items()}
 
     def _decoded(self, chunk: Chunk) -> RecordColumns | None:
         """The records; ``None`` where a batch that was skipped cannot be read: what follows is fetched anew,
@@ -282,7 +288,7 @@ class FetchBuffer:
                 self._chunks.remove(chunk)
             except ValueError:
                 return False
-            self._count(chunk, -chunk.size_bytes)
+            self._count(chunk, -1)
             self._tell_finished(chunk)
             return True
 

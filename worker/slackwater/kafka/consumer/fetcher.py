@@ -19,11 +19,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, count
 
 from slackwater.kafka.consumer.buffer import Chunk, FetchBuffer
 from slackwater.kafka.consumer.config import ConsumerConfig
+from slackwater.kafka.consumer.fetch_ahead import Ahead, FetchedAhead
 from slackwater.kafka.consumer.fetch_targets import FetchTargets
 from slackwater.kafka.consumer.metrics_fetch import FetchMetrics, FetchTally
 from slackwater.kafka.errors import KafkaError, for_code
@@ -41,19 +42,13 @@ from slackwater.kafka.wire.primitives import Buffer
 
 log = logging.getLogger(__name__)
 
+CHUNKS_AHEAD = 2
+"""What is kept of a partition: what the application is at, and the next. With one alone the broker waited for
+the application, and the application for the broker."""
 _STANDBY_REST_S = 0.1
 _STANDBY_WAIT_MS = 100
 """How long a request is parked at most while what is prefetched is held back: the longest that it can stand
 in front of the first fetch after a takeover."""
-
-
-@dataclass(slots=True)
-class _Ahead:
-    """How far a partition has been fetched since its last jump; ``broken``: not past this."""
-
-    version: int
-    offset: int
-    broken: bool = False
 
 
 class Fetcher:
@@ -94,7 +89,7 @@ class Fetcher:
         self._sessions: dict[int, FetchSession] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
         self._reserved: dict[int, int] = {}
-        self._ahead: dict[TopicPartition, _Ahead] = {}
+        self._ahead = FetchedAhead(on_jump=self._targets.to_leader)
         self._turns = count(1)
         self._served: dict[TopicPartition | int, int] = {}
         self._rests_until: dict[int, float] = {}
@@ -160,7 +155,7 @@ class Fetcher:
             return
         ready, held_back, full = [], False, False
         for state in states:
-            if self._targets.is_paused(state.tp, now):
+            if self._is_left_for_now(state, now):
                 continue
             if self._is_held_back(state):
                 full = full or self._subscription.is_ahead(state)
@@ -185,27 +180,31 @@ class Fetcher:
         task = asyncio.create_task(self._fetch(node, wanted, versions, settings), name=f"fetch from {node}")
         self._running[node] = task
 
-    def _ahead_of(self, state: PartitionState) -> _Ahead:
-        ahead = self._ahead.get(state.tp)
-        if ahead is None or ahead.version != state.version:
-            assert state.position is not None
-            ahead = self._ahead[state.tp] = _Ahead(state.version, state.position)
-            self._targets.to_leader(state.tp)
-        elif state.position is not None and ahead.offset < state.position:
-            # What is prefetched was moved on beyond what has been fetched of it.
-            ahead.offset, ahead.broken = state.position, False
-        return ahead
+    def _is_left_for_now(self, state: PartitionState, now: float) -> bool:
+        rest = self._ahead.of(state).not_before - now
+        if rest > 0:
+            self._wake_later(rest)
+        return rest > 0 or self._targets.is_paused(state.tp, now)
 
     def _is_held_back(self, state: PartitionState) -> bool:
-        held = self._buffer.held_bytes(state.tp)
-        return held >= self._config.max_partition_fetch_bytes or (held > 0 and self._ahead_of(state).broken)
+        """Whether it is not fetched any further before the application has taken of it."""
+        chunks = self._buffer.held_chunks(state.tp)
+        if not chunks:
+            return False
+        limit = CHUNKS_AHEAD * self._config.max_partition_fetch_bytes
+        if self._buffer.held_bytes(state.tp) >= limit or self._ahead.of(state).broken:
+            return True
+        if chunks < CHUNKS_AHEAD or self._subscription.is_ahead(state):
+            return False
+        # At the end of the log a fetch would bring a record or two; what comes meanwhile comes with the next.
+        return not self._may_be_behind(state)
 
     def _may_be_behind(self, state: PartitionState) -> bool:
         end = state.last_stable_offset if self._settings.read_committed else state.highwater
-        return end is None or self._ahead_of(state).offset < end
+        return end is None or self._ahead.of(state).offset < end
 
     def _want(self, state: PartitionState) -> FetchPartition:
-        ahead, metadata = self._ahead_of(state), self._cluster.metadata
+        ahead, metadata = self._ahead.of(state), self._cluster.metadata
         leader_epoch, topic_id = metadata.leader_epoch(state.tp), metadata.topic_id(state.tp.topic)
         ahead.broken = False
         self._subscription.reading(state, leader_epoch, topic_id)
@@ -316,7 +315,7 @@ class Fetcher:
         if state is None:
             return
         if answer.error_code:
-            self._partition_error(node, state, answer)
+            self._partition_error(node, state, answer, offset)
             return
         state.highwater = answer.high_watermark
         state.last_stable_offset = answer.last_stable_offset
@@ -344,14 +343,14 @@ class Fetcher:
         data = _own(answer.records or b"")
         extent = measure(data, offset)
         # Some of it may have been skipped meanwhile, or have come from another leader.
-        begin = max(offset, self._ahead_of(state).offset)
+        begin = max(offset, self._ahead.of(state).offset)
         if begin > offset and (extent.next_offset <= begin or not extent.whole):
             return
         aborted = None
         if self._settings.read_committed:
             found = answer.aborted_transactions or []
             aborted = [(one.producer_id, one.first_offset) for one in found]
-        self._ahead[state.tp] = _Ahead(version, extent.next_offset, broken=not extent.whole)
+        self._ahead.set(state.tp, Ahead(version, extent.next_offset, broken=not extent.whole))
         self._served[state.tp] = next(self._turns)
         if tally is not None and self._metrics is not None:
             self._metrics.begun(tally)
@@ -360,7 +359,9 @@ class Fetcher:
         )
         self._on_data()
 
-    def _partition_error(self, node: int, state: PartitionState, answer: m.FetchResponsePartition) -> None:
+    def _partition_error(
+        self, node: int, state: PartitionState, answer: m.FetchResponsePartition, offset: int
+    ) -> None:
         tp, code = state.tp, answer.error_code
         action = action_for(m.FetchRequest, code)
         from_replica = self._targets.to_leader(tp) == node
@@ -379,15 +380,26 @@ class Fetcher:
             self._buffer.drop_stale()
             return
         if action is Action.RESET_OFFSET and not from_replica:
-            # What was fetched before is still good; the position is out of range only behind it.
-            if not self._buffer.held_bytes(tp):
-                self._on_out_of_range(state)
+            self._out_of_range(state, offset)
             return
         if action is Action.FATAL:
             self._on_error(for_code(code, f"of {tp}", api="Fetch"))
         elif action in (Action.REFRESH_METADATA, Action.NEW_SESSION):
             self._refresh_soon()
         self._pause_for_backoff([tp])
+
+    def _out_of_range(self, state: PartitionState, offset: int) -> None:
+        """The log does not reach to ``offset`` (any more). What was fetched before is still good, and is
+        handed over first, as in Java's Fetcher; the log is not asked again until then."""
+        ahead = self._ahead.of(state)
+        if ahead.offset != offset:
+            return
+        if self._buffer.held_chunks(state.tp):
+            ahead.broken = True
+            return
+        # Where nobody but the application can say where to go on, it may take its time.
+        ahead.not_before = self._loop.time() + max(self._backoff.delay_ms(1), 1) / 1000
+        self._on_out_of_range(state)
 
     def replica(self, tp: TopicPartition) -> int:
         """The follower that a partition is read from (KIP-392), -1 for its leader."""

@@ -28,6 +28,7 @@ from contextlib import contextmanager
 from slackwater.kafka.consumer.metrics_fetch import FetchMetrics
 from slackwater.kafka.consumer.metrics_group import GroupMetrics
 from slackwater.kafka.consumer.metrics_net import GROUP, NetMetrics
+from slackwater.kafka.consumer.metrics_raw import KafkaMetric, MetricName, Source, Sources, raw, values
 from slackwater.kafka.consumer.metrics_sensors import (
     DEFAULT_SAMPLES,
     DEFAULT_WINDOW_MS,
@@ -114,16 +115,25 @@ class ConsumerMetrics:
 
     def values(self) -> dict[str, Values]:
         """Every figure as of now, in new dicts. From any thread."""
-        now = self._now()
-        found = {**self.net.values(), **self.fetch.values(self.replica)}
-        found[GROUP] = {
-            **found[GROUP],
+        return values(self._sources(), self._now())
+
+    def raw(self, client_id: str) -> dict[MetricName, KafkaMetric]:
+        """Each figure that there is now, to be read again at any time. From any thread."""
+        return raw(self._sources(), self._now, client_id)
+
+    def _sources(self) -> Sources:
+        found = {**self.net.sources(), **self.fetch.sources(self.replica)}
+        net = found[GROUP].read
+        found[GROUP] = Source(GROUP, lambda now: {**net(now), **self._values_of_calls(now)})
+        if self._has_group:
+            found.update(self.group.sources(lambda: self._subscription.partitions))
+        return found
+
+    def _values_of_calls(self, now: float) -> Values:
+        return {
             "last-poll-seconds-ago": seconds_ago(self._polled_at, now),
             **average_and_maximum("time-between-poll", self._between, now),
             "poll-idle-ratio-avg": self._idle.average(now),
             "committed-time-ns-total": float(self._committed_ns),
             "commit-sync-time-ns-total": float(self._commit_sync_ns),
         }
-        if self._has_group:
-            found.update(self.group.values(now, lambda: self._subscription.partitions))
-        return found

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
+from slackwater.kafka.consumer.metrics_raw import Source, Sources, values
 from slackwater.kafka.consumer.metrics_sensors import (
     Sensor,
     SensorMaker,
@@ -172,22 +174,34 @@ class FetchMetrics:
 
     def values(self, replica: Callable[[TopicPartition], int]) -> dict[str, Values]:
         """All figures by group. ``replica``: the follower that a partition is read from, -1 for none."""
-        now = self._now()
-        found = {
-            GROUP: {
-                **self._all.values(now),
-                **average_and_maximum("fetch-latency", self._latency, now),
-                **meter_of_events("fetch", self._latency, now),
-                **average_and_maximum("fetch-throttle-time", self._throttle, now),
-                "records-lag-max": self._lag.maximum(now),
-                "records-lead-min": self._lead.minimum(now),
-            }
-        }
+        return values(self.sources(replica), self._now())
+
+    def sources(self, replica: Callable[[TopicPartition], int]) -> Sources:
+        """Where they come from."""
+        found = {GROUP: Source(GROUP, self._values_of_all)}
         for topic, amounts in self._topics.items():
-            found[f"{GROUP}.topic-{topic}"] = amounts.values(now)
-        distances = self._partitions
+            found[f"{GROUP}.topic-{topic}"] = Source(GROUP, amounts.values, {"topic": topic})
         for tp, state in self._subscription.partitions.items():
-            distance = distances.get(tp)
-            figures = distance.values(now) if distance is not None and distance.state is state else {}
-            found[f"{GROUP}.partition-{tp}"] = {**figures, "preferred-read-replica": float(replica(tp))}
+            tags = {"topic": tp.topic, "partition": str(tp.partition)}
+            read = partial(self._values_of_partition, state, replica)
+            found[f"{GROUP}.partition-{tp}"] = Source(GROUP, read, tags)
         return found
+
+    def _values_of_all(self, now: float) -> Values:
+        return {
+            **self._all.values(now),
+            **average_and_maximum("fetch-latency", self._latency, now),
+            **meter_of_events("fetch", self._latency, now),
+            **average_and_maximum("fetch-throttle-time", self._throttle, now),
+            "records-lag-max": self._lag.maximum(now),
+            "records-lead-min": self._lead.minimum(now),
+        }
+
+    def _values_of_partition(
+        self, state: PartitionState, replica: Callable[[TopicPartition], int], now: float
+    ) -> Values:
+        if self._subscription.partitions.get(state.tp) is not state:
+            return {}
+        distance = self._partitions.get(state.tp)
+        figures = distance.values(now) if distance is not None and distance.state is state else {}
+        return {**figures, "preferred-read-replica": float(replica(state.tp))}

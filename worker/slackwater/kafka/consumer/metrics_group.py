@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sized
 
+from slackwater.kafka.consumer.metrics_raw import Source, Sources, values
 from slackwater.kafka.consumer.metrics_sensors import (
     HOUR_MS,
     Sensor,
@@ -63,23 +64,28 @@ class GroupMetrics(MembershipStats):
 
     def values(self, now_ms: float, assigned: Callable[[], Sized]) -> dict[str, Values]:
         """All figures."""
+        return values(self.sources(assigned), now_ms)
+
+    def sources(self, assigned: Callable[[], Sized]) -> Sources:
+        """Where they come from."""
+        return {GROUP: Source(GROUP, lambda now: self._values_of_all(now, assigned))}
+
+    def _values_of_all(self, now_ms: float, assigned: Callable[[], Sized]) -> Values:
         return {
-            GROUP: {
-                **average_and_maximum("commit-latency", self._commits, now_ms),
-                **meter_of_events("commit", self._commits, now_ms),
-                "heartbeat-response-time-max": self._beats.maximum(now_ms),
-                **meter_of_events("heartbeat", self._beats, now_ms),
-                "last-heartbeat-seconds-ago": seconds_ago(self._last_heartbeat_at, now_ms),
-                **average_and_maximum("join-time", self._joins, now_ms),
-                **meter_of_events("join", self._joins, now_ms),
-                **average_and_maximum("sync-time", self._syncs, now_ms),
-                **meter_of_events("sync", self._syncs, now_ms),
-                **self._rebalance_values(now_ms),
-                "assigned-partitions": float(len(assigned())),
-                **average_and_maximum("partition-revoked-latency", self._of(NoticeKind.REVOKED), now_ms),
-                **average_and_maximum("partition-assigned-latency", self._of(NoticeKind.ASSIGNED), now_ms),
-                **average_and_maximum("partition-lost-latency", self._of(NoticeKind.LOST), now_ms),
-            }
+            **average_and_maximum("commit-latency", self._commits, now_ms),
+            **meter_of_events("commit", self._commits, now_ms),
+            "heartbeat-response-time-max": self._beats.maximum(now_ms),
+            **meter_of_events("heartbeat", self._beats, now_ms),
+            "last-heartbeat-seconds-ago": seconds_ago(self._last_heartbeat_at, now_ms),
+            **average_and_maximum("join-time", self._joins, now_ms),
+            **meter_of_events("join", self._joins, now_ms),
+            **average_and_maximum("sync-time", self._syncs, now_ms),
+            **meter_of_events("sync", self._syncs, now_ms),
+            **self._rebalance_values(now_ms),
+            "assigned-partitions": float(len(assigned())),
+            **average_and_maximum("partition-revoked-latency", self._of(NoticeKind.REVOKED), now_ms),
+            **average_and_maximum("partition-assigned-latency", self._of(NoticeKind.ASSIGNED), now_ms),
+            **average_and_maximum("partition-lost-latency", self._of(NoticeKind.LOST), now_ms),
         }
 
     def _rebalance_values(self, now_ms: float) -> Values:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from slackwater.kafka.consumer.metrics_raw import Source, Sources, values
 from slackwater.kafka.consumer.metrics_sensors import (
     Sensor,
     SensorMaker,
@@ -32,6 +33,10 @@ class _Flow:
             **meter_of_events("response", self.received, now_ms),
             **meter_of_values("incoming-byte", self.received, now_ms),
         }
+
+    def values_of_node(self, now_ms: float) -> Values:
+        latency = average_and_maximum("request-latency", self.latency, now_ms)
+        return {**self.values(now_ms), **latency}
 
 
 class NetMetrics(Traffic):
@@ -93,22 +98,26 @@ class NetMetrics(Traffic):
 
     def values(self) -> dict[str, Values]:
         """All figures by group; brokers' as ``consumer-node-metrics.node-ID``."""
-        now = self._now()
-        found = {
-            GROUP: {
-                **self._all.values(now),
-                **meter_of_events("network-io", self._transfers, now),
-                **meter_of_events("connection-creation", self._opened, now),
-                **meter_of_events("connection-close", self._closed, now),
-                "connection-count": float(self._opened.count - self._closed.count),
-                **meter_of_events("successful-authentication", self._login(again=False, good=True), now),
-                **meter_of_events("failed-authentication", self._login(again=False, good=False), now),
-                **meter_of_events("successful-reauthentication", self._login(again=True, good=True), now),
-                **meter_of_events("failed-reauthentication", self._login(again=True, good=False), now),
-                **average_and_maximum("reauthentication-latency", self._relogin_latency, now),
-            }
-        }
+        return values(self.sources(), self._now())
+
+    def sources(self) -> Sources:
+        """Where they come from."""
+        found = {GROUP: Source(GROUP, self._values_of_all)}
         for node, flow in self._nodes.items():
-            latency = average_and_maximum("request-latency", flow.latency, now)
-            found[f"{NODE_GROUP}.node-{node}"] = {**flow.values(now), **latency}
+            group = f"{NODE_GROUP}.node-{node}"
+            found[group] = Source(group, flow.values_of_node, {"node-id": f"node-{node}"})
         return found
+
+    def _values_of_all(self, now: float) -> Values:
+        return {
+            **self._all.values(now),
+            **meter_of_events("network-io", self._transfers, now),
+            **meter_of_events("connection-creation", self._opened, now),
+            **meter_of_events("connection-close", self._closed, now),
+            "connection-count": float(self._opened.count - self._closed.count),
+            **meter_of_events("successful-authentication", self._login(again=False, good=True), now),
+            **meter_of_events("failed-authentication", self._login(again=False, good=False), now),
+            **meter_of_events("successful-reauthentication", self._login(again=True, good=True), now),
+            **meter_of_events("failed-reauthentication", self._login(again=True, good=False), now),
+            **average_and_maximum("reauthentication-latency", self._relogin_latency, now),
+        }

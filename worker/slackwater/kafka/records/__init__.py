@@ -15,7 +15,7 @@ from slackwater.kafka.records.batch import (
     verify_crc,
 )
 from slackwater.kafka.records.builder import BatchBuilder, record_size, stamp_crc
-from slackwater.kafka.records.columns import DEFAULT_MAX_DECOMPRESSED_BYTES, RecordColumns, decode
+from slackwater.kafka.records.columns import DEFAULT_MAX_DECOMPRESSED_BYTES, RecordColumns, concat, decode
 from slackwater.kafka.records.errors import CorruptRecordError, RecordError, UnsupportedRecordFormatError
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "RecordColumns",
     "RecordError",
     "UnsupportedRecordFormatError",
+    "concat",
     "decode",
     "iter_batches",
     "measure",

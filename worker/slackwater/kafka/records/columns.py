@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from slackwater.kafka.records._implementation import (
@@ -123,6 +123,24 @@ class RecordColumns:
     def has_headers(self) -> bool:
         """Whether any row has a header."""
         return any(self._columns.header_count[self._start : self._stop])
+
+
+def concat(parts: Sequence[RecordColumns]) -> RecordColumns:
+    """The rows of ``parts``, of which there is at least one, as one: payloads stay, positions are copied."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = ColumnBuffers(sum(len(part) for part in parts))
+    segments: list[_Segment] = []
+    row = 0
+    for part in parts:
+        for name in ColumnBuffers.__slots__:
+            getattr(columns, name)[row : row + len(part)] = getattr(part._columns, name)[
+                part._start : part._stop
+            ]
+        for segment, first, _ in part._runs():
+            _extend(segments, replace(segment, first=row + first - part._start))
+        row += len(part)
+    return RecordColumns(columns, segments, 0, row, parts[-1].next_offset)
 
 
 def decode(

@@ -1,0 +1,136 @@
+"""How fields of the worker's configuration file are read: a parser takes a value and its dotted path, and
+gives what is meant, or raises :class:`Fault`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Parser = Callable[[Any, str], Any]
+
+
+class Fault(Exception):
+    """A fault at a dotted path; becomes a ConfigError with the file's name."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(problem)
+        self.path, self.problem = path, problem
+
+
+def kind_of(value: Any) -> str:
+    """What a value is, for a message."""
+    names = {
+        dict: "a mapping",
+        list: "a list",
+        str: "text",
+        bool: "true/false",
+        int: "a number",
+        float: "a number",
+    }
+    return "nothing" if value is None else names.get(type(value), type(value).__name__)
+
+
+def text_of(value: Any, path: str) -> str:
+    """Text, which may be empty."""
+    if not isinstance(value, str):
+        raise Fault(path, f"must be text, not {kind_of(value)} ({value!r}); put it in quotes")
+    return value
+
+
+def name_of(value: Any, path: str) -> str:
+    """Text that is not empty."""
+    if not text_of(value, path).strip():
+        raise Fault(path, "must not be empty")
+    return str(value)
+
+
+def number(low: int, high: int = 2**31 - 1) -> Parser:
+    """A whole number from ``low`` to ``high``."""
+
+    def parse(value: Any, path: str) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise Fault(path, f"must be a whole number, not {kind_of(value)} ({value!r})")
+        if not low <= value <= high:
+            raise Fault(path, f"must be from {low} to {high}, not {value}")
+        return value
+
+    return parse
+
+
+def one_of(*choices: str) -> Parser:
+    """One of these words."""
+
+    def parse(value: Any, path: str) -> str:
+        if value not in choices:
+            hint = _nearest(value, choices) if isinstance(value, str) else ""
+            raise Fault(path, f"must be {' or '.join(choices)}, not {value!r}{hint}")
+        return str(value)
+
+    return parse
+
+
+def list_of_names(*, may_be_empty: bool) -> Parser:
+    """A list of names, none of them twice, as a tuple."""
+
+    def parse(value: Any, path: str) -> tuple[str, ...]:
+        if not isinstance(value, list):
+            raise Fault(path, f"must be a list of names, not {kind_of(value)} ({value!r}); write [{value}]")
+        if not value and not may_be_empty:
+            raise Fault(path, "must name at least one")
+        names = tuple(name_of(item, f"{path}[{i}]") for i, item in enumerate(value))
+        if len(set(names)) != len(names):
+            raise Fault(path, f"names one twice: {', '.join(names)}")
+        return names
+
+    return parse
+
+
+def pattern_of(value: Any, path: str) -> str:
+    """A regular expression, as text."""
+    import re
+
+    try:
+        re.compile(name_of(value, path))
+    except re.error as exc:
+        raise Fault(path, f"is no regular expression ({exc}); topics-.* matches all that begin so") from None
+    return str(value)
+
+
+def settings_of(value: Any, path: str) -> dict[str, str]:
+    """A mapping of dotted names to text; numbers and true/false are taken as they are written."""
+    if not isinstance(value, dict):
+        raise Fault(path, f"must be a mapping of names to text, not {kind_of(value)}")
+    found = {}
+    for key, item in value.items():
+        if not isinstance(item, (str, int, float)):
+            raise Fault(f"{path}.{key}", f"must be text, not {kind_of(item)}")
+        found[str(key)] = str(item).lower() if isinstance(item, bool) else str(item)
+    return found
+
+
+def section(kind: type, fields: Mapping[str, tuple[str, Parser]], required: tuple[str, ...] = ()) -> Parser:
+    """A mapping whose keys become arguments of ``kind``. ``fields``: key -> (argument, parser)."""
+
+    def parse(value: Any, path: str) -> Any:
+        if not isinstance(value, dict):
+            raise Fault(path, f"must be a mapping with {', '.join(fields)}; it is {kind_of(value)}")
+        inside = f"{path}." if path else ""
+        for key in value:
+            if key not in fields:
+                raise Fault(f"{inside}{key}", f"unknown field{_nearest(str(key), tuple(fields))}")
+        for key in required:
+            if value.get(key) is None:
+                raise Fault(f"{inside}{key}", "is missing; add it")
+        given = {key: item for key, item in value.items() if item is not None}
+        return kind(**{fields[key][0]: fields[key][1](item, f"{inside}{key}") for key, item in given.items()})
+
+    return parse
+
+
+def _nearest(name: str, known: tuple[str, ...]) -> str:
+    from difflib import get_close_matches
+
+    lowered = {choice.lower(): choice for choice in known}
+    close = get_close_matches(name.lower(), list(lowered), 1, 0.6)
+    return f"; did you mean {lowered[close[0]]}?" if close else f"; known: {', '.join(known)}"
