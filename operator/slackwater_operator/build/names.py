@@ -84,6 +84,14 @@ def set_names(name: str) -> tuple[str, ...]:
     return tuple(statefulset(name, suffix) for suffix in SETS)
 
 
+def rivals(name: str) -> tuple[str, ...]:
+    """The other groups that may have a StatefulSet of a name that the group `name` may have, too: `flights-a`
+    and `flights-b` for `flights`, and the other way round."""
+    suffixes = [f"-{one}" for one in SETS if one]
+    shorter = [name.removesuffix(one) for one in suffixes if name.endswith(one) and name != one]
+    return (*(f"{name}{one}" for one in suffixes), *shorter)
+
+
 def takeover_secret(name: str) -> str:
     """The Secret of the group `name` with the key that a takeover's requests are signed with."""
     return f"{name}-takeover"

@@ -18,8 +18,8 @@ _MEMBERS_VARIABLES = (names.ORDINAL_VARIABLE, names.INSTANCE_ID_VARIABLE)
 
 def preflight_job(group: ConsumerGroup, revision: Revision) -> dict[str, Any]:
     """One pod of the revision with `--preflight`: it imports the handler and reaches the brokers, and joins
-    nothing. The takeover Secret, which it does not need, may be missing: it is made with the first workers
-    that do.
+    nothing. It reads what a worker reads, the takeover key too: whoever applies the Job has to have made
+    that Secret before, or the pod waits for it as a worker's would.
 
     It has labels of its own, so that no Service and no budget finds it. Containers beside the worker's
     are left out, since the Job would wait for them to end; init containers stay.
@@ -56,14 +56,5 @@ def _template(group: ConsumerGroup, revision: Revision) -> dict[str, Any]:
     worker["command"] = [*COMMAND, "--preflight"]
     # A Job's pod has no ordinal, and is no member: it goes by its own name.
     worker["env"] = [one for one in worker["env"] if one["name"] not in _MEMBERS_VARIABLES]
-    _need_no_key(pod, names.takeover_secret(group.name))
     worker["env"].insert(0, from_pod(names.INSTANCE_ID_VARIABLE, "metadata.name"))
     return template
-
-
-def _need_no_key(pod: dict[str, Any], secret: str) -> None:
-    """Without the Secret the kubelet would not start the pod, unless it is optional."""
-    for volume in pod["volumes"]:
-        for source in volume.get("projected", {}).get("sources", ()):
-            if source.get("secret", {}).get("name") == secret:
-                source["secret"]["optional"] = True

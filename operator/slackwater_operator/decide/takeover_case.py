@@ -94,10 +94,25 @@ class Case:
         return (seat.new.pod if seat.new else "") or f"{self.seen.new.name}-{seat.ordinal}"
 
     def holder(self, seat: SeatView) -> str:
-        """The pod that the broker says is the member; "" when it does not say, or neither is."""
+        """The pod that the broker says is the member; "" when it does not say, or neither is.
+
+        By the member id, which is another one with each join. The client.id that the broker shows is the
+        first joiner's, whoever took over since: by that every successor would be called an impostor. A pod
+        that has not said its member id, or says one that is not the broker's any more, is not found.
+        """
         member = self.seen.group.member(seat.name) if self.seen.group is not None else None
-        said = member.client_id if member is not None else ""
-        return said if said in (self.old_pod(seat), self.new_pod(seat)) else ""
+        if member is None or not member.member_id:
+            return ""
+        if seat.old is not None and seat.old.member_id == member.member_id:
+            return self.old_pod(seat)
+        return self.new_pod(seat) if seat.new and seat.new.member_id == member.member_id else ""
+
+    def disowned(self, worker: WorkerView) -> bool:
+        """Whether the broker knows this worker's member by another id than it says: it has been fenced, or
+        one of the two was asked a moment earlier."""
+        member = self.seen.group.member(worker.name) if self.seen.group is not None else None
+        known = member.member_id if member is not None else ""
+        return bool(known and worker.member_id) and known != worker.member_id
 
     def view(self, seat: SeatView) -> WorkerView:
         """The member as its pod that counts says: of two the one that runs, rather the old one."""

@@ -95,9 +95,10 @@ def after_retiring(case: Case, seat: SeatView) -> TakeoverDecision | None:
             return case.stop(seat, failed, stop_summary(seat.name, new))
         began_ms, allowed_ms = max(case.note.since_ms, case.note.told_ms), case.policy.warm_timeout_ms
         stable = case.seen.group is not None and case.seen.group.stable
-        # It has joined, or it would have failed.
         if not new.running and stable and case.seen.now_ms - began_ms >= allowed_ms:
-            why = f"{case.new_pod(seat)} joined, but does not run within {allowed_ms / 1000:.0f} s"
+            # Within the session's budget it need not have joined, where warmTimeout is shorter than that.
+            did = "joined, but does not run" if new.generation >= 0 else "has not joined"
+            why = f"{case.new_pod(seat)} {did} within {allowed_ms / 1000:.0f} s"
             return case.stop(seat, f"{why}: it is {new.phase or 'silent'}", why)
     if not new.running:
         return _tell(case, seat, new)

@@ -64,9 +64,10 @@ def _taken(case: Case, seat: SeatView, new: WorkerView) -> TakeoverDecision:
     """Its predecessor goes when the new one has shown that it is the member and works."""
     holder = case.holder(seat)
     old_runs = seat.old is not None and seat.old.running
-    if holder == case.old_pod(seat) or (old_runs and not holder):
+    if holder == case.old_pod(seat) or (not holder and (old_runs or case.disowned(new))):
         # A fence takes a heartbeat to arrive; and a coordinator that moved may have forgotten the takeover.
-        who = f"the broker says that {holder} is" if holder else f"{case.old_pod(seat)} says so, too"
+        other = f"{case.old_pod(seat)} says so, too" if old_runs else "the broker knows another process as it"
+        who = f"the broker says that {holder} is" if holder else other
         said = f"{case.new_pod(seat)} says that it is {seat.name}, but {who}"
         if case.overdue():
             return case.stop(seat, said)

@@ -181,8 +181,9 @@ class TakeoverDecision:
         action: `done` (the set that is left is empty), `wait`, `extend` (the new set gets `ordinal`), `tell`
             (its successor is told to take over), `retire` (the old set loses `ordinal`), `withdraw` (the new
             set loses it), `refuse` (a restart would not fit the session) or `stop` (give up on this revision:
-            exchange the sets, with `back`, and leave their ordinals alone: the way back retires a successor
-            that is not the member, and one that moved by restart is in no other set).
+            exchange the sets, with `back`. A successor that is not the member may be withdrawn at once, as
+            long as the old set has its ordinal, too; left alone, the way back retires it. One that moved by
+            restart is in no other set, and stays).
         ordinal: the member's number; -1 where it is about none.
         by: how it moves, `takeover` or `restart`.
         predecessor: for `tell`: whether there is somebody to ask.

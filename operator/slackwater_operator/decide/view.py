@@ -16,12 +16,14 @@ class MemberView:
     """A member of the group.
 
     Attributes:
-        member_id: Kafka's id of this incarnation.
+        member_id: Kafka's id of this incarnation: another one with each process that joins anew.
         instance_id: group.instance.id, None for a dynamic member.
         partitions: what the leader assigned it.
         synced: whether it has its assignment of the current generation; only Stable says so for sure.
-        client_id: the client.id that it joined with: of a worker its pod's name, so that it says which pod is
-            the member; "" when not known.
+        client_id: the client.id of the first process that joined under this instance id (of a worker its
+            pod's name); "" when not known. Whoever takes over keeps it, as long as the group knows the member
+            (seen with Kafka 4.3): it names the predecessor then. So it says who is the member only while
+            nobody else says anything; `member_id` tells it for sure.
     """
 
     member_id: str
@@ -85,6 +87,7 @@ class WorkerView:
         standby_since_ms: since when it has been ready to take over, None when it is not.
         handed_over: whether it is in standby because its successor took over from it.
         can_hand_over: whether it has the key that requests to hand over are signed with.
+        member_id: Kafka's id of it as it joined last, as it says itself; "" when it has not said.
     """
 
     name: str
@@ -106,6 +109,7 @@ class WorkerView:
     standby_since_ms: int | None = None
     handed_over: bool = False
     can_hand_over: bool = True
+    member_id: str = ""
 
     @property
     def running(self) -> bool:

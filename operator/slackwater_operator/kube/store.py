@@ -99,14 +99,15 @@ class Store:
         """Its ConfigMaps, without their data."""
         return self._all(key, CONFIG_MAP)
 
-    def statefulset(self, key: Key) -> Object | None:
-        """The StatefulSet of the group's name, if it has the group's label."""
-        return self._one(key, STATEFUL_SET)
-
     def statefulsets(self, key: Key) -> list[Object]:
         """All StatefulSets with the group's label, in order of their names; whose they are is for the caller
         to see."""
         return self._all(key, STATEFUL_SET)
+
+    def statefulset_named(self, namespace: str, name: str) -> Object | None:
+        """The StatefulSet of that name, if it has a group's label, whichever group's."""
+        owner = self._owner.get((STATEFUL_SET, namespace, name))
+        return self._groups[owner].by_kind[STATEFUL_SET][name] if owner is not None else None
 
     def service(self, key: Key) -> Object | None:
         """The Service of the group's name, if it has the group's label."""

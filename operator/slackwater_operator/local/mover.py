@@ -117,9 +117,10 @@ class Mover:
             self._state.notify(f"{new.pod} did not take the order to take over: {refused}")
 
     def _withdraw(self, ordinal: int) -> None:
-        """Ends the successor of a takeover that is given up, unless it is the member by now."""
-        new = self._state.sets.new
+        """Ends the successor of a takeover that is given up, unless it is the member by now, or its
+        predecessor has been retired: the way back needs an ordinal that is in one of the sets at least."""
+        old, new = self._state.sets.old, self._state.sets.new
         assert new is not None
         worker = self._state.pool.place(new.name, ordinal)
-        if worker is None or not worker.progress.member:
+        if ordinal in old.ordinals and (worker is None or not worker.progress.member):
             new.drop(ordinal)

@@ -26,6 +26,7 @@ class Progress:
         phase: its phase, "" before it has said one.
         port: its health port.
         generation: the generation that it joined last, -1 before.
+        member_id: Kafka's id of it as it joined last, "" before.
         leader: whether it leads.
         assignment: its partitions.
         committed: whether it has committed anything.
@@ -40,6 +41,7 @@ class Progress:
     phase: str = ""
     port: int | None = None
     generation: int = -1
+    member_id: str = ""
     leader: bool = False
     assignment: frozenset[TopicPartition] = frozenset()
     committed: bool = False
@@ -68,6 +70,7 @@ class Progress:
                     self.assignment, self.leader = frozenset(), False
             case "joined":
                 self.generation = int(data.get("generation", -1))
+                self.member_id = str(data.get("member_id") or "")
                 self.leader = bool(data.get("leader", False))
                 self.handed_over = False
                 self.joined_ms = self.changed_ms = event.ts_ms
@@ -193,6 +196,7 @@ class Worker:
             standby_since_ms=progress.phase_ms if progress.phase == STANDBY else None,
             handed_over=progress.handed_over,
             can_hand_over=self.can_hand_over,
+            member_id=progress.member_id,
         )
 
 

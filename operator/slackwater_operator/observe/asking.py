@@ -277,6 +277,8 @@ def _member(told: m.DescribeGroupsResponseMember, state: str, consumers: bool) -
         instance_id=told.group_instance_id,
         partitions=_assigned(told.member_assignment) if consumers else frozenset(),
         synced=state == STABLE and bool(told.member_assignment),
+        # Not who is the member now: of a static member it is the first joiner's (`MemberView.client_id`).
+        client_id=told.client_id,
     )
 
 

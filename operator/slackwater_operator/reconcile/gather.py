@@ -192,6 +192,7 @@ class Gatherer:
             revision=session.resource.revision,
             pod_monitors=await self._pod_monitors(),
             live={},
+            rivals=self._rivals(key, raw),
             sets={suffix: statefulset_seen(one, suffix) for suffix, one in owned.items()},
             pods=pods,
             jobs=tuple(
@@ -226,6 +227,16 @@ class Gatherer:
             suffixes[one["metadata"]["name"]]: one for one in found if one["metadata"]["name"] in suffixes
         }
 
+    def _rivals(self, key: Key, raw: Manifest) -> tuple[str, ...]:
+        """The older groups that a name of a StatefulSet may be wanted by, too; of two of the same second the
+        one whose name comes first counts as older."""
+        found = []
+        for name in names.rivals(key.name):
+            other = self._store.group(Key(key.namespace, name))
+            if other is not None and _since(other) < _since(raw):
+                found.append(name)
+        return tuple(found)
+
     def _secret(self, world: World) -> str | None:
         """What is known of the takeover Secret; asked for only where a pod needs it now, since that costs
         requests."""
@@ -253,7 +264,7 @@ class Gatherer:
         }
         several = {
             CONFIG_MAP: {one["metadata"]["name"]: one for one in self._store.configmaps(key)},
-            STATEFULSET: {one["metadata"]["name"]: one for one in self._store.statefulsets(key)},
+            STATEFULSET: self._sets_of_anybody(key),
         }
         found: dict[tuple[str, str], Manifest] = {}
         for api_version, kind, name in wanted_names(world):
@@ -265,7 +276,17 @@ class Gatherer:
                 session.looked_ms.pop((kind, name), None)
             if live is not None:
                 found[kind, name] = live
+        if (
+            world.group is not None and world.group.spec.rollout.takes_over
+        ):  # the next roll wants another name
+            for name, live in several[STATEFULSET].items():
+                found.setdefault((STATEFULSET, name), live)
         return found
+
+    def _sets_of_anybody(self, key: Key) -> dict[str, Manifest]:
+        """By name the StatefulSets that the Store has under the names that the group's may have."""
+        named = {one: self._store.statefulset_named(key.namespace, one) for one in names.set_names(key.name)}
+        return {name: live for name, live in named.items() if live is not None}
 
     async def _look_up(
         self, session: Session, api_version: str, kind: str, name: str, now_ms: int
@@ -334,6 +355,11 @@ class Gatherer:
             settled_since_ms=session.settled_since_ms,
         )
         return replace(world, measured=measured)
+
+
+def _since(raw: Manifest) -> tuple[str, str]:
+    """What ConsumerGroups are ordered by their age by; creationTimestamp is in UTC, in whole seconds."""
+    return str(raw["metadata"].get("creationTimestamp") or ""), str(raw["metadata"]["name"])
 
 
 def read(raw: Manifest, version: tuple[Any, ...], worker_image: str) -> Resource:

@@ -127,6 +127,7 @@ def worker_view(
         standby_since_ms=told.standby.since_ms if told.standby is not None else None,
         handed_over=told.standby is not None and told.standby.handed_over,
         can_hand_over=pod.can_hand_over,
+        member_id=told.member_id,
     )
 
 

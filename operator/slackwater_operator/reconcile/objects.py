@@ -27,15 +27,30 @@ def foreign(world: World) -> list[tuple[str, str]]:
 
 
 def note_foreign(draft: Draft) -> bool:
-    """Notes names that are taken. Whether nothing can be done at all: those of the first objects."""
-    taken = foreign(draft.world)
+    """Notes names that are taken. Whether nothing can be done at all: those of the first objects.
+
+    A group that has no StatefulSet yet needs the names of all that it may have, and no older group that may
+    have one of the same name: else both would run until one rolls. One that has a StatefulSet goes on.
+    """
+    world = draft.world
+    taken = foreign(world)
     for kind, name in taken:
         draft.trouble(
             "NameTaken",
             f"{kind} {name} exists and is not this ConsumerGroup's; delete or rename it, or rename the group",
         )
+    assert world.group is not None
+    rivals = world.rivals if world.statefulset is None or world.group.spec.rollout.takes_over else ()
+    for rival in rivals:
+        shared = sorted({*names.set_names(world.name)} & {*names.set_names(rival)})
+        draft.trouble(
+            "NameTaken",
+            f"ConsumerGroup {rival}, which is older, may have a StatefulSet {', '.join(shared)}, as this one "
+            "may; give one of the two another name",
+        )
     wanted = {STATEFULSET, "ServiceAccount", "Service"}
-    return draft.world.statefulset is None and any(kind in wanted for kind, _ in taken)
+    hindered = bool(rivals) or any(kind in wanted for kind, _ in taken)
+    return world.statefulset is None and hindered
 
 
 def apply_around(draft: Draft) -> None:
@@ -92,9 +107,15 @@ def key_for(draft: Draft, template: Mapping[str, Any]) -> list[Action]:
 
 
 def mend_secret(draft: Draft) -> None:
-    """Makes the takeover Secret again where it is gone: a pod that is started without it hangs."""
+    """Makes the takeover Secret again where it is gone: a pod that is started without it hangs, a preflight's
+    too."""
     world = draft.world
+    assert world.revision is not None
+    tried = names.preflight_job(world.name, world.revision.hash)
+    jobs = [one for one in world.jobs if one.name == tried and not (one.view.succeeded or one.view.failed)]
     needed = any(one.can_hand_over and not one.started for one in world.pods)
+    if jobs and names.can_hand_over(world.revision.template):
+        needed = True
     if needed and world.secret == "":
         draft.acts.append(CreateSecret(names.takeover_secret(world.name)))
 
@@ -187,7 +208,7 @@ def _applied(draft: Draft, manifest: Manifest) -> list[Action]:
 def wanted_names(world: World) -> list[tuple[str, str, str]]:
     """(apiVersion, kind, name) of the objects that a group wants, for whoever looks for them."""
     found = [
-        *(("apps/v1", STATEFULSET, names.statefulset(world.name, suffix)) for suffix in wanted_sets(world)),
+        *(("apps/v1", STATEFULSET, names.statefulset(world.name, suffix)) for suffix in _asked_sets(world)),
         ("v1", "Service", names.service(world.name)),
         ("v1", "ServiceAccount", names.service_account(world.name)),
         ("policy/v1", "PodDisruptionBudget", names.disruption_budget(world.name)),
@@ -197,6 +218,11 @@ def wanted_names(world: World) -> list[tuple[str, str, str]]:
     if world.pod_monitors:
         found.append((pod_monitor.API_VERSION, pod_monitor.KIND, names.pod_monitor(world.name)))
     return found
+
+
+def _asked_sets(world: World) -> list[str]:
+    """The suffixes of the sets that are looked for: before the first one is made all of them."""
+    return list(names.SETS) if world.statefulset is None else wanted_sets(world)
 
 
 def makes_set(world: World) -> bool:

@@ -205,7 +205,7 @@ def _act(draft: Draft, decision: TakeoverDecision, old: SetView, new: SetView) -
     elif decision.action == TELL:
         _tell(draft, decision, old, new)
     elif decision.action == STOP:
-        _stop(draft, decision, filled)
+        _stop(draft, decision, left, filled)
     elif decision.action == DONE and world.arrangement.left is not None:
         _done(draft, left)
 
@@ -234,8 +234,13 @@ def _address(ip: str) -> str:
     return f"[{ip}]:{names.PORT}" if ":" in ip else f"{ip}:{names.PORT}"
 
 
-def _stop(draft: Draft, decision: TakeoverDecision, filled: str) -> None:
-    """The template that is being filled in counts as failed: what has moved goes back."""
+def _stop(draft: Draft, decision: TakeoverDecision, left: str, filled: str) -> None:
+    """The template that is being filled in counts as failed: what has moved goes back.
+
+    A successor that is not the member goes at once. One whose predecessor has been retired (it moved by
+    restart) stays for the way back: withdrawn, its ordinal would be in no set, and if it is the highest, the
+    group would count a member less.
+    """
     world = draft.world
     assert world.group is not None
     assert world.revision is not None
@@ -252,7 +257,8 @@ def _stop(draft: Draft, decision: TakeoverDecision, filled: str) -> None:
     draft.tell("RolloutStopped", f"{decision.reason}; goes back to the revision before", warning=True)
     draft.taken_over.append("stopped")
     serving = world.pod(world.group.instance_id(decision.ordinal)) if decision.ordinal >= 0 else None
-    if filled in draft.spans and (serving is None or serving.suffix != filled):
+    kept = left in draft.spans and decision.ordinal in draft.spans[left]
+    if kept and filled in draft.spans and (serving is None or serving.suffix != filled):
         draft.spans[filled] = draft.spans[filled].without(decision.ordinal)
 
 

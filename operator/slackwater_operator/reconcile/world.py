@@ -123,6 +123,7 @@ class WorkerSeen:
         holder: in standby: the pod that is the member, as Kafka tells it.
         standby: what it said of standing by; None while it does not.
         takeover: its last takeover; None: it has made none.
+        member_id: Kafka's id of it as it joined last, "" before.
     """
 
     uid: str
@@ -142,6 +143,7 @@ class WorkerSeen:
     holder: str = ""
     standby: StandbySeen | None = None
     takeover: TakeoverSeen | None = None
+    member_id: str = ""
 
     @property
     def running(self) -> bool:
@@ -225,7 +227,9 @@ class World:
         revision: what its workers should be started from; None when `group` is.
         pod_monitors: whether a PodMonitor is wanted and the API server knows the kind.
         live: by (kind, name) the objects that are there of those that are wanted, whoever owns them; of a
-            ConfigMap only metadata.
+            ConfigMap only metadata. Also a StatefulSet under a name that is not wanted now, but may be.
+        rivals: the ConsumerGroups of the namespace that are older, and may have a StatefulSet of the same
+            name as this one may (`names.rivals`).
         sets: the group's StatefulSets by their suffix, without foreign ones: one at rest, two while its
             members are being taken over.
         secret: the resourceVersion of the takeover Secret; empty: there is none; None: not known, or not
@@ -260,6 +264,7 @@ class World:
     revision: Revision | None = None
     pod_monitors: bool = False
     live: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
+    rivals: tuple[str, ...] = ()
     sets: Mapping[str, StatefulSetSeen] = field(default_factory=dict)
     secret: str | None = None
     pods: tuple[PodSeen, ...] = ()
@@ -355,15 +360,16 @@ class World:
         return {member: self._serving_first(pods) for member, pods in found.items()}
 
     def _serving_first(self, pods: list[PodSeen]) -> tuple[PodSeen, ...]:
-        """Who serves: who runs in the group; else who is in it; else whom a standby calls so; else the pod of
-        the set that is left."""
+        """Who serves: who runs in the group (of two whom the broker knows, else who began to run later); else
+        who is in it; else whom a standby calls so; else the pod of the set that is left."""
         if len(pods) == 1:
             return (pods[0],)
         told = {one.name: self.worker(one) for one in pods}
         holders = {one.holder for one in told.values() if one is not None}
         held = self.kafka_group.member(pods[0].member) if self.kafka_group is not None else None
-        if held is not None:
-            holders.add(held.client_id)
+        if held is not None and not any(holders):
+            holders.add(held.client_id)  # the first joiner's: it may have been taken over from since
+        id_ = held.member_id if held is not None else ""
         left = self.arrangement.left
 
         def rank(pod: PodSeen) -> tuple[int, ...]:
@@ -372,6 +378,7 @@ class World:
             since = worker.running_since_ms or 0 if worker is not None and running else 0
             return (
                 not running,
+                not (id_ and worker is not None and worker.member_id == id_),
                 -since,
                 not (worker is not None and worker.is_member),
                 pod.name not in holders,

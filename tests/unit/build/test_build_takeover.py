@@ -63,8 +63,8 @@ def test_a_preflight_goes_by_its_own_name(strategy: str) -> None:
     ) == 1
 
 
-def test_a_preflight_does_not_wait_for_the_key() -> None:
-    """It runs before the first set with the key is made, and so before the Secret is."""
+def test_a_preflight_has_the_key_as_a_worker_has() -> None:
+    """The operator makes the Secret before the Job (tests/unit/reconcile/test_turn_takeover.py)."""
     made_for = group(**TAKEOVER, **{"spec/kafka/security": {"protocol": "SSL", "caSecret": "ca"}})
     made = revision(made_for, worker_image=IMAGE)
     job = preflight_job(made_for, made)["spec"]["template"]["spec"]
@@ -72,9 +72,8 @@ def test_a_preflight_does_not_wait_for_the_key() -> None:
     secrets = {
         one["secret"]["name"]: one["secret"] for one in volume["projected"]["sources"] if "secret" in one
     }
-    assert secrets["flights-takeover"]["optional"] is True
-    assert "optional" not in secrets["ca"]
-    # A worker's needs it.
+    assert set(secrets) == {"flights-takeover", "ca"}
+    assert not [name for name, one in secrets.items() if "optional" in one], "it fails without"
     assert not [one for one in sources(made) if "optional" in one.get("secret", {})]
 
 

@@ -55,7 +55,7 @@ def test_only_what_is_read_is_kept() -> None:
     assert pod["status"] == {"podIP": "10.0.0.1"}
     assert "managedFields" not in pod["metadata"]
     assert "data" not in config
-    assert (store.statefulset(FLIGHTS) or {})["spec"] == {"replicas": 3}
+    assert (store.statefulset_named("ns", "flights") or {})["spec"] == {"replicas": 3}
 
 
 def test_all_sets_of_a_group_and_their_pods_are_its() -> None:
@@ -69,8 +69,13 @@ def test_all_sets_of_a_group_and_their_pods_are_its() -> None:
     assert [one["metadata"]["name"] for one in store.statefulsets(FLIGHTS)] == ["flights", "flights-b"]
     assert [one["metadata"]["name"] for one in store.pods(FLIGHTS)] == ["flights-0", "flights-b-0"]
     assert [one["metadata"]["name"] for one in store.statefulsets(other)] == ["flights-a"]
+    for name, of in (("flights-a", "flights-a"), ("flights-b", "flights")):
+        there = store.statefulset_named("ns", name)
+        assert there is not None
+        assert there["metadata"]["labels"]["slackwater.dev/group"] == of
+    assert store.statefulset_named("elsewhere", "flights-a") is None
     store.drop("StatefulSet", "ns", "flights")
-    assert store.statefulset(FLIGHTS) is None
+    assert store.statefulset_named("ns", "flights") is None
     assert [one["metadata"]["name"] for one in store.statefulsets(FLIGHTS)] == ["flights-b"]
     assert store.statefulsets(Key("ns", "none")) == []
 
@@ -79,7 +84,8 @@ def test_an_object_of_the_groups_name_without_its_label_is_not_the_groups() -> N
     store = Store()
     assert not store.put(obj("StatefulSet", "flights", 1, of=""))
     assert not store.put(obj("Secret", "flights", 1))
-    assert store.statefulset(FLIGHTS) is None
+    assert store.statefulsets(FLIGHTS) == []
+    assert store.statefulset_named("ns", "flights") is None
 
 
 def test_groups_are_those_whose_own_object_is_there() -> None:

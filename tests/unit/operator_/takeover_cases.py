@@ -42,13 +42,14 @@ def worker(set_name: str, ordinal: int, **more: Any) -> WorkerView:
         running_since_ms=NOW - 60_000,
         lag=100,
         pod=f"{set_name}-{ordinal}",
+        member_id=f"id-of-{set_name}-{ordinal}",
     )
     return replace(base, **more)
 
 
 def not_in(set_name: str, ordinal: int, phase: str, **more: Any) -> WorkerView:
     """A pod whose worker is not in the group."""
-    given = {"generation": -1, "running_since_ms": None, "lag": None, **more}
+    given = {"generation": -1, "running_since_ms": None, "lag": None, "member_id": "", **more}
     if phase == "standby":
         given = {"standby_since_ms": NOW - 1_000, **given}
     return worker(set_name, ordinal, phase=phase, **given)
@@ -58,10 +59,19 @@ def dead(set_name: str, ordinal: int, **more: Any) -> WorkerView:
     return not_in(set_name, ordinal, "", alive=False, **more)
 
 
-def group(members: int, state: str = "Stable", **holders: str) -> GroupView:
-    """All members in and synced; `f3="f-b-3"` says which pod is a member, where that is told."""
+def group(members: int, state: str = "Stable", *, first: str = A, **holders: str) -> GroupView:
+    """All members in and synced; `f3="f-b-3"` says whose member id the broker told, where it did.
+
+    Their client.ids are those of the pods of set `first`, which joined before all others.
+    """
     views = [
-        MemberView(f"id-{one}", f"f-{one}", frozenset(), state == "Stable", holders.get(f"f{one}", ""))
+        MemberView(
+            f"id-of-{holders[f'f{one}']}" if f"f{one}" in holders else "",
+            f"f-{one}",
+            frozenset(),
+            state == "Stable",
+            f"{first}-{one}",
+        )
         for one in range(members)
     ]
     return GroupView(state, tuple(views))

@@ -40,11 +40,16 @@ class Revision:
 
 @dataclass
 class Member:
-    """A static member as the coordinator has it."""
+    """A static member as the coordinator has it.
+
+    `client` is the pod that is it, which workers find in the commit notes; DescribeGroups shows `first`, the
+    one that joined before all others.
+    """
 
     id: int
     client: str
     heartbeat_ms: int
+    first: str
 
 
 @dataclass
@@ -104,7 +109,8 @@ class Group:
         """A static member joins with an empty member id: its predecessor is fenced at once."""
         self.ids += 1
         known = name in self.members
-        self.members[name] = Member(self.ids, client, self.now_ms)
+        first = self.members[name].first if known else client
+        self.members[name] = Member(self.ids, client, self.now_ms, first)
         if not known:
             self.rebalance()
         return self.ids
@@ -163,7 +169,7 @@ class World:
         state = "Stable" if self.group.stable else "PreparingRebalance"
         synced = self.group.stable
         views = [
-            MemberView(str(one.id), name, frozenset(), synced, one.client)
+            MemberView(str(one.id), name, frozenset(), synced, one.first)
             for name, one in self.group.members.items()
         ]
         return GroupView(state if views else "Empty", tuple(views))
@@ -204,6 +210,7 @@ class World:
             standby_since_ms=pod.standby_since_ms if known and pod.phase == "standby" else None,
             handed_over=pod.handed_over,
             can_hand_over=pod.revision.keyed,
+            member_id=str(pod.member_id) if known and pod.member_id is not None else "",
         )
 
     def _waits(self, pod: Pod) -> str:

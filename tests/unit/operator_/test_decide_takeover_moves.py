@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from slackwater_operator.decide.takeover import FIRST_PROOF_MS, PROOF_MS, RETELL_MS, SLACK_MS
@@ -384,6 +386,14 @@ TAKEN_OVER = [
         more={"moving": told(9_000), "group": group(4, f3="f-b-3")},
     ),
     Case(
+        "both say so, and the client.id is the new one's, which joined first of all",
+        ("wait", 3),
+        **BOTH,
+        workers={f"f-{one}-3": worker(f"f-{one}", 3, member_id="") for one in "ab"},
+        more={"moving": told(9_000), "group": group(4, first=B)},
+        says="says so, too",
+    ),
+    Case(
         "both say so, and the broker says that it is the old one",
         ("wait", 3),
         **BOTH,
@@ -396,6 +406,29 @@ TAKEN_OVER = [
         **BOTH,
         workers=TAKEN,
         more={"moving": told(9_000), "group": group(4, f3="f-a-3")},
+        says="the broker knows another process as it",
+    ),
+    Case(
+        "the wrongful fence, and the old one says its id yet",
+        ("wait", 3),
+        **BOTH,
+        workers={**TAKEN, "f-a-3": not_in(A, 3, "standby", member_id="id-of-f-a-3")},
+        more={"moving": told(9_000), "group": group(4, f3="f-a-3")},
+        says="the broker says that f-a-3 is",
+    ),
+    Case(
+        "the wrongful fence, for long",
+        ("stop", 3),
+        **BOTH,
+        workers=TAKEN,
+        more={"moving": told(DEADLINE_MS + SLACK_MS), "group": group(4, f3="f-a-3")},
+    ),
+    Case(
+        "one that has not said its id is believed, whose client.id the broker shows or not",
+        ("retire", 3),
+        **BOTH,
+        workers={**TAKEN, "f-b-3": replace(TAKEN["f-b-3"], member_id="")},
+        more={"moving": told(9_000), "group": group(4, f3="f-b-3")},
     ),
     Case(
         "its predecessor does not answer",

@@ -31,6 +31,18 @@ def defaults(schema: dict[str, Any], path: str) -> dict[str, str]:
     return {path: str(words.get(value, value) if words else value)}
 
 
+def test_every_reason_to_be_degraded_is_in_the_operators_page() -> None:
+    root = Path(__file__).parents[3]
+    sources = (root / "operator" / "slackwater_operator").rglob("*.py")
+    given = re.compile(r"(?:Trouble|NoKey|\.trouble)\(\s*\"(\w+)\"")
+    reasons = {one for path in sources for one in given.findall(path.read_text(encoding="utf-8"))}
+    assert len(reasons) > 6
+    page = (root / "docs" / "operate.md").read_text(encoding="utf-8")
+    table = page[page.index("### Why Degraded") :].split("\n\n")[0]
+    rows = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
+    assert reasons - rows == set()
+
+
 def test_every_field_is_in_the_page() -> None:
     page = (Path(__file__).parents[3] / "docs" / "consumergroup.md").read_text(encoding="utf-8")
     known = leaves(fields.object_schema(resources.ConsumerGroup), "")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from slackwater_operator.local.events import WorkerEvent
 from slackwater_operator.local.processes import WorkerProcess
 from slackwater_operator.local.worker import Worker
 
@@ -21,6 +22,17 @@ def lives(worker: Worker, *, code: int, seconds: float = 5.0, committed: bool = 
     at_ms = int(seconds * 1000)
     worker.ended(code, at_ms)
     return worker.next_start_ms - at_ms
+
+
+def test_its_member_id_is_that_of_its_last_join() -> None:
+    worker = Worker("w-0", 0)
+    assert worker.view({}).member_id == ""
+    for member_id in ("w-0-1", "w-0-2"):
+        joined = {"generation": 7, "member_id": member_id, "leader": False}
+        worker.progress.take(WorkerEvent(5, "joined", "w-0", joined))
+        assert worker.view({}).member_id == member_id
+    worker.ended(0, 9)
+    assert worker.view({}).member_id == ""
 
 
 def test_the_wait_grows_with_each_failure_and_not_for_the_first() -> None:

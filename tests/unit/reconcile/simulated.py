@@ -56,11 +56,15 @@ def stamp(ms: int) -> str:
 
 @dataclass
 class Member:
-    """A member of the Kafka group; `process` is the one that heartbeats for it, `client` its pod."""
+    """A member of the Kafka group; `process` is the one that heartbeats for it, `client` its pod.
+
+    DescribeGroups shows `first`, the pod that joined before all others.
+    """
 
     name: str
     process: str
     client: str
+    first: str
     joined: int = -1
     seen_ms: int = 0
 
@@ -90,7 +94,8 @@ class SimulatedGroup:
         if known is not None and known.process == process:
             known.seen_ms = now_ms
             return
-        self.members[name] = Member(name, process, client, known.joined if known else -1, now_ms)
+        first, joined = (known.first, known.joined) if known is not None else (client, -1)
+        self.members[name] = Member(name, process, client, first, joined, now_ms)
         if known is None:
             self._rebalance(f"{name} joined")
         elif self.state == "Stable":
@@ -159,7 +164,7 @@ class SimulatedGroup:
                     name,
                     self.assignment.get(name, frozenset()) if stable else frozenset(),
                     stable,
-                    one.client,
+                    one.first,
                 )
                 for name, one in sorted(self.members.items())
             ),
@@ -392,6 +397,7 @@ class Simulation:
         self.each_tick: list[Callable[[Simulation], None]] = []
         self.pods_ever: list[str] = []
         self.room: int | None = None  # for how many pods there is room; None: for all
+        self.quota: int | None = None  # how many pods may be there; None: as many as are wanted
         self.unserved_ms: Counter[str] = Counter()  # by member, in a row
         self._counter = 0
         self._late: list[tuple[int, Json | None, tuple[str, str, str]]] = []
@@ -600,7 +606,7 @@ class Simulation:
         start = (there["spec"].get("ordinals") or {}).get("start", 0)
         wanted = [f"{set_name}-{start + number}" for number in range(there["spec"]["replicas"])]
         for name in wanted:
-            if name not in pods:
+            if name not in pods and (self.quota is None or len(self.pods) < self.quota):
                 self._create_pod(name, template, revision)
         for name, pod in pods.items():
             if name not in wanted and "deletionTimestamp" not in pod["metadata"]:
@@ -857,6 +863,7 @@ class Simulation:
         return WorkerStatus(
             phase=process.phase,
             generation=member.joined if mine and member is not None else -1,
+            member_id=process.id if process.joined_ms is not None else "",
             is_leader=mine and self.group.leader == process.member,
             assignment=self.group.assignment.get(process.member, frozenset()) if mine else frozenset(),
             started_ms=process.began_ms,

@@ -126,6 +126,21 @@ def test_of_two_that_say_they_run_the_later_one_does() -> None:
     assert world([A0, A1, B1], said).pod("flights-1") == B1
 
 
+def test_of_two_that_say_they_run_the_broker_knows_which_does() -> None:
+    older = replace(runs("flights-a-1", since_ms=-9_000), member_id="m1")
+    later = replace(runs("flights-b-1", since_ms=-5), member_id="m1-fenced")
+    said = {"flights-a-0": runs("flights-a-0"), "flights-a-1": older, "flights-b-1": later}
+    assert world([A0, A1, B1], said).pod("flights-1") == A1
+    # Its client.id is that of who joined first, which says nothing of who did last.
+    assert world([A0, A1, B1], said, holder="flights-b-1").pod("flights-1") == A1
+    swapped = {
+        **said,
+        "flights-a-1": replace(older, member_id="m0"),
+        "flights-b-1": replace(later, member_id="m1"),
+    }
+    assert world([A0, A1, B1], swapped, holder="flights-a-1").pod("flights-1") == B1
+
+
 def test_where_nobody_runs_the_holder_is_the_one() -> None:
     said = {"flights-a-0": runs("flights-a-0"), "flights-b-1": stands_by("flights-b-1", "flights-a-1")}
     assert world([A0, A1, B1], said).pod("flights-1") == A1
@@ -134,6 +149,9 @@ def test_where_nobody_runs_the_holder_is_the_one() -> None:
     silent = {"flights-a-0": runs("flights-a-0")}
     assert world([A0, A1, B1], silent, holder="flights-b-1").pod("flights-1") == B1, "as the broker says"
     assert world([A0, A1, B1], silent).pod("flights-1") == A1, "nobody says: the one of the set that is left"
+    # A takeover from b to a, and b's pod does not answer: the standby knows the holder, the broker the first.
+    first = world([A0, A1, B1], swapped, holder="flights-a-1")
+    assert first.pod("flights-1") == B1, "a client.id that is the first joiner's counts for less"
 
 
 def test_the_pod_that_serves_is_not_to_end() -> None:

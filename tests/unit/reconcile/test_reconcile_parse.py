@@ -164,8 +164,9 @@ def test_a_worker_that_stands_by_and_one_that_has_taken_over() -> None:
     told = TakeoverTold(
         "flights-a-1", 100, 110, 130, 133, 139, 142, 7, 7, False, {TopicPartition("t", 0): 21}
     )
-    after = worker_seen("u1", 9, WorkerStatus(phase="running", generation=7, takeover=told))
+    after = worker_seen("u1", 9, WorkerStatus("running", 7, "flights-1-9f", takeover=told))
     assert after is not None
+    assert after.member_id == "flights-1-9f"
     assert after.takeover is not None
     assert after.is_member
     assert after.takeover.phases_ms == {"drain": 20, "answer": 3, "join": 6, "first_record": 3}

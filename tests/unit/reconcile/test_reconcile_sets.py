@@ -6,6 +6,7 @@ from itertools import permutations
 
 import pytest
 
+from slackwater_operator.build import names
 from slackwater_operator.reconcile.sets import (
     Span,
     StatefulSetSeen,
@@ -14,6 +15,22 @@ from slackwater_operator.reconcile.sets import (
     next_suffix,
     scaled,
 )
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("flights", {"flights-a", "flights-b"}),
+        ("flights-a", {"flights-a-a", "flights-a-b", "flights"}),
+        ("flights-c", {"flights-c-a", "flights-c-b"}),
+        ("-a", {"-a-a", "-a-b"}),
+    ],
+)
+def test_rivals_are_those_that_may_have_a_set_of_the_same_name(name: str, expected: set[str]) -> None:
+    assert set(names.rivals(name)) == expected
+    own = set(names.set_names(name))
+    assert all(own & set(names.set_names(one)) for one in expected)
+    assert all(name in names.rivals(one) for one in expected)
 
 
 def seen(

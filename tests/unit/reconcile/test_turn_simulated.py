@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from slackwater_operator.reconcile.plan import (
@@ -12,7 +14,7 @@ from slackwater_operator.reconcile.plan import (
     WriteStatus,
 )
 from slackwater_operator.reconcile.world import World
-from tests.unit.reconcile.simulated import NAME, SimulatedOperator, Simulation, spec
+from tests.unit.reconcile.simulated import NAME, SimulatedOperator, Simulation, spec, stamp
 
 
 def settled(simulation: Simulation, replicas: int, *, phase: str = "Idle") -> bool:
@@ -317,6 +319,82 @@ async def test_a_foreign_statefulset_is_left_alone() -> None:
     assert simulation.condition("Degraded")["reason"] == "NameTaken"
     assert acts(operator) == []
     assert simulation.objects["StatefulSet", NAME]["spec"] == foreign["spec"]
+
+
+def another_group(simulation: Simulation, name: str, *, age_ms: int, sets: tuple[str, ...] = ()) -> None:
+    """A ConsumerGroup of that name, made so long before (or after) ours, and its sets, without pods."""
+    labels = {"slackwater.dev/group": name}
+    group: dict[str, Any] = {"kind": "ConsumerGroup", "metadata": {"name": name, "namespace": "default"}}
+    made = simulation.apply(group)
+    created = stamp(simulation.now_ms - age_ms)
+    simulation.merge(simulation.objects["ConsumerGroup", name], {"metadata": {"creationTimestamp": created}})
+    owner = {"kind": "ConsumerGroup", "name": name, "uid": made["metadata"]["uid"], "controller": True}
+    for one in sets:
+        metadata = {"name": one, "namespace": "default", "labels": labels, "ownerReferences": [owner]}
+        pods = {"metadata": {"labels": labels}, "spec": {"containers": []}}
+        simulation.apply(
+            {
+                "apiVersion": "apps/v1",
+                "kind": "StatefulSet",
+                "metadata": metadata,
+                "spec": {"replicas": 0, "template": pods},
+            }
+        )
+
+
+@pytest.mark.parametrize("strategy", ["Restart", "Takeover"])
+@pytest.mark.parametrize("taken", ["flights-a", "flights-b"])
+async def test_a_group_called_as_another_set_of_ours_is_left_alone(taken: str, strategy: str) -> None:
+    simulation = Simulation(spec(rollout={"strategy": strategy}))
+    another_group(simulation, taken, age_ms=-60_000, sets=(taken,))
+    simulation.tick()
+    before = simulation.objects["StatefulSet", taken]
+    operator = SimulatedOperator(simulation)
+    await operator.pass_time(10_000)
+    degraded = simulation.condition("Degraded")
+    assert (degraded["status"], degraded["reason"]) == ("True", "NameTaken")
+    assert f"StatefulSet {taken} exists" in degraded["message"]
+    assert {type(one) for one in operator.actions} == {WriteStatus}
+    assert simulation.objects["StatefulSet", taken] == before
+    simulation.delete("StatefulSet", taken, "")
+    simulation.delete("ConsumerGroup", taken, "")
+    await operator.run(lambda: settled(simulation, 3))
+
+
+@pytest.mark.parametrize("name", ["flights-a", "flights-b"])
+async def test_of_two_groups_that_may_want_the_same_name_the_later_one_waits(name: str) -> None:
+    simulation = Simulation(spec())
+    another_group(simulation, name, age_ms=60_000, sets=(f"{name}-b",))
+    simulation.tick()
+    operator = SimulatedOperator(simulation)
+    await operator.pass_time(10_000)
+    degraded = simulation.condition("Degraded")
+    assert degraded["reason"] == "NameTaken"
+    assert f"ConsumerGroup {name}, which is older, may have a StatefulSet {name}" in degraded["message"]
+    assert {type(one) for one in operator.actions} == {WriteStatus}
+    simulation.delete("ConsumerGroup", name, "")
+    await operator.run(lambda: settled(simulation, 3))
+
+
+async def test_the_earlier_one_and_one_that_runs_go_on() -> None:
+    simulation = Simulation(spec())
+    another_group(simulation, "flights-a", age_ms=-60_000)
+    operator = SimulatedOperator(simulation)
+    await operator.run(lambda: settled(simulation, 3))
+    assert simulation.condition("Degraded")["status"] == "False"
+
+    # Made before there was this rule: both run, until one of them wants to be rolled by takeover.
+    another_group(simulation, "flights-b", age_ms=60_000, sets=("flights-b",))
+    simulation.change(replicas=4)
+    await operator.run(lambda: settled(simulation, 4))
+    assert simulation.condition("Degraded")["status"] == "False"
+    simulation.change(rollout={"strategy": "Takeover", "paused": True})
+    await operator.run(lambda: simulation.condition("Degraded")["reason"] == "NameTaken")
+    told = simulation.condition("Degraded")["message"]
+    assert "StatefulSet flights-b exists" in told
+    assert "ConsumerGroup flights-b, which is older" in told
+    simulation.change(replicas=3)
+    await operator.run(lambda: len(simulation.serving) == 3)
 
 
 async def test_nothing_is_deleted_where_the_note_cannot_be_written() -> None:

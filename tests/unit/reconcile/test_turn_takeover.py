@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slackwater_operator.reconcile.plan import ApplyObject, CreateSecret, DeletePod
-from tests.unit.reconcile.simulated import SimulatedOperator, Simulation, spec
+from slackwater_operator.reconcile.plan import ApplyObject, CreateSecret, DeletePod, RemoveMembers
+from tests.unit.reconcile.simulated import SimulatedOperator, Simulation, Timing, spec
 from tests.unit.reconcile.takeovers import (
     image,
     outcomes,
@@ -186,6 +186,23 @@ async def test_no_room_for_one_more_pod_stops_where_the_user_wants_that() -> Non
     assert simulation.spans() == {"flights-a": (0, 3)}
     assert "Unschedulable" in simulation.condition("Degraded")["message"]
     assert outcomes(operator) == ["stopped"]
+
+
+async def test_a_stop_while_the_highest_member_is_restarted_does_not_scale_the_group_down() -> None:
+    simulation, operator = await taking_over(rollout=rollout(warmTimeout="10s"))
+    simulation.quota = 3
+    members: set[int] = set()
+    simulation.each_tick.append(lambda one: members.add(max(map(sum, one.spans().values()))))
+    simulation.change(pipeline=image("v2"))
+    await operator.run(lambda: simulation.spans().get("flights-a") == (0, 2))
+    simulation.quota = 2  # somebody else's pod has taken the room that its predecessor left
+    await operator.run(lambda: "stopped" in outcomes(operator))
+    simulation.quota = None
+    await operator.run(lambda: settled(simulation, 3, phase="Stopped") and len(simulation.spans()) == 1)
+    assert simulation.spans() == {"flights-a": (0, 3)}
+    assert set(simulation.images().values()) == {"slackwater/worker:v1"}
+    assert members == {3}
+    assert not [one for one in operator.actions if isinstance(one, RemoveMembers)]
 
 
 async def test_a_user_goes_back_in_the_middle() -> None:
@@ -393,6 +410,30 @@ async def test_a_secret_that_was_deleted_is_made_again_for_the_next_pod() -> Non
     simulation.store.put_secret_version("default", "flights-takeover", "")
     simulation.evict("flights-a-1")
     await operator.run(lambda: ("Secret", "flights-takeover") in simulation.objects)
+    await operator.run(lambda: settled(simulation, 3))
+
+
+async def test_a_secret_that_was_deleted_is_made_again_for_the_preflight() -> None:
+    simulation, operator = await taking_over(timing=Timing(job=20_000))
+    simulation.change(pipeline=image("v2"))
+    await operator.run(lambda: any(kind == "Job" for kind, _ in simulation.objects))
+    simulation.gone("Secret", "flights-takeover")
+    simulation.store.put_secret_version("default", "flights-takeover", "")
+    await operator.run(lambda: ("Secret", "flights-takeover") in simulation.objects, timeout_ms=5_000)
+    assert any(kind == "Job" for kind, _ in simulation.objects), "before the preflight has ended"
+    simulation.change(pipeline=image("v1"))
+    await operator.run(lambda: settled(simulation, 3))
+
+
+async def test_no_preflight_begins_where_its_key_cannot_be_made() -> None:
+    simulation = Simulation(spec(rollout=rollout()))
+    foreign = {"kind": "Secret", "metadata": {"name": "flights-takeover", "namespace": "default"}}
+    simulation.apply(foreign)
+    operator = SimulatedOperator(simulation)
+    await operator.pass_time(10_000)
+    assert simulation.condition("Degraded")["reason"] == "NameTaken"
+    assert not any(kind == "Job" for kind, _ in simulation.objects)
+    simulation.delete("Secret", "flights-takeover", "")
     await operator.run(lambda: settled(simulation, 3))
 
 
