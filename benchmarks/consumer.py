@@ -20,7 +20,7 @@ import uuid
 
 from slackwater.kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from slackwater.kafka.admin import KafkaAdmin, NewTopic
-from tests.support.kafka import KafkaCluster
+from tests.support.kafka import LONG_LIVED, KafkaCluster
 
 _PARTITIONS = 6
 _ROUNDS = 3
@@ -199,7 +199,7 @@ def _line(found: dict[str, list[tuple[float, float, float]]]) -> str:
 
 def main() -> None:
     print(f"{'value, codec':<14}" + "".join(f"{name:>31}" for name in CLIENTS))
-    with KafkaCluster() as cluster:
+    with KafkaCluster(java_options=LONG_LIVED) as cluster:
         for size, codec in _LOADS:
             topic = f"load-{size}-{codec}"
             total = _fill(cluster.bootstrap, topic, size, codec)

@@ -44,7 +44,9 @@ from tests.support.rawclient import RawClient
 
 __all__ = [
     "KAFKA_VERSION",
+    "LONG_LIVED",
     "PORTS",
+    "SHORT_LIVED",
     "KafkaCluster",
     "KafkaUnavailable",
     "OwnedProcess",
@@ -68,6 +70,10 @@ DEFAULTS: Mapping[str, str] = {
     "log.cleaner.enable": "false",
 }
 """Broker properties of every release; one that does not know a name passes it over."""
+SHORT_LIVED = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""For brokers that live for minutes: the second compiler would take more time than it saves."""
+LONG_LIVED = SHORT_LIVED[:2]
+"""For those that are measured at what they can do."""
 ZOOKEEPER_SESSION_MS = 4000
 """How long ZooKeeper, and with it the cluster, takes a killed broker for alive."""
 
@@ -92,7 +98,7 @@ class KafkaCluster:
         config: Mapping[str, str] | None = None,
         *,
         version: str = KAFKA_VERSION,
-        java_options: tuple[str, ...] = ("-Xmx512m", "-XX:+UseSerialGC"),
+        java_options: tuple[str, ...] = SHORT_LIVED,
         listeners: Mapping[str, str] | None = None,
         advertised: Mapping[str, Mapping[int, int]] | None = None,
         format_arguments: tuple[str, ...] = (),

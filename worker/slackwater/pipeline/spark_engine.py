@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 START_TIMEOUT_MS = 120_000
 """How long Spark may take to start: some seconds where the machine is idle."""
 
+WARM_UP_ROWS = 64
+"""More than a session has cores on most machines: Spark splits them into as many tasks."""
+
 log = logging.getLogger(__name__)
 
 
@@ -61,10 +64,15 @@ class SparkEngine:
     def warm_up(self) -> None:
         """Runs the handler on a batch without rows, so that classes are loaded and code is compiled.
 
-        It also shows what the handler returns before any record is read. Raises HandlerError.
+        It also shows what the handler returns before any record is read. Raises HandlerError, and StartError
+        where Spark itself cannot run a query.
         """
         from slackwater.kafka.records import ARROW_SCHEMA
 
+        try:
+            self._call(lambda: _there_and_back(self._session()))
+        except SparkFailure as exc:
+            raise StartError(f"{self._backend} started, but cannot run a query: {exc}") from exc
         try:
             output = self.transform(ARROW_SCHEMA.empty_table())
         except WorkerError:
@@ -94,27 +102,35 @@ class SparkEngine:
         return self._run(table)
 
     def _run(self, table: pa.Table) -> pa.Table:
+        return self._call(lambda: self._query(table), f"on {table.num_rows} records")
+
+    def _call(self, query: Callable[[], pa.Table], on: str = "before its first call") -> pa.Table:
         if self._calls is None:
             raise RuntimeError("start() was not called")
         try:
-            return self._calls.call(lambda: self._query(table), self._timeout_ms, self._backend.cancel)
+            return self._calls.call(query, self._timeout_ms, self._backend.cancel)
         except CallTimedOut as exc:
             if not self._backend.alive():
                 raise self._lost() from exc
             raise HandlerTimeoutError(
                 f"handler {self._spec} did not end within {self._timeout_ms:.0f} ms (handlerTimeoutMs) "
-                f"on {table.num_rows} records; its query was cancelled"
+                f"{on}; its query was cancelled"
             ) from exc
         except WorkerError:
             raise
         except Exception as exc:
             raise self._explained(exc) from exc
 
-    def _query(self, table: pa.Table) -> pa.Table:
-        spark, handler = self._spark, self._handler
-        if spark is None or handler is None:
+    def _session(self) -> SparkSession:
+        if self._spark is None:
             raise RuntimeError("start() was not called")
-        result: Any = handler(_frame(spark, table))
+        return self._spark
+
+    def _query(self, table: pa.Table) -> pa.Table:
+        handler = self._handler
+        if handler is None:
+            raise RuntimeError("start() was not called")
+        result: Any = handler(_frame(self._session(), table))
         to_arrow: Callable[[], pa.Table] | None = getattr(result, "toArrow", None)
         if to_arrow is None:
             raise HandlerError(
@@ -161,6 +177,17 @@ def _frame(spark: SparkSession, table: pa.Table) -> DataFrame:
 
     row = dict.fromkeys(table.column_names)
     return spark.createDataFrame(pa.Table.from_pylist([row], schema=table.schema)).where(rand() > 1)
+
+
+def _there_and_back(spark: SparkSession) -> pa.Table:
+    """Rows go to Spark and come back, which no batch without rows shows it: that would cost the first batch
+    half a second and more. They are not the handler's, which may not like them."""
+    import pyarrow as pa
+
+    from slackwater.kafka.records import ARROW_SCHEMA
+
+    rows = [dict.fromkeys(ARROW_SCHEMA.names) | {"offset": offset} for offset in range(WARM_UP_ROWS)]
+    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=ARROW_SCHEMA)).toArrow()
 
 
 def _from_spark(exc: BaseException) -> bool:

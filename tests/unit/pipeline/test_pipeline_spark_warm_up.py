@@ -1,0 +1,84 @@
+"""What a Spark engine does before its first batch, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from slackwater.pipeline import spark_engine
+from slackwater.pipeline.spark_engine import WARM_UP_ROWS, SparkEngine
+from slackwater.runtime.errors import StartError
+
+
+class Frame:
+    def __init__(self, rows: pa.Table) -> None:
+        self.rows = rows
+
+    def toArrow(self) -> pa.Table:  # noqa: N802
+        return self.rows
+
+
+class Session:
+    """Gives back what it gets; ``fails``: with what."""
+
+    def __init__(self, fails: Exception | None = None) -> None:
+        self.seen: list[int] = []
+        self._fails = fails
+
+    def createDataFrame(self, table: pa.Table) -> Frame:  # noqa: N802
+        if self._fails is not None:
+            raise self._fails
+        self.seen.append(table.num_rows)
+        return Frame(table)
+
+
+class Backend:
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def __str__(self) -> str:
+        return "a Spark"
+
+    def open(self) -> Session:
+        return self.session
+
+    def alive(self) -> bool:
+        return True
+
+    def cancel(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Session], SparkEngine]:
+    (tmp_path / "warm_handlers.py").write_text("def keep(frame):\n    return frame\n")
+    # What has no rows would need Spark's own functions.
+    monkeypatch.setattr(spark_engine, "_frame", lambda spark, table: spark.createDataFrame(table))
+
+    def make(session: Session) -> SparkEngine:
+        monkeypatch.setattr(spark_engine, "make_backend", lambda *_: Backend(session))
+        made = SparkEngine("warm_handlers:keep", (str(tmp_path),))
+        made.start()
+        return made
+
+    return make
+
+
+def test_rows_go_there_and_back_before_the_handler_is_shown_none(engine: Any) -> None:
+    session = Session()
+    made = engine(session)
+    made.warm_up()
+    made.close()
+    assert session.seen == [WARM_UP_ROWS, 0]
+
+
+def test_a_spark_that_runs_no_query_is_not_the_handlers_fault(engine: Any) -> None:
+    made = engine(Session(ConnectionError("the executor is gone")))
+    with pytest.raises(StartError, match="a Spark started, but cannot run a query"):
+        made.warm_up()
+    made.close()
