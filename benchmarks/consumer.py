@@ -159,8 +159,8 @@ CLIENTS = {
     "kafka-python": kafka_python,
 }
 _PEER = "confluent-kafka"
-_SLOW_SHARE = {"kafka-python": 0.1}
-"""It is given a tenth of the records, and would take minutes otherwise."""
+_SLOW_SHARE = {"kafka-python": 0.25}
+"""It is given a quarter of the records, and would take minutes otherwise."""
 
 
 def _fill(bootstrap: str, topic: str, size: int, codec: str) -> int:

@@ -5,7 +5,7 @@ static confluent-kafka consumers, RollingUpdate; (c) a ConsumerGroup, Restart; (
 All four hand the same records to the same handler (`work.py`) and put its rows into the same sink; what
 differs is who consumes and who restarts it. Prints a table, and draws the lag over time as SVG.
 
-    python -m benchmarks.rollouts --workers 6 --partitions 24 --rate 2000 --svg lag.svg
+    python -m benchmarks.rollouts --svg lag.svg
 
 One ruler for all, outside of the consumers: files as they appear in the sink's folder (inotify), the group's
 generations from the broker's own log, offsets and lag from the brokers. `measure.py` has the definitions,

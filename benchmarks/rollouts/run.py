@@ -29,6 +29,9 @@ LAG_BACK_S = 0.5
 """A lag of no more than the records of so long is back, or of no more than there was in quiet times."""
 START_TIMEOUT_S, ROLL_TIMEOUT_S, CATCH_UP_TIMEOUT_S = 180.0, 900.0, 120.0
 BROKERS = 3
+LINGER_MS = 100
+"""librdkafka sends a request for each batch of a partition, and each is replicated: with its default of 5 ms
+the brokers are busy with those."""
 
 
 def main(arguments: list[str]) -> int:
@@ -40,6 +43,7 @@ def main(arguments: list[str]) -> int:
         surge=options.surge,
         unavailable=options.unavailable,
         heartbeat_ms=options.heartbeat_ms,
+        fetch_wait_ms=options.fetch_wait_ms,
     )
     ways = [way for way in WAYS if way.key in options.ways]
     if not ways or settings.partitions < 2 * settings.workers:
@@ -62,9 +66,9 @@ def _parser() -> argparse.ArgumentParser:
         description=rollouts.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--workers", type=int, default=6)
-    parser.add_argument("--partitions", type=int, default=24)
-    parser.add_argument("--rate", type=float, default=2000, help="records a second, 100 bytes each")
+    parser.add_argument("--workers", type=int, default=Settings.workers)
+    parser.add_argument("--partitions", type=int, default=Settings.partitions)
+    parser.add_argument("--rate", type=float, default=600, help="records a second, 100 bytes each")
     parser.add_argument("--ways", default="abcd", help="which of the four, as abd")
     parser.add_argument(
         "--quiet-s", type=float, default=30, help="how long nothing happens before the change"
@@ -72,6 +76,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--surge", default=Settings.surge, help="the Deployment's maxSurge")
     parser.add_argument("--unavailable", default=Settings.unavailable, help="its maxUnavailable")
     parser.add_argument("--heartbeat-ms", type=int, default=Settings.heartbeat_ms, help="of all members")
+    parser.add_argument(
+        "--fetch-wait-ms", type=int, default=Settings.fetch_wait_ms,
+        help="how long a broker gathers records for an answer, of all members; 0: it answers at once",
+    )  # fmt: skip
     parser.add_argument("--svg", type=Path, help="where to draw the lag over time")
     parser.add_argument("--json", type=Path, help="where to write the figures and the lag")
     return parser
@@ -115,7 +123,9 @@ class _Trial:
                 self._until_calm(way.image("v1"), lag=0, timeout_s=START_TIMEOUT_S)
                 way.settle()
                 weights = [1.0] * partitions
-                with Load(self._bootstrap, name, rate=self._rate, weights=weights) as load:
+                with Load(
+                    self._bootstrap, name, rate=self._rate, weights=weights, linger_ms=LINGER_MS
+                ) as load:
                     quiet, roll, busy = self._roll()
                     time.sleep(2 * CALM_SAMPLES * brokers.EVERY_S)
                     produced = load.stop()

@@ -18,17 +18,22 @@ from tests.support.controlplane.api import Json
 from tests.support.site import ClusterSite, Group
 
 ROOT = Path(__file__).resolve().parents[2]
+FETCH_MIN_BYTES = 100_000
+"""More than comes within the wait: answers are as far apart as that, and the machine is not busy with batches
+of a record or two."""
 HANDLER = "benchmarks.rollouts.work:handle"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """``surge``, ``unavailable``: of the Deployment, numbers or percentages."""
+    """``surge``, ``unavailable``: of the Deployment, numbers or percentages. ``fetch_wait_ms``: how long a
+    broker gathers records for an answer."""
 
-    workers: int = 6
-    partitions: int = 24
+    workers: int = 4
+    partitions: int = 12
     session_timeout_ms: int = 45_000
     heartbeat_ms: int = 1000
+    fetch_wait_ms: int = 100
     surge: str = "25%"
     unavailable: str = "25%"
 
@@ -151,6 +156,8 @@ class _Peers(Way):
             "properties": {
                 "session.timeout.ms": self.settings.session_timeout_ms,
                 "heartbeat.interval.ms": self.settings.heartbeat_ms,
+                "fetch.wait.max.ms": self.settings.fetch_wait_ms,
+                "fetch.min.bytes": FETCH_MIN_BYTES,
             },
         }
         return manifests.peer_template(self.name, image, settings)
@@ -198,7 +205,13 @@ class _Ours(Way):
             self.name,
             replicas=self.settings.workers,
             session_timeout_ms=self.settings.session_timeout_ms,
-            kafka={"properties": {"heartbeat.interval.ms": str(self.settings.heartbeat_ms)}},
+            kafka={
+                "properties": {
+                    "heartbeat.interval.ms": str(self.settings.heartbeat_ms),
+                    "fetch.max.wait.ms": str(self.settings.fetch_wait_ms),
+                    "fetch.min.bytes": str(FETCH_MIN_BYTES),
+                }
+            },
             pipeline={
                 "image": image,
                 "engine": "python",

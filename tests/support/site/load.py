@@ -41,6 +41,7 @@ class Load:
         rate: float,
         weights: Sequence[float],
         size_bytes: int = 100,
+        linger_ms: int = 5,
     ) -> None:
         self.topic = topic
         self._rate = rate
@@ -57,7 +58,7 @@ class Load:
             {
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
-                "linger.ms": 5,
+                "linger.ms": linger_ms,
                 "delivery.timeout.ms": 120_000,
                 "queue.buffering.max.messages": 1_000_000,
             }
