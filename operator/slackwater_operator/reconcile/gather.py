@@ -31,6 +31,7 @@ from slackwater_operator.reconcile.session import Resource, Session
 from slackwater_operator.reconcile.settings import Settings
 from slackwater_operator.reconcile.world import Manifest, Measured, PodSeen, World
 from slackwater_operator.resources import API_VERSION, KIND, ConsumerGroup, parse as parse_resource
+from slackwater_operator.spec_rollout import TAKEOVER
 
 _LOOK_AGAIN_MS = 30_000
 """After which time a name that was free, or taken by somebody else, is looked up again."""
@@ -230,10 +231,10 @@ class Gatherer:
     def _rivals(self, key: Key, raw: Manifest) -> tuple[str, ...]:
         """The older groups that a name of a StatefulSet may be wanted by, too; of two of the same second the
         one whose name comes first counts as older."""
-        found = []
+        own, found = _may_have(key.name, raw), []
         for name in names.rivals(key.name):
             other = self._store.group(Key(key.namespace, name))
-            if other is not None and _since(other) < _since(raw):
+            if other is not None and _since(other) < _since(raw) and own & _may_have(name, other):
                 found.append(name)
         return tuple(found)
 
@@ -355,6 +356,12 @@ class Gatherer:
             settled_since_ms=session.settled_since_ms,
         )
         return replace(world, measured=measured)
+
+
+def _may_have(name: str, raw: Manifest) -> set[str]:
+    """The names of the StatefulSets that a group may have by its strategy."""
+    rollout = raw.get("spec", {}).get("rollout") or {}
+    return {*names.set_names(name)} if rollout.get("strategy") == TAKEOVER else {names.statefulset(name, "")}
 
 
 def _since(raw: Manifest) -> tuple[str, str]:

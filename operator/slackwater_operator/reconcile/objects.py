@@ -221,8 +221,9 @@ def wanted_names(world: World) -> list[tuple[str, str, str]]:
 
 
 def _asked_sets(world: World) -> list[str]:
-    """The suffixes of the sets that are looked for: before the first one is made all of them."""
-    return list(names.SETS) if world.statefulset is None else wanted_sets(world)
+    """The suffixes of the sets that are looked for: before the first one is made all that it may have."""
+    takes_over = world.group is not None and world.group.spec.rollout.takes_over
+    return list(names.SETS) if takes_over and world.statefulset is None else wanted_sets(world)
 
 
 def makes_set(world: World) -> bool:

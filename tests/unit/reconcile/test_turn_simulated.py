@@ -342,10 +342,9 @@ def another_group(simulation: Simulation, name: str, *, age_ms: int, sets: tuple
         )
 
 
-@pytest.mark.parametrize("strategy", ["Restart", "Takeover"])
 @pytest.mark.parametrize("taken", ["flights-a", "flights-b"])
-async def test_a_group_called_as_another_set_of_ours_is_left_alone(taken: str, strategy: str) -> None:
-    simulation = Simulation(spec(rollout={"strategy": strategy}))
+async def test_a_group_called_as_another_set_of_ours_is_left_alone(taken: str) -> None:
+    simulation = Simulation(spec(rollout={"strategy": "Takeover"}))
     another_group(simulation, taken, age_ms=-60_000, sets=(taken,))
     simulation.tick()
     before = simulation.objects["StatefulSet", taken]
@@ -363,7 +362,7 @@ async def test_a_group_called_as_another_set_of_ours_is_left_alone(taken: str, s
 
 @pytest.mark.parametrize("name", ["flights-a", "flights-b"])
 async def test_of_two_groups_that_may_want_the_same_name_the_later_one_waits(name: str) -> None:
-    simulation = Simulation(spec())
+    simulation = Simulation(spec(rollout={"strategy": "Takeover"}))
     another_group(simulation, name, age_ms=60_000, sets=(f"{name}-b",))
     simulation.tick()
     operator = SimulatedOperator(simulation)
@@ -374,6 +373,15 @@ async def test_of_two_groups_that_may_want_the_same_name_the_later_one_waits(nam
     assert {type(one) for one in operator.actions} == {WriteStatus}
     simulation.delete("ConsumerGroup", name, "")
     await operator.run(lambda: settled(simulation, 3))
+
+
+async def test_names_of_sets_are_free_where_nobody_takes_over() -> None:
+    simulation = Simulation(spec())
+    for name in ("flights-a", "flights-b"):
+        another_group(simulation, name, age_ms=60_000, sets=(name,))
+    operator = SimulatedOperator(simulation)
+    await operator.run(lambda: settled(simulation, 3))
+    assert simulation.condition("Degraded")["status"] == "False"
 
 
 async def test_the_earlier_one_and_one_that_runs_go_on() -> None:
