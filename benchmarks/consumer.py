@@ -122,7 +122,7 @@ def aiokafka(bootstrap: str, topic: str, tally: Tally) -> None:
         count = 0
         while tally.wants_more(count):
             count = 0
-            for records in (await consumer.getmany(timeout_ms=1000)).values():
+            for records in (await consumer.getmany(timeout_ms=1000, max_records=20_000)).values():
                 for record in records:
                     _ = record.value
                     count += 1
