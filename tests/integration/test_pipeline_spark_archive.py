@@ -16,7 +16,7 @@ from slackwater.pipeline.spark_session import LocalBackend
 @pytest.mark.timeout(600)
 def test_a_session_maps_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = tmp_path / "spark.jsa"
-    # By a process of its own, as an image is built: the Java that writes it ends, and pyspark starts one only.
+    # By a process of its own, as in an image: the Java that writes it ends, and pyspark starts one only.
     command = [sys.executable, "-m", "slackwater.pipeline.spark_archive", str(archive)]
     subprocess.run(command, check=True, timeout=300)
     monkeypatch.setenv(spark_archive.VARIABLE, str(archive))
