@@ -269,3 +269,32 @@ async def test_behind_a_header_that_cannot_be_read_nothing_is_fetched_until_it_i
     assert len(bench.buffer.collect(10)[A]) == 3
     assert await bench.next() == {0: 3}
     await bench.fetcher.close()
+
+
+async def test_a_broker_that_has_nothing_at_once_is_not_asked_in_a_loop_while_a_partition_is_held_back() -> (
+    None
+):
+    """What its partition's end is said to be was told by a leader before, or is not known yet."""
+    bench, clock = Bench(A, B, max_partition_fetch_bytes=250, retry_backoff_ms=125), Clock()
+    bench.fetcher._loop = clock  # type: ignore[assignment]
+    bench.fetcher.wake()
+    await bench.next()
+    await bench.answer(part(A, batch(0, 5), end=100), part(B, batch(0, 2), end=50))
+    assert await bench.next() == {1: 2}
+    assert bench.waits == 0
+    await bench.answer()
+    assert bench.asked == []
+    clock.now = 1_000.124
+    bench.fetcher.wake()
+    await bench.settle()
+    assert bench.asked == []
+    clock.now = 1_000.125
+    bench.fetcher.wake()
+    assert await bench.next() == {1: 2}
+    await bench.answer()
+    assert bench.asked == []
+    # As soon as A is taken both are asked for, and may be waited for.
+    assert len(bench.buffer.collect(5)[A]) == 5
+    assert await bench.next() == {0: 5, 1: 2}
+    assert bench.waits == 500
+    await bench.fetcher.close()

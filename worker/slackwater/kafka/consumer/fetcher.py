@@ -93,6 +93,8 @@ class Fetcher:
         self._turns = count(1)
         self._served: dict[TopicPartition | int, int] = {}
         self._rests_until: dict[int, float] = {}
+        self._nothing_until: dict[int, float] = {}
+        """Brokers that had nothing at once, although one of their partitions seemed to be behind."""
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -162,7 +164,7 @@ class Fetcher:
                 held_back = held_back or not self._subscription.is_ahead(state)
             else:
                 ready.append(state)
-        if not ready or (held_back and not any(self._may_be_behind(state) for state in ready)):
+        if not ready or (held_back and not self._is_worth_a_look(node, ready, now)):
             return
         # A broker fills its answer in the order of the request, so those come first that got least lately.
         ready.sort(key=lambda state: self._served.get(state.tp, 0))
@@ -198,6 +200,16 @@ class Fetcher:
             return False
         # At the end of the log a fetch would bring a record or two; what comes meanwhile comes with the next.
         return not self._may_be_behind(state)
+
+    def _is_worth_a_look(self, node: int, ready: list[PartitionState], now: float) -> bool:
+        """Whether a broker is asked without waiting, since another partition of its is held back."""
+        if not any(self._may_be_behind(state) for state in ready):
+            return False
+        # The end of a log may be unknown, or have been told by a leader before: it is not asked in a loop.
+        rest = self._nothing_until.get(node, now) - now
+        if rest > 0:
+            self._wake_later(rest)
+        return rest <= 0
 
     def _may_be_behind(self, state: PartitionState) -> bool:
         end = state.last_stable_offset if self._settings.read_committed else state.highwater
@@ -237,6 +249,8 @@ class Fetcher:
                 self._session_error(response.error_code, list(wanted))
             for tp, answer in found or []:
                 self._take(node, tp, answer, wanted[tp].offset, versions[tp], tally)
+            if not settings.max_wait_ms and not any(answer.records for _, answer in found or []):
+                self._nothing_until[node] = self._loop.time() + max(self._backoff.delay_ms(1), 1) / 1000
             if tally is not None and self._metrics is not None:
                 self._metrics.looked_at(tally)
         except KafkaError as exc:
