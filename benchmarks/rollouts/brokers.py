@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import struct
-import threading
 import time
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Self
 
 import confluent_kafka
 
@@ -15,6 +13,7 @@ from benchmarks.rollouts.measure import LagSample
 from slackwater.kafka import TopicPartition
 from slackwater.kafka.admin import KafkaAdmin
 from slackwater.kafka.errors import KafkaError
+from tests.support.site import Sampler
 
 EVERY_S = 0.2
 READ_TIMEOUT_S = 20.0
@@ -24,35 +23,22 @@ _GROUP_KEY_VERSION = 2
 _LAST_KNOWN_VALUE = 3
 
 
-class LagWatch:
-    """Samples the lag and the state of ``group`` five times a second, from a thread, while it is entered."""
+class LagWatch(Sampler[LagSample]):
+    """Samples the lag and the state of ``group`` five times a second."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, group: str) -> None:
         self._group = group
         self._partitions = [TopicPartition(topic, n) for n in range(partitions)]
         self._admin = KafkaAdmin(bootstrap, request_timeout_ms=5000)
-        self.samples: list[LagSample] = []
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="lag watch", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
+        super().__init__(self._look, EVERY_S)
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ending.set()
-        self._thread.join()
+        super().__exit__(kind, value, trace)
         self._admin.close()
 
-    def _run(self) -> None:
-        due = time.monotonic()
-        while not self._ending.wait(max(0.0, due - time.monotonic())):
-            self.samples.append(self._sample())
-            due = max(due + EVERY_S, time.monotonic())
-
-    def _sample(self) -> LagSample:
+    def _look(self) -> LagSample:
         at_ms = time.time_ns() / 1e6
         try:
             # Committed first: what is committed in between must not count as less than no lag.

@@ -5,7 +5,7 @@ from tests.support.site.group import Group
 from tests.support.site.load import Load, Produced
 from tests.support.site.operator import OperatorProcess
 from tests.support.site.pauses import Pauses, around, usual_pauses
-from tests.support.site.recorder import Recorder, Sample, now_ms
+from tests.support.site.recorder import Recorder, Sample, Sampler, now_ms
 from tests.support.site.sink import Verdict
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Produced",
     "Recorder",
     "Sample",
+    "Sampler",
     "Verdict",
     "around",
     "now_ms",

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 EVERY_S = 0.25
+S = TypeVar("S")
 
 
 @dataclass(frozen=True)
@@ -29,14 +30,14 @@ class Sample:
     members: frozenset[str] | None
 
 
-class Recorder:
+class Sampler(Generic[S]):
     """Samples from a thread of its own while it is entered; ``samples`` may be read at any time."""
 
-    def __init__(self, sample: Callable[[], Sample]) -> None:
-        self._sample = sample
-        self.samples: list[Sample] = []
+    def __init__(self, sample: Callable[[], S], every_s: float) -> None:
+        self._sample, self._every_s = sample, every_s
+        self.samples: list[S] = []
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -49,9 +50,17 @@ class Recorder:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._ending.is_set():
+        due = time.monotonic()
+        while not self._ending.wait(max(0.0, due - time.monotonic())):
             self.samples.append(self._sample())
-            self._ending.wait(EVERY_S)
+            due = max(due + self._every_s, time.monotonic())
+
+
+class Recorder(Sampler[Sample]):
+    """Of a group."""
+
+    def __init__(self, sample: Callable[[], Sample]) -> None:
+        super().__init__(sample, EVERY_S)
 
     def replicas(self) -> list[int]:
         """The StatefulSet's replicas, each change once: [3, 8, 3]."""

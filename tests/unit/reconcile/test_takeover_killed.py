@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import pytest
 
-from slackwater_operator.reconcile.plan import Action, TellTakeover
+from slackwater_operator.reconcile.plan import TellTakeover
+from tests.unit.reconcile.killed import (
+    Operation,
+    after_each_action,
+    away_after_any_third_action,
+    once_after_any_action,
+)
 from tests.unit.reconcile.simulated import SimulatedOperator, Simulation, spec
 from tests.unit.reconcile.takeovers import image, rolled, rollout, settled, taking_over, watch
-
-Operation = Callable[[Simulation, SimulatedOperator], Awaitable[None]]
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -101,10 +103,7 @@ async def test_creation_with_the_memory_lost_after_each_action() -> None:
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.__name__)
 async def test_the_memory_is_lost_after_each_action(operation: Operation) -> None:
-    simulation, operator = await taking_over()
-    operator.dies = lambda action, number: True
-    await operation(simulation, operator)
-    assert operator.deaths > 5
+    await after_each_action(taking_over, operation)
 
 
 @pytest.mark.parametrize(
@@ -116,35 +115,9 @@ async def test_the_memory_is_lost_after_each_action(operation: Operation) -> Non
     ids=lambda one: one.__name__,
 )
 async def test_killed_once_after_any_action(operation: Operation) -> None:
-    simulation, operator = await taking_over()
-    await operation(simulation, operator)
-    total = len(operator.actions)
-    assert total > 5
-    for killed_after in range(1, total + 1):
-        simulation, operator = await taking_over()
-
-        def dies(action: Action, number: int, at: int = killed_after) -> bool:
-            return number == at
-
-        operator.dies = dies
-        try:
-            await operation(simulation, operator)
-        except AssertionError as error:
-            done = operator.actions[killed_after - 1]
-            error.add_note(f"killed after action {killed_after} of {total}: {done}")
-            raise
+    await once_after_any_action(taking_over, operation)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.__name__)
 async def test_away_for_long_after_any_third_action(operation: Operation) -> None:
-    """The operator is gone for ten seconds each time: longer than a takeover takes."""
-    simulation, operator = await taking_over()
-
-    def dies(action: Action, number: int) -> bool:
-        if number % 3:
-            return False
-        operator.away_until_ms = simulation.now_ms + 10_000
-        return True
-
-    operator.dies = dies
-    await operation(simulation, operator)
+    await away_after_any_third_action(taking_over, operation)

@@ -105,10 +105,11 @@ class GroupOffsets:
             except KafkaError as exc:
                 if not exc.retriable:
                     raise
-                # The last try is cut short by the deadline: what the coordinator said before says more.
-                error = last if last is not None and self.now_ms() >= deadline else exc
-                if error is exc and self.now_ms() >= deadline:
+                cut_short = self.now_ms() >= deadline
+                if cut_short and last is None:
                     raise
+                # What the coordinator said before says more than that the deadline cut the last try short.
+                error = last if cut_short else exc
             else:
                 code, offsets, errors = o.read_offset_fetch(response)
                 found.update(offsets)
