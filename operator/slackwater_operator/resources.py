@@ -142,7 +142,7 @@ class ConsumerGroupSpec:
     )
     pipeline: Pipeline = required("pipeline", fields.nested(Pipeline), "What the records go through.")
     delivery: Delivery = spec(
-        "delivery", fields.nested(Delivery), "How a batch is carried to its end.", default={}
+        "delivery", fields.nested(Delivery), "When a batch begins, and how it ends.", default={}
     )
     template: dict[str, Any] = spec(
         "template",

@@ -100,8 +100,15 @@ class Pipeline:
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """How a batch is carried to its end."""
+    """When a batch begins, and how it ends."""
 
+    batch_interval_ms: int = spec(
+        "batchInterval",
+        fields.duration("0s", "5s"),
+        "How long after a batch the next may begin (500ms, 2s), where there is no more to read: fewer and "
+        "larger files, for records that wait up to that long. 0s: as soon as there are records.",
+        default="0s",
+    )
     retries: int = spec(
         "retries",
         fields.whole(minimum=0, maximum=100),

@@ -111,7 +111,9 @@ def test_it_is_taken_and_means_the_same_with_the_defaults_filled_in(
 
 def test_defaults_are_filled_in(api_server: ControlPlane, home: str) -> None:
     spec = applied(api_server, home, good(**{"spec/rollout": {"paused": True}}), "--dry-run=server")["spec"]
-    assert spec["delivery"] == {"retries": 2, "retryBackoff": "500ms", "drainTimeout": "15s"}
+    assert spec["delivery"] == {
+        "batchInterval": "0s", "retries": 2, "retryBackoff": "500ms", "drainTimeout": "15s",
+    }  # fmt: skip
     assert spec["rollout"] == {
         "strategy": "Restart",
         "takeover": {"warmTimeout": "5m", "fallback": "Restart"},

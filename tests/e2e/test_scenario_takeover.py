@@ -50,6 +50,7 @@ def test_a_new_image_by_takeover(
             "partitions": size.partitions,
             "replicas": size.workers,
             "rollout": TAKEOVER,
+            "delivery": {"batchInterval": "500ms"},
             "pipeline": {"engine": "python", "handler": "handlers:keep_rows"},
         }
         group = site.group(f"over-{namespace}", **spec)

@@ -223,6 +223,8 @@ REFUSED = [
         "from 5s to 1h"),
     Bad("fewer than no retries", {"spec/delivery/retries": -1}, "spec.delivery.retries",
         "greater than or equal to 0"),
+    Bad("a batch a minute", {"spec/delivery/batchInterval": "1m"}, "spec.delivery.batchInterval",
+        "from 0s to 5s"),
     Bad("a drain of hours", {"spec/delivery/drainTimeout": "2h"}, "spec.delivery.drainTimeout",
         "from 1s to 1h"),
     Bad("a policy that is not there", {"spec/deletionPolicy": "Keep"}, "spec.deletionPolicy",

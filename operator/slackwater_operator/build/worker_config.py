@@ -60,6 +60,9 @@ def worker_config(
         "joinGateMs": join_gate_ms,
         "health": {"host": health_host, "port": health_port},
     }
+    # What has its default is left out where older workers do not know it: else an upgrade would restart them.
+    if delivery.batch_interval_ms:
+        document["batchIntervalMs"] = delivery.batch_interval_ms
     if takeover_key_file:
         document["takeover"] = {"keyFile": takeover_key_file}
     if pipeline.handler_timeout_ms is not None:

@@ -52,6 +52,7 @@ RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "spec.pipeline.spark.conf": (SPARK, {**SPARK, "spec/pipeline/spark/conf": {"spark.ui.enabled": "false"}}),
     "spec.pipeline.sink.path": (NONE, {"spec/pipeline/sink/path": "/data/more"}),
     "spec.pipeline.deadLetterTopic": (NONE, {"spec/pipeline/deadLetterTopic": "letters"}),
+    "spec.delivery.batchInterval": (NONE, {"spec/delivery/batchInterval": "500ms"}),
     "spec.delivery.retries": (NONE, {"spec/delivery/retries": 3}),
     "spec.delivery.retryBackoff": (NONE, {"spec/delivery/retryBackoff": "1s"}),
     "spec.delivery.drainTimeout": (NONE, {"spec/delivery/drainTimeout": "30s"}),
@@ -146,9 +147,11 @@ def test_the_template_names_its_revision_and_its_configuration() -> None:
 
 
 def test_the_worker_reads_what_its_configuration_says() -> None:
-    made = of(**{"spec/delivery": {"retries": 7, "retryBackoff": "2s", "drainTimeout": "1m"}})
+    delivery = {"batchInterval": "1.5s", "retries": 7, "retryBackoff": "2s", "drainTimeout": "1m"}
+    made = of(**{"spec/delivery": delivery})
     config = runtime.parse(json.loads(made.config_map["data"]["worker.yaml"]))
     assert config.group_id == "flights"
+    assert config.batch_interval_ms == 1_500
     assert config.retries == 7
     assert config.retry_backoff_ms == 2_000
     assert config.drain_timeout_ms == 60_000

@@ -108,6 +108,7 @@ def test_flow_style_yaml_that_is_no_json_is_read(tmp_path: Path) -> None:
         ({"drainTimeoutMs": "15s"}, "drainTimeoutMs", "whole number"),
         ({"drainTimeoutMs": True}, "drainTimeoutMs", "whole number"),
         ({"drainTimeoutMs": -1}, "drainTimeoutMs", "from 0 to"),
+        ({"batchIntervalMs": 5_001}, "batchIntervalMs", "from 0 to 5000"),
         ({"health": {"port": 70000}}, "health.port", "from 0 to 65535"),
         ({"properties": {"group.id": "x"}}, "properties.group.id", "groupId instead"),
         (

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_POLL_INTERVAL_MS = 300_000
 DEFAULT_SESSION_TIMEOUT_MS = 45_000
+LONGEST_BATCH_INTERVAL_MS = 5_000
+"""The operator takes a group's rates from its commits, over 20 s."""
 
 WORKER_PROPERTIES = {"auto.offset.reset": "earliest", "max.poll.records": "5000"}
 """Defaults that differ from Kafka's: a new group starts with what is there, and a batch is worth a query."""
@@ -148,6 +150,8 @@ class WorkerConfig:
     engine: str = "spark"
     spark: SparkConfig = SparkConfig()
     dead_letter_topic: str | None = None
+    batch_interval_ms: int = 0
+    """How long after one batch the next may begin, where there is no more to read; 0: as soon as it can."""
     drain_timeout_ms: int = 15_000
     join_gate_ms: int = 0
     start_timeout_ms: int = 30_000
@@ -246,6 +250,7 @@ _FIELDS: dict[str, tuple[str, Parser]] = {
         ),
     ),
     "deadLetterTopic": ("dead_letter_topic", name_of),
+    "batchIntervalMs": ("batch_interval_ms", number(0, LONGEST_BATCH_INTERVAL_MS)),
     "drainTimeoutMs": ("drain_timeout_ms", number(0)),
     "joinGateMs": ("join_gate_ms", number(0)),
     "startTimeoutMs": ("start_timeout_ms", number(1)),

@@ -23,6 +23,7 @@ from slackwater.runtime.errors import WorkerError
 from slackwater.runtime.inflight import InFlight
 from slackwater.runtime.interfaces import Columns, Consumer
 from slackwater.runtime.notes import Notes
+from slackwater.runtime.pace import Pace
 from slackwater.runtime.partition import OwnedPartition
 from slackwater.runtime.report import Report
 from slackwater.runtime.takeover_record import TakeoverRecord
@@ -54,6 +55,7 @@ class Delivery:
         self._owned: dict[TopicPartition, OwnedPartition] = {}
         self._report = Report(consumer, tools, self._owned)
         self._held = held
+        self._pace = Pace(tools.config.batch_interval_ms)
         self._failure: Exception | None = None
         self.closing = False
         """Set before the consumer is closed, which tells its listener that partitions are revoked: a static
@@ -98,7 +100,7 @@ class Delivery:
         busy = self.in_flight.batch is not None
         if self.in_flight.wait(min(timeout_ms, SLICE_MS)):
             timeout_ms = 0
-        polled = self._poll(min(timeout_ms, SLICE_MS) if busy else timeout_ms)
+        polled = self._poll(min(timeout_ms, SLICE_MS) if busy else self._rest(timeout_ms))
         self._look_up()
         if self.in_flight.batch is not None:
             self._advance()
@@ -118,11 +120,12 @@ class Delivery:
     def drain(self, timeout_ms: float) -> None:
         """Finishes or gives up the batch in flight, and commits. The partitions stay assigned.
 
-        All commits of it say since when the partitions are drained. What was given up is read again after
-        a :meth:`release`.
+        What is fetched for a batch whose time has not come makes that batch at once. All commits say since
+        when the partitions are drained. What was given up is read again after a :meth:`release`.
         """
         deadline, began = self._clock.mono_ms() + timeout_ms, self._clock.wall_ms()
         self.notes.drain_ms = began
+        self._cut_rest()
         self.hold()
         while self.in_flight.holds(self._owned) and not self._give_up():
             left = deadline - self._clock.mono_ms()
@@ -307,8 +310,29 @@ class Delivery:
         self.in_flight.abandon([owned.tp], "more was committed than was told")
         self._seek_back({owned.tp: owned.committed})
 
+    def _rest(self, timeout_ms: float) -> float:
+        """How long to poll for: not beyond the rest between two batches. At its end the client has a moment to
+        fetch what has come meanwhile."""
+        if not self._pace.resting:
+            return timeout_ms
+        rest_ms = self._pace.rest_ms(self._clock.mono_ms())
+        if rest_ms > 0:
+            return min(timeout_ms, rest_ms)
+        self._pace.end()
+        if not self._held:
+            self._resume()
+            self._clock.sleep(self._pace.gather_ms)
+        return timeout_ms
+
+    def _cut_rest(self) -> None:
+        """Begins the next batch at once, with what is there of it."""
+        if self._pace.resting and not self._held and self.in_flight.batch is None:
+            self._pace.end()
+            self._resume()
+            self.step(0)
+
     def _resume(self) -> None:
-        if self._held or self.in_flight.batch is not None:
+        if self._held or self.in_flight.batch is not None or self._pace.resting:
             return
         assigned = self._consumer.assignment()
         self._consumer.resume(
@@ -323,11 +347,23 @@ class Delivery:
             start = first if owned.committed is None else min(owned.committed, first)
             parts[tp] = Part(owned, columns, start, columns.next_offset)
         self._consumer.pause(*self._consumer.assignment())
+        self._pace.began(self._clock.mono_ms(), backlog=self._leaves_as_much(parts))
         self.in_flight.begin(parts)
         for tp, columns in polled.items():
             self._report.first_records(self._owned[tp], columns.first_offset)
         self._report.in_flight = self.in_flight.batch
         self._report.show()
+
+    def _leaves_as_much(self, parts: Mapping[TopicPartition, Part]) -> bool:
+        """Whether there is as much to read after ``parts`` as is in them, as far as the client knows: a few
+        records always come meanwhile."""
+        taken = left = 0
+        for tp, owned in self._owned.items():
+            part, end = parts.get(tp), self._consumer.highwater(tp)
+            taken += len(part.columns) if part is not None else 0
+            at = part.end if part is not None else owned.committed
+            left += max(0, end - at) if at is not None and end is not None else 0
+        return left >= taken
 
     # ---- what the batch in flight asks for
 

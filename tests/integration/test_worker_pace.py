@@ -1,0 +1,73 @@
+"""A worker whose batches are kept apart, on a real Kafka."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import confluent_kafka
+
+from tests.integration.test_worker_process import PARTITIONS, Site
+from tests.support.kafka import KafkaCluster
+from tests.support.worker_process import WorkerProcess
+
+INTERVAL_MS = 1_000
+
+
+def trickle(site: Site, worker: WorkerProcess, until: Callable[[], bool]) -> None:
+    """Produces a record every 10 ms."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": site.bootstrap, "linger.ms": 0})
+    pause = threading.Event()
+    deadline = time.monotonic() + 60
+    while not until():
+        assert time.monotonic() < deadline, worker.why("")
+        number = len(site.produced)
+        producer.produce(site.topic, f"v-{number}".encode(), partition=number % PARTITIONS)
+        site.produced.append(f"v-{number}")
+        site.ends[number % PARTITIONS] += 1
+        producer.poll(0)
+        pause.wait(0.01)
+    assert producer.flush(20) == 0
+
+
+def test_a_trickle_makes_a_batch_an_interval_of_all_that_came(kafka: KafkaCluster, tmp_path: Path) -> None:
+    site = Site(kafka.bootstrap, tmp_path)
+    try:
+        worker = site.worker(batchIntervalMs=INTERVAL_MS, properties={"session.timeout.ms": "10000"})
+        trickle(site, worker, lambda: len(worker.named("batch")) >= 6)
+        batches = worker.named("batch")
+        span_ms = batches[-1]["ts_ms"] - batches[0]["ts_ms"]
+        # Each may be followed by one of what it had missed: a broker that is slow to answer makes a backlog.
+        assert len(batches) <= 2 * (span_ms / INTERVAL_MS + 1), span_ms
+        site.until_done()
+        assert worker.terminate() == 0
+        site.check()
+    finally:
+        site.close()
+
+
+def test_what_is_fetched_is_handled_before_it_ends(kafka: KafkaCluster, tmp_path: Path) -> None:
+    site = Site(kafka.bootstrap, tmp_path)
+    try:
+        worker = site.worker(batchIntervalMs=5_000)
+
+        def waits() -> bool:
+            lag = json.loads(worker.ask("GET", "/status"))["lag"]
+            return len(worker.named("batch")) > 1 and any(lag.values())
+
+        site.produce(PARTITIONS)
+        worker.until("batch")
+        trickle(site, worker, waits)
+        before = sum(site.committed().values())
+        began = time.monotonic()
+        assert worker.terminate() == 0
+        assert time.monotonic() - began < 4, "it does not wait for the next batch's time"
+        assert sum(site.committed().values()) > before
+        site.worker(batchIntervalMs=5_000)
+        site.until_done()
+        site.check()
+    finally:
+        site.close()
