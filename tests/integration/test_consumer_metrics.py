@@ -18,6 +18,7 @@ from slackwater.kafka.consumer.metrics_raw import MetricName
 from tests.integration.consumer_harness import drain, make_topic, options, produce, unique, wait_for
 from tests.support.devbroker import DevBroker
 from tests.support.java_programs import java_command
+from tests.support.kafka_python import knowing
 
 GROUPS = ("consumer-metrics", "consumer-coordinator-metrics", "consumer-fetch-manager-metrics")
 FETCH, COORDINATOR = "consumer-fetch-manager-metrics", "consumer-coordinator-metrics"
@@ -309,6 +310,7 @@ def test_raw_has_the_shape_of_kafka_pythons(devbroker: DevBroker) -> None:
         client_id=client_id,
     )
     try:
+        knowing(theirs, topic)
         wait_for(lambda: theirs.poll(200), "records")
         theirs_raw = theirs.metrics(raw=True)
     finally:

@@ -25,6 +25,7 @@ from tests.integration.consumer_harness import (
     wait_for,
 )
 from tests.support.kafka import find_java, kafka_libs
+from tests.support.kafka_python import knowing
 
 
 class Other:
@@ -73,6 +74,7 @@ def kafka_python(bootstrap: str, group: str, topic: str, strategy: str) -> Other
         heartbeat_interval_ms=300,
         partition_assignment_strategy=(CooperativeStickyAssignor,),
     )
+    knowing(consumer, topic)
     return Other(lambda: consumer.poll(100), consumer.assignment, consumer.close)
 
 

@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from kafka.admin import KafkaAdminClient
 
 from tests.support.devbroker_thread import ThreadedBroker, running_broker
+from tests.support.kafka_python import knowing
 
 COUNT = 2000
 PATIENCE_S = 60.0
@@ -93,6 +94,7 @@ def python_consume(bootstrap: str, topic: str, group: str) -> list[bytes]:
     consumer = kafka.KafkaConsumer(
         topic, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest", check_crcs=True
     )
+    knowing(consumer, topic)
     found: list[bytes] = []
     deadline = time.monotonic() + PATIENCE_S
     while len(found) < COUNT and time.monotonic() < deadline:
@@ -175,7 +177,8 @@ def test_two_clients_share_one_group(broker: ThreadedBroker, topic: str) -> None
     second = kafka.KafkaConsumer(
         topic, bootstrap_servers=broker.bootstrap, group_id=topic, auto_offset_reset="earliest"
     )
-    deadline = time.monotonic() + 20
+    knowing(second, topic)
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         first.poll(0.05)
         second.poll(50)

@@ -23,6 +23,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from slackwater.kafka import KafkaConsumer
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
+from tests.support.kafka_python import knowing
 from tests.support.rawclient import RawClient, create_topic, describe
 from tests.support.rawdata import batch, list_offset, produce
 
@@ -126,6 +127,7 @@ class KafkaPython(Participant):
             heartbeat_interval_ms=HEARTBEAT_MS,
         )
         try:
+            knowing(consumer, self.topic)
             while not self._stop.is_set():
                 for records in consumer.poll(timeout_ms=100).values():
                     self.note([(r.partition, r.offset) for r in records])

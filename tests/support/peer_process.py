@@ -23,6 +23,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from tests.support.kafka_python import knowing
+
 POLL_MS = 100
 Offsets = dict[int, int]
 Records = dict[int, list[list[int]]]
@@ -198,6 +200,7 @@ class KafkaPython(LikeKafkaPython):
             **common(config), partition_assignment_strategy=[assignor[config["strategy"]]]
         )
         self.consumer.subscribe([self.topic], listener=listener())
+        knowing(self.consumer, self.topic)
 
 
 class Confluent(Blocking):
