@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -18,6 +19,7 @@ from tests.support.controlplane import (
     ControlPlane,
     Image,
     path_of,
+    processes,
     unless,
     until,
 )
@@ -242,7 +244,7 @@ def test_a_job_runs_and_is_told_of_a_failure(cluster: Cluster) -> None:
 
     def condition(name: str) -> str:
         found = cluster.api.get(cluster.path("jobs", name, version="batch/v1")) or {}
-        return ",".join(one["type"] for one in found["status"].get("conditions", []))
+        return ",".join(one["type"] for one in found.get("status", {}).get("conditions", []))
 
     job("good", "echo done")
     job("bad", "exit 7")
@@ -252,6 +254,30 @@ def test_a_job_runs_and_is_told_of_a_failure(cluster: Cluster) -> None:
     ended = cluster.state(bad)["state"]["terminated"]
     assert (ended["exitCode"], ended["reason"]) == (7, "Error")
     assert cluster.pod(bad)["status"]["phase"] == "Failed"
+
+
+async def test_the_end_of_a_container_leaves_one_in_a_namespace_of_its_number_alone(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """The kernel gives the number of a mount namespace that is over to the next one, before the reaping."""
+
+    def start(name: str, script: str) -> processes.ContainerProcess:
+        (tmp_path / name).mkdir()
+        return processes.start(
+            ["sh", "-c", script], environment={"PATH": os.environ["PATH"]}, mounts=[], hostname=name,
+            directory="/", log=tmp_path / f"{name}.log", pid_folder=tmp_path, volume_folder=tmp_path / name,
+            on_exit=lambda *_: None,
+        )  # fmt: skip
+
+    # Nothing is awaited until the numbers are the same, so that the first is not reaped before.
+    first = start("first", "exit 7")
+    os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)
+    second = start("second", "trap 'exit 5' TERM; echo up; sleep 600 & wait")
+    until(lambda: (tmp_path / "second.log").read_text() == "up\n", "the second")
+    (tmp_path / str(first.pid)).write_text((tmp_path / str(second.pid)).read_text())
+    assert await first.wait() == 7
+    second.terminate()
+    assert await second.wait() == 5, "not 137, as of SIGKILL"
 
 
 def test_a_container_says_why_it_ended(cluster: Cluster) -> None:

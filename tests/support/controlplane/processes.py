@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[3]
 _ENTER = """
 set -e
 readlink /proc/self/ns/mnt > "$4"
+mount --bind "$4" "$4"
 echo "$1" > /proc/sys/kernel/hostname
 n=$2; dir=$3; stage=$6; code=$8
 mount --bind "$5" "$stage"
@@ -74,8 +75,8 @@ class ContainerProcess:
     def _reap(self) -> None:
         asyncio.get_running_loop().remove_reader(self._descriptor)
         os.close(self._descriptor)
+        self._signal_group(signal.SIGKILL)  # before its number is free for another one
         code = self._process.wait()
-        self._signal_group(signal.SIGKILL)
         self._kill_escaped()
         with contextlib.suppress(FileNotFoundError):
             self._pid_file.resolve().unlink()
@@ -99,20 +100,30 @@ class ContainerProcess:
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL to all of it."""
-        self._signal_group(signal.SIGKILL)
+        """SIGKILL to all of it; nothing when it has ended."""
+        if self.running:
+            self._signal_group(signal.SIGKILL)
 
     def signal(self, number: int) -> None:
         """A signal to the group."""
         self._signal_group(number)
 
     def _kill_escaped(self) -> None:
-        """Kills what has left the process group (``setsid``): it is still in the mount namespace."""
+        """Kills what has left the process group (``setsid``): it is still in the mount namespace.
+
+        The namespace's number is not enough: it is free when the last process has ended, and the kernel gives
+        it to the next container, which may be there before this one is reaped. The mount of the file that
+        the number stands in is in this one's namespace only.
+        """
         with contextlib.suppress(FileNotFoundError):
-            namespace = self._pid_file.read_text().strip()
+            namespace, mark = self._pid_file.read_text().strip(), self._pid_file.readlink().name
             for entry in Path("/proc").iterdir():
                 with contextlib.suppress(OSError):
-                    if entry.name.isdigit() and str((entry / "ns/mnt").readlink()) == namespace:
+                    if (
+                        entry.name.isdigit()
+                        and str((entry / "ns/mnt").readlink()) == namespace
+                        and mark in (entry / "mountinfo").read_text()
+                    ):
                         os.kill(int(entry.name), signal.SIGKILL)
 
     def _signal(self, number: int) -> None:

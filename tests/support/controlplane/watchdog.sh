@@ -6,11 +6,14 @@ read -r _
 for file in "$1"/pids/[0-9]*; do
     [ -L "$file" ] || continue
     kill -KILL -- "-${file##*/}" 2>/dev/null
-    # What has left the process group is still in the container's mount namespace.
+    # What has left the process group is still in the container's mount namespace. By now that one's number may
+    # be another's; the mount of the file that it stands in is in the container's own only.
     namespace=$(cat "$file" 2>/dev/null)
     [ -n "$namespace" ] || continue
+    mark=$(readlink "$file")
     for process in /proc/[0-9]*; do
-        if [ "$(readlink "$process/ns/mnt" 2>/dev/null)" = "$namespace" ]; then
+        if [ "$(readlink "$process/ns/mnt" 2>/dev/null)" = "$namespace" ] &&
+            grep -qF "$mark" "$process/mountinfo" 2>/dev/null; then
             kill -KILL "${process##*/}" 2>/dev/null
         fi
     done
