@@ -56,3 +56,13 @@ def test_only_what_is_known_to_be_gone_is_taken() -> None:
     subscription.subscribe_topics(["b"])
     revoked, assigned = notices_without_group(subscription, metadata({"a": 2, "b": 1}), [])
     assert (revoked.partitions, assigned.partitions) == (partitions("a", 2), partitions("b", 1))
+
+
+def test_what_waits_counts_as_told_in_its_order() -> None:
+    subscription = Subscription()
+    subscription.subscribe_topics(["a"])
+    subscription.add(partitions("a", 1))
+    going = Notice(NoticeKind.REVOKED, partitions("a", 1))
+    (again,) = notices_without_group(subscription, metadata({"a": 1}), [going])
+    assert again == Notice(NoticeKind.ASSIGNED, partitions("a", 1)), "it is wanted again"
+    assert notices_without_group(subscription, metadata({"a": 1}), [going, again]) == []

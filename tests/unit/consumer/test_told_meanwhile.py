@@ -1,4 +1,7 @@
-"""Both faces: the member is fenced or thrown out on the loop while the listener hears "revoked" elsewhere."""
+"""Both faces: the member is fenced or thrown out on the loop while the listener hears "revoked" elsewhere.
+
+And the application changes its subscription while an assignment waits to be told to the listener.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from slackwater.kafka.consumer.face import KafkaConsumer
 from slackwater.kafka.consumer.group import Group
 from slackwater.kafka.errors import FencedInstanceIdError, KafkaConnectionError
 from slackwater.kafka.net import Cluster
-from slackwater.kafka.protocol.consumer_protocol import encode_assignment
+from slackwater.kafka.protocol.consumer_protocol import decode_subscription, encode_assignment
 from slackwater.kafka.protocol.membership import State
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
@@ -65,7 +68,7 @@ class Coordinator:
         self.member.request_rejoin("test", now)
         joined = m.JoinGroupResponse(
             generation_id=self.member.generation + 1, member_id="m", leader="other",
-            protocol_name=self.member.protocol_name or "cooperative-sticky",
+            protocol_name=self.core.config.assignors()[0].name,
         )  # fmt: skip
         self.member.on_response(self._take(now), joined, now)
         synced = m.SyncGroupResponse(assignment=encode_assignment(partitions))
@@ -106,8 +109,8 @@ class Listener:
 class Async:
     """What :class:`AsyncConsumer` does in the tests, as the tests call it."""
 
-    def __init__(self) -> None:
-        self.consumer = AsyncConsumer(**OPTIONS)
+    def __init__(self, **options: Any) -> None:
+        self.consumer = AsyncConsumer(**OPTIONS | options)
 
     async def begin(self) -> Coordinator:
         await self.consumer.start()
@@ -120,14 +123,14 @@ class Async:
         return set(await self.consumer.poll_columns())
 
     async def close(self) -> None:
-        await self.consumer.close()
+        await self.consumer.close(leave_group=False)
 
 
 class Blocking:
     """The same for :class:`KafkaConsumer`."""
 
-    def __init__(self) -> None:
-        self.consumer = KafkaConsumer(**OPTIONS)
+    def __init__(self, **options: Any) -> None:
+        self.consumer = KafkaConsumer(**OPTIONS | options)
 
     async def begin(self) -> Coordinator:
         return Coordinator(self.consumer._core)
@@ -139,7 +142,7 @@ class Blocking:
         return set(self.consumer.poll_columns())
 
     async def close(self) -> None:
-        self.consumer.close()
+        self.consumer.close(leave_group=False)
 
 
 FACES = pytest.mark.parametrize("face", [Async, Blocking])
@@ -252,5 +255,52 @@ async def test_nothing_meanwhile(face: Any) -> None:
         assert made.consumer.assignment() == {A, C}
         assert listener.told[1:] == [("revoked", [B])]
         assert coordinator.member.state is State.JOINING
+    finally:
+        await made.close()
+
+
+# -- another subscription meanwhile ------------------------------------------------------------------
+
+U = TopicPartition("u", 0)
+
+
+@FACES
+@pytest.mark.parametrize("instance", ["i", None], ids=["static", "dynamic"])
+@pytest.mark.parametrize("strategy", ["cooperative-sticky", "range"])
+async def test_a_topic_that_is_given_up_before_the_listener_is_told(
+    face: Any, strategy: str, instance: str | None
+) -> None:
+    made = face(group_instance_id=instance, partition_assignment_strategy=strategy)
+    coordinator = await made.begin()
+    listener = Listener(made.consumer)
+    made.consumer.subscribe(["t", "u"], listener=listener)
+    made.on_loop(coordinator.assign, A, U)
+    made.consumer.subscribe(["t"], listener=listener)
+    try:
+        assert await made.poll() == set()
+        kept = [A] if strategy == "cooperative-sticky" else []
+        assert listener.told == [("assigned", [A]), *([] if kept else [("revoked", [A])])]
+        assert made.consumer.assignment() == set(kept)
+        (again,), _ = coordinator.member.poll(coordinator.group.now_ms())
+        (protocol,) = again.request.protocols
+        asked = decode_subscription(protocol.metadata)
+        assert (asked.topics, list(asked.owned)) == (("t",), kept)
+    finally:
+        await made.close()
+
+
+async def test_without_a_group_a_topic_that_is_given_up_first_is_never_told() -> None:
+    made = Async(group_id=None, group_instance_id=None)
+    await made.consumer.start()
+    core, listener = made.consumer._core, Listener(made.consumer)
+    try:
+        made.consumer.subscribe(["t"], listener=listener)
+        lead(core, epoch=1)
+        made.consumer.subscribe(["u"], listener=listener)
+        await made.poll()
+        assert (listener.told, made.consumer.assignment()) == ([], set())
+        made.consumer.subscribe(["t"], listener=listener)
+        await made.poll()
+        assert listener.told == [("assigned", [A, B, C])]
     finally:
         await made.close()

@@ -31,6 +31,7 @@ from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.membership import Notice, NoticeKind, State
 from slackwater.kafka.protocol.metadata import ClusterMetadata
+from slackwater.kafka.protocol.notices import leave_out_unread
 from slackwater.kafka.protocol.subscription import Mode, Subscription
 from slackwater.kafka.structs import MembershipSnapshot, TopicPartition
 from slackwater.kafka.wire import messages as m
@@ -210,6 +211,7 @@ class Core(CoreStandby, CoreCommits):
 
     def _take_all(self, metadata: ClusterMetadata) -> None:
         """Without a group the partitions are all of the topics, as in kafka-python."""
+        leave_out_unread(self._own_notices, self.subscription.topics, self.subscription.partitions)
         news = notices_without_group(self.subscription, metadata, self._own_notices)
         self._own_notices.extend(news)
         if news:

@@ -20,9 +20,13 @@ def notices_without_group(
     counts = metadata.partition_counts(subscription.topics)
     wanted = {TopicPartition(topic, n) for topic, count in counts.items() for n in range(count)}
     have = set(subscription.partitions)
-    told = {tp for notice in waiting for tp in notice.partitions}
-    gone = {tp for tp in have - wanted - told if _is_gone(tp.topic, subscription, metadata)}
-    new = wanted - have - told
+    for notice in waiting:
+        if notice.kind is NoticeKind.ASSIGNED:
+            have.update(notice.partitions)
+        else:
+            have.difference_update(notice.partitions)
+    gone = {tp for tp in have - wanted if _is_gone(tp.topic, subscription, metadata)}
+    new = wanted - have
     news = []
     if gone:
         news.append(Notice(NoticeKind.REVOKED, tuple(sorted(gone))))

@@ -32,6 +32,7 @@ from slackwater.kafka.protocol.membership_states import (
 )
 from slackwater.kafka.protocol.membership_stats import MembershipStats
 from slackwater.kafka.protocol.membership_timers import Timers
+from slackwater.kafka.protocol.notices import leave_out_unread
 from slackwater.kafka.structs import GenerationSeen, MembershipSnapshot, TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.schema import Request
@@ -160,7 +161,11 @@ class MemberCore:
     # -- what the application does ----------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str], now_ms: int) -> None:
-        """Wants to be a member with these topics; a changed set brings a rejoin."""
+        """Wants to be a member with these topics; a changed set brings a rejoin.
+
+        Partitions that were assigned and not told yet are not taken if their topic is not in it any more (as
+        in Java's ``ConsumerCoordinator.onJoinComplete``, which runs in ``poll()`` as the listener does).
+        """
         wanted = frozenset(topics)
         changed, self._topics = wanted != self._topics, wanted
         if self.state is State.OUT:
@@ -170,6 +175,8 @@ class MemberCore:
             self._prepare(lost=False, now_ms=now_ms)
         elif changed:
             self.request_rejoin("the subscription has changed", now_ms)
+            if leave_out_unread(self.notices, wanted, self._owned()):
+                self._advance(now_ms)
 
     def request_rejoin(self, reason: str, now_ms: int) -> None:
         """Joins again as soon as this can be done; ``reason`` goes to the broker's log (KIP-800)."""

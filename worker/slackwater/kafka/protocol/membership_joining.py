@@ -45,6 +45,8 @@ class JoiningMember(MemberCore):
         self._described: Described | None = None
         self._sent_topics: frozenset[str] = frozenset()
         self._joined_topics: frozenset[str] | None = None
+        self._joined_with_id = False
+        """Of one that joins under the id it has, the leader learns the topics; a return may go unnoticed."""
         self._previous_generation = -1
         self._follow_up_due = -1
         self._last_members: frozenset[str] | None = None
@@ -64,6 +66,7 @@ class JoiningMember(MemberCore):
 
     def _on_joined(self, response: m.JoinGroupResponse, now_ms: int) -> None:
         first = self.member_id == ""
+        self._joined_with_id = not first
         # Another generation came and went in between, so what is held may have been another's since. That is
         # told with the assignment, so it is remembered if the Sync is refused and another Join follows.
         if 0 <= self.generation < response.generation_id - 1:
@@ -178,12 +181,14 @@ class JoiningMember(MemberCore):
         self._account(told.partitions, now_ms)
         self._move(Event.SYNCED)
         self._reason, self._skip_sync = "", False
+        taken = self._take(told.partitions)
         metadata = ConsumerGroupMetadata(
             self.config.group_id, self.generation, self.member_id, self.config.instance_id
         )
-        self._ask_assignors(lambda: self._assignors[self.protocol_name].on_assignment(told, metadata))
+        mine = replace(told, partitions=taken)
+        self._ask_assignors(lambda: self._assignors[self.protocol_name].on_assignment(mine, metadata))
         if self.state is State.ASSIGNING:
-            self._tell_assignment(told.partitions, now_ms)
+            self._tell_assignment(taken, now_ms)
 
     def _judge_return(self, assignment: bytes) -> None:
         """Whether this Join was a return without a rebalance, and whether the group has to know more."""
@@ -228,16 +233,34 @@ class JoiningMember(MemberCore):
             now_ms=now_ms,
         )
 
+    def _take(self, assigned: tuple[TopicPartition, ...]) -> tuple[TopicPartition, ...]:
+        """What is read of an assignment. Where that is not all, the leader has to plan anew (as in Java).
+
+        Unless it has planned just that with the topics of now: then it would again, and so on for ever.
+        """
+        odd = sorted({tp.topic for tp in assigned} - self._topics)
+        if odd and self._joined_with_id and self._sent_topics == self._topics:
+            log.warning(
+                "group %s: the leader assigned partitions of %s to a member that does not subscribe to it: "
+                "nobody reads them. Its assignor %s is at fault",
+                self.config.group_id,
+                ", ".join(odd),
+                self.protocol_name,
+            )
+        elif odd:
+            self._rejoin_wanted = self._rejoin_wanted or (
+                f"partitions of {', '.join(odd)} were assigned, which is not subscribed to"
+            )
+        return tuple(tp for tp in assigned if tp.topic in self._topics)
+
     def _tell_assignment(self, assigned: tuple[TopicPartition, ...], now_ms: int) -> None:
         held = set(self._owned())
         if self._missed_a_generation and held:
             self.notices.append(Notice(NoticeKind.LOST, tuple(sorted(held))))
             held = set()
         self._missed_a_generation = False
-        # A topic that was unsubscribed while the leader planned is not taken; the rejoin is on its way.
-        taken = {tp for tp in assigned if tp.topic in self._topics}
-        revoked = tuple(sorted(held - taken))
-        added = tuple(sorted(taken - held))
+        revoked = tuple(sorted(held - set(assigned)))
+        added = tuple(sorted(set(assigned) - held))
         if revoked:
             self.notices.append(Notice(NoticeKind.REVOKED, revoked))
             self._follow_up = True

@@ -42,8 +42,11 @@ class StickyAssignor(GroupAssignor):
         self._generation = UNKNOWN_GENERATION
 
     def user_data(self, topics: Iterable[str], generation: int) -> bytes | None:
-        """What this member was given last, and in which generation; ``None`` before the first assignment."""
-        return None if self._last is None else encode_sticky(self._last, self._generation)
+        """What this member was given last of what it still reads, and in which generation; ``None`` before
+        the first assignment."""
+        if self._last is None:
+            return None
+        return encode_sticky([tp for tp in self._last if tp.topic in set(topics)], self._generation)
 
     def on_assignment(self, assignment: MemberAssignment, metadata: ConsumerGroupMetadata) -> None:
         """Remembers it for the next rebalance."""
