@@ -24,7 +24,7 @@ from tests.support.kafka import KafkaCluster
 from tests.support.rawclient import RawClient
 
 STEPS = 150
-WAIT_S = 5.0
+WAIT_S = 20.0
 QUIET_S, QUIET_AFTER_PARKING_S = 0.003, 0.05
 """How long nothing may come; after a request that is parked also the time for Kafka to take it in."""
 _IDS = {"member_id", "leader"}

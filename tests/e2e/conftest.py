@@ -18,7 +18,7 @@ class Command(Protocol):
     """kubectl or helm as the administrator. Raises ``CommandFailed`` unless ``check`` is False."""
 
     def __call__(
-        self, *arguments: str, stdin: str = "", check: bool = True, timeout_s: float = 60.0
+        self, *arguments: str, stdin: str = "", check: bool = True, timeout_s: float = 150.0
     ) -> str: ...
 
 

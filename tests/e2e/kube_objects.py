@@ -57,7 +57,7 @@ async def connected(monkeypatch: pytest.MonkeyPatch, kubeconfig: Path, **how: An
         await kube.close()
 
 
-async def eventually(condition: Callable[[], Any], what: str, timeout_s: float = 20.0) -> None:
+async def eventually(condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> None:
     """Waits for a condition on the same loop."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():

@@ -154,7 +154,7 @@ def test_a_preflight_ends_well_and_joins_nothing(
     job = preflight_job(group, current)
     apply(control_plane, current.config_map, service_account(group), job)
     name = job["metadata"]["name"]
-    control_plane.kubectl("wait", "--for=condition=Complete", f"job/{name}", "-n", namespace, "--timeout=60s")
+    control_plane.kubectl("wait", "--for=condition=Complete", f"job/{name}", "-n", namespace, "--timeout=99s")
     with KafkaAdmin(bootstrap_servers=devbroker.bootstrap) as admin:
         assert admin.describe_groups([topic]).unwrap()[topic].members == ()
 
@@ -170,6 +170,6 @@ def test_a_preflight_of_a_handler_that_is_not_there_fails_and_says_so(
     job = preflight_job(group, current)
     apply(control_plane, current.config_map, service_account(group), job)
     name = job["metadata"]["name"]
-    control_plane.kubectl("wait", "--for=condition=Failed", f"job/{name}", "-n", namespace, "--timeout=60s")
+    control_plane.kubectl("wait", "--for=condition=Failed", f"job/{name}", "-n", namespace, "--timeout=99s")
     (pod,) = pods(control_plane, namespace)
     assert "as_rows" in control_plane.pods.logs(namespace, pod["metadata"]["name"])

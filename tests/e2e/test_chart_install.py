@@ -49,7 +49,7 @@ def namespace(plane: ControlPlane) -> Iterator[str]:
     with plane.namespace() as name:
         yield name
         plane.helm("uninstall", RELEASE, "--namespace", name, "--ignore-not-found", "--wait")
-        plane.kubectl("delete", "crd", CRD, "--ignore-not-found", "--wait", "--timeout=30s")
+        plane.kubectl("delete", "crd", CRD, "--ignore-not-found", "--wait", "--timeout=120s")
 
 
 def helm(
@@ -321,7 +321,7 @@ def test_roles_in_named_namespaces_suffice(plane: ControlPlane, namespace: str) 
             log = plane.pods.logs(namespace, pod["metadata"]["name"])
             assert "orbidden" not in log, log[-3000:]
         assert "failed " not in test_pods(plane, namespace)
-        plane.kubectl("delete", "cg", "--all", "-n", watched, "--wait", "--timeout=30s")
+        plane.kubectl("delete", "cg", "--all", "-n", watched, "--wait", "--timeout=120s")
         until(lambda: not plane.pods.running(watched), "the end of the workers", 60)
 
 

@@ -211,7 +211,7 @@ def test_a_drain_evicts_with_grace_and_only_as_the_budget_allows(cluster: Cluste
     until(lambda: (cluster.api.get(path) or {})["status"].get("disruptionsAllowed") == 1, "budget")
     node = cluster.pod("s-0")["spec"]["nodeName"]
     try:
-        kubectl("drain", node, "--ignore-daemonsets", "--pod-selector=app=s", "--timeout=30s")
+        kubectl("drain", node, "--ignore-daemonsets", "--pod-selector=app=s", "--timeout=120s")
         assert "goodbye" in cluster.log("s-0")
         cluster.await_ready("s-0")
         assert cluster.pod("s-0")["spec"]["nodeName"] != node
@@ -398,10 +398,10 @@ def test_environment_and_volumes_show_config_and_a_changed_secret_arrives(cluste
     secret = _volume(cluster, "p", "secret") / "password"
     assert secret.read_text() == "first"
     cluster.api.patch(cluster.path("secrets", "s"), {"stringData": {"password": "second"}})
-    until(lambda: secret.read_text() == "second", "the new password in the mounted file", 5)
+    until(lambda: secret.read_text() == "second", "the new password in the mounted file")
     cluster.api.patch(cluster.path("pods", "p"), {"metadata": {"labels": {"new": "label"}}})
     shown = _volume(cluster, "p", "all") / "labels"
-    until(lambda: 'new="label"' in shown.read_text(), "the new label in the mounted file", 5)
+    until(lambda: 'new="label"' in shown.read_text(), "the new label in the mounted file")
 
 
 def test_a_pod_has_a_tmp_of_its_own_and_still_all_other_mounts(cluster: Cluster, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def explain(
         env=environment(plane, kubeconfig),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=90,
     )
 
 
@@ -89,7 +89,7 @@ def test_kubectl_finds_the_plugin(control_plane: ControlPlane, namespace: str, t
         env={**known, "PATH": path},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=90,
     )
     assert told.returncode == 0, told.stderr
     assert f"{namespace}/flights" in told.stdout

@@ -66,7 +66,7 @@ class OperatorProcess:
         """All that it has logged."""
         return self._log.read_text()
 
-    def said(self, pattern: str, timeout_s: float = 40.0) -> str:
+    def said(self, pattern: str, timeout_s: float = 60.0) -> str:
         """Waits for a line; gives its first group, or all that matched."""
 
         def look() -> re.Match[str] | None:
@@ -334,7 +334,7 @@ def test_bad_arguments_and_configuration_end_in_one_line(
         env={**os.environ, "PYTHONPATH": f"{Path.cwd() / 'operator'}:{Path.cwd() / 'worker'}", **environment},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=90,
     )
     assert ended.returncode == 2
     [line] = ended.stderr.splitlines()
@@ -357,7 +357,7 @@ def test_a_port_that_is_taken_is_named(start: Start, control_plane: ControlPlane
         },
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=90,
     )
     assert ended.returncode == 2
     assert str(first.port) in ended.stderr.splitlines()[-1]

@@ -67,7 +67,7 @@ def test_a_group_goes_without_the_operator(
         operator.kill()
         group.delete()
         until(lambda: _gone(group), "everything gone", 60)
-        until(lambda: group.kafka_group()[0] == "Empty", "the sessions expired", 30)
+        until(lambda: group.kafka_group()[0] == "Empty", "the sessions expired", 60)
 
 
 def test_a_suspended_group_has_no_workers_and_comes_back(

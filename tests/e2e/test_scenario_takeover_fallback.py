@@ -132,7 +132,7 @@ def test_a_scale_in_the_middle_of_a_roll(
             control_plane.kubectl("-n", namespace, "scale", "cg", group.name, f"--replicas={count}")
             group.await_rolled(site.image("v2"), count)
             group.await_settled(count)
-            until(lambda: group.status()["replicas"] == count, "the status", 30)
+            until(lambda: group.status()["replicas"] == count, "the status", 60)
             produced = load.stop()
         group.await_handled(produced)
         for one in group.takeovers(since):

@@ -97,7 +97,7 @@ def test_a_pod_is_killed(
             victim = old if who == "predecessor" else new
             pid = site.plane.pods.kill(namespace, victim)
             site.switch(None)
-            until(lambda: _ended(site, victim, pid), f"{victim} ended", 30)
+            until(lambda: _ended(site, victim, pid), f"{victim} ended", 60)
             if moment is _stands_by:
                 group.change(rollout={"paused": False})
             group.await_rolled(site.image("v2"), WORKERS)

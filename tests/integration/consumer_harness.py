@@ -14,7 +14,7 @@ from kafka.admin import KafkaAdminClient, NewTopic
 
 from slackwater.kafka import KafkaConsumer, TopicPartition
 
-DEADLINE_S = 30.0
+DEADLINE_S = 45.0
 
 
 def unique(prefix: str) -> str:

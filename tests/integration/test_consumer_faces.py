@@ -581,13 +581,13 @@ async def test_wakeup_of_a_task_that_polls(devbroker: Any) -> None:
             await asyncio.sleep(0.01)
         consumer.wakeup()
         with pytest.raises(WakeupError):
-            await asyncio.wait_for(task, 10)
+            await asyncio.wait_for(task, 25)
         waiting = asyncio.create_task(consumer.end_offsets([TopicPartition(topic, 9)], timeout_ms=30_000))
         while not consumer._wakeups._waiting:
             await asyncio.sleep(0.01)
         threading.Thread(target=consumer.wakeup).start()
         with pytest.raises(WakeupError):
-            await asyncio.wait_for(waiting, 10)
+            await asyncio.wait_for(waiting, 25)
 
 
 @pytest.mark.parametrize("timeout_ms", [0, 700])

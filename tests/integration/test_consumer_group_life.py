@@ -45,7 +45,7 @@ def test_max_poll_interval_exceeded_by_a_dynamic_member(broker: Any) -> None:
         running.append(Member([topic], **more))
         wait_for(lambda: slow.poll(50) or len(slow.assignment()) == 2, "two members")
         wait_for(lambda: slow.poll(50) or len(running[0].consumer.assignment()) == 2, "two members")
-        wait_for(lambda: settled(running, topic, 4), "its partitions at the other", 10)
+        wait_for(lambda: settled(running, topic, 4), "its partitions at the other", 30)
         with pytest.raises(
             CommitFailedError, match=r"poll\(\) was not called within max.poll.interval.ms=1500"
         ):

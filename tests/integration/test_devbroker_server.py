@@ -89,7 +89,7 @@ def fetched(answer: m.FetchResponse) -> dict[int, m.FetchResponsePartition]:
     return {part.partition_index: part for topic in answer.responses for part in topic.partitions}
 
 
-def until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -461,7 +461,7 @@ def test_the_coordinator_moves_when_told_and_parked_requests_hear_of_it(broker: 
         assert second.receive_join().error_code == ErrorCode.NOT_COORDINATOR
         found = first.side.request(m.FindCoordinatorRequest(coordinator_keys=["moved"]), 4)
         assert found.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while first.heartbeat() == ErrorCode.NOT_COORDINATOR and time.monotonic() < deadline:
             time.sleep(0.02)
         assert first.heartbeat() == ErrorCode.NONE
@@ -564,7 +564,7 @@ def test_idle_connections_are_closed_also_behind_a_parked_request(tmp_path: Path
         else:
             pytest.fail("the idle connection stayed open")
         assert time.monotonic() - began >= 0.5
-        assert first.main.closed_by_broker(2)
+        assert first.main.closed_by_broker(10)
         assert first.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS, "the one that is used stays open"
         first.close()
         second.close()

@@ -37,7 +37,7 @@ def command(file: Path) -> list[str]:
 
 
 def run(file: Path) -> tuple[int, list[str]]:
-    done = subprocess.run(command(file), capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command(file), capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stderr.splitlines()
 
 
@@ -52,7 +52,7 @@ def started(file: Path) -> Iterator[subprocess.Popen[bytes]]:
             process.wait()
 
 
-def until(what: Callable[[], bool], timeout_s: float = 40.0) -> None:
+def until(what: Callable[[], bool], timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not what():
         assert time.monotonic() < deadline, "it did not come about"
@@ -117,7 +117,7 @@ def test_a_handler_that_is_not_there(group: Path, handler: str) -> None:
     assert handler.partition(":")[0] in errors[0]
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_a_handler_that_always_fails(group: Path, devbroker: DevBroker) -> None:
     group.write_text(group.read_text().replace("passing:keep", "passing:fail"))
     with Feed(devbroker.bootstrap, load(group).name):
@@ -128,7 +128,7 @@ def test_a_handler_that_always_fails(group: Path, devbroker: DevBroker) -> None:
     assert "this handler always fails" in errors[0]
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_ctrl_c_ends_everything_and_empties_the_group(group: Path, devbroker: DevBroker) -> None:
     output = group.parent / "output"
     with started(group) as process:
@@ -144,7 +144,7 @@ def test_ctrl_c_ends_everything_and_empties_the_group(group: Path, devbroker: De
         assert admin.describe_groups([name]).unwrap()[name].state == "Empty"
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_a_second_ctrl_c_does_not_wait_for_a_handler_that_hangs(group: Path, devbroker: DevBroker) -> None:
     group.write_text(group.read_text().replace("passing:keep", "passing:hang"))
     output = group.parent / "output"
@@ -159,17 +159,17 @@ def test_a_second_ctrl_c_does_not_wait_for_a_handler_that_hangs(group: Path, dev
     until(lambda: not any(alive(pid) for pid in pids(group.parent)), 5)
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_ctrl_c_before_anything_has_started(group: Path) -> None:
     with started(group) as process:
         until(lambda: len(pids(group.parent)) == 2 if (group.parent / "logs").exists() else False)
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
         workers = pids(group.parent)
-    until(lambda: not any(alive(pid) for pid in workers), 5)
+    until(lambda: not any(alive(pid) for pid in workers))
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
 def test_a_hangup_rolls_the_workers_with_what_the_file_says_then(group: Path) -> None:
     group.write_text(group.read_text().replace("strategy: Restart", "strategy: Takeover"))
     output = group.parent / "output"
@@ -192,7 +192,7 @@ def test_a_hangup_rolls_the_workers_with_what_the_file_says_then(group: Path) ->
     assert len(pids(group.parent)) == 6
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_the_end_of_its_terminal_ends_it_and_empties_the_group(group: Path, devbroker: DevBroker) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
@@ -213,11 +213,11 @@ def test_the_end_of_its_terminal_ends_it_and_empties_the_group(group: Path, devb
         assert admin.describe_groups([name]).unwrap()[name].state == "Empty"
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_workers_die_with_a_supervisor_that_is_killed(group: Path) -> None:
     with started(group) as process:
         until(lambda: "done in" in (group.parent / "output").read_text())
         workers = pids(group.parent)
         process.kill()
         process.wait()
-    until(lambda: not any(alive(pid) for pid in workers), 10)
+    until(lambda: not any(alive(pid) for pid in workers))

@@ -73,7 +73,7 @@ async def test_restart_kill_and_scale_while_records_flow(broker: Broker, tmp_pat
     assert {times for offsets in rows.values() for times in offsets.values()} == {1}  # nothing twice
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
 async def test_a_worker_that_dies_during_a_rolling_restart(devbroker: DevBroker, tmp_path: Path) -> None:
     file = write_group(tmp_path, devbroker.bootstrap)
     name = load(file).name
@@ -92,7 +92,7 @@ async def test_a_worker_that_dies_during_a_rolling_restart(devbroker: DevBroker,
             assert run.snapshot().generation == 1
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
 async def test_a_new_revision_that_cannot_start_stops_the_roll(devbroker: DevBroker, tmp_path: Path) -> None:
     file = write_group(tmp_path, devbroker.bootstrap)
     name = load(file).name

@@ -92,7 +92,7 @@ def also(table):
 """
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
 async def test_a_revision_that_cannot_start_stops_before_anybody_has_gone(
     devbroker: DevBroker, tmp_path: Path
 ) -> None:

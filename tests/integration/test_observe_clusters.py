@@ -180,7 +180,7 @@ async def test_bad_groups_spoil_nothing_of_the_others(brokers: KafkaCluster, run
             GroupWanted(-3, f"{run}-never-there", (topic_of(run, 0),)),
             GroupWanted(-4, f"{run}-g4", (closed,)),
         ]
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         found = await observer.observe(asked)
         while found[3].group is not None or found[-4].partitions:  # the brokers take the rules up one by one
             assert time.monotonic() < deadline
@@ -223,7 +223,7 @@ async def test_a_pattern_finds_topics_and_those_that_come_later(
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
     for name in ("a", "b"):
         admin.create_topics([NewTopic(f"{prefix}-{name}", 2)])[f"{prefix}-{name}"].result(30)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while f"{prefix}-{name}" not in {tp.topic for tp in seen.partitions}:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.1)
@@ -299,7 +299,7 @@ async def test_a_broker_that_hangs_hides_only_what_it_has(
         await asyncio.sleep(0.3)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_a_cluster_that_is_away_delays_no_other(brokers: KafkaCluster, run: str) -> None:
     silent = await asyncio.start_server(lambda reader, writer: asyncio.sleep(3600), "127.0.0.1", 0)
     port = silent.sockets[0].getsockname()[1]
@@ -327,7 +327,7 @@ async def test_a_cluster_that_is_away_delays_no_other(brokers: KafkaCluster, run
         await clusters.close()
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 async def test_a_broker_that_went_away_is_found_again() -> None:
     with DevBroker() as broker:
         here = ClusterIdentity(broker.bootstrap)
@@ -340,7 +340,7 @@ async def test_a_broker_that_went_away_is_found_again() -> None:
             assert away.snapshots == {"g": None}
             assert broker.bootstrap in away.problem
             await asyncio.to_thread(broker.start)
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while (await clusters.observe(here, wanted)).problem:
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.1)

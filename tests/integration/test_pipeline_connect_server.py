@@ -15,7 +15,7 @@ from slackwater.runtime.errors import StartError
 pytestmark = pytest.mark.timeout(180)
 
 
-def ends(pid: int, timeout_s: float = 20) -> bool:
+def ends(pid: int, timeout_s: float = 60) -> bool:
     """Whether the process is gone, or a zombie that waits for its parent."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:

@@ -37,7 +37,7 @@ def files(folder: Path, **contents: str) -> dict[str, str]:
     return made
 
 
-def until(condition: Callable[[], bool], what: str, timeout_s: float = 30) -> None:
+def until(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, what

@@ -108,7 +108,7 @@ class Site:
             [sys.executable, "-m", "slackwater.cli", "worker", "--config", str(file), "--preflight"],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
             check=False,
             env={**os.environ, "SLACKWATER_TERMINATION_LOG": str(last)},
         )
@@ -245,7 +245,7 @@ def test_a_pattern_and_the_python_engine(site: Site, workers: list[WorkerProcess
     assert worker.named("batch")[0]["dead"] == 1
     # The lag is brought up to date now and then.
     for name in ("lag_seconds", "session_timeout_seconds", "rebalance_seconds_count"):
-        until(lambda name=name: f"slackwater_{name}{{" in worker.ask("GET", "/metrics").decode(), name, 20)  # type: ignore[misc]
+        until(lambda name=name: f"slackwater_{name}{{" in worker.ask("GET", "/metrics").decode(), name, 60)  # type: ignore[misc]
     assert worker.terminate() == 0
 
 

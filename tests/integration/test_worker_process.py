@@ -490,7 +490,7 @@ def test_sigterm_while_the_broker_is_away_ends_in_time_and_loses_nothing(tmp_pat
             site.close()
 
 
-def until_owning(worker: WorkerProcess, count: int, timeout_s: float = 30) -> None:
+def until_owning(worker: WorkerProcess, count: int, timeout_s: float = 60) -> None:
     """Waits until the worker handles so many partitions."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -501,7 +501,7 @@ def until_owning(worker: WorkerProcess, count: int, timeout_s: float = 30) -> No
         time.sleep(0.05)
 
 
-def wait_for_line(worker: WorkerProcess, words: str, timeout_s: float = 30) -> None:
+def wait_for_line(worker: WorkerProcess, words: str, timeout_s: float = 60) -> None:
     """Waits until a line of the worker's log matches."""
     deadline = time.monotonic() + timeout_s
     while not re.search(words, worker.stderr):

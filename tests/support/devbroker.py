@@ -30,7 +30,7 @@ class DevBroker:
         config: Mapping[str, str] | None = None,
         *,
         data: Path | None = None,
-        start_timeout_s: float = 30.0,
+        start_timeout_s: float = 60.0,
     ) -> None:
         self._config = dict(config or {})
         self._kept = data
@@ -104,7 +104,7 @@ class DevBroker:
             self._owned.kill()
             self._owned = None
 
-    def stop(self, node: int = 1, timeout_s: float = 10.0) -> None:
+    def stop(self, node: int = 1, timeout_s: float = 30.0) -> None:
         """SIGTERM; returns when the process is gone. Raises :class:`subprocess.TimeoutExpired`."""
         if self._owned is not None:
             self._owned.send(signal.SIGTERM)

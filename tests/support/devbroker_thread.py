@@ -12,7 +12,7 @@ from typing import TypeVar
 from slackwater.devbroker import DevBroker
 
 T = TypeVar("T")
-_TIMEOUT_S = 30.0
+_TIMEOUT_S = 60.0
 
 
 class ThreadedBroker:

@@ -32,7 +32,8 @@ CEILINGS: dict[int, Mapping[int, int]] = {}
 taken. For tests that run against old brokers too, and are not about a version.
 """
 MAX_FRAME_BYTES = 256 * 1024 * 1024
-DEFAULT_TIMEOUT_S = 20.0
+DEFAULT_TIMEOUT_S = 25.0
+"""Less than the sessions and rebalance timeouts of the members here, which must not be what ends a wait."""
 
 
 class ConnectionClosed(ConnectionError):
@@ -48,7 +49,7 @@ def parse_address(bootstrap: str) -> tuple[str, int]:
 class RawClient:
     """One connection. Answers come back in the order of the requests (Kafka's rule per connection)."""
 
-    def __init__(self, host: str, port: int, *, client_id: str = "raw", timeout_s: float = 5.0) -> None:
+    def __init__(self, host: str, port: int, *, client_id: str = "raw", timeout_s: float = 20.0) -> None:
         self.port = port
         self._socket = socket.create_connection((host, port), timeout=timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -55,7 +55,7 @@ class Api:
         certificate: Path | None = None,
         key: Path | None = None,
         token: str = "",
-        timeout_s: float = 10.0,
+        timeout_s: float = 30.0,
     ) -> None:
         self._address = urlsplit(url).netloc
         self._context = ssl.create_default_context(cafile=str(ca))

@@ -163,14 +163,14 @@ class ControlPlane:
         token = json.loads(self.kubeconfig_for(namespace, service_account).read_text())
         return Api(self.url, self.ca, token=token["users"][0]["user"]["token"])
 
-    def kubectl(self, *arguments: str, stdin: str = "", check: bool = True, timeout_s: float = 60.0) -> str:
+    def kubectl(self, *arguments: str, stdin: str = "", check: bool = True, timeout_s: float = 150.0) -> str:
         """Runs the real kubectl as the administrator; its stdout (with ``check=False`` stderr, too).
 
         Raises :class:`CommandFailed`, with what it printed, unless ``check`` is False.
         """
         return self._run(build.kubectl(), arguments, stdin, check, timeout_s)
 
-    def helm(self, *arguments: str, stdin: str = "", check: bool = True, timeout_s: float = 120.0) -> str:
+    def helm(self, *arguments: str, stdin: str = "", check: bool = True, timeout_s: float = 150.0) -> str:
         """Runs the real helm as the administrator; as :meth:`kubectl`."""
         return self._run(build.helm(), arguments, stdin, check, timeout_s)
 

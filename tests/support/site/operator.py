@@ -72,7 +72,7 @@ class OperatorProcess:
         """What it has written, all runs."""
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
-    def start(self, *, ready: bool = True, timeout_s: float = 30.0) -> None:
+    def start(self, *, ready: bool = True, timeout_s: float = 60.0) -> None:
         """Starts it; with ``ready`` returns when it answers /readyz (a replica that waits is ready, too)."""
         assert not self.running, f"{self.name} runs"
         self._port = free_ports(1)[0]
