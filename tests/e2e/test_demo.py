@@ -25,6 +25,7 @@ REBALANCES = {
 }  # fmt: skip
 INTERRUPTED = 130
 SESSION_MS = 45_000
+SLOW_S = 600
 MILES = 350_217_607
 """All distances of the source file added up."""
 
@@ -87,8 +88,12 @@ def check_output(folder: Path) -> None:
 
 
 def started(folder: Path) -> Command:
-    """A demo whose output goes to ``folder``."""
-    return Command("demo", cwd=folder)
+    """A demo whose output goes to ``folder``.
+
+    Its flights come so slowly that the time between the first that is handled and the first restart of a
+    worker is long enough to be seen, and to end it in.
+    """
+    return Command("demo", "--seconds", str(SLOW_S), cwd=folder)
 
 
 AT_WORK = re.compile(r"committed [\d,]*[1-9][\d,]*  lag .*(flights-a-\d=running/\d\*? ?){3}")
