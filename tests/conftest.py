@@ -10,6 +10,9 @@ import pytest
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 
+# Spark's Java lives for a minute or two here: the second compiler would take more time than it saves.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
 GROUP_CONFIG = {"group.initial.rebalance.delay.ms": "150"}
 """Shorter than the brokers' default of 3 s, so that forming a group does not dominate the run."""
 
