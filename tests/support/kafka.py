@@ -30,6 +30,7 @@ from typing import Self
 
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import DecodeError
+from tests.support.kafka_archive import archive_options
 from tests.support.kafka_jars import (
     KAFKA_VERSION,
     RELEASES,
@@ -111,6 +112,7 @@ class KafkaCluster:
         self.ports: dict[int, int] = {}
         self._config = dict(config or {})
         self._java_options = java_options
+        self._archive_options: tuple[str, ...] = ()
         self._listeners = dict(listeners or {})
         self._advertised = dict(advertised or {})
         self._listener_ports: dict[tuple[str, int], int] = {}
@@ -170,7 +172,10 @@ class KafkaCluster:
         self._zookeeper = None
 
     def _start_all(self) -> None:
-        self._java, self._classpath = find_java(), f"{kafka_libs(self.release.version)}/*"
+        libs = kafka_libs(self.release.version)
+        self._java, self._classpath = find_java(), f"{libs}/*"
+        if self._java_options == SHORT_LIVED and self.release.version == KAFKA_VERSION:
+            self._archive_options = archive_options(self._java, libs, _live_once)
         self._folder = Path(tempfile.mkdtemp(prefix="slackwater-kafka-"))
         for attempt in range(3):
             self._configure()
@@ -257,7 +262,8 @@ class KafkaCluster:
     def _command(self, *arguments: str) -> list[str]:
         log4j = self.release.log4j
         logging = [f"-Dlog4j.configuration=file:{Path(__file__).with_name(log4j)}"] if log4j else []
-        return [str(self._java), *self._java_options, *logging, "-cp", self._classpath, *arguments]
+        options = [*self._java_options, *self._archive_options, *logging]
+        return [str(self._java), *options, "-cp", self._classpath, *arguments]
 
     def _prepare(self) -> None:
         """What has to be before a broker starts: a formatted storage, or a ZooKeeper."""
@@ -380,6 +386,12 @@ class KafkaCluster:
                 if not self.release.zookeeper or time.monotonic() > deadline:
                     raise
                 self._running.pop(node).kill()
+
+
+def _live_once(options: tuple[str, ...]) -> None:
+    """A broker starts, with these options for its Java, and ends in peace."""
+    with KafkaCluster(1, java_options=(*SHORT_LIVED, *options)) as cluster:
+        cluster.stop(1, timeout_s=120.0)
 
 
 # --- as a program --------------------------------------------------------------------------------
