@@ -12,6 +12,7 @@ from slackwater.kafka.consumer.commit_order import CommitOrder
 from slackwater.kafka.consumer.commits import GroupOffsets
 from slackwater.kafka.consumer.core import Core
 from slackwater.kafka.errors import KafkaError
+from slackwater.kafka.protocol import membership_core
 from slackwater.kafka.protocol.assignors.base import GroupAssignment, GroupSubscription
 from slackwater.kafka.protocol.assignors.shares import share_out
 from slackwater.kafka.protocol.assignors.sticky import CooperativeStickyAssignor
@@ -103,6 +104,11 @@ def a_start_position_is_one_too_far() -> contextlib.AbstractContextManager[Any]:
     return patch.object(Subscription, "start_at", start_at)
 
 
+def an_assignment_is_told_as_it_came() -> contextlib.AbstractContextManager[Any]:
+    """The listener hears of partitions of topics that were given up since the Sync."""
+    return patch.object(membership_core, "leave_out_unread", lambda *rest: False)
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A broken rule, by which checks it may be found, and what trouble brings it out (empty: any)."""
@@ -123,5 +129,6 @@ RULES = (
     Rule(an_earlier_commit_is_repeated_behind_a_later_one, ("committed goes back",), ("loss", "cut"), 200),
     Rule(failures_are_not_paced, ("busy loop",), ("shutdown", "kill", "move")),
     Rule(refused_commits_are_not_paced, ("busy loop",), ("shutdown", "move")),
+    Rule(an_assignment_is_told_as_it_came, ("listener",), ("topics", "stall")),
     Rule(a_start_position_is_one_too_far, ("record lost", "committed goes back", "delivery")),
 )

@@ -73,6 +73,12 @@ class Scenario:
         for who does not come, a request is given up and repeated, and once more for the echo of a return."""
         return 3 * self.session_ms + 4 * self.max_poll_ms + 3 * self.request_ms + 30_000
 
+    def work_off_ms(self, records: int) -> float:
+        """How long these records may take if they all come to the slowest member: a poll's work at its
+        longest, and two trips there and back, for each poll."""
+        trips_ms = 4 * (self.base_ms + self.jitter_ms)
+        return max(-(-records // slot.max_records) * (slot.work_ms + trips_ms) for slot in self.slots)
+
 
 def draw(seed: int, trouble: tuple[str, ...] = ()) -> Scenario:
     """The scenario of a seed: the same one every time. ``trouble``: only these kinds of it, and more."""

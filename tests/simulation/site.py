@@ -168,7 +168,9 @@ class Site:
     async def _settle(self) -> None:
         """Waits until all faults are over and the group has settled."""
         await asyncio.sleep(self.scenario.heal_at_ms / 1000 + 0.5)
-        limit_s = self.loop.time() + self.scenario.settle_within_ms / 1000
+        records = sum(log.end for log in self.logs.all())
+        within_ms = self.scenario.settle_within_ms + self.scenario.work_off_ms(records)
+        limit_s = self.loop.time() + within_ms / 1000
         settled = ""
         while self.loop.time() < limit_s:
             await asyncio.sleep(1)
@@ -178,9 +180,7 @@ class Site:
                 self.story.tell("site", "has settled")
                 self.end()
                 return
-        self.checks.fail(
-            "does not settle", f"{self.scenario.settle_within_ms} ms after the faults: {settled}"
-        )
+        self.checks.fail("does not settle", f"{within_ms:.0f} ms after the faults: {settled}")
         self.end()
 
     def _produce(self) -> None:

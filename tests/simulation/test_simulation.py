@@ -44,6 +44,17 @@ def test_ten_thousand_seeds() -> None:
     _run_all(range(100_000, 110_000))
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(53590, id="another subscription before the listener is told"),
+        pytest.param(69888, id="one slow member, a record a poll, and all the log to read"),
+    ],
+)
+def test_a_seed_that_has_failed(seed: int) -> None:
+    _run_all(range(seed, seed + 1))
+
+
 def _story(seed: int, hash_seed: int) -> bytes:
     return subprocess.run(
         [sys.executable, "-m", "tests.simulation", "--replay", str(seed)],
