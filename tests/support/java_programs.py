@@ -26,6 +26,8 @@ from tests.support.kafka_jars import (
 
 SOURCES = Path(__file__).with_name("java")
 COMPILED = CACHE / "java-programs"
+SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""They live for seconds: the second compiler would take more time than it saves."""
 
 
 def java_command(program: str, *arguments: str, heap_mb: int = 256, options: Sequence[str] = ()) -> list[str]:
@@ -35,7 +37,7 @@ def java_command(program: str, *arguments: str, heap_mb: int = 256, options: Seq
     """
     classpath = f"{compiled(program)}{os.pathsep}{kafka_libs()}/*"
     return [
-        str(find_java()), f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", *options, "-cp", classpath,
+        str(find_java()), f"-Xmx{heap_mb}m", *SHORT_LIVED, *options, "-cp", classpath,
         _main_class(program), *arguments,
     ]  # fmt: skip
 

@@ -160,7 +160,7 @@ def _java_command(config: dict[str, Any]) -> list[str]:
         properties["group.instance.id"] = config["instance"]
     return java_command(
         "Peer", config["topic"], config["metadata"], *(f"{key}={value}" for key, value in properties.items()),
-        heap_mb=96, options=["-XX:TieredStopAtLevel=1", "-Dorg.apache.logging.log4j.level=ERROR"],
+        heap_mb=96, options=["-Dorg.apache.logging.log4j.level=ERROR"],
     )  # fmt: skip
 
 
