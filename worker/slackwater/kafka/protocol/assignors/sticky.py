@@ -46,7 +46,8 @@ class StickyAssignor(GroupAssignor):
         the first assignment."""
         if self._last is None:
             return None
-        return encode_sticky([tp for tp in self._last if tp.topic in set(topics)], self._generation)
+        read = frozenset(topics)
+        return encode_sticky([tp for tp in self._last if tp.topic in read], self._generation)
 
     def on_assignment(self, assignment: MemberAssignment, metadata: ConsumerGroupMetadata) -> None:
         """Remembers it for the next rebalance."""
