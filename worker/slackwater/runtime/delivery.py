@@ -311,8 +311,8 @@ class Delivery:
         self._seek_back({owned.tp: owned.committed})
 
     def _rest(self, timeout_ms: float) -> float:
-        """How long to poll for: not beyond the rest between two batches. At its end the client has a moment to
-        fetch what has come meanwhile."""
+        """How long to poll for: not beyond the rest between two batches. At its end there is a moment for the
+        client to fetch what has come meanwhile."""
         if not self._pace.resting:
             return timeout_ms
         rest_ms = self._pace.rest_ms(self._clock.mono_ms())
