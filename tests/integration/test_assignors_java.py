@@ -161,9 +161,9 @@ def test_the_bytes_of_members_are_javas(java: JavaAssignors) -> None:
     metadata = ConsumerGroupMetadata("g", 12, "m", None)
     assert java.user_data("cooperative-sticky", owned, 12) == CooperativeStickyAssignor().user_data([], 12)
     mine = StickyAssignor()
-    assert mine.user_data([], 12) is None
+    assert mine.user_data(["a", "b"], 12) is None
     mine.on_assignment(MemberAssignment(tuple(owned)), metadata)
-    told, theirs = mine.user_data([], 12), java.user_data("sticky", owned, 12)
+    told, theirs = mine.user_data(["a", "b"], 12), java.user_data("sticky", owned, 12)
     assert told is not None
     # Java writes topics and partitions in the order that it has them in.
     assert len(told) == len(theirs)
