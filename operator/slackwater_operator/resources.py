@@ -156,7 +156,8 @@ class ConsumerGroupSpec:
         "replicas",
         fields.whole(minimum=0, maximum=MAX_REPLICAS),
         "How many workers to run. Where scaling has a target (catchUp or lagPerReplica), the number to start "
-        "with. Without it, scaling.minReplicas, or 1.",
+        "with. Without it, scaling.minReplicas, or 1; where there is no target the operator writes that "
+        "number here, or how many there are, so that an HPA finds it.",
     )
     scaling: Scaling | None = spec(
         "scaling", fields.nested(Scaling), "How many workers the group may have, and what decides."

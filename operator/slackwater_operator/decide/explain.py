@@ -201,7 +201,19 @@ def _when_scaled(group: ConsumerGroup, status: Mapping[str, Any], now_ms: int) -
         return ["another number of workers when spec.replicas says so (kubectl scale, an HPA, KEDA)"]
     if not isinstance(replicas, int):
         return []
-    return scaling_otherwise(policy, _mapping(status.get("scaling")), replicas, now_ms)
+    told = scaling_otherwise(policy, _mapping(status.get("scaling")), replicas, now_ms)
+    return told + _not_obeyed(group, replicas)
+
+
+def _not_obeyed(group: ConsumerGroup, replicas: int) -> list[str]:
+    """Of a number that somebody may have set in the belief that it counts."""
+    asked, scaling = group.spec.replicas, group.spec.scaling
+    if asked is None or asked == replicas or scaling is None:
+        return []
+    targets = {"catchUp": scaling.catch_up_ms, "lagPerReplica": scaling.lag_per_replica}
+    given = " and ".join(f"spec.scaling.{name}" for name, value in targets.items() if value is not None)
+    count = "1 worker" if asked == 1 else f"{asked} workers"
+    return [f"{count}, as spec.replicas says (kubectl scale, an HPA, KEDA), only without {given}"]
 
 
 def _when_rolled(group: ConsumerGroup, status: Mapping[str, Any]) -> list[str]:

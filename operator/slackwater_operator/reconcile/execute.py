@@ -22,6 +22,7 @@ from slackwater_operator.reconcile.plan import (
     DeleteObject,
     DeletePod,
     EmitEvent,
+    FillReplicas,
     OpenGate,
     Plan,
     RemoveMembers,
@@ -120,6 +121,8 @@ class Executor:
                 await self._delete_group(session)
             case SetFinalizers():
                 await self._set_finalizers(world, action)
+            case FillReplicas():
+                await self._fill_replicas(world, action)
             case EmitEvent():
                 self._events.post(
                     self._regarding(world),
@@ -212,6 +215,15 @@ class Executor:
         body = {"metadata": {"uid": world.uid, "finalizers": list(action.finalizers)}}
         answer = await self._kube.patch(API_VERSION, KIND, world.namespace, world.name, body)
         self._store.put(answer)
+
+    async def _fill_replicas(self, world: World, action: FillReplicas) -> None:
+        """Only into the resource as it was seen: a number that somebody has set since is theirs."""
+        raw = self._store.group(Key(world.namespace, world.name))
+        if raw is None or "replicas" in raw["spec"]:
+            return
+        seen = {"uid": world.uid, "resourceVersion": raw["metadata"]["resourceVersion"]}
+        body = {"metadata": seen, "spec": {"replicas": action.replicas}}
+        self._store.put(await self._kube.patch(API_VERSION, KIND, world.namespace, world.name, body))
 
     def _regarding(self, world: World) -> dict[str, object]:
         metadata = {"name": world.name, "namespace": world.namespace, "uid": world.uid}

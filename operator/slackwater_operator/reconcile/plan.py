@@ -126,6 +126,18 @@ class SetFinalizers:
 
 
 @dataclass(frozen=True)
+class FillReplicas:
+    """Writes the ConsumerGroup's spec.replicas where it has none: the API server answers a read of the scale
+    subresource with an error as long as there is none, and so no HPA and no KEDA could begin.
+
+    Attributes:
+        replicas: how many.
+    """
+
+    replicas: int
+
+
+@dataclass(frozen=True)
 class EmitEvent:
     """Tells people, by a Kubernetes Event about the ConsumerGroup.
 
@@ -152,6 +164,7 @@ Action = (
     | RemoveMembers
     | DeleteKafkaGroup
     | SetFinalizers
+    | FillReplicas
     | EmitEvent
 )
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from slackwater_operator.decide.scaling import ManualInput, ScalingDecision, decide_manual
 from slackwater_operator.reconcile.draft import Draft
 from slackwater_operator.reconcile.memory import ROLLING, ROLLING_BACK
+from slackwater_operator.reconcile.plan import FillReplicas
 from slackwater_operator.reconcile.sets import Span, next_suffix, scaled
 from slackwater_operator.reconcile.world import World
 
@@ -27,6 +28,34 @@ def replicas_now(world: World) -> int:
 def was_suspended(world: World) -> bool:
     """Whether the last turn found the group suspended."""
     return world.memory.conditions.get("Suspended", {}).get("status") == "True"
+
+
+def asked_for(world: World) -> int:
+    """How many workers a user asks for who scales by hand, or has an HPA or KEDA do it.
+
+    Where spec.replicas is missing (it was never set, or `kubectl apply` has taken it away) that is as many as
+    there are: whoever hands the number over to an HPA, or takes the target of automatic scaling away, means
+    to change who decides.
+    """
+    assert world.group is not None
+    wanted, least = world.group.spec, world.group.initial_replicas
+    if wanted.replicas is not None:
+        return wanted.replicas
+    most = wanted.scaling.max_replicas if wanted.scaling is not None else None
+    now = replicas_now(world)
+    return max(least, now if most is None else min(now, most))
+
+
+def fill_replicas(draft: Draft) -> None:
+    """Has the number written to spec.replicas, where it is the user's and missing.
+
+    After all else, so that a cluster whose policies let nobody write a spec has its workers nevertheless.
+    """
+    group = draft.world.group
+    assert group is not None
+    automatic = group.spec.scaling is not None and group.spec.scaling.automatic
+    if group.spec.replicas is None and not automatic:
+        draft.acts.append(FillReplicas(asked_for(draft.world)))
 
 
 def decide_replicas(draft: Draft) -> int:
@@ -63,7 +92,7 @@ def _decide(draft: Draft) -> int:
     decision = _automatic(draft, now) if automatic and not wanted.suspend else _manual(draft, now)
     draft.desired = now if wanted.suspend else decision.applied
     if wanted.suspend and not automatic:
-        draft.desired = world.group.initial_replicas
+        draft.desired = asked_for(world)
     draft.scaling = decision
     live = draft.look.replicas
     if decision.applied != live and world.statefulset is not None:
@@ -107,7 +136,7 @@ def _manual(draft: Draft, now: int) -> ScalingDecision:
     return decide_manual(
         ManualInput(
             replicas=draft.look.replicas if suspended and world.statefulset is not None else now,
-            wanted=0 if suspended else world.group.initial_replicas,
+            wanted=0 if suspended else asked_for(world),
             by="spec.suspend" if suspended else "spec.replicas",
             group=world.kafka_group,
             unstable_for_ms=world.measured.unstable_for_ms,

@@ -18,7 +18,7 @@ from slackwater_operator.reconcile.objects import (
 from slackwater_operator.reconcile.plan import Action, Plan, SetFinalizers, WriteStatus
 from slackwater_operator.reconcile.revision import choose, forget_failure
 from slackwater_operator.reconcile.rolling import roll
-from slackwater_operator.reconcile.scaling import decide_replicas, replicas_now
+from slackwater_operator.reconcile.scaling import decide_replicas, fill_replicas, replicas_now
 from slackwater_operator.reconcile.status import but_figures, status_of, status_of_trouble
 from slackwater_operator.reconcile.takeover import take_over, takes_over, tell_orphans
 from slackwater_operator.reconcile.world import World
@@ -74,6 +74,7 @@ def _work(draft: Draft) -> None:
     tell_orphans(draft)
     open_gates(draft)
     clean_up(draft)
+    fill_replicas(draft)
 
 
 def _plan(draft: Draft) -> Plan:

@@ -475,6 +475,21 @@ def test_what_would_have_to_change(scaling: dict[str, Any] | None, status: dict[
     assert [one for one in otherwise(scaling, **status) if one.startswith(line)]
 
 
+def test_a_number_of_the_users_that_does_not_count_is_told() -> None:
+    """An HPA on a group with a target writes spec.replicas, and nobody obeys."""
+    both = resource({"catchUp": "1m", "lagPerReplica": 9})
+    line = "as spec.replicas says (kubectl scale, an HPA, KEDA), only without spec.scaling.catchUp and spec."
+
+    def told(replicas: int) -> list[str]:
+        both["spec"] = {**both["spec"], "replicas": replicas}
+        return [one for one in explain(both, NOW).otherwise if line in one]
+
+    assert [one.partition(",")[0] for one in told(1)] == ["1 worker"]
+    assert [one.partition(",")[0] for one in told(7)] == ["7 workers"]
+    assert told(4) == [], "it is the number that there is"
+    assert told(7)[0].endswith("spec.scaling.lagPerReplica")
+
+
 def test_the_numbers_that_are_told_are_those_that_decide() -> None:
     """Just above and just below the lag named, the decision is the one named."""
     policy = ScalingPolicy(lag_per_replica=12_000)

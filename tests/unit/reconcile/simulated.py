@@ -291,6 +291,9 @@ class SimulatedKube:
         live = self._simulation.objects[kind, name]
         if body["metadata"]["uid"] != live["metadata"]["uid"]:
             raise KubeConflict(409, "Conflict", "another uid")
+        version = live["metadata"]["resourceVersion"]
+        if body["metadata"].get("resourceVersion", version) != version:
+            raise KubeConflict(409, "Conflict", "the object has been modified")
         self._simulation.merge(live, body)
         return copy.deepcopy(live)
 
