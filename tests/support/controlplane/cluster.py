@@ -41,6 +41,8 @@ CONTROLLERS = (
     "horizontal-pod-autoscaler",
 )  # fmt: skip
 """No node-lifecycle: nobody sends heartbeats for the nodes."""
+FRONT_PROXY = "front-proxy-client"
+"""Who the API server is to the servers of APIServices (the common name of its certificate)."""
 
 _ATTEMPTS = 3
 _START_TIMEOUT_S = 180.0
@@ -55,7 +57,8 @@ class ControlPlane:
     """A running control plane; a context manager. Made by :meth:`start`.
 
     ``kubeconfig``: an administrator's. ``url``, ``ca``: of the API server. ``api``: an administrator's
-    client. ``images``: what a pod's image runs as. ``pods``: the pods' processes, their signals and logs.
+    client. ``authority``: issues certificates. ``images``: what a pod's image runs as. ``pods``: the pods'
+    processes, their signals and logs.
     """
 
     def __init__(
@@ -235,13 +238,14 @@ class ControlPlane:
     def _make_credentials(self) -> None:
         folder = self._directory / "pki"
         folder.mkdir(exist_ok=True)
-        authority = Authority(folder)
+        authority = self.authority = Authority(folder)
         self.ca = authority.certificate
         names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"]
         self._serving = authority.issue("kube-apiserver", server_names=names)
         self._admin = authority.issue("test-admin", ["system:masters"])
         self._manager = authority.issue("system:kube-controller-manager")
         self._kubelet = authority.issue("test-kubelet", ["system:masters"])
+        self._front_proxy = authority.issue(FRONT_PROXY)
         self._tokens = service_account_keys(folder)
 
     def _start_servers(self) -> None:
@@ -291,6 +295,10 @@ class ControlPlane:
                 "--endpoint-reconciler-type=none",
                 f"--kubelet-client-certificate={self._admin.certificate}",
                 f"--kubelet-client-key={self._admin.key}", f"--kubelet-certificate-authority={self.ca}",
+                # An APIService's server is a pod: reached at its own address, since no Service has one here.
+                "--enable-aggregator-routing=true",
+                f"--proxy-client-cert-file={self._front_proxy.certificate}",
+                f"--proxy-client-key-file={self._front_proxy.key}",
             ],
         )  # fmt: skip
 
@@ -304,7 +312,7 @@ class ControlPlane:
                 f"--controllers={kept}",
                 "--leader-elect=false", "--use-service-account-credentials=true",
                 f"--service-account-private-key-file={self._tokens.key}", f"--root-ca-file={self.ca}",
-                "--secure-port=0",
+                "--secure-port=0", "--horizontal-pod-autoscaler-sync-period=1s",
             ],
         )  # fmt: skip
 

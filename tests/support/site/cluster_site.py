@@ -201,12 +201,15 @@ class ClusterSite:
         self,
         name: str,
         *,
-        replicas: int,
+        replicas: int | None,
         session_timeout_ms: int = 45_000,
         handler: str = "keep",
         **spec: Any,
     ) -> Json:
-        """A ConsumerGroup with a handler of :data:`HANDLERS`; ``spec`` is laid over it, deeply."""
+        """A ConsumerGroup with a handler of :data:`HANDLERS`; ``spec`` is laid over it, deeply.
+
+        ``replicas``: None leaves it out.
+        """
         base: Json = {
             "kafka": {
                 "bootstrapServers": self.kafka.bootstrap,
@@ -223,8 +226,9 @@ class ClusterSite:
                 "engine": "arrow",
                 "sink": {"path": str(self.folder / f"sink-{name}")},
             },
-            "replicas": replicas,
         }
+        if replicas is not None:
+            base["replicas"] = replicas
         return {
             "apiVersion": API_VERSION,
             "kind": "ConsumerGroup",
@@ -237,7 +241,7 @@ class ClusterSite:
         name: str,
         *,
         partitions: int,
-        replicas: int,
+        replicas: int | None,
         session_timeout_ms: int = 45_000,
         handler: str = "keep",
         **spec: Any,

@@ -1,0 +1,228 @@
+"""A real HorizontalPodAutoscaler scales a ConsumerGroup by the group's lag, as KEDA has it done.
+
+KEDA itself is not run: its part, the metrics adapter that tells the lag, is
+``tests/support/controlplane/external_metrics.py``. What KEDA does without its HPA (0 and back to 1) is done
+here as KEDA does it: through the scale subresource.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import yaml
+
+from slackwater_operator.resources import API_VERSION, KIND
+from tests.e2e.test_kube_explain import explain
+from tests.support.controlplane import ControlPlane, path_of, until
+from tests.support.controlplane.api import Json
+from tests.support.controlplane.build import ROOT
+from tests.support.controlplane.external_metrics import OWNER, PREFIX, external_metrics
+from tests.support.kafka import KafkaCluster
+from tests.support.site import ClusterSite, Group, now_ms
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+
+ORPHANS_MS = 2_000
+LAG_EACH = 1_000
+"""What the HPAs here aim at: so many records of lag a worker."""
+
+
+@pytest.fixture
+def site(control_plane: ControlPlane, kafka: KafkaCluster, namespace: str) -> Iterator[ClusterSite]:
+    """A site with an operator and the metrics adapter."""
+    with (
+        ClusterSite(control_plane, kafka, namespace) as made,
+        made.operator(),
+        external_metrics(control_plane, namespace, kafka.bootstrap),
+    ):
+        yield made
+
+
+class Hpa:
+    """An HPA as KEDA makes it for a Kafka trigger; it points at the group, which may come later."""
+
+    def __init__(self, site: ClusterSite, name: str, most: int) -> None:
+        self._plane, self._namespace = site.plane, site.namespace
+        self._path = path_of("autoscaling/v2", "horizontalpodautoscalers", site.namespace, name)
+        at_once = {"stabilizationWindowSeconds": 3, "policies": [percent(100)]}
+        metric = {"name": f"{PREFIX}{name}", "selector": {"matchLabels": {OWNER: name}}}
+        target = {"type": "AverageValue", "averageValue": str(LAG_EACH)}
+        spec = {
+            "scaleTargetRef": {"apiVersion": API_VERSION, "kind": KIND, "name": name},
+            "minReplicas": 1,
+            "maxReplicas": most,
+            "metrics": [{"type": "External", "external": {"metric": metric, "target": target}}],
+            "behavior": {"scaleDown": at_once, "scaleUp": {"policies": [percent(900)]}},
+        }
+        made = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "spec": spec}
+        manifest = yaml.safe_dump({**made, "metadata": {"name": name, "namespace": site.namespace}})
+        self._plane.kubectl("apply", "-f", "-", stdin=manifest)
+
+    def status(self) -> Json:
+        found: Json = (self._plane.api.get(self._path) or {}).get("status", {})
+        return found
+
+    def events(self) -> set[str]:
+        """The reasons of the Events about it since it could read the group."""
+        said = self._plane.api.list(path_of("v1", "events", self._namespace))
+        mine = {one["reason"] for one in said if one["involvedObject"]["kind"] == "HorizontalPodAutoscaler"}
+        return mine - {"FailedGetScale"}  # as long as there was no group
+
+    def conditions(self) -> dict[str, tuple[str, str]]:
+        """Type -> (status, reason)."""
+        return {one["type"]: (one["status"], one["reason"]) for one in self.status().get("conditions", [])}
+
+    def await_condition(self, kind: str, status: str, reason: str, timeout_s: float = 60.0) -> None:
+        try:
+            until(lambda: self.conditions().get(kind) == (status, reason), f"{kind} {reason}", timeout_s)
+        except TimeoutError as exc:
+            raise AssertionError(f"{exc}: {self.status()}") from exc
+
+
+def percent(value: int) -> Json:
+    return {"type": "Percent", "value": value, "periodSeconds": 1}
+
+
+def slow(site: ClusterSite, records_per_s: int) -> dict[str, Any]:
+    """Workers that handle so many records a second, a second's at once: the lag stays about what it is."""
+    site.switch(str(1000 / records_per_s))
+    return {"handler": "slow", "kafka": {"properties": {"max.poll.records": str(records_per_s)}}}
+
+
+def by_scale(site: ClusterSite, group: Group, replicas: int) -> None:
+    """As KEDA: an update of the scale subresource."""
+    path = f"{group.path}/scale"
+    scale = site.plane.api.request("GET", path)
+    scale["spec"]["replicas"] = replicas
+    site.plane.api.request("PUT", path, scale)
+
+
+def test_the_manuals_hpa_is_accepted(control_plane: ControlPlane, namespace: str) -> None:
+    page = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    [manifest] = [one for one in blocks if "kind: HorizontalPodAutoscaler" in one]
+    made = control_plane.kubectl(
+        "-n", namespace, "apply", "--dry-run=server", "-o", "json", "-f", "-", stdin=manifest
+    )
+    [scaled] = [one for one in blocks if "kind: ScaledObject" in one]
+    pointed = [json.loads(made)["spec"]["scaleTargetRef"], yaml.safe_load(scaled)["spec"]["scaleTargetRef"]]
+    assert pointed == [{"apiVersion": API_VERSION, "kind": KIND, "name": "flights"}] * 2
+
+
+def test_an_hpa_scales_by_the_lag_and_back(site: ClusterSite, namespace: str) -> None:
+    """Three workers' lag comes, stays, and goes: one rebalance a step, and nothing against the HPA."""
+    name = f"hpa-{namespace}"
+    hpa = Hpa(site, name, most=6)
+    group = site.group(name, partitions=6, replicas=None, **slow(site, 50))
+    group.await_settled(1)
+    hpa.await_condition("ScalingActive", "True", "ValidMetricFound")
+    assert group.resource()["spec"]["replicas"] == 1, "what an HPA needs to read"
+    with group.load(rate=0) as load, group.record() as recorder:
+        since = now_ms()
+        load.burst(2_950)
+        group.await_settled(3)
+        up = now_ms()
+        told = explain(site.plane, name, "-n", namespace).stdout
+        assert "1 to 3: spec.replicas says so" in told
+        assert "when spec.replicas says so (kubectl scale, an HPA, KEDA)" in told
+        hpa.await_condition("ScalingLimited", "False", "DesiredWithinRange")
+        site.switch("0")
+        until(lambda: recorder.replicas()[-1] == 1, "one worker wanted again", 60)
+        group.await_settled(1)
+        hpa.await_condition("ScalingLimited", "True", "TooFewReplicas")
+        produced = load.stop()
+        steps = recorder.replicas()
+    group.await_handled(produced)
+    assert hpa.events() == {"SuccessfulRescale"}, "no step was refused, and nothing else had to be said"
+    assert steps[:2] == [1, 3], steps
+    assert all(before > after for before, after in pairwise(steps[1:])), steps
+    assert group.rebalances(since, up) == 1, group.tell()
+    assert group.rebalances(up) == len(steps) - 2, (steps, group.tell())
+    assert recorder.orphaned_ms() <= ORPHANS_MS
+    assert group.verify(produced).exact
+
+
+def test_keda_stops_the_last_worker_and_starts_it_again(site: ClusterSite, namespace: str) -> None:
+    name = f"keda-{namespace}"
+    hpa = Hpa(site, name, most=4)
+    group = site.group(name, partitions=4, replicas=None)
+    group.await_settled(1)
+    hpa.await_condition("ScalingActive", "True", "ValidMetricFound")
+    with group.load(rate=0) as load:
+        load.burst(400)
+        until(lambda: sum(group.committed().values()) == 400, "what there is handled", 60)
+        by_scale(site, group, 0)
+        group.await_condition("Ready", reason="ScaledToZero")
+        until(lambda: not group.pods(), "no worker", 60)
+        assert group.kafka_group() == ("Empty", set())
+        assert sum(group.committed().values()) == 400, "Kafka keeps the offsets"
+        hpa.await_condition("ScalingActive", "False", "ScalingDisabled")
+        load.burst(400)
+        by_scale(site, group, 1)
+        group.await_settled(1)
+        hpa.await_condition("ScalingActive", "True", "ValidMetricFound")
+        produced = load.stop()
+    group.await_handled(produced)
+    assert group.verify(produced).exact
+
+
+def test_an_hpa_on_a_group_with_a_target_changes_nothing(site: ClusterSite, namespace: str) -> None:
+    """The operator decides, the HPA writes a number that nobody obeys; ``explain`` says so."""
+    name = f"both-{namespace}"
+    hpa = Hpa(site, name, most=6)
+    scaling = {"maxReplicas": 6, "lagPerReplica": 100_000}
+    group = site.group(name, partitions=6, replicas=1, scaling=scaling, **slow(site, 10))
+    group.await_settled(1)
+    with group.load(rate=0) as load, group.record() as recorder:
+        since = now_ms()
+        load.burst(2_950)
+        until(lambda: group.resource()["spec"]["replicas"] == 3, "the HPA's number", 60)
+        began = now_ms()
+        generation = group.await_condition("Ready")["observedGeneration"]
+        told = explain(site.plane, name, "-n", namespace).stdout
+        assert "3 workers, as spec.replicas says (kubectl scale, an HPA, KEDA), only without" in told
+        until(lambda: now_ms() - began > 5_000, "five of the HPA's turns, and as many of the operator's")
+        assert hpa.conditions()["AbleToScale"][0] == "True"
+        resource = group.resource()
+        assert resource["metadata"]["generation"] == generation, "neither undoes what the other has done"
+        assert resource["status"]["replicas"] == 1
+    assert recorder.replicas() == [1], group.tell()
+    assert group.rebalances(since) == 0, group.tell()
+
+
+@pytest.mark.long
+def test_an_hpa_counts_members_in_the_middle_of_a_takeover(site: ClusterSite, namespace: str) -> None:
+    """While a successor warms up there is a pod more than members; the HPA is told of members, and its step
+    is made in the middle."""
+    name = f"over-{namespace}"
+    hpa = Hpa(site, name, most=3)
+    rollout = {"strategy": "Takeover"}
+    group = site.group(name, partitions=6, replicas=None, rollout=rollout, **slow(site, 10))
+    group.await_settled(1)
+    hpa.await_condition("ScalingActive", "True", "ValidMetricFound")
+    with group.load(rate=0) as load:
+        load.burst(1_950)
+        group.await_settled(2)
+        group.await_condition("RolledOut")
+        seen: list[tuple[int, int]] = []
+
+        def counted() -> tuple[int, int]:
+            pods = len(group.pods())
+            seen.append((site.plane.api.request("GET", f"{group.path}/scale")["status"]["replicas"], pods))
+            return seen[-1]
+
+        group.roll(site.push("v2", environment={"IMPORT_S": "3"}))
+        until(lambda: counted()[1] == 3, "a successor that warms up", 60)
+        until(lambda: len(group.takeovers(0)) == 1 and counted(), "the first takeover", 60)
+        assert {members for members, _ in seen} == {2}, seen
+        load.burst(1_000)
+        group.await_settled(3)
+        until(lambda: len(group.takeovers(0)) >= 2, "the other takeover", 60)
+        group.await_rolled(site.image("v2"), 3)
+        assert group.status()["replicas"] == 3
+    assert all(one.same_generation for one in group.takeovers(0)), group.takeovers(0)
