@@ -21,6 +21,10 @@ TAKEOVER = {"strategy": "Takeover", "takeover": {"warmTimeout": "5m"}}
 QUICK_JAVA = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 """Several Sparks on one machine: docs/design/spark.md, "Java"."""
 
+LINGER_MS = 50
+"""The load's. librdkafka sends each partition's batch by itself: with 5 ms the 5,000 records a second were
+nearly as many requests, and the brokers took more than a core for them."""
+
 
 @dataclass(frozen=True)
 class Size:
@@ -56,7 +60,7 @@ def test_a_new_image_by_takeover(
         group = site.group(f"over-{namespace}", **spec)
         before = group.await_settled(size.workers, timeout_s=240)
         group.await_condition("RolledOut")
-        with group.load(rate=size.rate) as load:
+        with group.load(rate=size.rate, linger_ms=LINGER_MS) as load:
             told = _roll(site, group, spec, size.workers)
             after = group.await_settled(size.workers)
             joins, pauses = _taken(group)

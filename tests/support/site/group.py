@@ -226,12 +226,11 @@ class Group:
 
     # --- the load ---------------------------------------------------------------------------------
 
-    def load(self, rate: float, weights: Sequence[float] = (), size_bytes: int = 100) -> Load:
-        """A load on the group's topic, evenly over its partitions unless there are ``weights``; enter it."""
+    def load(self, rate: float, weights: Sequence[float] = (), **more: Any) -> Load:
+        """A load on the group's topic, evenly over its partitions unless there are ``weights``; enter it.
+        ``more``: as :class:`Load` has it."""
         even = [1.0] * self.partitions
-        return Load(
-            self.site.kafka.bootstrap, self.topic, rate=rate, weights=weights or even, size_bytes=size_bytes
-        )
+        return Load(self.site.kafka.bootstrap, self.topic, rate=rate, weights=weights or even, **more)
 
     def await_handled(self, produced: Sequence[Produced], timeout_s: float = 120.0) -> None:
         """Waits until everything that was produced is committed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from slackwater.kafka.structs import OffsetAndMetadata
 from slackwater.runtime.pace import Pace
 from tests.support.runtime_fakes import Bench
 
@@ -16,7 +17,7 @@ def test_it_rests_until_it_is_time_to_gather(interval_ms: int, gather_ms: int) -
     assert not pace.resting
     assert pace.rest_ms(7) == 0
     assert pace.gather_ms == gather_ms
-    pace.began(1_000, backlog=False)
+    pace.began(1_000, pressing=False)
     assert pace.resting
     rest = interval_ms - gather_ms
     assert [pace.rest_ms(1_000 + at) for at in (0, rest - 1, rest, rest + 1)] == [rest, 1, 0, 0]
@@ -24,13 +25,13 @@ def test_it_rests_until_it_is_time_to_gather(interval_ms: int, gather_ms: int) -
     assert not pace.resting
 
 
-def test_a_backlog_and_no_interval_leave_no_rest() -> None:
+def test_what_is_pressing_and_no_interval_leave_no_rest() -> None:
     pace = Pace(INTERVAL_MS)
-    pace.began(1_000, backlog=False)
-    pace.began(1_100, backlog=True)
+    pace.began(1_000, pressing=False)
+    pace.began(1_100, pressing=True)
     assert not pace.resting
     free = Pace(0)
-    free.began(1_000, backlog=False)
+    free.began(1_000, pressing=False)
     assert not free.resting
 
 
@@ -103,6 +104,24 @@ def test_the_backlog_of_another_partition_counts_too(bench: Bench) -> None:
     bench.until_idle()
     assert batches(bench)[1:] == [{"flights-0": [1, 101]}, {"flights-1": [1, 101]}]
     assert bench.clock.now < now + INTERVAL_MS
+
+
+def test_a_partition_that_is_not_served_yet_waits_for_nothing(bench: Bench) -> None:
+    begun(bench)
+    bench.steps(20)
+    late = bench.produce(2, "v0")
+    bench.cluster.committed[late] = OffsetAndMetadata(0, "")
+    bench.consumer.at_poll.append(lambda: bench.consumer.assign(late))
+    bench.produce(0, "v1")
+    bench.steps(1)
+    now = bench.clock.now
+    while not bench.cluster.committed[late].offset:
+        bench.steps(1)
+    assert batches(bench)[1:] == [{"flights-0": [1, 2]}, {"flights-2": [0, 1]}]
+    assert bench.clock.now < now + INTERVAL_MS / 2
+    bench.produce(2, "v1")
+    bench.until_idle()
+    assert bench.clock.now >= now + INTERVAL_MS / 2, "from then on it is as the others"
 
 
 def test_a_drain_takes_what_waits_for_its_time_first(bench: Bench) -> None:

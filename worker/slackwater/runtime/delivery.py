@@ -347,19 +347,22 @@ class Delivery:
             start = first if owned.committed is None else min(owned.committed, first)
             parts[tp] = Part(owned, columns, start, columns.next_offset)
         self._consumer.pause(*self._consumer.assignment())
-        self._pace.began(self._clock.mono_ms(), backlog=self._leaves_as_much(parts))
+        self._pace.began(self._clock.mono_ms(), pressing=self._is_pressing(parts))
         self.in_flight.begin(parts)
         for tp, columns in polled.items():
             self._report.first_records(self._owned[tp], columns.first_offset)
         self._report.in_flight = self.in_flight.batch
         self._report.show()
 
-    def _leaves_as_much(self, parts: Mapping[TopicPartition, Part]) -> bool:
-        """Whether there is as much to read after ``parts`` as is in them, as far as the client knows: a few
+    def _is_pressing(self, parts: Mapping[TopicPartition, Part]) -> bool:
+        """Whether what comes after ``parts`` is not to be kept waiting: a partition has not been served since
+        its assignment, or there is as much left to read as they have, as far as the client knows. A few
         records always come meanwhile."""
         taken = left = 0
         for tp, owned in self._owned.items():
             part, end = parts.get(tp), self._consumer.highwater(tp)
+            if part is None and not owned.had_records:
+                return True
             taken += len(part.columns) if part is not None else 0
             at = part.end if part is not None else owned.committed
             left += max(0, end - at) if at is not None and end is not None else 0

@@ -25,9 +25,9 @@ class Pace:
         """Whether nothing is to be taken before :meth:`end`."""
         return self._rests_until_ms is not None
 
-    def began(self, now_ms: float, *, backlog: bool) -> None:
-        """A batch begins. ``backlog``: there is so much more to read that it is not kept waiting."""
-        rests = not backlog and self._interval_ms > 0
+    def began(self, now_ms: float, *, pressing: bool) -> None:
+        """A batch begins. ``pressing``: what is still to be read is not to be kept waiting."""
+        rests = not pressing and self._interval_ms > 0
         self._rests_until_ms = now_ms + self._interval_ms - self.gather_ms if rests else None
 
     def rest_ms(self, now_ms: float) -> float:
