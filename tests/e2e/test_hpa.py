@@ -115,10 +115,11 @@ def test_the_manuals_hpa_is_accepted(control_plane: ControlPlane, namespace: str
 
 
 def test_an_hpa_scales_by_the_lag_and_back(site: ClusterSite, namespace: str) -> None:
-    """Three workers' lag comes, stays, and goes: one rebalance a step, and nothing against the HPA."""
+    """Three workers' lag comes, stays, and goes: one rebalance a step, and nothing against the HPA. It may
+    look while only half of the lag is there, and so make two steps of it."""
     name = f"hpa-{namespace}"
     hpa = Hpa(site, name, most=6)
-    group = site.group(name, partitions=6, replicas=None, **slow(site, 50))
+    group = site.group(name, partitions=6, replicas=None, **slow(site, 10))
     group.await_settled(1)
     hpa.await_condition("ScalingActive", "True", "ValidMetricFound")
     assert group.resource()["spec"]["replicas"] == 1, "what an HPA needs to read"
@@ -128,7 +129,7 @@ def test_an_hpa_scales_by_the_lag_and_back(site: ClusterSite, namespace: str) ->
         group.await_settled(3)
         up = now_ms()
         told = explain(site.plane, name, "-n", namespace).stdout
-        assert "1 to 3: spec.replicas says so" in told
+        assert " to 3: spec.replicas says so" in told
         assert "when spec.replicas says so (kubectl scale, an HPA, KEDA)" in told
         hpa.await_condition("ScalingLimited", "False", "DesiredWithinRange")
         site.switch("0")
@@ -139,10 +140,12 @@ def test_an_hpa_scales_by_the_lag_and_back(site: ClusterSite, namespace: str) ->
         steps = recorder.replicas()
     group.await_handled(produced)
     assert hpa.events() == {"SuccessfulRescale"}, "no step was refused, and nothing else had to be said"
-    assert steps[:2] == [1, 3], steps
-    assert all(before > after for before, after in pairwise(steps[1:])), steps
-    assert group.rebalances(since, up) == 1, group.tell()
-    assert group.rebalances(up) == len(steps) - 2, (steps, group.tell())
+    top = steps.index(3)
+    assert steps[0] == steps[-1] == 1, steps
+    assert all(before < after for before, after in pairwise(steps[: top + 1])), steps
+    assert all(before > after for before, after in pairwise(steps[top:])), steps
+    assert group.rebalances(since, up) == top, (steps, group.tell())
+    assert group.rebalances(up) == len(steps) - 1 - top, (steps, group.tell())
     assert recorder.orphaned_ms() <= ORPHANS_MS
     assert group.verify(produced).exact
 
