@@ -18,6 +18,7 @@ from tests.support.kafka_jars import (
     CACHE,
     KAFKA_VERSION,
     LEAST_JAVA,
+    QUICK_JAVA,
     KafkaUnavailable,
     find_java,
     kafka_libs,
@@ -26,8 +27,6 @@ from tests.support.kafka_jars import (
 
 SOURCES = Path(__file__).with_name("java")
 COMPILED = CACHE / "java-programs"
-SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""They live for seconds: the second compiler would take more time than it saves."""
 
 
 def java_command(program: str, *arguments: str, heap_mb: int = 256, options: Sequence[str] = ()) -> list[str]:
@@ -37,7 +36,7 @@ def java_command(program: str, *arguments: str, heap_mb: int = 256, options: Seq
     """
     classpath = f"{compiled(program)}{os.pathsep}{kafka_libs()}/*"
     return [
-        str(find_java()), f"-Xmx{heap_mb}m", *SHORT_LIVED, *options, "-cp", classpath,
+        str(find_java()), f"-Xmx{heap_mb}m", *QUICK_JAVA, *options, "-cp", classpath,
         _main_class(program), *arguments,
     ]  # fmt: skip
 

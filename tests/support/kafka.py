@@ -33,6 +33,7 @@ from slackwater.kafka.wire.errors import DecodeError
 from tests.support.kafka_archive import archive_options
 from tests.support.kafka_jars import (
     KAFKA_VERSION,
+    QUICK_JAVA,
     RELEASES,
     KafkaUnavailable,
     find_java,
@@ -71,8 +72,8 @@ DEFAULTS: Mapping[str, str] = {
     "log.cleaner.enable": "false",
 }
 """Broker properties of every release; one that does not know a name passes it over."""
-SHORT_LIVED = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""For brokers that live for minutes: the second compiler would take more time than it saves."""
+SHORT_LIVED = ("-Xmx512m", *QUICK_JAVA)
+"""For brokers that live for minutes."""
 LONG_LIVED = SHORT_LIVED[:2]
 """For those that are measured at what they can do."""
 ZOOKEEPER_SESSION_MS = 4000

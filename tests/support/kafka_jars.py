@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+QUICK_JAVA = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""For a Java that lives for minutes at most: the second compiler would take more time than it saves."""
 LEAST_JAVA = 17
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache"

@@ -30,6 +30,13 @@ def was_suspended(world: World) -> bool:
     return world.memory.conditions.get("Suspended", {}).get("status") == "True"
 
 
+def _has_target(world: World) -> bool:
+    """Whether the number of workers is the operator's to decide."""
+    assert world.group is not None
+    scaling = world.group.spec.scaling
+    return scaling is not None and scaling.automatic
+
+
 def asked_for(world: World) -> int:
     """How many workers a user asks for who scales by hand, or has an HPA or KEDA do it.
 
@@ -53,8 +60,7 @@ def fill_replicas(draft: Draft) -> None:
     """
     group = draft.world.group
     assert group is not None
-    automatic = group.spec.scaling is not None and group.spec.scaling.automatic
-    if group.spec.replicas is None and not automatic:
+    if group.spec.replicas is None and not _has_target(draft.world):
         draft.acts.append(FillReplicas(asked_for(draft.world)))
 
 
@@ -86,7 +92,7 @@ def _decide(draft: Draft) -> int:
     assert world.group is not None
     wanted = world.group.spec
     now = replicas_now(world)
-    automatic = wanted.scaling is not None and wanted.scaling.automatic
+    automatic = _has_target(world)
     if not automatic:
         now = draft.look.replicas if world.statefulset is not None else world.group.initial_replicas
     decision = _automatic(draft, now) if automatic and not wanted.suspend else _manual(draft, now)
