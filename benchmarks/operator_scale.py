@@ -33,7 +33,6 @@ PARTITIONS = 12
 SCALED = 20
 """How many groups scale by their lag."""
 NAMESPACE = "scale"
-ROOT = Path(__file__).resolve().parents[1]
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -97,13 +96,7 @@ class _Bench:
             await api.close()
 
     async def _prepare(self, api: AsyncApi) -> None:
-        await asyncio.to_thread(
-            self._plane.kubectl,
-            *("apply", "--server-side", "-f", str(ROOT / "crds" / "consumergroups.slackwater.dev.yaml")),
-        )
-        await asyncio.to_thread(
-            self._plane.kubectl, "wait", "--for=condition=Established", "crd/consumergroups.slackwater.dev"
-        )
+        await asyncio.to_thread(self._plane.define)
         await api.insist("POST", path_of("v1", "namespaces"), {"metadata": {"name": NAMESPACE}})
         places = asyncio.Semaphore(20)
 

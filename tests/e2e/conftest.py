@@ -64,11 +64,9 @@ def helm(control_plane: ControlPlane) -> Command:
 def api_server() -> Iterator[ControlPlane]:
     """A control plane of its own, without nodes, that knows the ConsumerGroup. Apart from `control_plane`,
     since there helm puts the definition in and takes it away."""
-    definition = Path(__file__).parents[2] / "crds" / "consumergroups.slackwater.dev.yaml"
     with (
         tempfile.TemporaryDirectory(prefix="slackwater-api-") as directory,
         ControlPlane.start(Path(directory), nodes=()) as plane,
     ):
-        plane.kubectl("apply", "--server-side", "-f", str(definition))
-        plane.kubectl("wait", "--for=condition=Established", "crd/consumergroups.slackwater.dev")
+        plane.define()
         yield plane

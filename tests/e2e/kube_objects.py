@@ -13,8 +13,6 @@ import pytest
 
 from slackwater_operator.kube.client import Kube
 from slackwater_operator.kube.store import GROUP_LABEL
-from tests.e2e.conftest import Command
-from tests.support.controlplane import until
 
 Object = dict[str, Any]
 
@@ -63,10 +61,3 @@ async def eventually(condition: Callable[[], Any], what: str, timeout_s: float =
     while not condition():
         assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s: {what}"
         await asyncio.sleep(0.01)
-
-
-def established(kubectl: Command) -> None:
-    """Waits until the CRD is served. (`kubectl wait` fails where it has no conditions yet.)"""
-    path = "jsonpath={.status.conditions[?(@.status=='True')].type}"
-    crd = "consumergroups.slackwater.dev"
-    until(lambda: "Established" in kubectl("get", "crd", crd, "-o", path, check=False), "the CRD")

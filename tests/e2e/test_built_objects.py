@@ -117,8 +117,7 @@ spec:
 
 @pytest.fixture(scope="module")
 def home(api_server: ControlPlane) -> Iterator[str]:
-    api_server.kubectl("apply", "-f", "-", stdin=POD_MONITORS)
-    api_server.kubectl("wait", "--for=condition=Established", "crd/podmonitors.monitoring.coreos.com")
+    api_server.define(POD_MONITORS)
     with api_server.namespace(pod_security="restricted") as name:
         yield name
 

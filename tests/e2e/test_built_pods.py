@@ -102,9 +102,7 @@ def topic(devbroker: DevBroker) -> str:
 def definition(control_plane: ControlPlane) -> None:
     """The CRD, where nobody has put it in yet."""
     if "consumergroups" not in control_plane.kubectl("get", "crd", "-o", "name"):
-        file = Path(__file__).parents[2] / "crds" / "consumergroups.slackwater.dev.yaml"
-        control_plane.kubectl("create", "-f", str(file))
-        control_plane.kubectl("wait", "--for=condition=Established", "crd/consumergroups.slackwater.dev")
+        control_plane.define()
 
 
 def test_workers_join_under_their_pods_names_and_what_is_sent_is_handled(

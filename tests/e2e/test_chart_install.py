@@ -188,7 +188,7 @@ def test_uninstall_leaves_only_what_keep_says(plane: ControlPlane, namespace: st
 
 def test_a_kept_definition_keeps_the_groups(plane: ControlPlane, namespace: str) -> None:
     install(plane, namespace, {"replicaCount": 0})
-    plane.kubectl("wait", "--for=condition=Established", f"crd/{CRD}")
+    plane.await_definition(CRD)
     plane.kubectl("apply", "-n", namespace, "-f", "-", stdin=SLEEPING)
     plane.helm("uninstall", RELEASE, "--namespace", namespace, "--wait")
     assert "sleeping" in plane.kubectl("get", "consumergroups", "-n", namespace, "-o", "name")

@@ -22,18 +22,15 @@ from slackwater_operator.kube.errors import (
 )
 from tests.e2e.api_proxy import ApiProxy
 from tests.e2e.conftest import Command
-from tests.e2e.kube_objects import config_map, connected, established, group
+from tests.e2e.kube_objects import config_map, connected, group
 from tests.support.controlplane import ControlPlane
 
 pytestmark = pytest.mark.controlplane
 
-CRDS = Path(__file__).parents[2] / "crds"
-
 
 @pytest.fixture(scope="module", autouse=True)
-def crds(kubectl: Command) -> None:
-    kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
-    established(kubectl)
+def crds(control_plane: ControlPlane) -> None:
+    control_plane.define()
 
 
 async def test_get_list_and_delete(

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from slackwater_operator.kube.events import Events
 from tests.e2e.conftest import Command
-from tests.e2e.kube_objects import connected, established, group
+from tests.e2e.kube_objects import connected, group
 from tests.support.controlplane import ControlPlane, path_of
 
 pytestmark = pytest.mark.controlplane
 
-CRDS = Path(__file__).parents[2] / "crds"
-
 
 @pytest.fixture(autouse=True)
-def crds(kubectl: Command) -> None:
-    kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
-    established(kubectl)
+def crds(control_plane: ControlPlane) -> None:
+    control_plane.define()
 
 
 async def test_kubectl_describe_shows_them_and_counts_the_same(

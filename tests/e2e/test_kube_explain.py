@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Command
-from tests.e2e.kube_objects import established, group
+from tests.e2e.kube_objects import group
 from tests.support.controlplane import ControlPlane, kubectl as kubectl_program, path_of, until
 
 pytestmark = pytest.mark.controlplane
@@ -23,9 +23,8 @@ GROUPS = "slackwater.dev/v1alpha1", "consumergroups"
 
 
 @pytest.fixture(autouse=True)
-def crds(kubectl: Command) -> None:
-    kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
-    established(kubectl)
+def crds(control_plane: ControlPlane) -> None:
+    control_plane.define()
 
 
 def environment(plane: ControlPlane, kubeconfig: Path | None = None) -> dict[str, str]:
@@ -167,5 +166,4 @@ def test_where_slackwater_is_not_installed_it_says_so(
             "the message",
         )
     finally:
-        kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
-        established(kubectl)
+        control_plane.define()

@@ -22,22 +22,19 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from slackwater.kafka.admin import KafkaAdmin, NewTopic
 from tests.e2e.api_proxy import ApiProxy
-from tests.e2e.conftest import Command
-from tests.e2e.kube_objects import established, group
+from tests.e2e.kube_objects import group
 from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.devbroker import DevBroker
 
 pytestmark = pytest.mark.controlplane
 
-CRDS = Path(__file__).parents[2] / "crds"
 LEASE_S = 15
 LEASE_LOST = 3
 
 
 @pytest.fixture(scope="module", autouse=True)
-def crds(kubectl: Command) -> None:
-    kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
-    established(kubectl)
+def crds(control_plane: ControlPlane) -> None:
+    control_plane.define()
 
 
 class OperatorProcess:

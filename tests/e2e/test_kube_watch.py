@@ -16,7 +16,7 @@ from slackwater_operator.kube.store import Key, Store
 from slackwater_operator.kube.watch import Watches
 from tests.e2e.api_proxy import ApiProxy
 from tests.e2e.conftest import Command
-from tests.e2e.kube_objects import config_map, connected, established, eventually, group
+from tests.e2e.kube_objects import config_map, connected, eventually, group
 from tests.support.controlplane import ControlPlane, path_of
 
 pytestmark = pytest.mark.controlplane
@@ -25,9 +25,8 @@ CRDS = Path(__file__).parents[2] / "crds"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def crds(kubectl: Command) -> None:
-    kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
-    established(kubectl)
+def crds(control_plane: ControlPlane) -> None:
+    control_plane.define()
 
 
 @asynccontextmanager
@@ -177,14 +176,12 @@ async def test_it_waits_for_the_crd(
         try:
             await asyncio.sleep(1)
             assert not store.synced
-            kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
-            established(kubectl)
+            control_plane.define()
             await kube.apply(group(namespace))
             await eventually(lambda: store.synced and store.groups() == [Key(namespace, "flights")], "it")
             kubectl("delete", "-f", str(CRDS))
             await eventually(lambda: store.groups() == [], "the deletion of all groups")
-            kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
-            established(kubectl)
+            control_plane.define()
             await kube.apply(group(namespace, "again"))
             await eventually(lambda: store.groups() == [Key(namespace, "again")], "a group after that")
         finally:

@@ -177,6 +177,42 @@ class ControlPlane:
         """Runs the real helm as the administrator; as :meth:`kubectl`."""
         return self._run(build.helm(), arguments, stdin, check, timeout_s)
 
+    def define(self, definitions: Path | str = build.ROOT / "crds") -> None:
+        """Applies CustomResourceDefinitions (a file, a folder, or YAML) and awaits that they are served."""
+        source, stdin = (str(definitions), "") if isinstance(definitions, Path) else ("-", definitions)
+        command = ("apply", "--server-side", "--force-conflicts", "-o", "name", "-f", source)
+        for name in self.kubectl(*command, stdin=stdin).split():
+            self.await_definition(name.partition("/")[2])
+
+    def await_definition(self, name: str) -> None:
+        """Returns when the objects of that CustomResourceDefinition (``plural.group``) are served.
+
+        Not by `kubectl wait`: it fails on a definition whose ``status.conditions`` are still null.
+        """
+        plural, _, group = name.partition(".")
+        path = path_of("apiextensions.k8s.io/v1", "customresourcedefinitions", name=name)
+
+        def served() -> bool:
+            definition = self.api.get(path)
+            if definition is None:
+                return False
+            conditions = definition.get("status", {}).get("conditions") or []
+            if not any((one["type"], one["status"]) == ("Established", "True") for one in conditions):
+                return False
+            # Established comes a moment before the address answers and discovery lists it.
+            versions = [f"{group}/{one['name']}" for one in definition["spec"]["versions"] if one["served"]]
+            return all(self._lists(version, plural) for version in versions)
+
+        until(served, f"{name} is served")
+
+    def _lists(self, version: str, plural: str) -> bool:
+        told = self.api.get(f"/apis/{version}")
+        return (
+            told is not None
+            and plural in [one["name"] for one in told["resources"]]
+            and self.api.get(path_of(version, plural)) is not None
+        )
+
     def environment(self, kubeconfig: Path | None = None) -> dict[str, str]:
         """The environment for a command that shall talk to this control plane and to no other."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("HELM_")}

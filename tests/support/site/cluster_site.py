@@ -26,7 +26,7 @@ from typing import Any, Protocol, Self
 import yaml
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from tests.support.controlplane import ApiError, ControlPlane, Image, path_of, this_checkout, until
+from tests.support.controlplane import ApiError, ControlPlane, Image, path_of, this_checkout
 from tests.support.controlplane.api import Json
 from tests.support.controlplane.build import ROOT
 from tests.support.site.group import API_VERSION, PLURAL, Group
@@ -95,15 +95,7 @@ class ClusterSite:
         self.links = Links(self.folder)
 
     def __enter__(self) -> Self:
-        self.plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / "crds"))
-        crd = path_of("apiextensions.k8s.io/v1", "customresourcedefinitions", name=f"{PLURAL}.slackwater.dev")
-
-        def established() -> bool:
-            found = self.plane.api.get(crd) or {}
-            conditions = found.get("status", {}).get("conditions") or []
-            return any((one["type"], one["status"]) == ("Established", "True") for one in conditions)
-
-        until(established, "the CRD")
+        self.plane.define()
         self.push("*")
         return self
 
