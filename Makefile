@@ -21,7 +21,7 @@ else
 endif
 
 test: $(VENV)/.dev ## Run all tests but the longest scenarios (ARGS="-k name" for some; root, Go)
-	tests/run $(ARGS)
+	$(BIN)/python -m tests.lanes $(ARGS)
 
 e2e: $(VENV)/.dev ## Run every test on a real Kubernetes control plane, the longest scenarios, too
 	$(BIN)/python -m pytest -m controlplane $(ARGS) tests/e2e
@@ -32,7 +32,7 @@ long: $(VENV)/.dev ## Run the longest tests that need no control plane: chaos, o
 lint: $(VENV)/.dev ## Check style, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy worker/slackwater operator/slackwater_operator examples benchmarks tests/support tools/chart tools/dashboards \
+	$(BIN)/mypy worker/slackwater operator/slackwater_operator examples benchmarks tests/lanes.py tests/support tools/chart tools/dashboards \
 	  tools/client_docs tools/kafka_python_suite
 	$(BIN)/lint-imports
 
