@@ -76,8 +76,9 @@ def test_a_new_image_by_takeover(
         assert said.median <= size.median_ms, said
         assert said.worst <= size.worst_ms, said
         # The files say when a batch was written, the workers when it was read: a batch lies between the two.
-        assert seen.median <= size.median_ms + 2 * usual.p95, (seen, usual)
-        assert seen.worst <= size.worst_ms + usual.worst, (seen, usual)
+        # No rest does: the old worker takes all that has come, and the new one the first that comes.
+        assert seen.median <= 2 * size.median_ms, (seen, usual)
+        assert seen.worst <= size.worst_ms, (seen, usual)
 
 
 @pytest.mark.long

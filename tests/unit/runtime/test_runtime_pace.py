@@ -124,6 +124,41 @@ def test_a_partition_that_is_not_served_yet_waits_for_nothing(bench: Bench) -> N
     assert bench.clock.now >= now + INTERVAL_MS / 2, "from then on it is as the others"
 
 
+def test_the_first_record_of_a_new_partition_waits_for_nothing(bench: Bench) -> None:
+    """Also of one that had nothing to read when it came."""
+    a, b = bench.produce(0, "v0"), bench.produce(1, "v0")
+    for tp in (a, b):
+        bench.cluster.committed[tp] = OffsetAndMetadata(1, "")
+    bench.assign(a, b)
+    bench.steps(1, timeout_ms=10)
+    bench.produce(0, "v1")
+    bench.until_idle()
+    assert batches(bench) == [{"flights-0": [1, 2]}]
+    bench.produce(1, "v1")
+    bench.until_idle()
+    assert batches(bench)[1:] == [{"flights-1": [1, 2]}]
+    assert bench.clock.now < INTERVAL_MS / 2
+    bench.produce(1, "v2")
+    bench.until_idle()
+    assert bench.clock.now >= INTERVAL_MS, "the second one does"
+
+
+@pytest.mark.parametrize(("after_ms", "rests"), [(INTERVAL_MS - 1, False), (INTERVAL_MS, True)])
+def test_who_has_no_records_is_awaited_for_an_interval(bench: Bench, after_ms: int, rests: bool) -> None:
+    a, b = bench.produce(0, "v0"), bench.produce(1)
+    for tp, offset in ((a, 1), (b, 0)):
+        bench.cluster.committed[tp] = OffsetAndMetadata(offset, "")
+    bench.assign(a, b)
+    assigned = bench.clock.now
+    bench.steps(1, timeout_ms=10)
+    bench.clock.now = assigned + after_ms
+    bench.produce(0, "v1")
+    bench.steps(1, timeout_ms=0)
+    assert bench.events("batch") or bench.delivery.in_flight.batch is not None
+    bench.steps(3, timeout_ms=0)
+    assert (bench.consumer.paused != set()) is rests
+
+
 def test_a_drain_takes_what_waits_for_its_time_first(bench: Bench) -> None:
     at = begun(bench)
     tp = bench.produce(0, "v1", "v2")
@@ -136,6 +171,22 @@ def test_a_drain_takes_what_waits_for_its_time_first(bench: Bench) -> None:
     bench.produce(0, "v3")
     bench.steps(20)
     assert bench.sink.rows(0) == [0, 1, 2], "it has drained"
+
+
+def test_a_drain_gathers_what_came_during_the_rest(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun(bench)
+    waits = bench.clock.sleep
+    gathered: list[tuple[float, int]] = []
+
+    def fetches(ms: float) -> None:
+        gathered.append((ms, len(bench.consumer.paused)))
+        bench.produce(1, "v1")
+        waits(ms)
+
+    monkeypatch.setattr(bench.clock, "sleep", fetches)
+    bench.delivery.drain(15_000)
+    assert gathered[0] == (50, 0), "nothing is paused while the client fetches"
+    assert bench.sink.rows(1) == [0, 1]
 
 
 def test_a_worker_that_is_held_takes_nothing_in_a_drain(bench: Bench) -> None:

@@ -120,7 +120,7 @@ class Delivery:
     def drain(self, timeout_ms: float) -> None:
         """Finishes or gives up the batch in flight, and commits. The partitions stay assigned.
 
-        What is fetched for a batch whose time has not come makes that batch at once. All commits say since
+        What has come for a batch whose time has not come makes that batch at once. All commits say since
         when the partitions are drained. What was given up is read again after a :meth:`release`.
         """
         deadline, began = self._clock.mono_ms() + timeout_ms, self._clock.wall_ms()
@@ -173,8 +173,8 @@ class Delivery:
         """New partitions: nothing is taken of them before their committed offset is known, or what a
         predecessor has left of it."""
         new = [tp for tp in assigned if tp not in self._owned]
-        signature = self.notes.signature()
-        self._owned.update({tp: OwnedPartition(tp, signature=signature) for tp in new})
+        signature, now = self.notes.signature(), self._clock.mono_ms()
+        self._owned.update({tp: OwnedPartition(tp, now, signature=signature) for tp in new})
         for tp, left in self._adoption.take(new, self._consumer.membership().generation).items():
             self._found(self._owned[tp], left)
         waiting = [tp for tp in new if self._held or not self._owned[tp].looked_up]
@@ -318,18 +318,21 @@ class Delivery:
         rest_ms = self._pace.rest_ms(self._clock.mono_ms())
         if rest_ms > 0:
             return min(timeout_ms, rest_ms)
+        self._end_rest()
+        return timeout_ms
+
+    def _cut_rest(self) -> None:
+        """Begins the next batch at once, with all that has come: whoever goes on from the last commit is to
+        find no partition that was left alone since the batch before."""
+        if self._pace.resting and self.in_flight.batch is None and not self._held:
+            self._end_rest()
+            self.step(0)
+
+    def _end_rest(self) -> None:
         self._pace.end()
         if not self._held:
             self._resume()
             self._clock.sleep(self._pace.gather_ms)
-        return timeout_ms
-
-    def _cut_rest(self) -> None:
-        """Begins the next batch at once, with what is there of it."""
-        if self._pace.resting and not self._held and self.in_flight.batch is None:
-            self._pace.end()
-            self._resume()
-            self.step(0)
 
     def _resume(self) -> None:
         if self._held or self.in_flight.batch is not None or self._pace.resting:
@@ -347,26 +350,36 @@ class Delivery:
             start = first if owned.committed is None else min(owned.committed, first)
             parts[tp] = Part(owned, columns, start, columns.next_offset)
         self._consumer.pause(*self._consumer.assignment())
-        self._pace.began(self._clock.mono_ms(), pressing=self._is_pressing(parts))
+        for part in parts.values():
+            part.owned.taken = True
+        if self._config.batch_interval_ms:
+            now = self._clock.mono_ms()
+            self._pace.began(now, pressing=self._is_pressing(parts, now))
         self.in_flight.begin(parts)
         for tp, columns in polled.items():
             self._report.first_records(self._owned[tp], columns.first_offset)
         self._report.in_flight = self.in_flight.batch
         self._report.show()
 
-    def _is_pressing(self, parts: Mapping[TopicPartition, Part]) -> bool:
-        """Whether what comes after ``parts`` is not to be kept waiting: a partition has not been served since
-        its assignment, or there is as much left to read as they have, as far as the client knows. A few
+    def _is_pressing(self, parts: Mapping[TopicPartition, Part], now: float) -> bool:
+        """Whether what comes after ``parts`` is not to be kept waiting: the first records of a partition are
+        still to come, or there is as much left to read as they have, as far as the client knows. A few
         records always come meanwhile."""
         taken = left = 0
         for tp, owned in self._owned.items():
             part, end = parts.get(tp), self._consumer.highwater(tp)
-            if part is None and not owned.had_records:
+            if self._awaits_first(owned, now):
                 return True
             taken += len(part.columns) if part is not None else 0
             at = part.end if part is not None else owned.committed
             left += max(0, end - at) if at is not None and end is not None else 0
         return left >= taken
+
+    def _awaits_first(self, owned: OwnedPartition, now: float) -> bool:
+        """Whether it is new here, and no record of it was taken yet. Not for longer than an interval where
+        there is nothing to read."""
+        new = now < owned.assigned_ms + self._config.batch_interval_ms
+        return not owned.taken and (new or not owned.had_records)
 
     # ---- what the batch in flight asks for
 

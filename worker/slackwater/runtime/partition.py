@@ -83,6 +83,8 @@ class OwnedPartition:
     """From assignment to revocation; a partition that comes back gets a new one."""
 
     tp: TopicPartition
+    assigned_ms: float = 0.0
+    """When it was assigned (monotonic clock)."""
     looked_up: bool = False
     """Whether the committed offset is known. Nothing is taken before."""
     committed: int | None = None
@@ -92,6 +94,9 @@ class OwnedPartition:
     found_note: CommitNote | None = None
     """The note as it was at assignment."""
     had_records: bool = False
+    """Whether it was served since its assignment, if only by finding nothing to read."""
+    taken: bool = False
+    """Whether a batch has begun with records of it."""
     letters: set[int] | None = None
     """Source offsets that are in the dead-letter topic already; None: not known yet."""
     signature: Signature | None = None
