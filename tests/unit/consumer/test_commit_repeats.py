@@ -84,7 +84,7 @@ class Committing(Bench):
         return asyncio.create_task(self.offsets.commit(offsets, 60_000))
 
     async def next(self) -> tuple[tuple[int, set[TopicPartition]], asyncio.Future[Any]]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             request, answer = await self.commits.get()
         named = {
             TopicPartition(one.name, p.partition_index) for one in request.topics for p in one.partitions

@@ -118,7 +118,7 @@ class Bench:
 
     async def settle(self, until: Callable[[], Any] = lambda: True) -> None:
         self.positions.wake()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             for _ in range(20):
                 await asyncio.sleep(0)
             while not until():

@@ -134,11 +134,11 @@ async def test_a_broker_that_hangs_up_on_a_request_is_passed_over(damage: str) -
 
 async def test_half_an_answer_poisons_the_connection_when_its_time_is_over() -> None:
     site = Site("half an answer")
-    async with site.running(), cluster_of(f"127.0.0.1:{site.ports[1]}", request_timeout_ms=100) as cluster:
+    async with site.running(), cluster_of(f"127.0.0.1:{site.ports[1]}", request_timeout_ms=1_000) as cluster:
         await _knows_both(cluster, site, first=1)
         bad = await cluster.connection(1)
-        waiting = bad.send(m.HeartbeatRequest(group_id="g"), timeout_ms=5_000)
-        with pytest.raises(RequestTimeoutError, match="Metadata v13 .* within 100 ms"):
+        waiting = bad.send(m.HeartbeatRequest(group_id="g"), timeout_ms=60_000)
+        with pytest.raises(RequestTimeoutError, match="Metadata v13 .* within 1000 ms"):
             await cluster.refresh()
         assert bad.closed
         with pytest.raises(KafkaConnectionError, match="Heartbeat v4 .* was not answered"):
@@ -229,7 +229,7 @@ async def test_after_too_long_without_metadata_the_client_starts_anew() -> None:
         stuck.ports[2] = stuck.ports[1]
         bootstrap = f"127.0.0.1:{good.ports[1]}"
         async with cluster_of(
-            bootstrap, request_timeout_ms=60, metadata_recovery_rebootstrap_trigger_ms=150
+            bootstrap, request_timeout_ms=300, metadata_recovery_rebootstrap_trigger_ms=750
         ) as cluster:
             cluster.metadata.update(stuck.answer(m.MetadataRequest()), 0)  # type: ignore[arg-type]
             began = asyncio.get_running_loop().time()
@@ -241,5 +241,5 @@ async def test_after_too_long_without_metadata_the_client_starts_anew() -> None:
                 except RequestTimeoutError:
                     failures += 1
             assert failures >= 2
-            assert asyncio.get_running_loop().time() - began >= 0.15
+            assert asyncio.get_running_loop().time() - began >= 0.75
             assert {one.port for one in cluster.metadata.brokers.values()} == set(good.ports.values())

@@ -82,16 +82,16 @@ async def test_a_longer_throttle_prolongs_a_shorter_does_not_cut_it() -> None:
 async def test_a_broker_that_throttles_by_itself_is_not_waited_for() -> None:
     broker = Throttling()
     async with broker.connected(Heartbeat=(0, 1)) as connection:
-        await connection.request(beat(10_000))
+        await connection.request(beat(120_000))
         assert not connection.throttled
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(60):
             await connection.request(beat(0))
 
 
 async def test_a_request_that_is_held_for_too_long_fails_alone() -> None:
     broker = Throttling()
     async with broker.connected() as connection:
-        await connection.request(beat(150))
+        await connection.request(beat(1_000))
         short = connection.send(beat(1), timeout_ms=30)
         behind = connection.send(beat(2))
         says = "was not sent within 30 ms: the broker throttles"
@@ -100,14 +100,14 @@ async def test_a_request_that_is_held_for_too_long_fails_alone() -> None:
         assert raised.value.retriable
         assert not connection.closed
         await behind
-        assert [generation for generation, _ in broker.came] == [150, 2]
+        assert [generation for generation, _ in broker.came] == [1_000, 2]
 
 
 async def test_the_time_limit_begins_anew_when_it_is_written() -> None:
     broker = Throttling()
     async with broker.connected() as connection:
-        await connection.request(beat(150))
-        assert (await connection.request(beat(0), timeout_ms=170)).error_code == 0
+        await connection.request(beat(700))
+        assert (await connection.request(beat(0), timeout_ms=800)).error_code == 0
 
 
 async def test_closing_ends_the_wait() -> None:
@@ -135,10 +135,10 @@ async def test_only_the_connection_that_was_throttled_is_quiet(tmp_path: object)
         cluster = Cluster(broker.bootstrap, client_id="me")
         try:
             await cluster.start()
-            broker.faults.add(Fault(api="Heartbeat", client_id="me", throttle_ms=60_000))
+            broker.faults.add(Fault(api="Heartbeat", client_id="me", throttle_ms=120_000))
             await cluster.send(1, beat(), purpose=Purpose.FETCH)
             held = asyncio.create_task(cluster.send(1, beat(), purpose=Purpose.FETCH))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 await cluster.send(1, beat(), purpose=Purpose.GROUP)
                 await cluster.refresh()
             assert not held.done()

@@ -261,14 +261,14 @@ def test_a_server_that_does_not_answer_costs_no_more_than_the_limit(tmp_path: Pa
     go = threading.Event()
 
     def answer(_: int) -> Answer:
-        go.wait(10)
+        go.wait(60)
         return granting("late")
 
     with TokenEndpoint(answer, tmp_path) as endpoint:
         started = time.monotonic()
         with pytest.raises(KafkaConnectionError, match=r"no whole answer within \d+ ms"):
             client(endpoint, read_timeout_ms=150, timeout_ms=400).token()
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 30
         go.set()
 
 
@@ -278,7 +278,7 @@ def test_nor_does_one_that_answers_byte_by_byte(start: Start) -> None:
     started = time.monotonic()
     with pytest.raises(KafkaConnectionError, match="no whole answer within"):
         client(endpoint, read_timeout_ms=300, timeout_ms=310).token()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
 
 
 def test_nor_one_that_takes_connections_and_says_nothing() -> None:

@@ -29,7 +29,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @pytest.fixture
 async def statuses() -> AsyncIterator[WorkerStatuses]:
-    made = WorkerStatuses(timeout_s=0.5)
+    made = WorkerStatuses(timeout_s=3.0)
     yield made
     await made.close()
 
@@ -139,7 +139,7 @@ async def test_one_that_hangs_delays_nobody_else_and_is_given_up(
     pods.append(PodAddress("gone", "127.0.0.1", 1))
     began = time.monotonic()
     told = await statuses.statuses(pods)
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 5.8, "two hang, and they are not asked one after the other"
     assert {name for name, status in told.items() if status is not None} == {"good"}
     assert set(told) == {*handlers, "gone"}
 

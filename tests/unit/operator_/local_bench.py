@@ -29,7 +29,7 @@ def alive(pid: int) -> bool:
 
 
 async def until(what: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not what():
             await asyncio.sleep(0.01)
 
@@ -115,6 +115,6 @@ class Benches:
             await bench.run.stop(grace_ms=2_000)
             await bench.group.close()
             assert bench.pids
-            async with asyncio.timeout(5):  # SIGKILL takes a moment
+            async with asyncio.timeout(60):  # SIGKILL takes a moment
                 while any(alive(pid) for pid in bench.pids):
                     await asyncio.sleep(0.01)

@@ -82,7 +82,7 @@ def test_a_handler_that_hangs_is_given_up(engine_of) -> None:  # type: ignore[no
     with pytest.raises(HandlerError, match=r"100 ms \(handlerTimeoutMs\) on 1 records"):
         engine.transform(one_row())
     engine.close()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_a_call_that_obeys_the_interrupt_leaves_the_thread_usable() -> None:

@@ -19,7 +19,7 @@ def slackwater(*arguments: str, **environment: str) -> subprocess.CompletedProce
         [sys.executable, "-m", "slackwater.cli", *arguments],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
         env={**os.environ, **environment},
     )
@@ -90,7 +90,7 @@ def test_the_way_to_the_group_loads_nothing_heavy(tmp_path: Path) -> None:
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
     )
     assert done.stdout.strip() == "[]"
 

@@ -380,7 +380,7 @@ class Endpoint:
         self.server.serve()
 
     def ask(self, method: str, path: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
         try:
             connection.request(method, path)
             response = connection.getresponse()

@@ -54,7 +54,7 @@ class Pod:
         self._nonces += 1
         nonce = f"{self._nonces:032x}"
         signed = {"Authorization": sign_request(key, method, path, body, now_ms=CLOCK.wall_ms(), nonce=nonce)}
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
         try:
             connection.request(method, path, body, {**signed, **headers})
             answer = connection.getresponse()
@@ -268,7 +268,7 @@ def test_who_hangs_has_not_answered(peers: HttpPeers) -> None:
     began = time.monotonic()
     with listening, pytest.raises(NoAnswer, match="within 200 ms"):
         peers.handover(address, REQUEST, 200)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_who_answers_byte_by_byte_has_not_answered_either(peers: HttpPeers) -> None:
@@ -286,7 +286,7 @@ def test_who_answers_byte_by_byte_has_not_answered_either(peers: HttpPeers) -> N
     began = time.monotonic()
     with listening, pytest.raises(NoAnswer, match="within 300 ms"):
         peers.handover(f"127.0.0.1:{listening.getsockname()[1]}", REQUEST, 300)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_who_is_not_there_takes_no_connection(peers: HttpPeers) -> None:

@@ -118,7 +118,7 @@ def test_owned_process_ends_with_its_owner(tmp_path: Path) -> None:
 def test_owned_process_ends_its_watchdog() -> None:
     """After its end nothing is left that could kill a process id used again."""
     owned = OwnedProcess(["true"])
-    assert owned.wait(10) == 0
+    assert owned.wait(60) == 0
     assert owned._watchdog.poll() is not None
     assert not owned.running()
 
@@ -165,7 +165,7 @@ def test_run_command_hands_signals_on_once(number: signal.Signals) -> None:
         assert program.stdout is not None
         assert program.stdout.readline() == "ready\n"
         program.send_signal(number)
-        assert program.wait(20) == 41
+        assert program.wait(60) == 41
     finally:
         program.kill()
         program.wait()
