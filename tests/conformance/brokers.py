@@ -100,6 +100,6 @@ def _ends(bootstrap: str, api_key: int, frame: bytes) -> bool:
     with RawClient.to(bootstrap) as client:
         client.send_bytes(frame)
         if api_key != m.ApiVersionsRequest.api_key:
-            return client.closed_by_broker(5.0)
+            return client.closed_by_broker()
         _, answer = decode_response(client.receive_frame(), api_key, 0, m.ApiVersionsResponse)
         return answer.error_code == ErrorCode.UNSUPPORTED_VERSION

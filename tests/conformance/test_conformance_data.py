@@ -271,14 +271,14 @@ def test_long_poll_ends_with_data(client: RawClient, topic: str, bootstrap: str)
         produce(other, topic, batch([b"x"]))
         part = client.receive().responses[0].partitions[0]
     assert values_of(part) == [b"x"]
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 10
 
 
 def test_long_poll_ends_with_time(client: RawClient, topic: str) -> None:
     """A fetch is answered after max_wait_ms, with nothing."""
     start = time.monotonic()
     part = fetch(client, topic, 0, max_wait_ms=500)
-    assert 0.45 <= time.monotonic() - start < 3
+    assert 0.45 <= time.monotonic() - start < 10
     assert bytes(part.records or b"") == b""
 
 
@@ -286,7 +286,7 @@ def test_out_of_range_ends_a_long_poll(client: RawClient, topic: str) -> None:
     """An offset out of range ends the wait at once."""
     start = time.monotonic()
     answer = client.request(fetch_request([(topic, 0, 0), (topic, 1, 5)], max_wait_ms=15_000), 12)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 10
     assert shown(answer) == {0: E.NONE, 1: E.OFFSET_OUT_OF_RANGE}
 
 
@@ -298,7 +298,7 @@ def test_missing_partition_does_not_end_a_long_poll(client: RawClient, topic: st
     assert shown(answer) == {0: E.NONE, 7: E.UNKNOWN_TOPIC_OR_PARTITION}
     start = time.monotonic()
     answer = client.request(fetch_request([(topic, 7, 0)], max_wait_ms=15_000), 12)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 10
     assert shown(answer) == {7: E.UNKNOWN_TOPIC_OR_PARTITION}
 
 

@@ -362,12 +362,12 @@ def leader_that_does_not_sync_is_evicted_with_the_others(bootstrap: str, name: s
 @row
 def group_that_nobody_joins_stays_preparing(bootstrap: str, name: str) -> None:
     """If *nobody* joins, the group stays in PreparingRebalance (and keeps its static members)."""
-    with members(bootstrap, name, "a", "b", "c", rebalance_ms=1_000) as group:
+    with members(bootstrap, name, "a", "b", "c", rebalance_ms=AWAY_MS) as group:
         form(group)
         with RawClient.to(bootstrap) as watcher:
             assert remove(watcher, name, "c") == [E.NONE]
             clock = Clock()
-            while clock() < 3_500:
+            while clock() < AWAY_MS + 2_500:
                 shown = describe(watcher, name)
                 assert shown.group_state == "PreparingRebalance"
                 assert {x.group_instance_id for x in shown.members} == {"a", "b"}
@@ -380,15 +380,15 @@ def group_that_nobody_joins_stays_preparing(bootstrap: str, name: str) -> None:
 @row
 def dynamic_member_that_misses_the_join_is_removed(bootstrap: str, name: str) -> None:
     """A dynamic member that has not rejoined within the rebalance timeout is removed."""
-    with members(bootstrap, name, None, "a", rebalance_ms=1_500) as [dynamic, a]:
+    with members(bootstrap, name, None, "a", rebalance_ms=AWAY_MS) as [dynamic, a]:
         form([dynamic, a])
-        with Member(bootstrap, name, "new", rebalance_ms=1_500) as newcomer:
+        with Member(bootstrap, name, "new", rebalance_ms=AWAY_MS) as newcomer:
             clock = Clock()
             newcomer.send_join()
             until_rebalance(a)
             a.send_join()
             assert {x.receive_join().error_code for x in (a, newcomer)} == {E.NONE}
-            assert_near(clock(), 1_500)
+            assert_near(clock(), AWAY_MS)
             leader = a if a.is_leader else newcomer
             assert {x.group_instance_id for x in leader.joined.members} == {"a", "new"}
             assert dynamic.heartbeat() == E.UNKNOWN_MEMBER_ID
@@ -399,22 +399,34 @@ def dynamic_member_that_misses_the_join_is_removed(bootstrap: str, name: str) ->
 DELAY_MS = int(GROUP_CONFIG["group.initial.rebalance.delay.ms"])
 
 
-def first_join_ms(bootstrap: str, group: str, rebalance_ms: int) -> float:
-    """How long the first generation takes with a second member that comes half a delay later."""
+def first_join_ms(bootstrap: str, group: str, rebalance_ms: int) -> float | None:
+    """How long the first generation takes with a second member that comes half a delay later.
+
+    None: on a busy machine it came too late for that generation.
+    """
     with members(bootstrap, group, "a", "b", rebalance_ms=rebalance_ms) as [a, b]:
         clock = Clock()
         a.send_join()
         clock.sleep_until(DELAY_MS / 2)
         b.send_join()
-        assert {x.receive_join().generation_id for x in (a, b)} == {1}
+        first = a.receive_join()
+        if a.is_leader and len(first.members) == 1:
+            return None
+        assert {first.generation_id, b.receive_join().generation_id} == {1}
         assert len((a if a.is_leader else b).joined.members) == 2
         return clock()
+
+
+def first_joins_ms(bootstrap: str, group: str, rebalance_ms: int) -> Iterator[float]:
+    """How long it took in each of some attempts in which the second member came in time."""
+    attempts = (first_join_ms(bootstrap, f"{group}-{i}", rebalance_ms) for i in range(30))
+    return (took for took in attempts if took is not None)
 
 
 @row
 def initial_delay_is_extended_by_newcomers(bootstrap: str, name: str) -> None:
     """The initial delay: each newcomer extends it by a whole one; it holds for Empty groups only."""
-    assert first_join_ms(bootstrap, name, 60_000) >= 2 * DELAY_MS - 10
+    assert next(first_joins_ms(bootstrap, name, 60_000)) >= 2 * DELAY_MS - 10
     with members(bootstrap, name + "-empty", "a", "late") as [a, late]:
         form([a])
         late.send_join()
@@ -427,8 +439,7 @@ def initial_delay_is_extended_by_newcomers(bootstrap: str, name: str) -> None:
 def initial_delay_is_extended_up_to_the_rebalance_timeout(bootstrap: str, name: str) -> None:
     """Newcomers extend the delay up to the largest rebalance timeout; its first part is always waited."""
     # A late answer proves nothing on a busy machine, an early one does: so there are some attempts.
-    attempts = (first_join_ms(bootstrap, f"{name}-{i}", DELAY_MS * 4 // 3) for i in range(8))
-    assert any(took < 2 * DELAY_MS - 10 for took in attempts)
+    assert any(took < 2 * DELAY_MS - 10 for took in first_joins_ms(bootstrap, name, DELAY_MS * 4 // 3))
     with members(bootstrap, name + "-alone", "a", rebalance_ms=10) as [a]:
         clock = Clock()
         assert a.join().error_code == E.NONE
@@ -461,4 +472,4 @@ def outcomes(request: pytest.FixtureRequest) -> Iterator[dict[tuple[str, str], F
 @pytest.mark.parametrize("name", [r.__name__ for r in ROWS])
 def test_timed_row(outcomes: dict[tuple[str, str], Future[None]], target: str, name: str) -> None:
     """The outcome of one row; what it says stands in the scenario of that name."""
-    outcomes[target, name].result(timeout=60)
+    outcomes[target, name].result(timeout=150)

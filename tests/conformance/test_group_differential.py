@@ -26,7 +26,7 @@ from tests.support.rawclient import RawClient
 STEPS = 150
 WAIT_S = 20.0
 QUIET_S, QUIET_AFTER_PARKING_S = 0.003, 0.05
-"""How long nothing may come; after a request that is parked also the time for Kafka to take it in."""
+"""How long nothing may come; longer after a request that is parked, which Kafka has taken in by then."""
 _IDS = {"member_id", "leader"}
 
 
@@ -124,6 +124,8 @@ class Pair:
         for call, real in pairs:
             if self._comparable(call.answer, real):
                 assert self._plain(call.answer) == self._plain(real), f"v{call.version} {call.request}"
+        if last.parked:
+            next(client for call, client in self._open if call is last).let_it_arrive()
         self._expect_silence(QUIET_AFTER_PARKING_S if last.parked else QUIET_S)
 
     def _expect_silence(self, seconds: float) -> None:

@@ -104,7 +104,7 @@ class DevBroker:
             self._owned.kill()
             self._owned = None
 
-    def stop(self, node: int = 1, timeout_s: float = 30.0) -> None:
+    def stop(self, node: int = 1, timeout_s: float = 60.0) -> None:
         """SIGTERM; returns when the process is gone. Raises :class:`subprocess.TimeoutExpired`."""
         if self._owned is not None:
             self._owned.send(signal.SIGTERM)
@@ -119,6 +119,6 @@ class DevBroker:
             data=None if body is None else json.dumps(body).encode(),
             headers={"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             data = answer.read()
         return json.loads(data) if data else None

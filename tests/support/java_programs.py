@@ -109,7 +109,7 @@ class JavaOracle:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._process.communicate(timeout=30)  # it ends at the end of its input
+            self._process.communicate(timeout=120)  # it ends at the end of its input
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.communicate()

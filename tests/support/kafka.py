@@ -364,7 +364,7 @@ class KafkaCluster:
         """SIGKILL to one broker; returns when it is gone."""
         self._running.pop(node).kill()
 
-    def stop(self, node: int, timeout_s: float = 30.0) -> None:
+    def stop(self, node: int, timeout_s: float = 60.0) -> None:
         """SIGTERM to one broker (it hands its partitions over); SIGKILL after ``timeout_s``."""
         owned = self._running.pop(node)
         owned.send(signal.SIGTERM)

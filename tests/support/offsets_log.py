@@ -28,13 +28,13 @@ def committed_over_time(bootstrap: str, group: str) -> dict[tuple[str, int], lis
         {"bootstrap.servers": bootstrap, "group.id": "offsets-log", "enable.auto.commit": False}
     )
     try:
-        for partition in consumer.list_topics(TOPIC, 10).topics[TOPIC].partitions:
+        for partition in consumer.list_topics(TOPIC, 60).topics[TOPIC].partitions:
             start = confluent_kafka.TopicPartition(TOPIC, partition, 0)
-            end = consumer.get_watermark_offsets(start, 10)[1]
+            end = consumer.get_watermark_offsets(start, 60)[1]
             consumer.assign([start])
             at = 0
             while at < end:
-                message = consumer.poll(10)
+                message = consumer.poll(60)
                 assert message is not None, f"{TOPIC}-{partition} stands at {at} of {end}"
                 assert message.error() is None, message.error()
                 at = (message.offset() or 0) + 1

@@ -255,9 +255,9 @@ class Confluent(Blocking):
                 raise self._kafka.KafkaException(done.error)
 
     def committed(self) -> dict[int, tuple[int, str]]:
-        partitions = self.consumer.list_topics(self.topic, 10).topics[self.topic].partitions
+        partitions = self.consumer.list_topics(self.topic, 60).topics[self.topic].partitions
         wanted = [self._kafka.TopicPartition(self.topic, p) for p in partitions]
-        found = self.consumer.committed(wanted, timeout=10)
+        found = self.consumer.committed(wanted, timeout=60)
         return {tp.partition: (tp.offset, tp.metadata or "") for tp in found if tp.offset >= 0}
 
     def close(self) -> None:

@@ -50,7 +50,7 @@ class RawClient:
     """One connection. Answers come back in the order of the requests (Kafka's rule per connection)."""
 
     def __init__(self, host: str, port: int, *, client_id: str = "raw", timeout_s: float = 20.0) -> None:
-        self.port = port
+        self.host, self.port = host, port
         self._socket = socket.create_connection((host, port), timeout=timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray()
@@ -156,8 +156,23 @@ class RawClient:
         answer: R = self.receive(timeout_s)
         return answer
 
+    def let_it_arrive(self) -> None:
+        """Returns when the broker has had time to take in what was sent here, however busy the machine is.
+
+        Others' requests come after it and are answered: over more connections than a broker has threads that
+        read, twice each, and by the groups' coordinator, behind what that has to do.
+        """
+        for _ in range(4):
+            with RawClient(self.host, self.port) as other:
+                for _ in range(2):
+                    other.request(m.ListGroupsRequest(), 3)
+
     def is_silent(self, seconds: float) -> bool:
-        """Whether nothing arrives for ``seconds`` (what would have arrived stays receivable)."""
+        """Whether nothing arrives for ``seconds`` (what would have arrived stays receivable).
+
+        They begin when the broker has taken in what was sent: a request that is not answered is parked then.
+        """
+        self.let_it_arrive()
         try:
             self._fill(len(self._buffer) + 1, time.monotonic() + seconds)
         except TimeoutError:

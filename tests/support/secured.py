@@ -86,7 +86,7 @@ class SecuredKafka:
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         change = UserScramCredentialUpsertion(user, info, password.encode())
         for future in admin.alter_user_scram_credentials([change]).values():
-            future.result(30)
+            future.result(60)
 
     def __enter__(self) -> Self:
         try:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 90.0
 
 
 class WorkerProcess:
@@ -127,5 +127,5 @@ class WorkerProcess:
         """A request to its health port."""
         port = self.until("started")["port"]
         request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method)
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return bytes(answer.read())
