@@ -14,7 +14,7 @@ from kafka.admin import KafkaAdminClient, NewTopic
 
 from slackwater.kafka import KafkaConsumer, TopicPartition
 
-DEADLINE_S = 45.0
+DEADLINE_S = 90.0
 
 
 def unique(prefix: str) -> str:
@@ -49,13 +49,13 @@ def produce(bootstrap: str, topic: str, partitions: int, records: int, start: in
 
 
 def options(bootstrap: str, group: str | None, **more: Any) -> dict[str, Any]:
-    """Keyword arguments of most tests."""
+    """Keyword arguments of most tests. The session is longer than a busy machine keeps a process waiting."""
     return {
         "bootstrap_servers": bootstrap,
         "group_id": group,
         "auto_offset_reset": "earliest",
         "enable_auto_commit": False,
-        "session_timeout_ms": 10_000,
+        "session_timeout_ms": 30_000,
         "heartbeat_interval_ms": 300,
         **more,
     }

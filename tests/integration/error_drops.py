@@ -49,7 +49,7 @@ async def drop_commit(walk: Walk) -> None:
 async def drop_leave(walk: Walk) -> None:
     async with walk.member(static=False) as consumer:
         fault = walk.fault()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await consumer.stop()
         await walk.hit(fault)
 

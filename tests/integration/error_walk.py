@@ -24,7 +24,7 @@ TOPIC = "walked"
 RECORDS = 20
 BACKOFF_MS = 40
 HEARTBEAT_MS = 150
-DEADLINE_S = 25.0
+DEADLINE_S = 60.0
 TP = TopicPartition(TOPIC, 0)
 
 
@@ -155,12 +155,15 @@ class Walk:
 
     async def silence(self, *apis: str) -> None:
         """None of these requests comes any more, for several heartbeats' time."""
-        # What was on its way when the user was told may still come in.
-        await asyncio.sleep(HEARTBEAT_MS / 3000)
-        mark = self.seen[-1]
-        await asyncio.sleep(4 * HEARTBEAT_MS / 1000)
-        came = [seen.api for api in apis for seen in self.after(mark, api)]
-        assert not came, f"still asked: {came}"
+        came: list[str] = []
+        # What was on its way when the user was told may still come in, on a busy machine for a while.
+        for _ in range(3):
+            mark = self.seen[-1]
+            await asyncio.sleep(4 * HEARTBEAT_MS / 1000)
+            came = [seen.api for api in apis for seen in self.after(mark, api)]
+            if not came:
+                return
+        raise AssertionError(f"still asked: {came}")
 
     # -- the user's side ---------------------------------------------------------------------------
 
@@ -173,13 +176,13 @@ class Walk:
             "group_id": self.name if group else None,
             "auto_offset_reset": "earliest",
             "enable_auto_commit": False,
-            "session_timeout_ms": 10_000,
+            "session_timeout_ms": 30_000,
             "heartbeat_interval_ms": HEARTBEAT_MS,
             "retry_backoff_ms": BACKOFF_MS,
             "retry_backoff_max_ms": 4 * BACKOFF_MS,
             "reconnect_backoff_ms": BACKOFF_MS,
             "fetch_max_wait_ms": 60,
-            "default_api_timeout_ms": 30_000,
+            "default_api_timeout_ms": 60_000,
             **more,
         }
         consumer = AsyncConsumer(**options)

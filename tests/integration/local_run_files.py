@@ -58,7 +58,7 @@ metadata: {{name: {name}}}
 spec:
   kafka:
     bootstrapServers: {bootstrap}
-    properties: {{session.timeout.ms: "20000", heartbeat.interval.ms: "500"}}
+    properties: {{session.timeout.ms: "60000", heartbeat.interval.ms: "500"}}
   topics: [{name}]
   pipeline:
     handler: {handler}

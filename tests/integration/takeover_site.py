@@ -129,8 +129,11 @@ class Pod(WorkerProcess):
 class TakeoverSite:
     """A topic with a steady flow, a group's pods, and its key."""
 
-    def __init__(self, bootstrap: str, folder: Path, partitions: int = 12) -> None:
+    def __init__(
+        self, bootstrap: str, folder: Path, partitions: int = 12, *, deadline_ms: int = 15_000
+    ) -> None:
         self.bootstrap, self.folder, self.partitions = bootstrap, folder, partitions
+        self.deadline_ms = deadline_ms
         name = f"t{uuid4().hex[:8]}"
         self.topic, self.group = name, f"g-{name}"
         self.out = folder / "out"
@@ -141,7 +144,7 @@ class TakeoverSite:
         self.key_file.write_text(self.key.hex() + "\n")
         admin = AdminClient({"bootstrap.servers": bootstrap})
         made = admin.create_topics([NewTopic(self.topic, partitions, replication_factor=1)])
-        made[self.topic].result(10)
+        made[self.topic].result(60)
         self.pods: list[Pod] = []
         self.produced = 0
         self.ends = dict.fromkeys(range(partitions), 0)
@@ -175,13 +178,13 @@ class TakeoverSite:
                 self.produced += 1
             producer.poll(0)
             time.sleep(0.002)
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
 
     def ebb(self) -> None:
         """Ends the flow; all of it is stored then."""
         self._flowing.clear()
         if self._flow is not None:
-            self._flow.join(30)
+            self._flow.join(90)
             assert not self._flow.is_alive()
         assert self._failed == []
 
@@ -192,12 +195,12 @@ class TakeoverSite:
             "groupId": self.group,
             "topics": [self.topic],
             "bootstrapServers": self.bootstrap,
-            "properties": {"session.timeout.ms": "10000", "heartbeat.interval.ms": "1000"},
+            "properties": {"session.timeout.ms": "30000", "heartbeat.interval.ms": "1000"},
             "handler": "flow_handler:transform",
             "handlerPath": [str(self.folder / "handlers")],
             "engine": "python",
             "sink": {"format": "parquet", "path": str(self.out)},
-            "takeover": {"keyFile": str(self.key_file), "deadlineMs": 5_000},
+            "takeover": {"keyFile": str(self.key_file), "deadlineMs": self.deadline_ms},
             **changes,
         }
 
@@ -256,7 +259,7 @@ class TakeoverSite:
         nonce = secrets.token_hex(16)
         used = key or self.key
         signed = sign_request(used, "POST", "/takeover", body, now_ms=int(time.time() * 1000), nonce=nonce)
-        connection = http.client.HTTPConnection("127.0.0.1", pod.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", pod.port, timeout=60)
         try:
             connection.request("POST", "/takeover", body, {"Authorization": signed})
             answer = connection.getresponse()

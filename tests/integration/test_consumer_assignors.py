@@ -63,9 +63,9 @@ def test_what_a_vanished_member_held_waits_for_it(devbroker: DevBroker) -> None:
         lost = gone.assignment()
         stay = [one for one in consumers if one is not gone]
         before = {id(one): one.assignment() for one in stay}
+        generation = leader.membership().generation
         gone.close(leave_group=True)
         consumers.remove(gone)
-        generation = leader.membership().generation
         wait_for(
             lambda: (poll_all(stay), min(one.membership().generation for one in stay) > generation)[1],
             "a rebalance",
@@ -84,7 +84,7 @@ def test_what_a_vanished_member_held_waits_for_it(devbroker: DevBroker) -> None:
 
 def test_when_the_delay_is_over_the_leader_hands_it_out(devbroker: DevBroker) -> None:
     topic, group = make_topic(devbroker.bootstrap, PARTITIONS), unique("g")
-    delay_ms = 3_000
+    delay_ms = 8_000
     consumers = [
         KafkaConsumer(
             topic,
@@ -101,8 +101,8 @@ def test_when_the_delay_is_over_the_leader_hands_it_out(devbroker: DevBroker) ->
         gone = next(one for one in consumers if one.membership().is_leader)
         consumers.remove(gone)
         began = time.monotonic()
-        gone.close(leave_group=True)
         generation = max(one.membership().generation for one in consumers)
+        gone.close(leave_group=True)
         wait_for(
             lambda: (
                 poll_all(consumers),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, NewPartitions
 
-from slackwater.kafka import OffsetAndMetadata, TopicPartition
+from slackwater.kafka import KafkaAdmin, OffsetAndMetadata, TopicPartition
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.protocol.diagnostics import Kind
 from tests.integration.consumer_harness import Member, make_topic, members, options, settled, unique, wait_for
@@ -60,20 +60,27 @@ def test_members_keep_their_generation_through_a_move_of_the_coordinator(kafka3:
 
 
 def test_rebalance_in_flight_when_the_coordinator_goes_ends_well(kafka3: Any) -> None:
+    """A member by hand that does not join again keeps the others' joins under way."""
     topic, group = make_topic(kafka3.bootstrap, 6), unique("g")
     more = {"session_timeout_ms": 30_000, "request_timeout_ms": 5_000, "max_poll_interval_ms": 20_000}
     with members() as running:
         running.append(Member([topic], **options(kafka3.bootstrap, group, group_instance_id="i-0", **more)))
         wait_for(lambda: settled(running, topic, 6), "one member")
         node = wait_for(lambda: kafka3.coordinator_of(group), "the coordinator")
-        running += [
-            Member([topic], **options(_address(kafka3, node), group, group_instance_id=f"i-{n}", **more))
-            for n in (1, 2)
-        ]
-        wait_for(lambda: running[1].consumer.membership().state == "joining", "a join under way")
-        kafka3.kill(node)
+        by_hand = {"protocols": {"cooperative-sticky": subscription()}, "session_ms": 60_000}
+        with rawclient.Member(kafka3.address(node), group, "stays away", **by_hand) as away:
+            wait_for(lambda: not away.join().error_code and not away.sync().error_code, "a member by hand")
+            running += [
+                Member([topic], **options(_address(kafka3, node), group, group_instance_id=f"i-{n}", **more))
+                for n in (1, 2)
+            ]
+            joining = lambda: all(one.consumer.membership().state == "joining" for one in running)  # noqa: E731
+            wait_for(joining, "joins under way")
+            kafka3.kill(node)
         try:
-            wait_for(lambda: settled(running, topic, 6), "three members", 60)
+            with KafkaAdmin(bootstrap_servers=_address(kafka3, node)) as admin:
+                admin.remove_members(group, ["stays away"]).unwrap()
+            wait_for(lambda: settled(running, topic, 6), "three members")
             assert [member.error for member in running] == [None] * 3
             tp = sorted(running[2].consumer.assignment())[0]
             running[2].consumer.commit({tp: OffsetAndMetadata(0)})

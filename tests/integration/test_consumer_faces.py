@@ -45,7 +45,7 @@ def soon(action: Callable[[], Any], ready: Callable[[], Any]) -> Iterator[None]:
     thread = threading.Thread(target=lambda: (wait_for(ready, "ready"), action()))
     thread.start()
     yield
-    thread.join(10)
+    thread.join(60)
 
 
 # -- the same calls --------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def test_calls_about_partitions_that_are_not_here(broker: Any, face: Any) -> Non
                 consumer.seek(one, bad)
         consumer.seek(one, OffsetAndMetadata(3))
         assert consumer.position(one) == 3
-        assert [r.offset for r in consumer.poll(5_000)[one]] == [3, 4]
+        assert [r.offset for r in consumer.poll(30_000)[one]] == [3, 4]
 
 
 # -- deserializers, interceptors ---------------------------------------------------------------------------
@@ -265,12 +265,12 @@ def test_a_record_that_cannot_be_deserialized_can_be_passed_over(broker: Any, fa
     (tp,) = partitions(topic, 1)
     with face(**options(broker.bootstrap, group, value_deserializer=fussy)) as consumer:
         consumer.assign([tp])
-        assert [r.value for r in consumer.poll(10_000)[tp]] == [0, 1, 2]
+        assert [r.value for r in consumer.poll(30_000)[tp]] == [0, 1, 2]
         for _ in range(2):
             with pytest.raises(
                 RecordDeserializationError, match=f"value of the record at offset 3 of {tp}"
             ) as info:
-                consumer.poll(10_000)
+                consumer.poll(30_000)
         error = info.value
         assert (error.topic_partition, error.offset, error.origin) == (tp, 3, "value")
         assert (error.key, error.value) == (b"k", b"3")
@@ -278,7 +278,7 @@ def test_a_record_that_cannot_be_deserialized_can_be_passed_over(broker: Any, fa
         consumer.commit()
         assert consumer.committed(tp) == 3
         consumer.seek(error.topic_partition, error.offset + 1)
-        assert [r.value for r in consumer.poll(10_000)[tp]] == [4, 5]
+        assert [r.value for r in consumer.poll(30_000)[tp]] == [4, 5]
         assert consumer.position(tp) == 6
 
 
@@ -296,15 +296,15 @@ def test_such_a_record_is_not_hidden_by_other_partitions_records(broker: Any, fa
         consumer.assign([bad, good])
         found: dict[TopicPartition, list[Any]] = {}
         while bad not in found:
-            found = consumer.poll(10_000)
+            found = consumer.poll(30_000)
         assert [record.value for record in found[bad]] == [2]
         before = consumer.position(good)
         for _ in range(2):
             with pytest.raises(RecordDeserializationError, match=f"offset 1 of {bad}"):
-                consumer.poll(10_000)
+                consumer.poll(30_000)
         assert (consumer.position(bad), consumer.position(good)) == (1, before)
         consumer.pause(bad)
-        assert set(consumer.poll(10_000)) == {good}
+        assert set(consumer.poll(30_000)) == {good}
         rest = 2_000 - consumer.position(good)
         assert rest > 0
         consumer.resume(bad)
@@ -315,7 +315,7 @@ def test_such_a_record_is_not_hidden_by_other_partitions_records(broker: Any, fa
 def test_the_iterator_stops_at_such_a_record_too(broker: Any, face: Any) -> None:
     topic = make_topic(broker.bootstrap, 1, 6)
     (tp,) = partitions(topic, 1)
-    more = {"value_deserializer": fussy, "consumer_timeout_ms": 1_000}
+    more = {"value_deserializer": fussy, "consumer_timeout_ms": 5_000}
     with face(**options(broker.bootstrap, None, **more)) as consumer:
         consumer.assign([tp])
         records = iter(consumer)
@@ -352,7 +352,7 @@ def test_interceptors_see_records_and_commits_of_each_kind(broker: Any, face: An
     more = {"interceptor_classes": [traces], "enable_auto_commit": True, "auto_commit_interval_ms": 100_000}
     with face(**options(broker.bootstrap, group, **more)) as consumer:
         consumer.assign([tp])
-        assert [int(r.value) for r in consumer.poll(10_000)[tp]] == [0, 2, 4]
+        assert [int(r.value) for r in consumer.poll(30_000)[tp]] == [0, 2, 4]
         assert consumer.position(tp) == 6
         consumer.commit({tp: OffsetAndMetadata(1)})
         assert traces.calls == [{0: 1}]
@@ -601,7 +601,7 @@ def test_close_keeps_its_time_without_a_broker(face: Any, timeout_ms: int) -> No
         consumer.commit_async()
         started = time.monotonic()
         consumer.close(timeout_ms=timeout_ms)
-        assert time.monotonic() - started < timeout_ms / 1000 + 2
+        assert time.monotonic() - started < timeout_ms / 1000 + 10, "far less than request_timeout_ms"
         consumer.close()
         with pytest.raises(IllegalStateError, match="closed"):
             consumer.poll(0)
@@ -618,7 +618,7 @@ def test_with_an_api_version_the_constructor_waits_for_no_broker(devbroker: Any)
         assert not consumer.bootstrap_connected()
         assert consumer.subscription() == {topic}
         with pytest.raises(KafkaTimeoutError, match="127.0.0.1:1"):
-            consumer.poll(10_000)
+            consumer.poll(30_000)
         with pytest.raises(KafkaTimeoutError, match="127.0.0.1:1"):
             consumer.bootstrap(timeout_ms=100)
     with KafkaConsumer(topic, **options(devbroker.bootstrap, None, api_version=(2, 8))) as consumer:

@@ -172,7 +172,7 @@ def test_the_group_and_its_commits(devbroker: DevBroker) -> None:
 
 def test_a_lost_partition_is_counted(devbroker: DevBroker) -> None:
     topic, group = make_topic(devbroker.bootstrap, 1, 1), unique("g")
-    more = options(devbroker.bootstrap, group, max_poll_interval_ms=1_500, session_timeout_ms=6_000)
+    more = options(devbroker.bootstrap, group, max_poll_interval_ms=4_000)
     with KafkaConsumer(**more) as consumer:
         consumer.subscribe([topic], listener=Slow())
         drain(consumer, 1)

@@ -46,7 +46,7 @@ class Other:
 
     def stop(self) -> None:
         self._stop.set()
-        self._thread.join(30)
+        self._thread.join(60)
 
 
 def confluent(bootstrap: str, group: str, topic: str, strategy: str) -> Other:
@@ -55,7 +55,7 @@ def confluent(bootstrap: str, group: str, topic: str, strategy: str) -> Other:
             "bootstrap.servers": bootstrap,
             "group.id": group,
             "auto.offset.reset": "earliest",
-            "session.timeout.ms": 10_000,
+            "session.timeout.ms": 30_000,
             "heartbeat.interval.ms": 300,
             "partition.assignment.strategy": strategy,
         }
@@ -70,7 +70,7 @@ def kafka_python(bootstrap: str, group: str, topic: str, strategy: str) -> Other
         topic,
         bootstrap_servers=bootstrap,
         group_id=group,
-        session_timeout_ms=10_000,
+        session_timeout_ms=30_000,
         heartbeat_interval_ms=300,
         partition_assignment_strategy=(CooperativeStickyAssignor,),
     )
@@ -144,7 +144,7 @@ def java_member(bootstrap: str, group: str, topic: str) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
 
 
 @pytest.mark.parametrize("ours_leads", [True, False])

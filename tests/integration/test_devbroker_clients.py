@@ -64,6 +64,8 @@ def confluent_consume(bootstrap: str, topic: str, group: str) -> list[bytes]:
             "bootstrap.servers": bootstrap,
             "group.id": group,
             "auto.offset.reset": "earliest",
+            # Where it was quicker than the commit below, that would have nothing to store, which is an error.
+            "enable.auto.commit": False,
             "check.crcs": True,
         }
     )

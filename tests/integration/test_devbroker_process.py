@@ -42,7 +42,7 @@ class Process:
 
     def end(self, number: int) -> int:
         self.child.send_signal(number)
-        code = self.child.wait(20)
+        code = self.child.wait(60)
         assert self.child.stdout is not None
         self.child.stdout.close()
         return code
@@ -193,7 +193,7 @@ def test_what_is_in_the_way_is_one_clear_line_and_exit_2(tmp_path: Path, what: s
             "host": ["--data", str(tmp_path / "new"), "--host", "no.such.host.invalid"],
         }[what]  # fmt: skip
         done = subprocess.run(
-            [*_COMMAND, *arguments], capture_output=True, text=True, timeout=20, check=False
+            [*_COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False
         )
     named = {
         "port": str(other.listening["port"]),

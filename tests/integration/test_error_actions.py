@@ -18,6 +18,8 @@ from tests.integration.error_drops import DROPS
 from tests.integration.error_scenarios import SCENARIOS
 from tests.integration.error_walk import RECORDS, TOPIC, Case, Walk
 
+pytestmark = pytest.mark.timeout(600)
+"""The first test waits for all walks."""
 AT_ONCE = 80
 OF_A_PARTITION = {
     "Metadata": {E.LISTENER_NOT_FOUND, E.LEADER_NOT_AVAILABLE, E.REPLICA_NOT_AVAILABLE},

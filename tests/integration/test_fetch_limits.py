@@ -64,17 +64,22 @@ def test_the_broker_waits_for_min_bytes_and_no_longer_than_max_wait(broker: Any)
     more = {"fetch_min_bytes": 100_000, "fetch_max_wait_ms": 1_500}
     with KafkaConsumer(**options(broker.bootstrap, None, **more)) as consumer:
         consumer.assign([tp])
-        wait_for(lambda: consumer._core.fetcher._running, "a fetch that waits at the broker")
-        fill(broker.bootstrap, topic, {0: 1}, b"x")
-        started = time.monotonic()
+        requests = consumer._core.cluster.settings.requests
+        with RawClient.to(broker.bootstrap) as client:
+            append(client, topic, batch([b"x"]))
+            drain_any(consumer, 1)
+            before = requests["Fetch"]
+            wait_for(lambda: requests["Fetch"] > before, "the next fetch, which waits at the broker")
+            started = time.monotonic()
+            append(client, topic, batch([b"x"]))
         drain_any(consumer, 1)
         # Too few bytes: they come when the time is over, which began before they were written.
-        assert time.monotonic() - started > 0.2
-        seen = consumer._core.cluster.settings.requests["Fetch"]
+        assert time.monotonic() - started > 0.5
+        seen = requests["Fetch"]
         fill(broker.bootstrap, topic, {0: 200}, b"x" * 1_000)
         drain_any(consumer, 200)
         # Few fetches: each had 100 000 bytes to bring, or had waited.
-        assert consumer._core.cluster.settings.requests["Fetch"] - seen <= 6
+        assert requests["Fetch"] - seen <= 6
 
 
 def drain_any(consumer: KafkaConsumer, count: int) -> None:
@@ -193,12 +198,23 @@ def test_a_broker_that_throttles_is_asked_nothing_until_its_time_is_over(devbrok
         wait_for(lambda: requests["Fetch"] > 2, "the first fetches")
         rule = {"api": "Fetch", "throttle_ms": 2_000, "client_id": client_id, "times": 1}
         devbroker.control("POST", "/faults", rule)
-        wait_for(lambda: consumer._core.fetcher._targets.is_throttled(1, time.monotonic()), "throttled")
-        until, before = time.monotonic() + 1.5, requests["Fetch"]
-        while time.monotonic() < until:
-            consumer.poll(50)
-            assert requests["Fetch"] == before
+        throttled = consumer._core.fetcher._targets._throttled
+        until = wait_for(lambda: throttled.get(1), "throttled")
+        _nothing_is_fetched(consumer, until)
+        before = requests["Fetch"]
         wait_for(lambda: consumer.poll(50) or requests["Fetch"] > before + 2, "fetches again")
+
+
+def _nothing_is_fetched(consumer: KafkaConsumer, until: float) -> int:
+    """Polls until then (by the clock of ``time.monotonic``); how many records were there already."""
+    requests = consumer._core.cluster.settings.requests
+    before, seen = requests["Fetch"], 0
+    while True:
+        seen += sum(map(len, consumer.poll_columns(50).values()))
+        asked = requests["Fetch"]
+        if time.monotonic() >= until:
+            return seen
+        assert asked == before
 
 
 @pytest.mark.long
@@ -221,10 +237,7 @@ def test_a_quota_of_a_real_broker_is_kept(kafka: KafkaCluster) -> None:
         fetcher, requests = consumer._core.fetcher, consumer._core.cluster.settings.requests
         throttled = fetcher._targets._throttled
         wait_for(lambda: max(throttled.values(), default=0.0) > time.monotonic() + 1, "throttled")
-        before, end = requests["Fetch"], min(*throttled.values(), time.monotonic() + 3) - 0.2
-        seen = 0
-        while time.monotonic() < end:
-            seen += sum(map(len, consumer.poll_columns(50).values()))
-            assert requests["Fetch"] == before
+        seen = _nothing_is_fetched(consumer, min(*throttled.values(), time.monotonic() + 3))
+        before = requests["Fetch"]
         wait_for(lambda: requests["Fetch"] > before, "fetches again", 60)
         drain_any(consumer, 600 - seen)

@@ -32,14 +32,14 @@ def test_an_offset_in_an_open_transaction_is_waited_for(kafka: KafkaCluster, com
     with KafkaConsumer(**options(kafka.bootstrap, group)) as consumer:
         consumer.assign([stable])
         consumer.commit({stable: OffsetAndMetadata(3), pending: OffsetAndMetadata(5)})
-        producer.init_transactions(30)
+        producer.init_transactions(60)
         producer.begin_transaction()
         producer.produce(topic, b"x", partition=0)
         producer.send_offsets_to_transaction(
             [ck.TopicPartition(topic, 0, 9)], reader.consumer_group_metadata(), 30
         )
         with pytest.raises(KafkaTimeoutError, match="UNSTABLE_OFFSET_COMMIT"):
-            consumer.committed_many([pending, stable], timeout_ms=700)
+            consumer.committed_many([pending, stable], timeout_ms=3_000)
         assert consumer.committed(stable) == 3
         # The admin asks for what is stored, whatever is under way.
         with KafkaAdmin(bootstrap_servers=kafka.bootstrap) as admin:
@@ -51,7 +51,7 @@ def test_an_offset_in_an_open_transaction_is_waited_for(kafka: KafkaCluster, com
         wait_for(lambda: consumer._core.cluster.settings.requests["OffsetFetch"] > before + 2, "asked again")
         assert found == []
         (producer.commit_transaction if commits else producer.abort_transaction)(30)
-        asking.join(30)
+        asking.join(60)
         [offsets] = found
         assert {tp: one.offset for tp, one in offsets.items()} == {pending: 9 if commits else 5, stable: 3}
     reader.close()
@@ -107,7 +107,7 @@ def test_callbacks_come_in_the_order_of_the_commits_though_the_first_is_answered
 ) -> None:
     topic, group, client_id = make_topic(devbroker.bootstrap, 2), unique("g"), unique("c")
     one, other = partitions(topic, 2)
-    more = {"client_id": client_id, "retry_backoff_ms": 300}
+    more = {"client_id": client_id, "retry_backoff_ms": 4_000, "retry_backoff_max_ms": 4_000}
     with KafkaConsumer(**options(devbroker.bootstrap, group, **more)) as consumer:
         consumer.assign([one, other])
         rule = {"api": "OffsetCommit", "error": "COORDINATOR_LOAD_IN_PROGRESS", "client_id": client_id}

@@ -78,7 +78,7 @@ def test_errors_in_a_row_are_not_met_by_fetches_in_a_row(devbroker: DevBroker, p
         assert drain(consumer, 10) == {tp: list(range(10))}
         if policy == "none":
             with pytest.raises(OffsetOutOfRangeNoResetError, match="10"):
-                consumer.poll(10_000)
+                consumer.poll(30_000)
             for _ in range(ROUND_TRIPS):
                 assert consumer.end_offsets([tp]) == {tp: 10}
             assert fetches(consumer) == before + 1

@@ -67,9 +67,17 @@ def write_at_random(bootstrap: str, topic: str, seed: int) -> ck.Producer:
         writers[number].abort_transaction(30)
     last = writers[0]
     last.begin_transaction()
+    opened: dict[TopicPartition, int] = {}
+
+    def note(_: Any, message: Any) -> None:
+        opened[TopicPartition(topic, message.partition())] = message.offset()
+
     for number in range(PARTITIONS):
-        last.produce(topic, b"open", partition=number)
+        last.produce(topic, b"open", partition=number, on_delivery=note)
     last.flush(30)
+    # An end of a transaction is told before its markers are in all logs.
+    with reading(bootstrap, topic, "read_committed") as committed:
+        wait_for(lambda: committed.end_offsets(committed.assignment()) == opened, "the others' ends")
     for number in range(PARTITIONS):
         plain.produce(topic, b"behind", partition=number)
     plain.flush(30)

@@ -136,7 +136,7 @@ def test_ctrl_c_ends_everything_and_empties_the_group(group: Path, devbroker: De
         workers = pids(group.parent)
         assert len(workers) == 2
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     assert [pid for pid in workers if alive(pid)] == []
     assert output.read_text().splitlines()[-1].endswith("all workers have ended")
     with KafkaAdmin(devbroker.bootstrap) as admin:
@@ -154,9 +154,9 @@ def test_a_second_ctrl_c_does_not_wait_for_a_handler_that_hangs(group: Path, dev
         until(lambda: "ending the workers" in output.read_text())
         before = time.monotonic()
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
-        assert time.monotonic() - before < 8  # the worker itself would give up after 15 s
-    until(lambda: not any(alive(pid) for pid in pids(group.parent)), 5)
+        assert process.wait(60) == 0
+        assert time.monotonic() - before < 12  # the worker itself would give up after 15 s
+    until(lambda: not any(alive(pid) for pid in pids(group.parent)))
 
 
 @pytest.mark.timeout(180)
@@ -164,7 +164,7 @@ def test_ctrl_c_before_anything_has_started(group: Path) -> None:
     with started(group) as process:
         until(lambda: len(pids(group.parent)) == 2 if (group.parent / "logs").exists() else False)
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
         workers = pids(group.parent)
     until(lambda: not any(alive(pid) for pid in workers))
 
@@ -188,7 +188,7 @@ def test_a_hangup_rolls_the_workers_with_what_the_file_says_then(group: Path) ->
         process.send_signal(signal.SIGHUP)
         until(lambda: "restart all workers: done in" in output.read_text())
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     assert len(pids(group.parent)) == 6
 
 

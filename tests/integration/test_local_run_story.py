@@ -47,7 +47,7 @@ async def test_restart_kill_and_scale_while_records_flow(broker: Broker, tmp_pat
                 f"{name}-{number}" for number in range(3)
             ]
             assert all(one.same_generation for one in roll.restarts)
-            assert 0 < roll.longest_unowned_ms < 10_000
+            assert 0 < roll.longest_unowned_ms < 30_000
 
             victim = f"{name}-1"
             kill = await run.kill(victim)
@@ -55,7 +55,7 @@ async def test_restart_kill_and_scale_while_records_flow(broker: Broker, tmp_pat
             assert [one.instance for one in kill.restarts] == [victim]
             gap = kill.restarts[0].gap_ms
             assert gap is not None
-            assert 0 < gap < 12_000  # within the budget: 60 % of the session
+            assert 0 < gap < 36_000  # within the budget: 60 % of the session
             shown = {one.name: one for one in run.snapshot().workers}
             assert shown[victim].last_exit == -9
 
@@ -101,7 +101,7 @@ async def test_a_new_revision_that_cannot_start_stops_the_roll(devbroker: DevBro
         await run.wait_until_stable(60)
         text = file.read_text(encoding="utf-8")
         text = text.replace("passing:keep", "passing:nothing")
-        file.write_text(text.replace("strategy: Restart", "strategy: Restart, sessionBudget: 15%"))
+        file.write_text(text.replace("strategy: Restart", "strategy: Restart, sessionBudget: 5%"))
         # Whichever comes first on this machine: three failures, or the budget.
         stopped = (
             r"has failed 3 times in a row: handler passing:nothing|has been away for .* more than 3\.0 s"

@@ -29,7 +29,7 @@ from tests.support.rawdata import batch, list_offset, produce
 
 PARTITIONS = 8
 RECORDS = 800
-SESSION_MS = 10_000
+SESSION_MS = 30_000
 HEARTBEAT_MS = 300
 DEADLINE_S = 90.0
 

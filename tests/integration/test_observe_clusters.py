@@ -35,6 +35,8 @@ TOPICS = 20
 PARTITIONS = 3
 PRODUCED = 10
 GUEST = "guest"
+PATIENCE_MS = 60_000
+"""For a machine that does much else beside the tests."""
 CONFIG = {
     "offsets.topic.num.partitions": "12",
     "group.initial.rebalance.delay.ms": "150",
@@ -73,7 +75,7 @@ def run(brokers: KafkaCluster) -> str:
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
     topics = [NewTopic(f"{name}-{n}", PARTITIONS, replication_factor=3) for n in range(TOPICS)]
     for future in admin.create_topics(topics).values():
-        future.result(30)
+        future.result(60)
     with KafkaProducer(bootstrap_servers=brokers.bootstrap) as producer:
         for n in range(TOPICS):
             for partition in range(PARTITIONS):
@@ -111,10 +113,16 @@ async def commit_all(bootstrap: str, run: str) -> None:
                 ],
             )
             assert isinstance(node, int)
-            answer = await cluster.send(node, request, version_cap=9)
-            assert all(p.error_code == 0 for t in answer.topics for p in t.partitions)
+            async with asyncio.timeout(60):
+                while not await is_stored(cluster, node, request):
+                    await asyncio.sleep(0.1)  # that coordinator is loading
     finally:
         await cluster.close()
+
+
+async def is_stored(cluster: Cluster, node: int, request: m.OffsetCommitRequest) -> bool:
+    answer = await cluster.send(node, request, version_cap=9)
+    return all(p.error_code == 0 for t in answer.topics for p in t.partitions)
 
 
 def wanted(run: str) -> list[GroupWanted[int]]:
@@ -123,7 +131,8 @@ def wanted(run: str) -> list[GroupWanted[int]]:
 
 @pytest.fixture
 async def observer(brokers: KafkaCluster) -> AsyncIterator[ClusterObserver]:
-    made = await ClusterObserver.connect(brokers.bootstrap)
+    made = await ClusterObserver.connect(brokers.bootstrap, timeout_ms=PATIENCE_MS)
+    made._timeout_s = PATIENCE_MS / 1000  # of a round
     yield made
     await made.close()
 
@@ -165,13 +174,16 @@ async def test_one_group_alone_costs_one_request_of_each_kind(observer: ClusterO
 
 async def test_bad_groups_spoil_nothing_of_the_others(brokers: KafkaCluster, run: str) -> None:
     login = Security(protocol="SASL_PLAINTEXT", mechanism="PLAIN", username=GUEST, password=GUEST)
-    observer = await ClusterObserver.connect(brokers.listener("CLIENT"), security=login)
+    observer = await ClusterObserver.connect(
+        brokers.listener("CLIENT"), security=login, timeout_ms=PATIENCE_MS
+    )
+    observer._timeout_s = PATIENCE_MS / 1000
     secret, closed = f"{run}-g3", f"{run}-closed"
     acls = deny(ResourceType.GROUP, secret), deny(ResourceType.TOPIC, closed)
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
-    admin.create_topics([NewTopic(closed, 1)])[closed].result(30)
+    admin.create_topics([NewTopic(closed, 1)])[closed].result(60)
     for made in admin.create_acls([AclBinding(*one) for one in acls]).values():
-        made.result(30)
+        made.result(60)
     try:
         asked = [
             *wanted(run),
@@ -188,7 +200,7 @@ async def test_bad_groups_spoil_nothing_of_the_others(brokers: KafkaCluster, run
             found = await observer.observe(asked)
     finally:
         for gone in admin.delete_acls([AclBindingFilter(*one) for one in acls]).values():
-            gone.result(30)
+            gone.result(60)
         await observer.close()
     assert found[3].group is None
     assert set(found[3].lag.values()) == {None}
@@ -222,7 +234,7 @@ async def test_a_pattern_finds_topics_and_those_that_come_later(
     assert seen.problems == (f"no topic matches '{prefix}-.*'; create one, or correct topicPattern",)
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
     for name in ("a", "b"):
-        admin.create_topics([NewTopic(f"{prefix}-{name}", 2)])[f"{prefix}-{name}"].result(30)
+        admin.create_topics([NewTopic(f"{prefix}-{name}", 2)])[f"{prefix}-{name}"].result(60)
         deadline = time.monotonic() + 60
         while f"{prefix}-{name}" not in {tp.topic for tp in seen.partitions}:
             assert time.monotonic() < deadline
@@ -274,7 +286,7 @@ async def test_a_broker_that_hangs_hides_only_what_it_has(
     brokers: KafkaCluster, observer: ClusterObserver, run: str
 ) -> None:
     calm = await observer.observe(wanted(run))
-    hung = 2
+    observer._timeout_s, hung = 8.0, 2
     os.kill(brokers.pids[hung], signal.SIGSTOP)
     try:
         began = time.monotonic()
@@ -282,7 +294,7 @@ async def test_a_broker_that_hangs_hides_only_what_it_has(
         took = time.monotonic() - began
     finally:
         os.kill(brokers.pids[hung], signal.SIGCONT)
-    assert took < 9
+    assert took < 20, "far less than a request's timeout"
     hidden = {n for n in range(GROUPS) if found[n].group is None}
     assert hidden == {n for n in range(GROUPS) if calm[n].coordinator == hung}
     assert 0 < len(hidden) < GROUPS
@@ -304,7 +316,7 @@ async def test_a_cluster_that_is_away_delays_no_other(brokers: KafkaCluster, run
     silent = await asyncio.start_server(lambda reader, writer: asyncio.sleep(3600), "127.0.0.1", 0)
     port = silent.sockets[0].getsockname()[1]
     good, away = ClusterIdentity(brokers.bootstrap), ClusterIdentity(f"127.0.0.1:{port}")
-    clusters = Clusters(round_timeout_ms=2_000, first_backoff_ms=500)
+    clusters = Clusters(round_timeout_ms=8_000, first_backoff_ms=120_000, longest_backoff_ms=120_000)
     try:
         told, nothing = await asyncio.gather(
             clusters.observe(good, wanted(run)), clusters.observe(away, wanted(run)[:2])
@@ -314,9 +326,9 @@ async def test_a_cluster_that_is_away_delays_no_other(brokers: KafkaCluster, run
         assert all(snapshot is not None for snapshot in told.snapshots.values())
         assert nothing.snapshots == {0: None, 1: None}
         assert f"Kafka at 127.0.0.1:{port}" in nothing.problem
-        assert nothing.took_s < 3
+        assert 5 < nothing.took_s < 20
         again = await clusters.observe(away, wanted(run)[:1])
-        assert again.took_s < 0.1  # it is left alone for a while
+        assert again.took_s < 4  # it is left alone for a while
         assert again.problem == nothing.problem
         assert await clusters.remove_members(away, "g", ["a"]) == {"a": nothing.problem}
         assert set(clusters.requests()) == {good}
@@ -332,7 +344,7 @@ async def test_a_broker_that_went_away_is_found_again() -> None:
     with DevBroker() as broker:
         here = ClusterIdentity(broker.bootstrap)
         wanted = [GroupWanted("g", "g", ("nowhere",))]
-        clusters = Clusters(round_timeout_ms=2_000, first_backoff_ms=100, longest_backoff_ms=400)
+        clusters = Clusters(round_timeout_ms=20_000, first_backoff_ms=100, longest_backoff_ms=400)
         try:
             assert (await clusters.observe(here, wanted)).problem == ""
             broker.kill()

@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.timeout(600)
 WORKER = Path(__file__).resolve().parents[2] / "worker"
 
 
@@ -19,7 +22,7 @@ def build(folder: Path, **environment: str) -> list[Path]:
         cwd=folder,
         env={**os.environ, **environment},
         check=True,
-        timeout=120,
+        timeout=500,
     )
     return list((folder / "slackwater").rglob("*.so"))
 
@@ -34,7 +37,7 @@ def test_no_c_compiler_is_no_error(tmp_path: Path) -> None:
         check=True,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     assert found.stdout.split() == ["False", str(tmp_path / "worker/slackwater/kafka/records/__init__.py")]
 

@@ -83,12 +83,12 @@ def test_a_query_that_fails_says_why_in_one_line(host: EngineHost, handler: str,
 
 
 def test_a_query_that_hangs_is_cancelled_and_the_engine_goes_on(host: EngineHost) -> None:
-    host.start("hangs", timeout_ms=8_000)
+    host.start("hangs", timeout_ms=15_000)
     host.warm_up()
     began = time.monotonic()
-    with pytest.raises(HandlerError, match=r"8000 ms \(handlerTimeoutMs\) on 1 records"):
+    with pytest.raises(HandlerError, match=r"15000 ms \(handlerTimeoutMs\) on 1 records"):
         host.transform(table([13]))
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 45
     assert host.transform(table([14]))["x"].to_pylist() == [1]
 
 

@@ -69,7 +69,7 @@ def test_every_codec_reads_back_with_kafka_python(broker: Broker, topic: str, co
             value = None if n % 50 == 0 else f"v{n}".encode() * 5
             headers = [("h", b"x"), ("nothing", None)] if n % 2 else None
             sent[n] = producer.send(topic, value, key, headers, timestamp_ms=1_700_000_000_000 + n)
-        producer.flush(30)
+        producer.flush(60)
     where = {(f.get(0).partition, f.get(0).offset): n for n, f in sent.items()}
     assert len(where) == 500
     records = read_back(broker.bootstrap, topic, 500)
@@ -90,7 +90,7 @@ def test_large_batches_of_every_codec(broker: Broker, topic: str, codec: str | N
         bootstrap_servers=broker.bootstrap, compression_type=codec, batch_size=900_000, linger_ms=2_000
     ) as producer:
         futures = [producer.send(topic, value, partition=0) for value in values]
-        producer.flush(30)
+        producer.flush(60)
         assert [f.exception for f in futures if not f.succeeded()] == []
     assert [r.value for r in read_back(broker.bootstrap, topic, 400)] == values
 
@@ -102,11 +102,11 @@ def test_confluent_reads_it_too_and_keys_go_where_its_java_partitioner_sends_the
 
     keys = [f"N{n}".encode() for n in range(40)]
     with KafkaProducer(bootstrap_servers=broker.bootstrap, compression_type="lz4") as producer:
-        ours = {key: producer.send(topic, b"ours", key).get(20).partition for key in keys}
+        ours = {key: producer.send(topic, b"ours", key).get(60).partition for key in keys}
     theirs = Producer({"bootstrap.servers": broker.bootstrap, "partitioner": "murmur2"})
     for key in keys:
         theirs.produce(topic, b"theirs", key)
-    assert theirs.flush(20) == 0
+    assert theirs.flush(60) == 0
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
     )
@@ -181,7 +181,7 @@ def test_without_idempotence_a_swallowed_answer_repeats_records(broker: Broker, 
 @pytest.mark.parametrize("acks", [0, 1])
 def test_lesser_acks(broker: Broker, topic: str, acks: int) -> None:
     with KafkaProducer(bootstrap_servers=broker.bootstrap, acks=acks, enable_idempotence=False) as producer:
-        told = producer.send(topic, b"x", partition=1).get(20)
+        told = producer.send(topic, b"x", partition=1).get(60)
         assert told.offset == (-1 if acks == 0 else 0)
         assert (told.topic, told.partition, told.serialized_value_size) == (topic, 1, 1)
     assert [r.value for r in read_back(broker.bootstrap, topic, 1)] == [b"x"]
@@ -195,8 +195,8 @@ def test_callbacks_and_serializers(broker: Broker, topic: str) -> None:
         key_serializer=str.encode,
     ) as producer:
         future = producer.send(topic, 42, "k").add_callback(seen.append).add_errback(pytest.fail)
-        told = future.get(20)
-        producer.flush(5)
+        told = future.get(60)
+        producer.flush(60)
     assert seen == [told]
     late: list[object] = []
     future.add_both(late.append)
@@ -210,7 +210,7 @@ async def test_the_asyncio_face(broker: Broker, topic: str) -> None:
         bootstrap_servers=broker.bootstrap, buffer_memory=200_000, batch_size=5_000
     ) as producer:
         futures = [await producer.send(topic, bytes(1000), b"%d" % (n % 9)) for n in range(1000)]
-        await producer.flush(30)
+        await producer.flush(60)
         assert all(future.done() for future in futures)
         assert (await producer.send_and_wait(topic, b"last", partition=2)).partition == 2
     assert len(read_back(broker.bootstrap, topic, 1001)) == 1001
@@ -221,7 +221,7 @@ async def test_the_asyncio_face(broker: Broker, topic: str) -> None:
 def test_null_keys_spread_over_all_partitions(broker: Broker, topic: str) -> None:
     with KafkaProducer(bootstrap_servers=broker.bootstrap, batch_size=500, rng=random.Random(4)) as producer:
         futures = [producer.send(topic, bytes(100)) for _ in range(600)]
-        producer.flush(30)
+        producer.flush(60)
     counts = [sum(f.get(0).partition == n for f in futures) for n in range(3)]
     assert sum(counts) == 600
     assert min(counts) > 100
@@ -231,7 +231,7 @@ def test_records_that_cannot_be_sent_are_told_at_once(broker: Broker, topic: str
     with KafkaProducer(
         bootstrap_servers=broker.bootstrap,
         max_request_size=10_000,
-        max_block_ms=300,
+        max_block_ms=3_000,
         allow_auto_create_topics=False,
     ) as producer:
         with pytest.raises(MessageSizeTooLargeError, match=r"max_request_size \(10000\)"):
@@ -244,7 +244,7 @@ def test_records_that_cannot_be_sent_are_told_at_once(broker: Broker, topic: str
             producer.send("no-such-topic", b"x")
         with pytest.raises(KafkaError, match="INVALID_TOPIC"):
             producer.send("bad topic", b"x")
-        assert producer.send(topic, b"fine").get(20).offset == 0
+        assert producer.send(topic, b"fine").get(60).offset == 0
     with pytest.raises(IllegalStateError):
         producer.send(topic, b"x")
     producer.close()
@@ -260,8 +260,8 @@ def test_a_batch_the_topic_refuses_fails_and_the_next_goes_through(broker: Broke
         for n in range(30):
             futures.append(producer.send(name, bytes(3000) if n % 10 == 5 else b"%d" % n))
             if n % 3 == 0:
-                producer.flush(20)
-        producer.flush(20)
+                producer.flush(60)
+        producer.flush(60)
         refused = [f for f in futures if f.failed()]
         assert any(futures[n].failed() for n in (5, 15, 25))
         assert all(isinstance(f.exception, MessageSizeTooLargeError) for f in refused)
@@ -287,14 +287,14 @@ def test_full_memory_blocks_then_fails_and_all_futures_end(kafka3: KafkaCluster)
         leader = admin.describe_topics([name]).unwrap()[name].partitions[0].leader
     producer = KafkaProducer(
         bootstrap_servers=kafka3.bootstrap,
-        delivery_timeout_ms=3_000,
+        delivery_timeout_ms=8_000,
         request_timeout_ms=1_000,
         buffer_memory=100_000,
-        max_block_ms=200,
+        max_block_ms=2_000,
         batch_size=10_000,
     )
     try:
-        assert producer.send(name, b"x").get(20).offset == 0
+        assert producer.send(name, b"x").get(60).offset == 0
         kafka3.kill(leader)
         started = time.monotonic()
         futures = []
@@ -304,8 +304,8 @@ def test_full_memory_blocks_then_fails_and_all_futures_end(kafka3: KafkaCluster)
         assert len(futures) > 50
         for future in futures:
             with pytest.raises(KafkaError, match="delivery_timeout_ms|NOT_LEADER|LEADER_NOT"):
-                future.get(10)
-        assert time.monotonic() - started < 6
+                future.get(60)
+        assert time.monotonic() - started < 30, "far less than the default of two minutes"
     finally:
         producer.close(5)
         kafka3.start(leader)
@@ -322,7 +322,7 @@ def test_a_leader_that_moves_costs_nothing(kafka3: KafkaCluster) -> None:
         for n in range(9_000):
             futures.append(producer.send(name, b"%d" % n, partition=n % 3))
             if n == 3_000:
-                futures[-1].get(30)
+                futures[-1].get(60)
                 kafka3.stop(leader)
         producer.flush(60)
         assert [f.exception for f in futures if not f.succeeded()] == []

@@ -70,14 +70,14 @@ class Load:
     def _run(self) -> None:
         while not self._stop.wait(0.01):
             for partition in range(PARTITIONS):
-                self.producer.send(self.topic, b"%d" % self.sent, partition=partition).get(30)
+                self.producer.send(self.topic, b"%d" % self.sent, partition=partition).get(60)
             self.sent += 1
 
     def stop(self) -> int:
         """How many each partition has got."""
         self._stop.set()
-        self._thread.join(30)
-        self.producer.close(30)
+        self._thread.join(90)
+        self.producer.close(60)
         return self.sent
 
 
@@ -90,7 +90,7 @@ def test_logins_are_renewed_on_the_open_connections(secured: SecuredKafka, mecha
         load = Load(topic, **where)
         member = Member(
             [topic], **where, group_id=unique("g"), auto_offset_reset="earliest",
-            heartbeat_interval_ms=300, session_timeout_ms=10_000, enable_auto_commit=True,
+            heartbeat_interval_ms=300, session_timeout_ms=30_000, enable_auto_commit=True,
             auto_commit_interval_ms=200,
         )  # fmt: skip
         group.append(member)
@@ -114,7 +114,7 @@ def test_logins_are_renewed_on_the_open_connections(secured: SecuredKafka, mecha
     assert max(one.logins for one in before[1].values()) >= 4
 
 
-TOKEN_LIFE_S = 2
+TOKEN_LIFE_S = 4
 
 
 def test_tokens_from_an_endpoint_are_renewed_on_the_open_connections(
@@ -137,7 +137,7 @@ def test_tokens_from_an_endpoint_are_renewed_on_the_open_connections(
         })  # fmt: skip
         member = Member(
             [topic], bootstrap_servers=secured.at("REAUTH"), security=wanted, group_id=unique("g"),
-            auto_offset_reset="earliest", heartbeat_interval_ms=300, session_timeout_ms=10_000,
+            auto_offset_reset="earliest", heartbeat_interval_ms=300, session_timeout_ms=30_000,
         )  # fmt: skip
         group.append(member)
         wait_for(lambda: settled(group, topic, PARTITIONS), "joined")
@@ -207,14 +207,14 @@ def test_a_rotated_password_is_taken_up_from_its_file(secured: SecuredKafka, tmp
     with members() as group:
         member = Member(
             [topic], bootstrap_servers=secured.at("REAUTH"), security=wanted, group_id=unique("g"),
-            auto_offset_reset="earliest", heartbeat_interval_ms=300, session_timeout_ms=20_000,
+            auto_offset_reset="earliest", heartbeat_interval_ms=300, session_timeout_ms=60_000,
             enable_auto_commit=False, group_instance_id="a",
         )  # fmt: skip
         group.append(member)
         wait_for(lambda: settled(group, topic, PARTITIONS) and count(member) == 100, "joined and reading")
         cluster = member.consumer._core.cluster
         rotate(secured, user, "second")
-        wait_for(lambda: not in_use(cluster), "every login is refused", 10)
+        wait_for(lambda: not in_use(cluster), "every login is refused")
         produce(secured.cluster.bootstrap, topic, PARTITIONS, 100, start=50)
         file.write_text("second\n")
         written = time.monotonic()
@@ -235,12 +235,12 @@ def test_a_fixed_password_that_no_longer_counts_ends_the_consumer(secured: Secur
         member = Member(
             [topic], bootstrap_servers=secured.at("REAUTH"),
             security=security(username=user, password="first"), group_id=unique("g"),
-            auto_offset_reset="earliest", heartbeat_interval_ms=300, session_timeout_ms=10_000,
+            auto_offset_reset="earliest", heartbeat_interval_ms=300, session_timeout_ms=30_000,
         )  # fmt: skip
         group.append(member)
         wait_for(lambda: count(member) == 10, "reading")
         rotate(secured, user, "second")
-        wait_for(lambda: member.error is not None, "poll() raises", 3 * REAUTH_MS / 1000)
+        wait_for(lambda: member.error is not None, "poll() raises")
         assert isinstance(member.error, SaslAuthenticationError)
         assert f"the login of user {user!r} by SCRAM-SHA-512 failed" in str(member.error)
         assert "first" not in str(member.error).replace("at the first request", "")
@@ -255,17 +255,17 @@ def test_a_producer_with_a_fixed_password_that_no_longer_counts_says_so(secured:
         delivery_timeout_ms=20_000, request_timeout_ms=5_000,
     )  # fmt: skip
     try:
-        producer.send(topic, b"x").get(30)
+        producer.send(topic, b"x").get(60)
         rotate(secured, user, "second")
 
         def fails() -> BaseException | None:
             try:
-                producer.send(topic, b"y").get(30)
+                producer.send(topic, b"y").get(60)
             except Exception as exc:
                 return exc
             return None
 
-        error = wait_for(fails, "a send fails", 3 * REAUTH_MS / 1000)
+        error = wait_for(fails, "a send fails")
         chain = [error, error.__cause__]
         assert any(isinstance(one, AuthenticationError) for one in chain), chain
     finally:
@@ -280,9 +280,9 @@ async def test_a_rotated_authority_is_taken_up_from_its_file(secured: SecuredKaf
         reconnect_backoff_ms=10,
     )  # fmt: skip
     with pytest.raises(RefusedForNowError, match=f"not signed by ca file {file}"):
-        await cluster.start(3_000)
+        await cluster.start(5_000)
     file.write_text(secured.authority.pem)
-    await cluster.start(30_000)
+    await cluster.start(60_000)
     await cluster.close()
 
 
@@ -294,10 +294,10 @@ async def test_a_rotated_client_certificate_is_taken_up(secured: SecuredKafka, t
     wanted = Security(protocol="SSL", ca=secured.ca_file, cert=cert, key=key, retry_refused=True)
     cluster = Cluster(secured.at("MTLS"), security=wanted, reconnect_backoff_ms=10)
     with pytest.raises(RefusedForNowError, match="check that the broker trusts"):
-        await cluster.start(3_000)
+        await cluster.start(5_000)
     cert.write_text(fresh.cert)
     with pytest.raises(RefusedForNowError, match="does not belong to the certificate"):
-        await cluster.start(3_000)
+        await cluster.start(5_000)
     key.write_text(fresh.key)
-    await cluster.start(30_000)
+    await cluster.start(60_000)
     await cluster.close()

@@ -86,7 +86,7 @@ def round_trip(bootstrap: str, options: dict[str, Any], consumer: KafkaConsumer 
         with KafkaProducer(bootstrap_servers=bootstrap, **options) as producer:
             for number in range(RECORDS):
                 producer.send(topic, b"%d" % number, partition=number % 2)
-            producer.flush(30)
+            producer.flush(60)
         with KafkaConsumer(
             topic,
             bootstrap_servers=bootstrap,
@@ -157,7 +157,7 @@ def test_client_credentials(secured: SecuredKafka, tmp_path: Path, caplog: pytes
             endpoint.answer = lambda _, answer=answer: answer  # type: ignore[misc]
             for make in (KafkaConsumer, KafkaProducer, KafkaAdmin):
                 with pytest.raises(SaslAuthenticationError, match=says) as raised:
-                    make(bootstrap_servers=secured.at("LOGIN_TLS"), bootstrap_timeout_ms=5_000, **options)
+                    make(bootstrap_servers=secured.at("LOGIN_TLS"), bootstrap_timeout_ms=60_000, **options)
                 assert "not-to-be-seen" not in str(raised.value) + caplog.text
 
 

@@ -82,12 +82,12 @@ def test_a_rotated_secret_needs_no_restart(secured: SecuredKafka, site: Site) ->
     worker = site.worker(
         bootstrapServers=secured.at("REAUTH"),
         security=scram(site.folder, user, "password-one"),
-        startTimeoutMs=30_000,
-        properties={"session.timeout.ms": "30000", "heartbeat.interval.ms": "500"},
+        startTimeoutMs=60_000,
+        properties={"session.timeout.ms": "60000", "heartbeat.interval.ms": "500"},
     )
     site.until_done()
     secured.set_password(user, "password-two")
-    until(lambda: "SCRAM-SHA-512 failed" in worker.stderr, "the worker is refused", 20)
+    until(lambda: "SCRAM-SHA-512 failed" in worker.stderr, "the worker is refused")
     site.produce(200, bad_every=20)
     (site.folder / "passwordFile").write_text("password-two")
     site.until_done()
@@ -100,7 +100,7 @@ def test_a_rotated_secret_needs_no_restart(secured: SecuredKafka, site: Site) ->
 
 
 def ends_with(worker: WorkerProcess) -> str:
-    code = worker.wait(60)
+    code = worker.wait(90)
     assert code not in (0, None)
     (error,) = worker.named("error")
     return str(error["message"])
@@ -108,7 +108,7 @@ def ends_with(worker: WorkerProcess) -> str:
 
 def test_a_wrong_password_at_the_start_is_one_line(secured: SecuredKafka, site: Site) -> None:
     security = scram(site.folder, USER, "not-the-password")
-    worker = site.worker(bootstrapServers=secured.at("LOGIN"), security=security, startTimeoutMs=2_500)
+    worker = site.worker(bootstrapServers=secured.at("LOGIN"), security=security, startTimeoutMs=6_000)
     said = ends_with(worker)
     assert f"the login of user {USER!r} by SCRAM-SHA-512 failed" in said
     assert security["passwordFile"] in said

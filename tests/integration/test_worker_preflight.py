@@ -77,13 +77,13 @@ class Site:
     def create(self, *topics: str) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         for made in admin.create_topics([NewTopic(one, 2, replication_factor=1) for one in topics]).values():
-            made.result(10)
+            made.result(60)
 
     def produce(self, topic: str, *values: bytes) -> None:
         producer = confluent_kafka.Producer({"bootstrap.servers": self.bootstrap})
         for value in values:
             producer.produce(topic, value, partition=0)
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
 
     def config(self, **changes: Any) -> dict[str, Any]:
         document = {
@@ -95,7 +95,7 @@ class Site:
             "engine": "arrow",
             "sink": {"format": "parquet", "path": str(self.out)},
             "deadLetterTopic": f"{self.topic}.dlq",
-            "startTimeoutMs": 3_000,
+            "startTimeoutMs": 20_000,
             **changes,
         }
         return {key: value for key, value in document.items() if value is not None}
@@ -255,7 +255,7 @@ def test_a_pod_listens_where_the_environment_says(dev: Site, workers: list[Worke
     workers.append(worker)
     port = worker.until("started")["port"]
     worker.until("phase", lambda event: event["phase"] == "running")
-    with urllib.request.urlopen(f"http://127.0.0.7:{port}/status", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.7:{port}/status", timeout=60) as answer:
         told = json.loads(answer.read())
     assert told["phase"] == "running"
     assert told["joined_ms"] >= told["started_ms"] > (time.time() - 60) * 1000

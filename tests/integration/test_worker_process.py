@@ -115,7 +115,7 @@ class Site:
             ]
         )
         for future in made.values():
-            future.result(10)
+            future.result(60)
         self.produced: list[str] = []
         self.ends = dict.fromkeys(range(PARTITIONS), 0)
         self.workers: list[WorkerProcess] = []
@@ -127,7 +127,7 @@ class Site:
             producer.produce(self.topic, text.encode(), partition=i % PARTITIONS, headers=[("h", b"x")])
             self.produced.append(text)
             self.ends[i % PARTITIONS] += 1
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
 
     def config(self, **changes: Any) -> dict[str, Any]:
         return {
@@ -135,7 +135,8 @@ class Site:
             "topics": [self.topic],
             "bootstrapServers": self.bootstrap,
             "properties": {
-                "session.timeout.ms": "10000",
+                # Longer than a process takes to start on a busy machine.
+                "session.timeout.ms": "45000",
                 "heartbeat.interval.ms": "1000",
                 "max.poll.records": "50",
             },
@@ -170,11 +171,11 @@ class Site:
         try:
             for partition in (0, 1):
                 tp = confluent_kafka.TopicPartition(self.dlq, partition, 0)
-                end = consumer.get_watermark_offsets(tp, 10)[1]
+                end = consumer.get_watermark_offsets(tp, 60)[1]
                 consumer.assign([tp])
                 at = 0
                 while at < end:
-                    message = consumer.poll(10)
+                    message = consumer.poll(60)
                     assert message is not None
                     assert message.error() is None
                     at = message.offset() + 1
@@ -192,11 +193,11 @@ class Site:
         consumer = confluent_kafka.Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group})
         try:
             asked = [confluent_kafka.TopicPartition(self.topic, p) for p in range(PARTITIONS)]
-            return {tp.partition: tp.offset for tp in consumer.committed(asked, 10)}
+            return {tp.partition: tp.offset for tp in consumer.committed(asked, 60)}
         finally:
             consumer.close()
 
-    def until_done(self, timeout_s: float = 60) -> None:
+    def until_done(self, timeout_s: float = 90) -> None:
         """Waits until the workers have told that everything produced is committed."""
         ends = {f"{self.topic}-{p}": end for p, end in self.ends.items()}
         deadline = time.monotonic() + timeout_s
@@ -376,20 +377,20 @@ def test_sigterm_before_the_join_works_at_once(dev: Site) -> None:
     worker.phase("warm")
     began = time.monotonic()
     assert worker.terminate() == 0
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20, "it does not wait for the gate"
     assert not worker.named("joined")
 
 
 def test_drain_gives_up_a_slow_batch_and_its_successor_does_it(dev: Site) -> None:
     dev.produce(100)
-    slow = dev.worker(environment={"SLOW_MS": "30000"}, drainTimeoutMs=500)
+    slow = dev.worker(environment={"SLOW_MS": "60000"}, drainTimeoutMs=500)
     slow.until("assigned")
     slow.phase("running")
     while not json.loads(slow.ask("GET", "/status"))["in_flight"]:
         time.sleep(0.05)
     began = time.monotonic()
     assert slow.terminate() == 0
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 20, "far less than the batch takes"
     assert not dev.rows()
     quick = dev.worker()
     dev.until_done()
@@ -409,8 +410,9 @@ def test_a_handler_that_cannot_go_on_ends_with_4_and_commits_nothing(
     dev: Site, handler: str, words: str
 ) -> None:
     dev.produce(40)
+    patience_ms = 1_000 if handler == "hangs" else 60_000
     worker = dev.worker(
-        handler=f"arrow_handler:{handler}", handlerTimeoutMs=1000, retries=1, retryBackoffMs=10
+        handler=f"arrow_handler:{handler}", handlerTimeoutMs=patience_ms, retries=1, retryBackoffMs=10
     )
     assert worker.wait() == 4
     (told,) = worker.named("error")
@@ -480,7 +482,7 @@ def test_sigterm_while_the_broker_is_away_ends_in_time_and_loses_nothing(tmp_pat
             broker.kill()
             began = time.monotonic()
             assert worker.terminate() == 0
-            assert time.monotonic() - began < 12
+            assert time.monotonic() - began < 25, "less than a request's timeout"
             broker.start()
             again = site.worker()
             site.until_done()

@@ -17,7 +17,7 @@ PARTITIONS = 6
 
 @pytest.fixture
 def site(kafka: KafkaCluster, tmp_path: Path) -> Iterator[TakeoverSite]:
-    found = TakeoverSite(kafka.bootstrap, tmp_path, PARTITIONS)
+    found = TakeoverSite(kafka.bootstrap, tmp_path, PARTITIONS, deadline_ms=5_000)
     yield found
     found.close()
 
@@ -98,6 +98,6 @@ def test_a_successor_that_is_killed_after_its_join_gives_the_seat_back(site: Tak
     site.until_handled("g-a-0", 3)
     taken = a0.status()["takeover"]
     assert (taken["from"], taken["forced"], taken["generation"]) == ("g-b-0", True, generation)
-    assert max(taken["pauses_ms"].values()) < 10_000, "before the session ran out"
+    assert max(taken["pauses_ms"].values()) < 30_000, "before the session ran out"
     site.check()
     assert a0.terminate() == 0
