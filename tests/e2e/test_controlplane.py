@@ -99,13 +99,17 @@ class Cluster:
 
     def ready(self, name: str) -> bool:
         found = self.api.get(self.path("pods", name))
-        conditions = (found or {}).get("status", {}).get("conditions", [])
-        return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        return _is_ready(found or {})
 
     def state(self, name: str) -> Json:
         """The state of the pod's first container."""
         found: Json = self.pod(name)["status"].get("containerStatuses", [{}])[0]
         return found
+
+    def another_is_ready(self, name: str, uid: str) -> bool:
+        """Whether a pod of that name is ready that is not the one of ``uid``."""
+        found = self.api.get(self.path("pods", name))
+        return found is not None and found["metadata"]["uid"] != uid and _is_ready(found)
 
     def await_ready(self, *names: str) -> None:
         for name in names:
@@ -116,6 +120,11 @@ class Cluster:
 
     def await_log(self, name: str, text: str) -> None:
         until(lambda: text in self.log(name), f"{text!r} in the log of {name}")
+
+
+def _is_ready(pod: Json) -> bool:
+    conditions = pod.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 @pytest.fixture
@@ -138,13 +147,13 @@ def test_a_restricted_namespace_refuses_a_careless_pod(cluster: Cluster) -> None
 
 
 def test_a_stateful_set_scales_and_a_deleted_pod_returns_by_its_name(cluster: Cluster) -> None:
-    cluster.create("statefulsets", stateful_set("s", 3), "apps/v1")
+    grace: Json = {"terminationGracePeriodSeconds": 600}
+    cluster.create("statefulsets", stateful_set("s", 3, spec=grace), "apps/v1")
     cluster.await_ready("s-0", "s-1", "s-2")
     first = cluster.pod("s-1")["metadata"]["uid"]
-    before = time.monotonic()
     cluster.api.delete(cluster.path("pods", "s-1"))
-    until(lambda: cluster.ready("s-1") and cluster.pod("s-1")["metadata"]["uid"] != first, "another s-1")
-    assert time.monotonic() - before < 5, "the delete of a pod that ends at once was waited for"
+    # Long before its grace is over, which a pod that ends at once does not need.
+    until(lambda: cluster.another_is_ready("s-1", first), "another s-1")
 
     scale = {"spec": {"replicas": 1}}
     cluster.api.patch(cluster.path("statefulsets", "s", "scale", "apps/v1"), scale)
@@ -304,7 +313,10 @@ def test_probes_flip_readiness_and_restart(cluster: Cluster) -> None:
             "httpGet": {"path": "/ok", "port": "http"},
             "periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 10,
         },
-        "startupProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1, "timeoutSeconds": 10},
+        "startupProbe": {
+            "tcpSocket": {"port": 8080},
+            "periodSeconds": 1, "failureThreshold": 100, "timeoutSeconds": 10,
+        },
         "livenessProbe": {
             "exec": {"command": ["sh", "-c", "test ! -e $DIR/dead"]},
             "periodSeconds": 1, "failureThreshold": 2, "timeoutSeconds": 10,
@@ -333,8 +345,12 @@ def test_probes_flip_readiness_and_restart(cluster: Cluster) -> None:
     until(lambda: cluster.state("p")["restartCount"] == 1, "a restart by the liveness probe")
     (work / "dead").unlink()
     cluster.await_ready("p")
-    events = cluster.api.list(cluster.path("events"))
-    assert any("Liveness probe failed: exit code 1" in one["message"] for one in events)
+
+    def told() -> bool:
+        events = cluster.api.list(cluster.path("events"))
+        return any("Liveness probe failed: exit code 1" in one["message"] for one in events)
+
+    until(told, "the Event of the liveness probe")
 
 
 def _volume(cluster: Cluster, name: str, volume: str) -> Path:
@@ -454,7 +470,11 @@ def test_what_is_missing_is_waited_for(cluster: Cluster) -> None:
 def test_init_containers_come_first_and_hooks_run(cluster: Cluster) -> None:
     share = {"volumeMounts": [{"name": "v", "mountPath": "/srv/slackwater-init-test"}]}
     first = container("echo from init > /srv/slackwater-init-test/f", **share) | {"name": "init"}
-    spec = {"volumes": [{"name": "v", "emptyDir": {}}], "initContainers": [first]}
+    spec = {
+        "volumes": [{"name": "v", "emptyDir": {}}],
+        "initContainers": [first],
+        "terminationGracePeriodSeconds": 50,  # the hook runs in it
+    }
     stop = {
         "exec": {
             "command": [
@@ -464,7 +484,7 @@ def test_init_containers_come_first_and_hooks_run(cluster: Cluster) -> None:
             ]
         }
     }
-    script = "f=/srv/slackwater-init-test/f; cat $f; trap 'cat $f; exit 0' TERM; sleep 600 & wait"
+    script = "f=/srv/slackwater-init-test/f; trap 'cat $f; exit 0' TERM; cat $f; sleep 600 & wait"
     cluster.create("pods", pod("p", script, spec=spec, lifecycle={"preStop": stop}, **share))
     cluster.await_ready("p")
     cluster.await_log("p", "from init")
@@ -481,7 +501,7 @@ def test_who_ignores_sigterm_is_killed_after_the_grace_period(cluster: Cluster) 
     before = time.monotonic()
     cluster.api.delete(cluster.path("pods", "p"))
     until(lambda: not cluster.names(), "the pod's end")
-    assert 2 <= time.monotonic() - before < 10
+    assert 2 <= time.monotonic() - before < 30, "30 s: the default"
     assert not Path(f"/proc/{pid}").exists()
 
 
@@ -490,11 +510,13 @@ def test_a_container_that_ends_restarts_with_a_back_off(cluster: Cluster) -> Non
     cluster.create("pods", pod("bad", image="crashing:1"))
     cluster.create("pods", pod("good", image="crashing:1", args=["--well"]))
     cluster.await_ready("good")
-    until(
-        lambda: cluster.state("bad")["state"].get("waiting", {}).get("reason") == "CrashLoopBackOff",
-        "back-off",
-    )
-    state = cluster.state("bad")
+
+    def backs_off() -> Json | None:
+        found = cluster.state("bad")
+        waiting = found.get("state", {}).get("waiting", {})
+        return found if waiting.get("reason") == "CrashLoopBackOff" else None
+
+    state = until(backs_off, "back-off")
     assert state["restartCount"] == 1, "the first restart comes at once"
     assert state["lastState"]["terminated"]["exitCode"] == 3
     assert "boom" in cluster.log("bad")
@@ -502,8 +524,8 @@ def test_a_container_that_ends_restarts_with_a_back_off(cluster: Cluster) -> Non
     killed = cluster.plane.pods.kill(cluster.namespace, "good", signal.SIGKILL)
     until(lambda: cluster.state("good")["restartCount"] == 1, "a restart after SIGKILL")
     assert cluster.state("good")["lastState"]["terminated"]["exitCode"] == 137
-    until(lambda: cluster.plane.pods.running(cluster.namespace, "good"), "its process")
-    assert cluster.plane.pods.one(cluster.namespace, "good").pid != killed
+    [again] = until(lambda: cluster.plane.pods.running(cluster.namespace, "good"), "its process")
+    assert again.pid != killed
 
 
 def test_logs_by_kubectl(cluster: Cluster, kubectl: Command) -> None:
@@ -526,7 +548,7 @@ def test_a_node_without_power_says_nothing(control_plane: ControlPlane, tmp_path
         assert cluster.ready("s-0"), "nobody can have said that it isn't"
         plane.api.delete(path_of("v1", "nodes", name=node))
         plane.api.delete(cluster.path("pods", "s-0"), grace_s=0)
-        until(lambda: cluster.ready("s-0") and cluster.pod("s-0")["metadata"]["uid"] != uid, "s-0 elsewhere")
+        until(lambda: cluster.another_is_ready("s-0", uid), "s-0 elsewhere")
         assert cluster.pod("s-0")["spec"]["nodeName"] != node
 
 
@@ -540,7 +562,10 @@ def test_pods_outlive_the_api_server_and_changes_meanwhile_are_caught_up(tmp_pat
         with pytest.raises(ConnectionRefusedError):
             plane.api.get(path_of("v1", "namespaces"))
         plane.pods.kill(name, "s-1")
-        until(lambda: plane.pods.one(name, "s-1").pid != pids["s-1"], "a restart without the API server")
+        until(
+            lambda: any(one.pid != pids["s-1"] for one in plane.pods.running(name, "s-1")),
+            "a restart without the API server",
+        )
         plane.start_apiserver()
         until(lambda: cluster.state("s-1")["restartCount"] == 1, "the restart in the status")
         assert plane.pods.one(name, "s-0").pid == pids["s-0"]
@@ -568,7 +593,8 @@ def test_nothing_is_left(tmp_path: Path, end: str) -> None:
             subprocess.run(["kill", "-9", str(plane.pids["kubelet"])], check=True)
             until(lambda: f"local {network}.0/24" not in _routes(), "the route's end")
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the processes' end")
-    assert f"local {network}.0/24" not in _routes()
+    # By the kubelet's watchdog, which goes on when the kubelet could not wait for it.
+    until(lambda: f"local {network}.0/24" not in _routes(), "the route's end")
 
 
 def _routes() -> str:

@@ -140,8 +140,9 @@ class Api:
 def until(probe: Callable[[], T | None], what: str, timeout_s: float = 60.0, every_s: float = 0.05) -> T:
     """The first true answer of ``probe``.
 
-    A connection that fails, a 404 and a 429 on the way count as "not yet". Raises :class:`TimeoutError`
-    naming ``what`` and the last thing that was seen.
+    What a client would try again counts as "not yet" on the way: a connection that fails, a 404, a 409, a
+    429, and that the server or its etcd is too busy (5xx). Raises :class:`TimeoutError` naming ``what`` and
+    the last thing that was seen.
     """
     deadline = time.monotonic() + timeout_s
     while True:
@@ -153,7 +154,7 @@ def until(probe: Callable[[], T | None], what: str, timeout_s: float = 60.0, eve
         except OSError as exc:
             seen = exc
         except ApiError as exc:
-            if exc.status not in (404, 429):
+            if exc.status not in (404, 409, 429) and exc.status < 500:
                 raise
             seen = exc
         if time.monotonic() > deadline:

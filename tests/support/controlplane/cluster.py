@@ -101,7 +101,7 @@ class ControlPlane:
         if (kubelet := self._running.pop("kubelet", None)) is not None:
             kubelet.send(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                kubelet.wait(10)
+                kubelet.wait(30)
             kubelet.kill()
         for name in ("controller-manager", "apiserver", "etcd"):
             if (owned := self._running.pop(name, None)) is not None:
@@ -147,8 +147,8 @@ class ControlPlane:
     ) -> Path:
         """A kubeconfig with a token of that ServiceAccount (made if it is not there), valid for a day.
 
-        ``rules``: what a ClusterRole made for it allows everywhere; None: nothing is bound, the chart's
-        or the test's own roles decide.
+        ``rules``: what a ClusterRole made for it allows everywhere, and does when this returns; None:
+        nothing is bound, the chart's or the test's own roles decide.
         """
         self._ensure(path_of("v1", "serviceaccounts", namespace), {"metadata": {"name": service_account}})
         if rules is not None:
@@ -366,7 +366,7 @@ class ControlPlane:
         )  # fmt: skip
 
     def _await_ready(self) -> None:
-        deadline = time.monotonic() + _START_TIMEOUT_S
+        deadline, seen = time.monotonic() + _START_TIMEOUT_S, ""
         while True:
             for part in ("etcd", "apiserver"):
                 if not self._running[part].running():
@@ -376,18 +376,30 @@ class ControlPlane:
                 if self.api.request("GET", "/readyz") == "ok" and self._authorises():
                     return
             except (OSError, ApiError) as exc:
-                if time.monotonic() > deadline:
-                    said = self.log("apiserver")[-3000:]
-                    raise ControlPlaneUnavailable(f"the API server is not ready: {exc}\n{said}") from exc
+                seen = str(exc)
+            if time.monotonic() > deadline:
+                said = self.log("apiserver")[-3000:]
+                raise ControlPlaneUnavailable(f"the API server is not ready: {seen}\n{said}")
             time.sleep(0.05)
 
     def _authorises(self) -> bool:
         """Whether RBAC is in force: the controller-manager's own role is there and counts."""
-        user = "system:kube-controller-manager"
+        rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}
+        return self._may("system:kube-controller-manager", rule)
+
+    def _may(self, user: str, rule: Mapping[str, Any]) -> bool:
+        """Whether a user may do the first thing that a rule allows, in all namespaces."""
+        resource, _, subresource = rule["resources"][0].partition("/")
+        asked = {
+            "verb": rule["verbs"][0],
+            "group": rule["apiGroups"][0],
+            "resource": resource,
+            "subresource": subresource,
+        }
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
-            "spec": {"user": user, "resourceAttributes": {"verb": "list", "resource": "secrets"}},
+            "spec": {"user": user, "resourceAttributes": asked},
         }
         path = path_of("authorization.k8s.io/v1", "subjectaccessreviews")
         return bool(self.api.create(path, review)["status"]["allowed"])
@@ -443,6 +455,9 @@ class ControlPlane:
             "subjects": [subject],
         }
         self._ensure(path_of(f"{group}/v1", "clusterrolebindings"), binding)
+        # The API server learns of both by watches of its own.
+        user = f"system:serviceaccount:{namespace}:{service_account}"
+        until(lambda: self._may(user, rules[0]), f"the rights of {service_account}")
 
     def _delete_namespace(self, name: str) -> None:
         """Deletes it with all that is in it; returns when no pod of it runs.

@@ -35,7 +35,7 @@ IMAGE = "test.example/external-metrics:v1"
 FOLDER = "/etc/external-metrics"
 
 
-def lag(bootstrap: str, group_id: str, topic: str, timeout_s: float = 5.0) -> int:
+def lag(bootstrap: str, group_id: str, topic: str, timeout_s: float = 20.0) -> int:
     """Records of ``topic`` that the group has not committed, as KEDA counts them by default: a partition
     without a commit has all its records (there: ``offsetResetPolicy: earliest``).
 
@@ -74,9 +74,9 @@ def external_metrics(plane: ControlPlane, namespace: str, bootstrap: str) -> Ite
     api.create(path_of("v1", "pods", namespace), _pod())
     services = path_of("apiregistration.k8s.io/v1", "apiservices")
     try:
-        until(lambda: _has_endpoint(plane, namespace), "the metrics adapter's endpoint")
+        until(lambda: _has_endpoint(plane, namespace), "the metrics adapter's endpoint", 120)
         api.create(services, _api_service(namespace, plane.ca))
-        until(lambda: _available(api.get(f"{services}/{VERSION}.{GROUP}")), "the adapter's APIService")
+        until(lambda: _available(api.get(f"{services}/{VERSION}.{GROUP}")), "the adapter's APIService", 120)
         yield
     finally:
         # Before the namespace goes: with an APIService that does not answer no namespace can be deleted.
@@ -89,11 +89,11 @@ def _has_endpoint(plane: ControlPlane, namespace: str) -> bool:
         path=f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices",
         label_selector=f"kubernetes.io/service-name={NAME}",
     )
-    return any(one["conditions"].get("ready") for each in slices for one in each["endpoints"] or [])
+    return any(one["conditions"].get("ready") for each in slices for one in each.get("endpoints") or [])
 
 
 def _available(service: Json | None) -> bool:
-    conditions = (service or {}).get("status", {}).get("conditions", [])
+    conditions = (service or {}).get("status", {}).get("conditions") or []
     return any((one["type"], one["status"]) == ("Available", "True") for one in conditions)
 
 

@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -43,7 +43,6 @@ class Kubelet:
         self._runners: dict[str, PodRunner] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._unbound: dict[str, Json] = {}
-        self._nodes: dict[str, Json] = {}
         self._off: set[str] = set()
         self._placed: dict[str, str] = {}  # pod's uid -> node, of those that have not ended
         self._turn = itertools.count()
@@ -115,15 +114,12 @@ class Kubelet:
     async def _follow_nodes(self) -> None:
         async for change in self._context.api.watch(NODES):
             if change.type == "LISTED":
-                self._nodes = {one["metadata"]["name"]: one for one in change.items}
-                for name in self._names - set(self._nodes):
+                for name in self._names - {one["metadata"]["name"] for one in change.items}:
                     self.switch_off(name)
             elif change.type == "DELETED":
-                self._nodes.pop(change.object["metadata"]["name"], None)
                 self.switch_off(change.object["metadata"]["name"])
-            else:
-                self._nodes[change.object["metadata"]["name"]] = change.object
-            await self._bind_waiting()
+            if self._unbound:
+                await self._bind_waiting()
 
     def switch_off(self, name: str) -> None:
         """Kills what runs on a node, and says nothing of it."""
@@ -135,19 +131,23 @@ class Kubelet:
     # --- binding ----------------------------------------------------------------------------------
 
     async def _bind_waiting(self) -> None:
-        for uid in list(self._unbound):
+        waiting = list(self._unbound)
+        # Asked for: a change of a node that was made before the pod was may not have come by the watch yet.
+        listed = await self._context.api.insist("GET", NODES)
+        nodes = {one["metadata"]["name"]: one for one in listed["items"]}
+        for uid in waiting:
             # Taken out first: another task may be here while this one waits for the API server.
             pod = self._unbound.pop(uid, None)
-            if pod is not None and not await self._bind(pod):
+            if pod is not None and not await self._bind(pod, nodes):
                 self._unbound[uid] = pod
-                await self._say_no_room(pod)
+                await self._say_no_room(pod, len(nodes))
 
-    async def _bind(self, pod: Json) -> bool:
+    async def _bind(self, pod: Json, nodes: Mapping[str, Json]) -> bool:
         """Gives the pod the next node that takes pods; False when there is none."""
         if pod["metadata"]["uid"] in self._placed:  # another task was quicker
             return True
         wanted = pod["spec"].get("nodeSelector", {})
-        free = [name for name in sorted(self._nodes) if self._takes_pods(name, wanted)]
+        free = [name for name in sorted(nodes) if self._takes_pods(nodes[name], wanted)]
         if not free:
             return False
         meta = pod["metadata"]
@@ -164,7 +164,7 @@ class Kubelet:
             self._placed.pop(meta["uid"], None)
         return True
 
-    async def _say_no_room(self, pod: Json) -> None:
+    async def _say_no_room(self, pod: Json, nodes: int) -> None:
         """As the scheduler says it."""
         meta, conditions = pod["metadata"], pod.get("status", {}).get("conditions", [])
         if any(one["type"] == "PodScheduled" for one in conditions):
@@ -173,7 +173,7 @@ class Kubelet:
             "type": "PodScheduled",
             "status": "False",
             "reason": "Unschedulable",
-            "message": f"0/{len(self._nodes)} nodes are available",
+            "message": f"0/{nodes} nodes are available",
             "lastTransitionTime": now(),
         }
         pod["status"] = {**pod.get("status", {}), "conditions": [*conditions, said]}
@@ -182,9 +182,8 @@ class Kubelet:
             path = path_of("v1", "pods", meta["namespace"], meta["name"], "status")
             await self._context.api.insist("PATCH", path, body, content_type=STRATEGIC_MERGE_PATCH)
 
-    def _takes_pods(self, name: str, wanted: Json) -> bool:
-        node = self._nodes[name]
-        labels = node["metadata"].get("labels", {})
+    def _takes_pods(self, node: Json, wanted: Json) -> bool:
+        name, labels = node["metadata"]["name"], node["metadata"].get("labels", {})
         return (
             name in self._names - self._off
             and not node["spec"].get("unschedulable")

@@ -101,7 +101,9 @@ class PodProcesses:
         path = self._directory / JOURNAL_NAME
         if not path.exists():
             return []
-        events = [ProcessEvent(**json.loads(line)) for line in path.read_text().splitlines()]
+        # A line that the kubelet is writing has no end yet.
+        lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        events = [ProcessEvent(**json.loads(line)) for line in lines]
         return [one for one in events if one.namespace == namespace and pod in ("", one.pod)]
 
     def switch_off(self, node: str) -> None:
