@@ -24,7 +24,7 @@ from tests.support.bad_resources import GONE, good
 from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.devbroker import DevBroker
 
-pytestmark = pytest.mark.controlplane
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 IMAGE = "slackwater/worker:1"
@@ -84,7 +84,7 @@ def phases(plane: ControlPlane, namespace: str) -> list[str]:
     found = []
     for pod in pods(plane, namespace):
         if pod.get("status", {}).get("podIP"):
-            with urllib.request.urlopen(f"{address(pod)}/status", timeout=5) as answer:
+            with urllib.request.urlopen(f"{address(pod)}/status", timeout=30) as answer:
                 found.append(json.load(answer)["phase"])
     return found
 
@@ -119,11 +119,12 @@ def test_workers_join_under_their_pods_names_and_what_is_sent_is_handled(
     until(
         lambda: len(warm := phases(control_plane, namespace)) == 2 and set(warm) == {"warm"},
         "two at the gate",
+        120,
     )
     for pod in pods(control_plane, namespace):
         assert not ready(pod)
-        urllib.request.urlopen(urllib.request.Request(f"{address(pod)}/join", method="POST"), timeout=5)
-    until(lambda: sum(map(ready, pods(control_plane, namespace))) == 2, "two workers that are ready")
+        urllib.request.urlopen(urllib.request.Request(f"{address(pod)}/join", method="POST"), timeout=60)
+    until(lambda: sum(map(ready, pods(control_plane, namespace))) == 2, "two workers that are ready", 120)
     with KafkaAdmin(bootstrap_servers=devbroker.bootstrap) as admin:
         described = admin.describe_groups([topic]).unwrap()[topic]
         assert {one.instance_id for one in described.members} == {"flights-0", "flights-1"}
@@ -134,12 +135,12 @@ def test_workers_join_under_their_pods_names_and_what_is_sent_is_handled(
             lambda: sum(one.offset for one in admin.committed_offsets(topic).values()) == 100, "all commits"
         )
     control_plane.kubectl("delete", "cg", "flights", "-n", namespace)
-    until(lambda: not pods(control_plane, namespace), "the pods' end", 90)
+    until(lambda: not pods(control_plane, namespace), "the pods' end", 180)
     kinds = "statefulsets,services,configmaps,serviceaccounts,jobs"
     until(
         lambda: "flights" not in control_plane.kubectl("get", kinds, "-n", namespace, "-o", "name"),
         "the end of all that belonged to the group",
-        60,
+        120,
     )
     logs = control_plane.pods.logs(namespace, "flights-0")
     assert '"event": "drained"' in logs or '"event":"drained"' in logs
@@ -152,7 +153,9 @@ def test_a_preflight_ends_well_and_joins_nothing(
     job = preflight_job(group, current)
     apply(control_plane, current.config_map, service_account(group), job)
     name = job["metadata"]["name"]
-    control_plane.kubectl("wait", "--for=condition=Complete", f"job/{name}", "-n", namespace, "--timeout=99s")
+    control_plane.kubectl(
+        "wait", "--for=condition=Complete", f"job/{name}", "-n", namespace, "--timeout=140s"
+    )
     with KafkaAdmin(bootstrap_servers=devbroker.bootstrap) as admin:
         assert admin.describe_groups([topic]).unwrap()[topic].members == ()
 
@@ -168,6 +171,6 @@ def test_a_preflight_of_a_handler_that_is_not_there_fails_and_says_so(
     job = preflight_job(group, current)
     apply(control_plane, current.config_map, service_account(group), job)
     name = job["metadata"]["name"]
-    control_plane.kubectl("wait", "--for=condition=Failed", f"job/{name}", "-n", namespace, "--timeout=99s")
+    control_plane.kubectl("wait", "--for=condition=Failed", f"job/{name}", "-n", namespace, "--timeout=140s")
     (pod,) = pods(control_plane, namespace)
     assert "as_rows" in control_plane.pods.logs(namespace, pod["metadata"]["name"])

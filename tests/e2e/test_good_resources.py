@@ -12,7 +12,7 @@ import yaml
 from slackwater_operator import crd_status, fields, resources
 from slackwater_operator.resources import parse
 from tests.support.bad_resources import GONE, changed, good
-from tests.support.controlplane import ControlPlane
+from tests.support.controlplane import ControlPlane, until
 
 pytestmark = pytest.mark.controlplane
 
@@ -190,6 +190,8 @@ def test_the_scale_subresource(api_server: ControlPlane, home: str, flights: str
 
 
 def test_explain_says_what_a_field_is(api_server: ControlPlane) -> None:
+    # The API server publishes what it knows of a definition's fields some time after it serves it.
+    until(lambda: "catchUp" in api_server.kubectl("explain", "cg.spec.scaling", check=False), "the fields")
     told = api_server.kubectl("explain", "cg.spec.scaling")
     for _, declared in fields.declared_fields(resources.Scaling):
         assert declared.name in told

@@ -153,7 +153,7 @@ async def test_an_api_server_that_hangs_or_is_gone_ends_every_request(
     host, port = control_plane.host_port
     with ApiProxy(f"{host}:{port}") as proxy:
         config = proxy.kubeconfig(control_plane.kubeconfig, tmp_path)
-        async with connected(monkeypatch, config, request_timeout_s=1.0) as kube:
+        async with connected(monkeypatch, config, request_timeout_s=5.0) as kube:
             assert (await kube.version()).startswith("v1.")
             proxy.hang()
             at_s = time.monotonic()
@@ -167,8 +167,8 @@ async def test_an_api_server_that_hangs_or_is_gone_ends_every_request(
             for found in await asyncio.gather(*calls, return_exceptions=True):
                 assert isinstance(found, KubeUnavailable)
                 assert found.reason == "Timeout"
-                assert "within 1 s" in found.message
-            assert time.monotonic() - at_s < 2.0
+                assert "within 5 s" in found.message
+            assert time.monotonic() - at_s < 10.0, "side by side"
             proxy.cut()
             with pytest.raises(KubeUnavailable, match="cannot be reached"):
                 await kube.get("v1", "ConfigMap", namespace, "one")

@@ -26,9 +26,11 @@ from tests.e2e.kube_objects import group
 from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.devbroker import DevBroker
 
-pytestmark = pytest.mark.controlplane
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(400)]
 
 LEASE_S = 15
+AT_ONCE_S = 10
+"""What takes less did not wait for the end of a Lease."""
 LEASE_LOST = 3
 
 
@@ -141,10 +143,29 @@ def test_one_leads_and_the_other_follows_a_kill_within_the_lease(
     assert abs(time.time() - _seconds(spec["renewTime"])) < 10  # UTC, whatever the machine's zone
 
     first.process.send_signal(signal.SIGKILL)
-    died_s = time.monotonic()
-    until(second.leads, "the second leads", LEASE_S + 10)
-    assert LEASE_S - 3 < time.monotonic() - died_s < LEASE_S + 3
+    renewed_s, _, led_s = succession(control_plane, namespace, first, second)
+    assert LEASE_S <= led_s - renewed_s < 2 * LEASE_S
     assert lease_of(control_plane, namespace)["leaseTransitions"] == 1
+
+
+def succession(
+    plane: ControlPlane, namespace: str, first: OperatorProcess, second: OperatorProcess
+) -> tuple[float, float, float]:
+    """Waits until the second leads: when the first renewed the Lease for the last time, when it had ended,
+    and when the second led, in s by the wall clock."""
+    renewed_s = ended_s = 0.0
+
+    def leads() -> bool:
+        nonlocal renewed_s, ended_s
+        spec = lease_of(plane, namespace)
+        if spec["holderIdentity"] == "op-1":
+            renewed_s = _seconds(spec["renewTime"])
+        if not ended_s and first.process.poll() is not None:
+            ended_s = time.time()
+        return second.leads()
+
+    until(leads, "the second leads", 90)
+    return renewed_s, ended_s, time.time()
 
 
 def _seconds(stamp: str) -> float:
@@ -160,20 +181,21 @@ def test_a_clean_stop_hands_over_at_once(control_plane: ControlPlane, namespace:
     until(lambda: second.get("/readyz")[1].startswith("waiting; op-1"), "the second waits")
     stopped_s = time.monotonic()
     first.process.send_signal(signal.SIGTERM)
-    assert first.process.wait(5) == 0
-    assert time.monotonic() - stopped_s < 2.5
-    until(second.leads, "the second leads", 5)
-    assert time.monotonic() - stopped_s < 5
+    assert first.process.wait(60) == 0
+    assert lease_of(control_plane, namespace)["holderIdentity"] != "op-1", "it was given back"
+    until(second.leads, "the second leads")
+    assert time.monotonic() - stopped_s < AT_ONCE_S
 
 
 def test_a_waiting_replica_stops_at_once(start: Start) -> None:
     first = start()
     until(first.leads, "the first leads")
     second = start()
+    until(lambda: second.get("/readyz")[1].startswith("waiting; op-1"), "the second waits")
     stopped_s = time.monotonic()
     second.process.send_signal(signal.SIGTERM)
-    assert second.process.wait(5) == 0
-    assert time.monotonic() - stopped_s < 2.5
+    assert second.process.wait(60) == 0
+    assert time.monotonic() - stopped_s < AT_ONCE_S
 
 
 def test_a_leader_whose_api_server_hangs_ends_before_the_lease_does(
@@ -187,14 +209,11 @@ def test_a_leader_whose_api_server_hangs_ends_before_the_lease_does(
         second = start()
         until(lambda: second.get("/readyz")[1].startswith("waiting; op-1"), "the second waits")
         proxy.hang()
-        hung_s = time.monotonic()
-        assert first.process.wait(LEASE_S) == LEASE_LOST
-        ended_s = time.monotonic() - hung_s
-        assert 7 < ended_s < 11.5
+        renewed_s, ended_s, led_s = succession(control_plane, namespace, first, second)
+        assert first.process.returncode == LEASE_LOST
         assert "could not be renewed within 10 s; ending" in first.text
-        assert not second.leads()
-        until(second.leads, "the second leads", LEASE_S)
-        assert time.monotonic() - hung_s < LEASE_S + 3
+        # The last renewal that was stored may be one that the first had no answer to.
+        assert 5 < ended_s - renewed_s < LEASE_S <= led_s - renewed_s < 2 * LEASE_S
 
 
 def test_a_leader_that_was_suspended_past_its_deadline_does_not_go_on(start: Start) -> None:
@@ -203,7 +222,7 @@ def test_a_leader_that_was_suspended_past_its_deadline_does_not_go_on(start: Sta
     first.process.send_signal(signal.SIGSTOP)
     time.sleep(12)  # the deadline is 10 s: this is the fault that is made, not a wait for something
     first.process.send_signal(signal.SIGCONT)
-    assert first.process.wait(3) == LEASE_LOST
+    assert first.process.wait(30) == LEASE_LOST
 
 
 def test_a_lease_taken_away_ends_the_leader(
@@ -215,26 +234,30 @@ def test_a_lease_taken_away_ends_the_leader(
         path_of("coordination.k8s.io/v1", "leases", namespace, "slackwater-operator"),
         {"spec": {"holderIdentity": "somebody"}},
     )
-    assert first.process.wait(5) == LEASE_LOST
+    assert first.process.wait(30) == LEASE_LOST
     assert "is held by somebody; ending" in first.text
 
 
 def test_an_api_server_that_is_away_for_a_moment_changes_nothing(
-    control_plane: ControlPlane, namespace: str, start: Start
+    control_plane: ControlPlane, namespace: str, start: Start, tmp_path: Path
 ) -> None:
-    first = start()
-    until(lambda: first.get("/readyz")[0] == 200 and first.leads(), "it leads")
-    control_plane.stop_apiserver()
-    time.sleep(3)
-    assert first.leads()
-    control_plane.start_apiserver()
-    before = lease_of(control_plane, namespace)["renewTime"]
-    until(lambda: lease_of(control_plane, namespace)["renewTime"] != before, "a renewal")
-    control_plane.api.create(
-        path_of("slackwater.dev/v1alpha1", "consumergroups", namespace), group(namespace)
-    )
-    until(lambda: first.get("/readyz") == (200, "leading 1 groups\n"), "the new group is seen")
-    assert first.process.poll() is None
+    """Away for its clients alone: one that starts anew takes as long as the machine makes it, and the Lease's
+    deadline may pass meanwhile."""
+    host, port = control_plane.host_port
+    with ApiProxy(f"{host}:{port}") as proxy:
+        first = start(kubeconfig=proxy.kubeconfig(control_plane.kubeconfig, tmp_path))
+        until(lambda: first.get("/readyz")[0] == 200 and first.leads(), "it leads")
+        proxy.cut()
+        first.said("not renewed")
+        assert first.leads()
+        proxy.open()
+        before = lease_of(control_plane, namespace)["renewTime"]
+        until(lambda: lease_of(control_plane, namespace)["renewTime"] != before, "a renewal")
+        control_plane.api.create(
+            path_of("slackwater.dev/v1alpha1", "consumergroups", namespace), group(namespace)
+        )
+        until(lambda: first.get("/readyz") == (200, "leading 1 groups\n"), "the new group is seen")
+        assert first.process.poll() is None
 
 
 def rights() -> list[dict[str, Any]]:
@@ -310,7 +333,7 @@ def test_without_an_election_it_leads_at_once_and_needs_no_lease(
     until(first.leads, "it leads")
     assert control_plane.api.list(path_of("coordination.k8s.io/v1", "leases", namespace)) == []
     first.process.send_signal(signal.SIGTERM)
-    assert first.process.wait(5) == 0
+    assert first.process.wait(60) == 0
     lines = [json.loads(line) for line in first.text.splitlines()]
     assert {"ts_ms", "level", "logger", "message"} <= set(lines[0])
 

@@ -126,7 +126,7 @@ async def test_what_vanished_while_nobody_watched_is_found_out(
     host, port = control_plane.host_port
     with ApiProxy(f"{host}:{port}") as proxy:
         config = proxy.kubeconfig(control_plane.kubeconfig, tmp_path)
-        async with connected(monkeypatch, config, request_timeout_s=3.0) as kube:
+        async with connected(monkeypatch, config, request_timeout_s=10.0) as kube:
             await kube.apply(group(namespace))
             for name in ("goes", "stays"):
                 await kube.apply(config_map(namespace, name, of="flights"))
