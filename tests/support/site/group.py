@@ -78,7 +78,7 @@ class Group:
         return next((one for one in self.status().get("conditions", []) if one["type"] == kind), {})
 
     def await_condition(
-        self, kind: str, status: str = "True", reason: str = "", timeout_s: float = 60.0
+        self, kind: str, status: str = "True", reason: str = "", timeout_s: float = 120.0
     ) -> Json:
         """Waits until a condition has that status (and reason) *for the present generation* of the spec."""
 
@@ -149,7 +149,12 @@ class Group:
                 found[pod["metadata"]["name"]] = answer
         return found
 
-    def await_settled(self, replicas: int, timeout_s: float = 120.0) -> int:
+    def worker(self, pod: str) -> Json | None:
+        """``GET /status`` of one worker; None while it does not answer."""
+        found = self._api.get(path_of("v1", "pods", self.site.namespace, pod)) or {}
+        return _worker_status(found.get("status", {}).get("podIP", ""))
+
+    def await_settled(self, replicas: int, timeout_s: float = 240.0) -> int:
         """Waits until Kafka's group is Stable with these ``replicas`` workers and nobody else, all running in
         one generation, with every partition held; the generation."""
         wanted = {f"{self.name}-{ordinal}" for ordinal in range(replicas)}
@@ -175,6 +180,20 @@ class Group:
         except TimeoutError as exc:
             raise AssertionError(f"{exc}\n{self.tell()}") from exc
 
+    def await_taken_over(self, timeout_s: float = 60.0) -> dict[str, Json]:
+        """Waits until every partition is served by who took it over; ``GET /status`` of each worker, which
+        tells all pauses then (the event ``takeover`` waits for two seconds only)."""
+
+        def served() -> dict[str, Json] | None:
+            workers = self.workers()
+            told = sum(len((one["takeover"] or {}).get("pauses_ms", ())) for one in workers.values())
+            return workers if told >= self.partitions else None
+
+        try:
+            return until(served, f"{self.name}: a record of each partition after its takeover", timeout_s)
+        except TimeoutError as exc:
+            raise AssertionError(f"{exc}\n{self.tell()}") from exc
+
     def log(self, pod: str) -> str:
         """All that the pod of that name has written, its former ones included."""
         return self.site.plane.pods.logs(self.site.namespace, pod)
@@ -197,7 +216,7 @@ class Group:
             until(rolled, f"{self.name} rolled to {image}", timeout_s, every_s=0.25)
         except TimeoutError as exc:
             raise AssertionError(f"{exc}\n{self.tell()}") from exc
-        self.await_condition("RolledOut", timeout_s=30.0)
+        self.await_condition("RolledOut")
 
     # --- Kafka ------------------------------------------------------------------------------------
 
@@ -213,14 +232,33 @@ class Group:
             found = admin.describe_groups([self.name]).unwrap()[self.name]
         return found.state, {one.instance_id or one.member_id for one in found.members}
 
+    def await_kafka_group(self, state: str, timeout_s: float = 60.0) -> None:
+        """Waits until Kafka's group has no member and is in that state (``Empty``, ``Dead``)."""
+
+        def is_it() -> bool:
+            try:
+                return self.kafka_group() == (state, set())
+            except KafkaError:  # a coordinator that moves, or is busy
+                return False
+
+        try:
+            until(is_it, f"{self.name}: a group that is {state}", timeout_s)
+        except TimeoutError as exc:
+            raise AssertionError(f"{exc}\n{self.tell()}") from exc
+
     def committed(self) -> dict[int, int]:
-        """The group's committed offset of each partition, 0 where there is none."""
+        """The group's committed offset of each partition, 0 where there is none. Asks until Kafka answers."""
+        return until(self._committed, f"{self.name}: its offsets")
+
+    def _committed(self) -> dict[int, int] | None:
         consumer = confluent_kafka.Consumer(
             {"bootstrap.servers": self.site.kafka.bootstrap, "group.id": self.name}
         )
         try:
             asked = [confluent_kafka.TopicPartition(self.topic, n) for n in range(self.partitions)]
             return {one.partition: max(0, one.offset) for one in consumer.committed(asked, 10)}
+        except confluent_kafka.KafkaException:  # a coordinator that moves, or is busy
+            return None
         finally:
             consumer.close()
 
@@ -232,7 +270,7 @@ class Group:
         even = [1.0] * self.partitions
         return Load(self.site.kafka.bootstrap, self.topic, rate=rate, weights=weights or even, **more)
 
-    def await_handled(self, produced: Sequence[Produced], timeout_s: float = 120.0) -> None:
+    def await_handled(self, produced: Sequence[Produced], timeout_s: float = 240.0) -> None:
         """Waits until everything that was produced is committed."""
         wanted = ends(produced)
 
@@ -345,7 +383,7 @@ def _worker_status(address: str) -> Json | None:
     if not address:
         return None
     try:
-        with urllib.request.urlopen(f"http://{address}:8080/status", timeout=2) as answer:
+        with urllib.request.urlopen(f"http://{address}:8080/status", timeout=10) as answer:
             found: Json = json.load(answer)
             return found
     except (OSError, ValueError):

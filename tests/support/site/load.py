@@ -97,7 +97,7 @@ class Load:
                 else [self._order[n % len(self._order)] for n in range(count)]
             )
 
-    def stop(self, timeout_s: float = 60.0) -> list[Produced]:
+    def stop(self, timeout_s: float = 130.0) -> list[Produced]:
         """Stops, waits until the brokers have answered for everything; what they took.
 
         Raises :class:`AssertionError` when they did not take all of it.

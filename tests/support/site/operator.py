@@ -72,9 +72,10 @@ class OperatorProcess:
         """What it has written, all runs."""
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
-    def start(self, *, ready: bool = True, timeout_s: float = 60.0) -> None:
+    def start(self, *, ready: bool = True, timeout_s: float = 120.0) -> None:
         """Starts it; with ``ready`` returns when it answers /readyz (a replica that waits is ready, too)."""
         assert not self.running, f"{self.name} runs"
+        self.kill()  # what is left of one that has ended
         self._port = free_ports(1)[0]
         with self.log_path.open("ab") as log:
             self._owned = OwnedProcess(
@@ -101,7 +102,7 @@ class OperatorProcess:
             self._owned.kill()
             self._owned = None
 
-    def terminate(self, timeout_s: float = 20.0) -> int:
+    def terminate(self, timeout_s: float = 60.0) -> int:
         """SIGTERM; its exit code. SIGKILL, and an AssertionError, when that takes too long."""
         assert self._owned is not None
         self._owned.send(signal.SIGTERM)
