@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -128,6 +129,12 @@ class Prometheus:
         found: list[dict[str, Any]] = data["result"]
         return found
 
+    def values_since(self, expr: str, since_s: float) -> list[str]:
+        """All values of all series since ``since_s`` (wall clock), every two seconds, as a panel draws it."""
+        now_s = str(time.time())
+        data = self._get("/api/v1/query_range", query=expr, start=str(since_s), end=now_s, step="2")
+        return [value for series in data["result"] for _, value in series["values"]]
+
     def value(self, expr: str) -> float | None:
         """The value of the first series; None where there is none."""
         found = self.query(expr)
@@ -149,7 +156,7 @@ def prometheus(
     scrapes: Sequence[Manifest],
     rules: Sequence[Manifest] = (),
     *,
-    interval: str = "1s",
+    interval: str = "2s",
 ) -> Iterator[Prometheus]:
     """Starts a Prometheus on loopback with these scrape configurations and rule groups, for the block."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -177,7 +184,7 @@ def prometheus(
         )  # fmt: skip
     try:
         server = Prometheus(f"http://127.0.0.1:{port}", directory / "log")
-        until(lambda: server.query("vector(1)"), "Prometheus", 30)
+        until(lambda: server.query("vector(1)"), "Prometheus", 90)
         yield server
     finally:
         owned.kill()
