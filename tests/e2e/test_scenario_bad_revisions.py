@@ -10,9 +10,11 @@ from tests.support.controlplane import CRASHES, HANGS, ControlPlane, unless
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, now_ms
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
 
-SESSION_MS = 45_000
+SESSION_MS = 60_000
+ROLLOUT = {"sessionBudget": "40%"}
+"""24 s until a pod that does not join is taken back, and 36 s for the good one to be back."""
 NEVER_JOINS = ("sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.2; done", "sh")
 
 BAD = [
@@ -33,7 +35,9 @@ def test_a_bad_revision_is_taken_back(
 ) -> None:
     reason = "PreflightFailed" if stopped_by == "preflight" else "RolloutStopped"
     with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
-        group = site.group(f"bad-{namespace}", partitions=6, replicas=3, session_timeout_ms=SESSION_MS)
+        group = site.group(
+            f"bad-{namespace}", partitions=6, replicas=3, session_timeout_ms=SESSION_MS, rollout=ROLLOUT
+        )
         before = group.await_settled(3)
         group.await_condition("RolledOut")
         good = {one["metadata"]["name"]: one["metadata"]["uid"] for one in group.pods()}
@@ -66,7 +70,7 @@ def test_a_stopped_rollout_goes_on_with_the_next_good_revision(
     control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
 ) -> None:
     with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
-        group = site.group(f"then-{namespace}", partitions=4, replicas=2, session_timeout_ms=SESSION_MS)
+        group = site.group(f"then-{namespace}", partitions=4, replicas=2)
         before = group.await_settled(2)
         group.roll(site.push("bad", CRASHES))
         group.await_condition("Degraded", timeout_s=120)

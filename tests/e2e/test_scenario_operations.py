@@ -10,7 +10,7 @@ from tests.support.controlplane import ApiError, ControlPlane, until
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group, now_ms
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
 
 
 def _uids(group: Group) -> dict[str, str]:
@@ -24,7 +24,7 @@ def test_kubectl_rollout_restart(control_plane: ControlPlane, kafka3: KafkaClust
         group.await_condition("RolledOut")
         uids, since = _uids(group), now_ms()
         control_plane.kubectl("-n", namespace, "rollout", "restart", f"statefulset/{group.name}")
-        until(lambda: not set(uids.values()) & set(_uids(group).values()), "two new pods", 90)
+        until(lambda: not set(uids.values()) & set(_uids(group).values()), "two new pods", 180)
         assert group.await_settled(2) == before
         group.await_condition("RolledOut")
         assert len(group.restarts(since)) == 2, "each once"
@@ -54,7 +54,7 @@ def test_evictions_wait_for_one_another(
     with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
         group = site.group(f"evict-{namespace}", partitions=6, replicas=3)
         before = group.await_settled(3)
-        until(lambda: len(group.ready_pods()) == 3, "three ready pods")  # others may go at any time
+        until(lambda: len(group.ready_pods()) == 3, "three ready pods", 120)  # others may go at any time
         since, uids = now_ms(), _uids(group)
         left = set(uids)
 
@@ -71,7 +71,7 @@ def test_evictions_wait_for_one_another(
             return not left
 
         with group.load(rate=200) as load:
-            until(all_evicted, "every pod evicted", 120, every_s=0.3)
+            until(all_evicted, "every pod evicted", 300, every_s=0.3)
             assert group.await_settled(3) == before
             produced = load.stop()
         group.await_handled(produced)

@@ -10,7 +10,8 @@ from tests.support.site import ClusterSite, now_ms
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(900)]
 
-ORPHANS_MS = 2_000
+ORPHANS_MS = 10_000
+"""1.2 s on a quiet machine; without the operator it is what the session takes, 90 s here."""
 FIRST_HANDLED_MS = 20_000
 
 
@@ -84,9 +85,9 @@ def test_to_zero_and_back(control_plane: ControlPlane, kafka3: KafkaCluster, nam
         )
         with group.load(rate=0) as load:
             load.burst(100)
-            until(lambda: group.handled_count() == 100, "the first records handled", 60)
+            until(lambda: group.handled_count() == 100, "the first records handled", 120)
             until(lambda: not group.pods(), "no worker", 240, every_s=0.5)
-            until(lambda: group.kafka_group()[0] in ("Empty", "Dead"), "an empty group", 30)
+            group.await_kafka_group("Empty", 45)
             group.await_condition("Ready", reason="ScaledToZero")
             began = now_ms()
             load.burst(100)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from slackwater.pipeline import spark_archive
-from tests.support.controlplane import ControlPlane
+from tests.support.controlplane import ControlPlane, until
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group, Pauses, Produced, around, now_ms, usual_pauses
 
@@ -38,7 +38,7 @@ class Size:
 
 
 SIZES = [
-    pytest.param(Size(4, 12, 600, median_ms=500, worst_ms=1_500), id="4 workers"),
+    pytest.param(Size(4, 12, 600, median_ms=1_000, worst_ms=3_000), id="4 workers"),
     pytest.param(Size(10, 48, 5_000, median_ms=100, worst_ms=500), id="10 workers", marks=pytest.mark.long),
 ]
 
@@ -136,7 +136,8 @@ def _taken(group: Group) -> tuple[dict[int, float], dict[int, int]]:
     """Of each partition: when its new worker joined, and the pause, both by /status."""
     joins: dict[int, float] = {}
     pauses: dict[int, int] = {}
-    for name, one in group.workers().items():
+    # Who has joined has not read of each of its partitions yet.
+    for name, one in group.await_taken_over().items():
         taken = one["takeover"]
         assert taken is not None, f"{name} has taken over from nobody"
         assert not taken["forced"], (name, taken)
@@ -167,6 +168,7 @@ def _phases(taken: Mapping[str, Any]) -> str:
 def _check(
     group: Group, workers: int, told: _Rolled, produced: list[Produced], generations: tuple[int, int]
 ) -> None:
+    until(lambda: len(group.takeovers(told.began_ms)) >= workers, "the workers' events")
     takeovers = group.takeovers(told.began_ms)
     said = "\n".join(map(str, takeovers))
     assert len({one.instance for one in takeovers}) == len(takeovers) == workers, said

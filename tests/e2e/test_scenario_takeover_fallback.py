@@ -18,8 +18,8 @@ WORKERS, PARTITIONS, RATE = 3, 6, 300
 NODES = ("node-1", "node-2")
 
 
-def _strategy(fallback: str) -> dict[str, Any]:
-    return {"strategy": "Takeover", "takeover": {"warmTimeout": "10s", "fallback": fallback}}
+def _strategy(fallback: str, warm_timeout: str = "10s") -> dict[str, Any]:
+    return {"strategy": "Takeover", "takeover": {"warmTimeout": warm_timeout, "fallback": fallback}}
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def test_no_room_for_a_successor_falls_back_to_restarts(
         group.await_condition("RolledOut")
         with group.load(RATE) as load:
             since = group.roll(site.image("v2"))
-            until(lambda: _preflight_placed(control_plane, namespace), "the preflight", 60, every_s=0.02)
+            until(lambda: _preflight_placed(control_plane, namespace), "the preflight", 120, every_s=0.02)
             with _full(control_plane, namespace):
                 group.await_rolled(site.image("v2"), WORKERS)
             after = group.await_settled(WORKERS)
@@ -95,10 +95,10 @@ def test_no_room_for_a_successor_stops_the_roll(
         uids = {one["metadata"]["uid"] for one in group.pods()}
         with group.load(RATE) as load:
             since = group.roll(site.image("v2"))
-            until(lambda: _preflight_placed(control_plane, namespace), "the preflight", 60, every_s=0.02)
+            until(lambda: _preflight_placed(control_plane, namespace), "the preflight", 120, every_s=0.02)
             with _full(control_plane, namespace):
                 told = group.await_condition("Degraded", reason="RolloutStopped")
-                until(lambda: len(group.sets()) == 1, "the new set gone", 60)
+                until(lambda: len(group.sets()) == 1, "the new set gone", 120)
             assert group.await_settled(WORKERS) == before
             produced = load.stop()
         group.await_handled(produced)
@@ -122,17 +122,17 @@ def test_a_scale_in_the_middle_of_a_roll(
 ) -> None:
     with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
         group = site.group(
-            f"scale-{namespace}", partitions=10, replicas=WORKERS, rollout=_strategy("Restart")
+            f"scale-{namespace}", partitions=10, replicas=WORKERS, rollout=_strategy("Restart", "2m")
         )
         group.await_settled(WORKERS)
         group.await_condition("RolledOut")
         with group.load(RATE) as load, group.record() as recorder:
             since = group.roll(site.image("v2"))
-            until(lambda: _moved(group), "the first member moved", 120)
+            until(lambda: _moved(group), "the first member moved", 240)
             control_plane.kubectl("-n", namespace, "scale", "cg", group.name, f"--replicas={count}")
             group.await_rolled(site.image("v2"), count)
             group.await_settled(count)
-            until(lambda: group.status()["replicas"] == count, "the status", 60)
+            until(lambda: group.status()["replicas"] == count, "the status", 120)
             produced = load.stop()
         group.await_handled(produced)
         for one in group.takeovers(since):

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
 WORKERS, PARTITIONS, RATE = 3, 6, 300
 LAST = WORKERS - 1
 """Who is taken over first."""
-SESSION_MS = 45_000
+SESSION_MS = 90_000
 TAKEOVER: dict[str, Any] = {"strategy": "Takeover", "takeover": {"warmTimeout": "1m"}}
 STUCK = "stuck"
 """What makes batches last: so a predecessor that is asked to drain does not do so at once."""
@@ -97,7 +97,7 @@ def test_a_pod_is_killed(
             victim = old if who == "predecessor" else new
             pid = site.plane.pods.kill(namespace, victim)
             site.switch(None)
-            until(lambda: _ended(site, victim, pid), f"{victim} ended", 60)
+            until(lambda: _ended(site, victim, pid), f"{victim} ended", 120)
             if moment is _stands_by:
                 group.change(rollout={"paused": False})
             group.await_rolled(site.image("v2"), WORKERS)
@@ -122,9 +122,12 @@ def _told(group: Group, ordinal: int) -> bool:
 
 def _to_be_retired(group: Group, ordinal: int) -> bool:
     """The successor has joined, and its predecessor is there."""
-    new = group.workers().get(f"{group.name}-b-{ordinal}")
+    # Seen for as long as the operator needs to see it, too: few requests, so that it is not missed.
+    new = group.worker(f"{group.name}-b-{ordinal}")
+    if new is None or new["phase"] != "running":
+        return False
     start, count = group.sets().get(f"{group.name}-a", (0, 0))
-    return bool(new and new["phase"] == "running" and start <= ordinal < start + count)
+    return start <= ordinal < start + count
 
 
 STEPS = (_begun, _told, _to_be_retired)
@@ -163,6 +166,7 @@ def test_the_operator_is_killed(
             group.await_rolled(site.image("v2"), WORKERS)
             produced = _settles(group, load, before)
         _check(group, produced, since)
+        until(lambda: len(group.takeovers(since)) >= WORKERS, "the workers' events")
         takeovers = group.takeovers(since)
         assert [one.pod for one in takeovers] == [f"{group.name}-b-{n}" for n in (2, 1, 0)], takeovers
         assert not any(one.forced for one in takeovers), takeovers
@@ -249,7 +253,7 @@ def test_the_link_is_cut_after_the_handover(
             cut_ms, handled = now_ms(), group.handled_count()
             # Twice as long as it takes to find its successor gone: silent for 2 s, no commit for session / 5.
             patience_ms = 2 * (2_000 + SESSION_MS // 5)
-            until(lambda: now_ms() - cut_ms > patience_ms, "the predecessor's patience", 60, every_s=0.5)
+            until(lambda: now_ms() - cut_ms > patience_ms, "the predecessor's patience", 120, every_s=0.5)
             assert group.handled_count() > handled, "the successor serves"
             assert _handed_over(group.workers()[old], group.workers()[new])
             operator.start()
@@ -279,7 +283,7 @@ def _settled(site: ClusterSite, name: str) -> tuple[Group, int]:
 
 
 def _under_way(group: Group) -> None:
-    until(lambda: min(group.committed().values()) > 0, "commits of every partition", 60)
+    until(lambda: min(group.committed().values()) > 0, "commits of every partition", 120)
 
 
 def _moving(group: Group) -> Json | None:
@@ -298,7 +302,7 @@ def _await(group: Group, old: str, new: str, moment: Moment) -> None:
         return moment(workers[old], workers[new])
 
     try:
-        until(is_now, f"{moment.__name__.strip('_')} of {new}", 90, every_s=0.02)
+        until(is_now, f"{moment.__name__.strip('_')} of {new}", 180, every_s=0.02)
     except TimeoutError as exc:
         raise AssertionError(f"{exc}\n{group.tell()}") from exc
 
