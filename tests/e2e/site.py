@@ -101,7 +101,7 @@ class Site:
         """Makes the topic."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         for made in admin.create_topics([NewTopic(self.name, PARTITIONS, 1)]).values():
-            made.result(10)
+            made.result(60)
 
     def produce(self, sizes: list[int]) -> None:
         """Produces a record of random bytes for each of ``sizes``, in turn to each partition."""
@@ -110,14 +110,14 @@ class Site:
         for number, size in enumerate(sizes):
             producer.produce(self.name, rng.randbytes(size), partition=number % PARTITIONS)
             self.ends[number % PARTITIONS] += 1
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
     def committed(self) -> dict[int, int]:
         """The group's committed offset of each partition, 0 where there is none, read by librdkafka."""
         consumer = confluent_kafka.Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.name})
         try:
             asked = [confluent_kafka.TopicPartition(self.name, p) for p in range(PARTITIONS)]
-            return {tp.partition: max(0, tp.offset) for tp in consumer.committed(asked, 10)}
+            return {tp.partition: max(0, tp.offset) for tp in consumer.committed(asked, 60)}
         finally:
             consumer.close()
 

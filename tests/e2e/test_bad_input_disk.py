@@ -66,7 +66,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
         made.close()
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_a_full_disk_costs_no_record_and_makes_none_twice(site: Site, disk: SmallDisk) -> None:
     site.change(str(site.out), str(disk.folder / "out"))
     site.out = disk.folder / "out"
@@ -88,5 +88,5 @@ def test_a_full_disk_costs_no_record_and_makes_none_twice(site: Site, disk: Smal
         command.until_true(lambda: site.committed() == site.ends, "everything is committed")
         command.signal(signal.SIGINT)
         assert command.ended().code == 0
-        command.until_nothing_is_left(5)
+        command.until_nothing_is_left(30)
     site.check_complete()

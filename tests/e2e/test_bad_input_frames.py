@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,11 @@ from tests.e2e.commands import Command, run
 from tests.e2e.lying_proxy import LyingProxy
 from tests.e2e.site import Site
 
+LONGEST_S = 100.0
+"""For ten seconds of trying, and a Python that starts."""
 
-@pytest.mark.timeout(180)
+
+@pytest.mark.timeout(400)
 def test_damaged_answers_cost_connections_and_no_record(site: Site) -> None:
     site.change("replicas: 1", "replicas: 2")
     site.produce([200] * 4000)
@@ -21,13 +23,13 @@ def test_damaged_answers_cost_connections_and_no_record(site: Site) -> None:
         LyingProxy(site.bootstrap, good=6, share=0.05, seed=11) as proxy,
         Command(*site.arguments("--bootstrap", proxy.address)) as command,
     ):
-        command.until_true(lambda: sum(proxy.damaged.values()) >= 30, "30 answers were damaged", 90)
+        command.until_true(lambda: sum(proxy.damaged.values()) >= 30, "30 answers were damaged", 180)
         site.produce([200] * 400)
         proxy.lies = False
-        command.until_true(lambda: site.committed() == site.ends, "everything is committed", 60)
+        command.until_true(lambda: site.committed() == site.ends, "everything is committed", 120)
         command.signal(signal.SIGINT)
         ended = command.ended()
-        command.until_nothing_is_left(5)
+        command.until_nothing_is_left(30)
     assert ended.code == 0, ended
     site.check_complete()
     for log in (site.work / "logs").glob("*.err"):
@@ -35,13 +37,12 @@ def test_damaged_answers_cost_connections_and_no_record(site: Site) -> None:
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_broker_that_only_sends_garbage_ends_the_run_with_a_line(site: Site, tmp_path: Path) -> None:
     site.produce([100] * 20)
     with LyingProxy(site.bootstrap, good=0, share=1.0, seed=3) as proxy:
-        began = time.monotonic()
         ended = run(*site.arguments("--bootstrap", proxy.address))
-        assert time.monotonic() - began < 40
+        assert ended.seconds < LONGEST_S
         assert ended.code == 1, ended
         assert "no broker could be reached" in ended.error, ended
         assert proxy.address in ended.error, ended
@@ -50,7 +51,7 @@ def test_a_broker_that_only_sends_garbage_ends_the_run_with_a_line(site: Site, t
     site.check_nothing_done()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_worker_whose_broker_sends_garbage_after_the_handshake(site: Site) -> None:
     """The worker gives the broker its start time, then says which broker does not answer as it should."""
     site.produce([100] * 20)
@@ -69,9 +70,9 @@ startTimeoutMs: 3000
 """
         )
         ended = run("worker", "--config", file, environment={"SLACKWATER_INSTANCE_ID": "w-0"})
+        assert ended.seconds < LONGEST_S
         assert ended.code == 1, ended
         assert proxy.address in ended.error, ended
         assert "Traceback" not in ended.stderr, ended
-        assert ended.seconds < 40
         assert sum(proxy.damaged.values()) > 0
     site.check_nothing_done()

@@ -31,7 +31,7 @@ FAULTS = [
 def test_a_resource_with_a_fault(tmp_path: Path, old: str, new: str, told: str) -> None:
     site = Site("127.0.0.1:1", tmp_path)
     site.change(old, new)
-    ended = run(*site.arguments(), timeout_s=60)
+    ended = run(*site.arguments())
     assert ended.code == 1, ended
     assert ended.stderr.count("\n") == 1, ended
     assert re.search(told, ended.error), ended

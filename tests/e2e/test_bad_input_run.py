@@ -125,7 +125,7 @@ def retried(
         site.produce([100] * 20)
         for old, new in changes.items():
             site.change(old, new)
-        return site, run(*site.arguments(), environment=java, timeout_s=100)
+        return site, run(*site.arguments(), environment=java)
 
     with ThreadPoolExecutor(4) as pool:
         yield {
@@ -134,7 +134,7 @@ def retried(
         }
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(("name", "told"), [(one[0], one[2]) for one in RETRIED], ids=[o[0] for o in RETRIED])
 def test_what_stops_each_worker_is_told_at_once_and_given_up_in_the_end(
     retried: dict[str, Future[tuple[Site, Ended]]], name: str, told: str
