@@ -11,7 +11,7 @@ from tests.support.site import ClusterSite
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(900)]
 
 WORKERS = 10
-SESSION_MS = 90_000
+SESSION_MS = 45_000
 GAP_SHARE = 0.3
 
 

@@ -10,8 +10,7 @@ from tests.support.site import ClusterSite, now_ms
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(900)]
 
-ORPHANS_MS = 10_000
-"""1.2 s on a quiet machine; without the operator it is what the session takes, 90 s here."""
+ORPHANS_MS = 2_000
 FIRST_HANDLED_MS = 20_000
 
 
