@@ -40,7 +40,7 @@ def test_a_bad_revision_is_taken_back(
         )
         before = group.await_settled(3)
         group.await_condition("RolledOut")
-        good = {one["metadata"]["name"]: one["metadata"]["uid"] for one in group.pods()}
+        good = group.uids()
         with group.load(rate=200) as load:
             since = now_ms()
             bad = site.push("bad", prefix)
@@ -50,7 +50,7 @@ def test_a_bad_revision_is_taken_back(
             produced = load.stop()
         group.await_handled(produced)
 
-        pods = {one["metadata"]["name"]: one["metadata"]["uid"] for one in group.pods()}
+        pods = group.uids()
         replaced = [name for name, uid in pods.items() if good[name] != uid]
         assert len(replaced) == (0 if stopped_by == "preflight" else 1), replaced
         assert {one["spec"]["containers"][0]["image"] for one in group.pods()} == {site.image("v1")}

@@ -31,7 +31,7 @@ def test_workers_killed_come_back_without_a_rebalance(
         since = now_ms()
         with group.load(rate=300) as load:
             leader = _leader(group)
-            follower = next(name for name in group.ready_pods() if name != leader)
+            follower = next(name for name in group.uids() if name != leader)
             until(lambda: min(group.committed().values()) > 0, "commits of every partition")
             for name in (follower, leader):  # its process: the kubelet starts it again in the same pod
                 pid = site.plane.pods.kill(namespace, name)
@@ -39,7 +39,9 @@ def test_workers_killed_come_back_without_a_rebalance(
                 assert group.await_settled(3) == before
             # Its pod, without a grace: the StatefulSet's controller makes another of the name.
             leader = _leader(group)
+            uid = group.uids()[leader]
             control_plane.kubectl("-n", namespace, "delete", "pod", leader, "--grace-period=0", "--force")
+            until(lambda: group.uids().get(leader, uid) != uid, f"another {leader}", 120)
             assert group.await_settled(3) == before
             produced = load.stop()
         group.await_handled(produced)
@@ -64,7 +66,7 @@ def test_the_operator_killed_at_each_restart_and_in_a_scale_down(
         group = site.group(f"survive-{namespace}", partitions=8, replicas=4)
         before = group.await_settled(4)
         group.await_condition("RolledOut")
-        uids = {one["metadata"]["uid"] for one in group.pods()}
+        uids = set(group.uids().values())
         with group.load(rate=300) as load, group.record() as recorder:
             since = now_ms()
             group.annotate(restartedAt="now")
@@ -72,7 +74,7 @@ def test_the_operator_killed_at_each_restart_and_in_a_scale_down(
             for _ in range(4):
                 until(lambda: _newly_noted(group, noted), "another restart is noted", 120)
                 operator.restart_after()
-            until(lambda: not uids & {one["metadata"]["uid"] for one in group.pods()}, "all pods new", 120)
+            until(lambda: uids.isdisjoint(group.uids().values()), "all pods new", 120)
             assert group.await_settled(4) == before
             group.await_condition("RolledOut")
             assert noted == uids, "each pod is stopped once"

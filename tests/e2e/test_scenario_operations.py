@@ -8,13 +8,9 @@ import pytest
 
 from tests.support.controlplane import ApiError, ControlPlane, until
 from tests.support.kafka import KafkaCluster
-from tests.support.site import ClusterSite, Group, now_ms
+from tests.support.site import ClusterSite, now_ms
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
-
-
-def _uids(group: Group) -> dict[str, str]:
-    return {one["metadata"]["name"]: one["metadata"]["uid"] for one in group.pods()}
 
 
 def test_kubectl_rollout_restart(control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str) -> None:
@@ -22,9 +18,9 @@ def test_kubectl_rollout_restart(control_plane: ControlPlane, kafka3: KafkaClust
         group = site.group(f"restart-{namespace}", partitions=4, replicas=2)
         before = group.await_settled(2)
         group.await_condition("RolledOut")
-        uids, since = _uids(group), now_ms()
+        uids, since = group.uids(), now_ms()
         control_plane.kubectl("-n", namespace, "rollout", "restart", f"statefulset/{group.name}")
-        until(lambda: not set(uids.values()) & set(_uids(group).values()), "two new pods", 180)
+        until(lambda: not set(uids.values()) & set(group.uids().values()), "two new pods", 180)
         assert group.await_settled(2) == before
         group.await_condition("RolledOut")
         assert len(group.restarts(since)) == 2, "each once"
@@ -38,11 +34,11 @@ def test_a_paused_group_restarts_nobody(
         group = site.group(f"pause-{namespace}", partitions=4, replicas=2)
         group.await_settled(2)
         group.await_condition("RolledOut")
-        uids = _uids(group)
+        uids = group.uids()
         group.annotate(paused="true")
         group.roll(site.image("v2"))
         group.await_condition("RolledOut", "False", reason="Paused")
-        assert _uids(group) == uids
+        assert group.uids() == uids
         group.annotate(paused=None)
         group.await_rolled(site.image("v2"), 2)
 
@@ -55,12 +51,12 @@ def test_evictions_wait_for_one_another(
         group = site.group(f"evict-{namespace}", partitions=6, replicas=3)
         before = group.await_settled(3)
         until(lambda: len(group.ready_pods()) == 3, "three ready pods", 120)  # others may go at any time
-        since, uids = now_ms(), _uids(group)
+        since, uids = now_ms(), group.uids()
         left = set(uids)
 
         def all_evicted() -> bool:
             for name in sorted(left):
-                if _uids(group).get(name) != uids[name]:
+                if group.uids().get(name) != uids[name]:
                     left.discard(name)
                     continue
                 try:

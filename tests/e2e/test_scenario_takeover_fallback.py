@@ -92,7 +92,7 @@ def test_no_room_for_a_successor_stops_the_roll(
         )
         before = group.await_settled(WORKERS)
         group.await_condition("RolledOut")
-        uids = {one["metadata"]["uid"] for one in group.pods()}
+        uids = set(group.uids().values())
         with group.load(RATE) as load:
             since = group.roll(site.image("v2"))
             until(lambda: _preflight_placed(control_plane, namespace), "the preflight", 120, every_s=0.02)
@@ -104,7 +104,7 @@ def test_no_room_for_a_successor_stops_the_roll(
         group.await_handled(produced)
         print(told["message"])
         assert "Unschedulable" in told["message"], told
-        assert {one["metadata"]["uid"] for one in group.pods()} == uids, "nobody has gone"
+        assert set(group.uids().values()) == uids, "nobody has gone"
         assert group.rebalances(since) == 0, group.tell()
         assert group.verify(produced).exact
 
@@ -157,7 +157,7 @@ def test_the_strategy_of_a_running_group_changes_and_back(
         with group.load(RATE) as load:
             until(lambda: min(group.committed().values()) > 0, "commits of every partition", 60)
             for strategy, image in (("Takeover", "v1"), ("Takeover", "v2"), ("Restart", "v2")):
-                changed, uids = now_ms(), {one["metadata"]["uid"] for one in group.pods()}
+                changed, uids = now_ms(), set(group.uids().values())
                 group.change(rollout={"strategy": strategy}, pipeline={"image": site.image(image)})
                 until(lambda: _all_new(group, uids), f"{strategy}, {image}: all pods new", 180)  # noqa: B023
                 group.await_rolled(site.image(image), WORKERS)
@@ -175,5 +175,5 @@ def test_the_strategy_of_a_running_group_changes_and_back(
 
 
 def _all_new(group: Group, uids: set[str]) -> bool:
-    there = {one["metadata"]["uid"] for one in group.pods()}
+    there = set(group.uids().values())
     return len(there) == WORKERS and not there & uids

@@ -195,7 +195,7 @@ async def test_bad_groups_spoil_nothing_of_the_others(brokers: KafkaCluster, run
         ]
         deadline = time.monotonic() + 60
         found = await observer.observe(asked)
-        # The brokers take the rules up one by one; of a topic that was seen before, the partitions stay known.
+        # The brokers take the rules up one by one; partitions that were seen before stay known.
         while not (is_refused(found[3], "GROUP") and is_refused(found[-4], "TOPIC")):
             assert time.monotonic() < deadline, (found[3].problems, found[-4].problems)
             await asyncio.sleep(0.2)

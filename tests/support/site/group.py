@@ -122,6 +122,10 @@ class Group:
         mine = [one for one in found if self._pod_name.fullmatch(one["metadata"]["name"])]
         return sorted(mine, key=lambda one: _ordinal(one["metadata"]["name"]))
 
+    def uids(self) -> dict[str, str]:
+        """The uid of each of the workers' pods by its name."""
+        return {one["metadata"]["name"]: one["metadata"]["uid"] for one in self.pods()}
+
     def member(self, pod: str) -> str:
         """The member (group.instance.id) that a pod is."""
         return names.member_of(self.name, pod)
