@@ -16,6 +16,10 @@ from slackwater_operator.decide.takeover_view import RESTART, TAKEOVER, Moving
 PHASES = ("Idle", "Preflight", "Rolling", "Paused", "Refused", "Stopped", "RollingBack")
 IDLE, PREFLIGHT, ROLLING, PAUSED, REFUSED, STOPPED, ROLLING_BACK = PHASES
 
+STEPS = ("up", "down")
+"""What the scaling does when it does something."""
+UP, DOWN = STEPS
+
 GAPS_KEPT = 20
 DECISIONS_KEPT = 20
 
@@ -190,12 +194,21 @@ def remember(
 ) -> tuple[DecisionRecord, ...]:
     """`kept` with a decision, if that differs in its action from the last one of its kind.
 
-    A reason whose figures alone have changed is no other decision: it is not kept again.
+    A reason whose figures alone have changed is no other decision: it is not kept again. But a step of the
+    scaling from or to another number of workers is another, also right after one.
     """
     last = next((one for one in reversed(kept) if one.kind == kind), None)
-    if last is not None and last.action == action and _worded(last.reason) == _worded(reason):
+    if last is not None and last.action == action and _told(action, last.reason) == _told(action, reason):
         return kept
     return (*kept, DecisionRecord(now_ms, kind, action, reason[:1024]))[-DECISIONS_KEPT:]
+
+
+def _told(action: str, reason: str) -> str:
+    """What two alike decisions have in common; a step's reason is "1 to 3: ...", and the rest has figures."""
+    if action not in STEPS:
+        return _worded(reason)
+    step, _, why = reason.partition(":")
+    return f"{step}:{_worded(why)}"
 
 
 def _worded(reason: str) -> str:

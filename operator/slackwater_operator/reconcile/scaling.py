@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from slackwater_operator.decide.scaling import ManualInput, ScalingDecision, decide_manual
 from slackwater_operator.reconcile.draft import Draft
-from slackwater_operator.reconcile.memory import ROLLING, ROLLING_BACK
+from slackwater_operator.reconcile.memory import DOWN, ROLLING, ROLLING_BACK, UP
 from slackwater_operator.reconcile.plan import FillReplicas
 from slackwater_operator.reconcile.sets import Span, next_suffix, scaled
 from slackwater_operator.reconcile.world import World
@@ -109,8 +109,8 @@ def _decide(draft: Draft) -> int:
             draft.decided("scaling", "hold", held)
             return live
         draft.step = (live, decision.applied)
-        way = "up" if decision.applied > live else "down"
-        reason = "ScaledUp" if way == "up" else "ScaledDown"
+        way = UP if decision.applied > live else DOWN
+        reason = "ScaledUp" if way == UP else "ScaledDown"
         draft.tell(reason, f"{live} to {decision.applied} workers: {decision.summary or decision.reason}")
         draft.decided("scaling", way, decision.reason)
         draft.busy = True

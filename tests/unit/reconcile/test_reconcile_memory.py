@@ -107,6 +107,15 @@ def test_a_decision_is_kept_once_while_only_its_figures_change() -> None:
     assert len(remember(kept, 2, "rollout", "hold", "need 2.51 of 3")) == 2
 
 
+def test_steps_that_follow_each_other_at_once_are_each_kept() -> None:
+    """As KEDA's first worker and the HPA's next number: the operator holds in between only if it is quick."""
+    kept = remember((), 1, "scaling", "up", "0 to 1: spec.replicas says so")
+    again = remember(kept, 2, "scaling", "up", "1 to 3: spec.replicas says so")
+    assert [one.reason[:6] for one in again] == ["0 to 1", "1 to 3"]
+    tried = remember((), 1, "scaling", "up", "1 to 3: need 2.51")
+    assert remember(tried, 2, "scaling", "up", "1 to 3: need 2.7") == tried, "the same, tried again"
+
+
 def test_no_more_decisions_are_kept_than_the_last() -> None:
     kept: tuple = ()  # type: ignore[type-arg]
     for number in range(50):

@@ -146,6 +146,19 @@ async def test_scaling_up_costs_one_rebalance() -> None:
     assert simulation.group.rebalances == before + 1, simulation.group.why
 
 
+async def test_two_steps_in_two_turns_are_two_decisions() -> None:
+    """KEDA starts the first worker, and its HPA wants three before the operator has looked again."""
+    simulation, operator = await started(replicas=1)
+    simulation.change(replicas=0)
+    await operator.run(lambda: simulation.condition("Ready").get("reason") == "ScaledToZero")
+    simulation.change(replicas=1)
+    await operator.run(lambda: simulation.status["desiredReplicas"] == 1)
+    simulation.change(replicas=3)
+    await operator.run(lambda: settled(simulation, 3))
+    steps = [one["reason"][:6] for one in simulation.status["decisions"] if one["action"] in ("up", "down")]
+    assert steps == ["1 to 0", "0 to 1", "1 to 3"]
+
+
 async def test_suspend_and_resume() -> None:
     simulation, operator = await started()
     simulation.change(suspend=True)
