@@ -1,8 +1,8 @@
 """A real HorizontalPodAutoscaler scales a ConsumerGroup by the group's lag, as KEDA has it done.
 
-KEDA itself is not run: its part, the metrics adapter that tells the lag, is
-``tests/support/controlplane/external_metrics.py``. What KEDA does without its HPA (0 and back to 1) is done
-here as KEDA does it: through the scale subresource.
+KEDA itself is not run here (``test_keda.py``, which takes longer): its part, the metrics adapter that tells
+the lag, is ``tests/support/controlplane/external_metrics.py``. What KEDA does without its HPA (0 and back to
+1) is done here as KEDA does it: through the scale subresource.
 """
 
 from __future__ import annotations
@@ -47,24 +47,11 @@ def site(control_plane: ControlPlane, kafka: KafkaCluster, namespace: str) -> It
 
 
 class Hpa:
-    """An HPA as KEDA makes it for a Kafka trigger; it points at the group, which may come later."""
+    """An HPA of a site's namespace; it may come later, and the group that it points at, too."""
 
-    def __init__(self, site: ClusterSite, name: str, most: int) -> None:
+    def __init__(self, site: ClusterSite, name: str) -> None:
         self._plane, self._namespace = site.plane, site.namespace
         self._path = path_of("autoscaling/v2", "horizontalpodautoscalers", site.namespace, name)
-        at_once = {"stabilizationWindowSeconds": 3, "policies": [percent(100)]}
-        metric = {"name": f"{PREFIX}{name}", "selector": {"matchLabels": {OWNER: name}}}
-        target = {"type": "AverageValue", "averageValue": str(LAG_EACH)}
-        spec = {
-            "scaleTargetRef": {"apiVersion": API_VERSION, "kind": KIND, "name": name},
-            "minReplicas": 1,
-            "maxReplicas": most,
-            "metrics": [{"type": "External", "external": {"metric": metric, "target": target}}],
-            "behavior": {"scaleDown": at_once, "scaleUp": {"policies": [percent(900)]}},
-        }
-        made = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "spec": spec}
-        manifest = yaml.safe_dump({**made, "metadata": {"name": name, "namespace": site.namespace}})
-        self._plane.kubectl("apply", "-f", "-", stdin=manifest)
 
     def status(self) -> Json:
         found: Json = (self._plane.api.get(self._path) or {}).get("status", {})
@@ -93,8 +80,34 @@ class Hpa:
             raise AssertionError(f"{exc}: {self.status()}") from exc
 
 
+def hpa_for(site: ClusterSite, name: str, most: int) -> Hpa:
+    """Makes one as KEDA makes it for a Kafka trigger."""
+    at_once = {"stabilizationWindowSeconds": 3, "policies": [percent(100)]}
+    metric = {"name": f"{PREFIX}{name}", "selector": {"matchLabels": {OWNER: name}}}
+    target = {"type": "AverageValue", "averageValue": str(LAG_EACH)}
+    spec = {
+        "scaleTargetRef": {"apiVersion": API_VERSION, "kind": KIND, "name": name},
+        "minReplicas": 1,
+        "maxReplicas": most,
+        "metrics": [{"type": "External", "external": {"metric": metric, "target": target}}],
+        "behavior": {"scaleDown": at_once, "scaleUp": {"policies": [percent(900)]}},
+    }
+    made = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "spec": spec}
+    manifest = yaml.safe_dump({**made, "metadata": {"name": name, "namespace": site.namespace}})
+    site.plane.kubectl("apply", "-f", "-", stdin=manifest)
+    return Hpa(site, name)
+
+
 def percent(value: int) -> Json:
     return {"type": "Percent", "value": value, "periodSeconds": 1}
+
+
+def from_the_manual(kind: str) -> str:
+    """The manifest of that kind in `docs/operate.md`."""
+    page = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
+    blocks: list[str] = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    [manifest] = [one for one in blocks if f"kind: {kind}" in one]
+    return manifest
 
 
 def slow(site: ClusterSite, records_per_s: int) -> dict[str, Any]:
@@ -122,14 +135,12 @@ def by_scale(site: ClusterSite, group: Group, replicas: int) -> None:
 
 
 def test_the_manuals_hpa_is_accepted(control_plane: ControlPlane, namespace: str) -> None:
-    page = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    [manifest] = [one for one in blocks if "kind: HorizontalPodAutoscaler" in one]
+    manifest = from_the_manual("HorizontalPodAutoscaler")
     made = control_plane.kubectl(
         "-n", namespace, "apply", "--dry-run=server", "-o", "json", "-f", "-", stdin=manifest
     )
-    [scaled] = [one for one in blocks if "kind: ScaledObject" in one]
-    pointed = [json.loads(made)["spec"]["scaleTargetRef"], yaml.safe_load(scaled)["spec"]["scaleTargetRef"]]
+    scaled = yaml.safe_load(from_the_manual("ScaledObject"))
+    pointed = [json.loads(made)["spec"]["scaleTargetRef"], scaled["spec"]["scaleTargetRef"]]
     assert pointed == [{"apiVersion": API_VERSION, "kind": KIND, "name": "flights"}] * 2
 
 
@@ -137,7 +148,7 @@ def test_an_hpa_scales_by_the_lag_and_back(site: ClusterSite, namespace: str) ->
     """Three workers' lag comes, stays, and goes: one rebalance a step, and nothing against the HPA. It may
     look while only half of the lag is there, and so make two steps of it."""
     name = f"hpa-{namespace}"
-    hpa = Hpa(site, name, most=6)
+    hpa = hpa_for(site, name, most=6)
     group = site.group(name, partitions=6, replicas=None, **slow(site, SLOW))
     group.await_settled(1)
     hpa.await_condition("ScalingActive", "True", "ValidMetricFound")
@@ -171,7 +182,7 @@ def test_an_hpa_scales_by_the_lag_and_back(site: ClusterSite, namespace: str) ->
 
 def test_keda_stops_the_last_worker_and_starts_it_again(site: ClusterSite, namespace: str) -> None:
     name = f"keda-{namespace}"
-    hpa = Hpa(site, name, most=4)
+    hpa = hpa_for(site, name, most=4)
     group = site.group(name, partitions=4, replicas=None)
     group.await_settled(1)
     hpa.await_condition("ScalingActive", "True", "ValidMetricFound")
@@ -196,7 +207,7 @@ def test_keda_stops_the_last_worker_and_starts_it_again(site: ClusterSite, names
 def test_an_hpa_on_a_group_with_a_target_changes_nothing(site: ClusterSite, namespace: str) -> None:
     """The operator decides, the HPA writes a number that nobody obeys; ``explain`` says so."""
     name = f"both-{namespace}"
-    hpa = Hpa(site, name, most=6)
+    hpa = hpa_for(site, name, most=6)
     scaling = {"maxReplicas": 6, "lagPerReplica": 100_000}
     group = site.group(name, partitions=6, replicas=1, scaling=scaling, **slow(site, SLOW))
     group.await_settled(1)
@@ -222,7 +233,7 @@ def test_an_hpa_counts_members_in_the_middle_of_a_takeover(site: ClusterSite, na
     """While a successor warms up there is a pod more than members; the HPA is told of members, and its step
     is made in the middle."""
     name = f"over-{namespace}"
-    hpa = Hpa(site, name, most=3)
+    hpa = hpa_for(site, name, most=3)
     rollout = {"strategy": "Takeover"}
     # So slow that the lag asks for as many workers at the end of the takeovers as before them.
     group = site.group(name, partitions=6, replicas=None, rollout=rollout, **slow(site, 1))

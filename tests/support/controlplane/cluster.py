@@ -57,8 +57,9 @@ class ControlPlane:
     """A running control plane; a context manager. Made by :meth:`start`.
 
     ``kubeconfig``: an administrator's. ``url``, ``ca``: of the API server. ``api``: an administrator's
-    client. ``authority``: issues certificates. ``images``: what a pod's image runs as. ``pods``: the pods'
-    processes, their signals and logs.
+    client. ``authority``: issues certificates; ``front_proxy_authority``: only the API server's, as a client
+    of APIServices' servers. ``images``: what a pod's image runs as. ``pods``: the pods' processes, their
+    signals and logs.
     """
 
     def __init__(
@@ -273,7 +274,7 @@ class ControlPlane:
 
     def _make_credentials(self) -> None:
         folder = self._directory / "pki"
-        folder.mkdir(exist_ok=True)
+        (folder / "front-proxy").mkdir(parents=True, exist_ok=True)
         authority = self.authority = Authority(folder)
         self.ca = authority.certificate
         names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc"]
@@ -281,7 +282,8 @@ class ControlPlane:
         self._admin = authority.issue("test-admin", ["system:masters"])
         self._manager = authority.issue("system:kube-controller-manager")
         self._kubelet = authority.issue("test-kubelet", ["system:masters"])
-        self._front_proxy = authority.issue(FRONT_PROXY)
+        proxies = self.front_proxy_authority = Authority(folder / "front-proxy")
+        self._front_proxy = proxies.issue(FRONT_PROXY)
         self._tokens = service_account_keys(folder)
 
     def _start_servers(self) -> None:
@@ -335,6 +337,12 @@ class ControlPlane:
                 "--enable-aggregator-routing=true",
                 f"--proxy-client-cert-file={self._front_proxy.certificate}",
                 f"--proxy-client-key-file={self._front_proxy.key}",
+                # They read this in kube-system/extension-apiserver-authentication: who it asks for.
+                f"--requestheader-client-ca-file={self.front_proxy_authority.certificate}",
+                f"--requestheader-allowed-names={FRONT_PROXY}",
+                "--requestheader-username-headers=X-Remote-User",
+                "--requestheader-group-headers=X-Remote-Group",
+                "--requestheader-extra-headers-prefix=X-Remote-Extra-",
             ],
         )  # fmt: skip
 

@@ -61,40 +61,27 @@ def external_metrics(plane: ControlPlane, namespace: str, bootstrap: str) -> Ite
 
     There is one in a control plane, as in a cluster: its APIService is gone when this ends.
     """
-    from tests.support.controlplane.api import path_of, until
+    from tests.support.controlplane.aggregated import registered
+    from tests.support.controlplane.api import path_of
     from tests.support.controlplane.images import ROOT, this_checkout
 
     api = plane.api
     plane.images.push(IMAGE, this_checkout("python", PYTHONPATH=f"{ROOT}:{ROOT}/worker"))
     names = plane.authority.issue(NAME, server_names=[f"{NAME}.{namespace}.svc"])
-    files = {"tls.crt": names.certificate, "tls.key": names.key, "ca.crt": plane.ca}
+    files = {
+        "tls.crt": names.certificate,
+        "tls.key": names.key,
+        "ca.crt": plane.front_proxy_authority.certificate,
+    }
     texts = {name: file.read_text() for name, file in files.items()} | {"bootstrap": bootstrap}
     api.create(path_of("v1", "secrets", namespace), {"metadata": {"name": NAME}, "stringData": texts})
     api.create(path_of("v1", "services", namespace), _service())
     api.create(path_of("v1", "pods", namespace), _pod())
-    services = path_of("apiregistration.k8s.io/v1", "apiservices")
     try:
-        until(lambda: _has_endpoint(plane, namespace), "the metrics adapter's endpoint", 120)
-        api.create(services, _api_service(namespace, plane.ca))
-        until(lambda: _available(api.get(f"{services}/{VERSION}.{GROUP}")), "the adapter's APIService", 120)
-        yield
+        with registered(plane, _api_service(namespace, plane.ca)):
+            yield
     finally:
-        # Before the namespace goes: with an APIService that does not answer no namespace can be deleted.
-        api.delete(f"{services}/{VERSION}.{GROUP}")
         plane.images.remove(IMAGE)
-
-
-def _has_endpoint(plane: ControlPlane, namespace: str) -> bool:
-    slices = plane.api.list(
-        path=f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices",
-        label_selector=f"kubernetes.io/service-name={NAME}",
-    )
-    return any(one["conditions"].get("ready") for each in slices for one in each.get("endpoints") or [])
-
-
-def _available(service: Json | None) -> bool:
-    conditions = (service or {}).get("status", {}).get("conditions") or []
-    return any((one["type"], one["status"]) == ("Available", "True") for one in conditions)
 
 
 def _service() -> Json:
