@@ -95,6 +95,12 @@ class FakeCluster:
     compacted: dict[TopicPartition, int] = field(default_factory=dict)
     """Records below this offset are gone, though the log begins at 0, as compaction leaves it."""
 
+    markers: dict[TopicPartition, int] = field(default_factory=dict)
+    """How many offsets behind the last record are no records, as transactions' markers."""
+
+    def end(self, tp: TopicPartition) -> int:
+        return len(self.logs[tp]) + self.markers.get(tp, 0)
+
     def produce(self, partition: int, values: Iterable[str]) -> TopicPartition:
         tp = TopicPartition(self.topic, partition)
         self.logs.setdefault(tp, []).extend(value.encode() for value in values)
@@ -123,6 +129,7 @@ class FakeConsumer:
         self.looked_up: list[Any] = []
         """What was asked for: a partition, or several in one question."""
         self.polls = 0
+        self.reset_to_latest = False
         self.closed = False
         self.snapshot = MembershipSnapshot("STABLE", -1, "", "w-0", False)
         self.listener: Any = None
@@ -141,7 +148,8 @@ class FakeConsumer:
         """To be called within a poll, as ``revoke`` and ``lose``."""
         for tp in partitions:
             found = self._cluster.committed.get(tp)
-            self.positions[tp] = found.offset if found else 0
+            reset = self._cluster.end(tp) if self.reset_to_latest else 0
+            self.positions[tp] = found.offset if found else reset
         self.listener.on_partitions_assigned(list(partitions))
 
     def revoke(self, *partitions: TopicPartition) -> None:
@@ -166,7 +174,10 @@ class FakeConsumer:
             self.at_poll.popleft()()
         left, polled = self._max, {}
         for tp, position in self.positions.items():
-            if tp in self.paused or position >= len(self._cluster.logs[tp]) or not left:
+            if tp in self.paused or not left:
+                continue
+            if position >= len(self._cluster.logs[tp]):
+                self.positions[tp] = max(position, self._cluster.end(tp))
                 continue
             polled[tp] = self._cluster.read(tp, position, left)
             left -= len(polled[tp])
@@ -195,7 +206,13 @@ class FakeConsumer:
         self.positions[partition] = offset
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        return len(self._cluster.logs[partition])
+        return self._cluster.end(partition)
+
+    def current_lag(self, partition: TopicPartition) -> int | None:
+        return max(0, self._cluster.end(partition) - self.positions[partition])
+
+    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+        return self.positions[partition]
 
     def committed(self, partition: Any, metadata: bool = False, timeout_ms: int | None = None) -> Any:
         assert metadata

@@ -671,6 +671,52 @@ def test_a_refresh_moves_no_offset_and_is_no_event(bench: Bench) -> None:
     assert len(bench.events("committed")) == 1
 
 
+def test_what_is_no_record_behind_the_last_one_is_committed(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.cluster.markers[tp] = 2
+    bench.assign(tp)
+    bench.steps(5)
+    assert bench.cluster.committed[tp].offset == 5
+    assert bench.status.document()["committed"] == {"flights-0": 5}
+    assert bench.note(tp)["instance"] == "w-0"
+    commits = len(bench.journal("commit"))
+    bench.steps(40)
+    assert len(bench.journal("commit")) == commits, "once"
+    assert bench.sink.published.keys() == {(0, 0)}
+
+
+def test_records_in_flight_or_given_up_are_not_committed_as_read(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.cluster.markers[tp] = 2
+    bench.assign(tp)
+    bench.runner.durations.append(5000)
+    bench.steps(20)
+    assert bench.cluster.committed.get(tp) is None
+    bench.delivery.drain(100)
+    bench.steps(3)
+    assert bench.cluster.committed.get(tp) is None
+    bench.delivery.release()
+    bench.clock.sleep(5000)
+    bench.steps(10)
+    assert bench.sink.rows(0) == [0, 1, 2]
+    assert bench.cluster.committed[tp].offset == 5
+
+
+def test_with_latest_records_that_come_while_nobody_is_there_are_not_lost(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.consumer.reset_to_latest = True
+    bench.assign(tp)
+    bench.steps(2)
+    assert bench.cluster.committed[tp].offset == 3
+    bench.delivery.drain(1000)
+    bench.produce(0, "v3")
+    bench.restart()
+    bench.consumer.reset_to_latest = True
+    bench.assign(tp)
+    bench.until_idle()
+    assert bench.sink.rows(0) == [3]
+
+
 def test_another_clients_metadata_is_no_note(bench: Bench) -> None:
     tp = bench.produce(0, *values(3))
     bench.cluster.committed[tp] = OffsetAndMetadata(1, '{"at": "noon"}')

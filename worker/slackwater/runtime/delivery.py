@@ -112,10 +112,17 @@ class Delivery:
         elif not self._held:
             self._report.quiet(polled)
             if self._proven():
-                self.notes.commit(self.notes.stale())
+                self._note()
         if self._proven():
             self.notes.sign()
         self._report.lag()
+
+    def _note(self) -> None:
+        """Commits what is to be committed without records."""
+        at_end = self.notes.read_to_end(self._consumer)
+        self.notes.commit({**self.notes.stale(), **at_end})
+        if at_end:
+            self._report.show()
 
     def drain(self, timeout_ms: float) -> None:
         """Finishes or gives up the batch in flight, and commits. The partitions stay assigned.

@@ -128,6 +128,10 @@ class Consumer(Protocol):
 
     def highwater(self, partition: TopicPartition) -> int | None: ...
 
+    def current_lag(self, partition: TopicPartition) -> int | None: ...
+
+    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int: ...
+
     def committed(self, partition: Any, metadata: bool = False, timeout_ms: int | None = None) -> Any:
         """Of one partition its committed offset, of several a mapping of them."""
 

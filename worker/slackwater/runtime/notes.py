@@ -1,11 +1,16 @@
-"""The notes in the commits: until when a partition was served, by which process, and that it lives."""
+"""The commits beside those of batches, and the notes in all of them.
+
+A note says until when a partition was served, by which process, and that it lives.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from slackwater.kafka.errors import KafkaTimeoutError
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.commits import Committer, Outcome
+from slackwater.runtime.interfaces import Consumer
 from slackwater.runtime.partition import OwnedPartition, Signature
 from slackwater.runtime.tools import Tools
 
@@ -14,7 +19,7 @@ SIGN_CHECKS = 4
 
 
 class Notes:
-    """Makes and stores the commits that move nothing, for partitions that its delivery keeps in ``owned``."""
+    """Makes and stores the commits without records, for partitions that its delivery keeps in ``owned``."""
 
     def __init__(
         self, committer: Committer, tools: Tools, owned: Mapping[TopicPartition, OwnedPartition]
@@ -32,7 +37,7 @@ class Notes:
             self._owned[tp].stored(offset)
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commits ``offsets``, which move nothing; the next try mends what fails here."""
+        """Commits ``offsets``, which stand for no records; the next try mends what fails here."""
         if offsets and self._committer.commit(offsets) is Outcome.DONE:
             self.stored(offsets)
 
@@ -57,6 +62,27 @@ class Notes:
             old = note is None or note.at_ms is None or now - note.at_ms >= self._refresh_ms
             if old or (drain is not None and note is not None and note.drain_ms != drain):
                 found[tp] = self.served(owned, owned.committed)
+        return found
+
+    def read_to_end(self, consumer: Consumer) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Commits for partitions that are read to their end, while no record is in flight, where the position
+        is not what is committed.
+
+        There it is behind what is no record of ours: a transaction's markers, aborted records. Not committed
+        they would be lag for ever. Or nothing is committed yet: with ``auto.offset.reset`` ``latest`` whoever
+        comes next would begin at a later end. (Java's auto-commit stores positions, too.)
+        """
+        found = {}
+        for tp, owned in self._owned.items():
+            end = consumer.highwater(tp)
+            if not owned.looked_up or end in (None, owned.committed) or consumer.current_lag(tp) != 0:
+                continue
+            try:
+                position = consumer.position(tp, timeout_ms=0)
+            except KafkaTimeoutError:  # to be confirmed by a leader first
+                continue
+            if owned.committed is None or position > owned.committed:
+                found[tp] = self.served(owned, position)
         return found
 
     # ---- which pod it is

@@ -1,0 +1,75 @@
+"""What a worker commits without having had records: where it begins, and behind what is no record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+
+from tests.integration.test_worker_process import PARTITIONS, Site
+from tests.support.kafka import KafkaCluster
+
+
+@pytest.fixture
+def site(kafka: KafkaCluster, tmp_path: Path) -> Iterator[Site]:
+    found = Site(kafka.bootstrap, tmp_path)
+    yield found
+    found.close()
+
+
+def ends(site: Site) -> dict[int, int]:
+    """Where the partitions end, as librdkafka is told."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": site.bootstrap, "group.id": "ends"})
+    try:
+        return {
+            p: consumer.get_watermark_offsets(confluent_kafka.TopicPartition(site.topic, p), 60)[1]
+            for p in range(PARTITIONS)
+        }
+    finally:
+        consumer.close()
+
+
+def until_committed(site: Site, wanted: dict[int, int]) -> None:
+    deadline = time.monotonic() + 90
+    while (found := site.committed()) != wanted:
+        assert time.monotonic() < deadline, (found, wanted, [one.why("") for one in site.workers])
+        time.sleep(0.1)
+
+
+def test_with_latest_what_comes_during_the_first_restart_is_read(site: Site) -> None:
+    """A worker that comes in the place of one that has committed nothing would begin behind them."""
+    properties = {**site.config()["properties"], "auto.offset.reset": "latest"}
+    site.produce(40)
+    first = site.worker(properties=properties)
+    until_committed(site, site.ends)
+    assert first.terminate() == 0
+    site.produce(40)
+    site.worker(properties=properties)
+    until_committed(site, site.ends)
+    assert sorted(site.rows()) == sorted(site.produced[40:])
+
+
+@pytest.mark.parametrize("level", ["read_uncommitted", "read_committed"])
+def test_a_transactions_end_is_no_lag(site: Site, level: str) -> None:
+    """The markers, and with ``read_committed`` the aborted records, are behind the last record handled."""
+    worker = site.worker(properties={**site.config()["properties"], "isolation.level": level})
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": site.bootstrap, "transactional.id": f"{site.group}-{level}"}
+    )
+    producer.init_transactions(60)
+    for text, end in (("v-kept", producer.commit_transaction), ("v-aborted", producer.abort_transaction)):
+        producer.begin_transaction()
+        for partition in range(PARTITIONS):
+            producer.produce(site.topic, text.encode(), partition=partition)
+        assert producer.flush(60) == 0
+        end(60)
+    wanted = ends(site)
+    assert set(wanted.values()) == {4}, "two records and two markers"
+    until_committed(site, wanted)
+    handled = {"v-kept"} if level == "read_committed" else {"v-kept", "v-aborted"}
+    assert set(site.rows()) == handled
+    assert worker.terminate() == 0
+    assert site.committed() == wanted
