@@ -145,8 +145,8 @@ def test_the_manuals_hpa_is_accepted(control_plane: ControlPlane, namespace: str
 
 
 def test_an_hpa_scales_by_the_lag_and_back(site: ClusterSite, namespace: str) -> None:
-    """Three workers' lag comes, stays, and goes: one rebalance a step, and nothing against the HPA. It may
-    look while only half of the lag is there, and so make two steps of it."""
+    """Three workers' lag comes, stays, and goes: no more than one rebalance a step, and nothing against
+    the HPA. It may look while only half of the lag is there, and so make two steps of it."""
     name = f"hpa-{namespace}"
     hpa = hpa_for(site, name, most=6)
     group = site.group(name, partitions=6, replicas=None, **slow(site, SLOW))
@@ -174,8 +174,9 @@ def test_an_hpa_scales_by_the_lag_and_back(site: ClusterSite, namespace: str) ->
     assert steps[0] == steps[-1] == 1, steps
     assert all(before < after for before, after in pairwise(steps[: top + 1])), steps
     assert all(before > after for before, after in pairwise(steps[top:])), steps
-    assert group.rebalances(since, up) == top, (steps, group.tell())
-    assert group.rebalances(up) == len(steps) - 1 - top, (steps, group.tell())
+    # Steps that follow each other so quickly that the first one's rebalance has not begun share it.
+    assert 1 <= group.rebalances(since, up) <= top, (steps, group.tell())
+    assert 1 <= group.rebalances(up) <= len(steps) - 1 - top, (steps, group.tell())
     assert recorder.orphaned_ms() <= ORPHANS_MS
     assert group.verify(produced).exact
 
