@@ -157,10 +157,10 @@ def test_what_transactions_leave_is_no_lag_to_keda(site: ClusterSite, namespace:
             producer.produce(name, b"", partition=partition)
         producer.flush(60)
         end(60)
+    until(lambda: set(group.committed().values()) == {4}, "two records and two markers, committed", 60)
     scaled = ScaledObject(site, name)
     scaled.hurry()
     group.await_condition("Ready", reason="ScaledToZero", timeout_s=LOOKS_S)
-    assert set(group.committed().values()) == {4}, "two records and two markers"
 
 
 def test_with_latest_a_group_without_records_stops_and_misses_none(site: ClusterSite, namespace: str) -> None:
