@@ -24,6 +24,9 @@ QUICK_JAVA = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopA
 LINGER_MS = 100
 """The load's. librdkafka sends each partition's batch by itself: with 5 ms the 5,000 records a second were
 nearly as many requests, and three brokers took more than a core for them."""
+STEADY_S = 10
+"""How long the load has been there when the new revision is: brokers that have just begun compile first, and
+partitions wait for seconds."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ def test_a_new_image_by_takeover(
         before = group.await_settled(size.workers, timeout_s=240)
         group.await_condition("RolledOut")
         with group.load(rate=size.rate, linger_ms=LINGER_MS) as load:
+            until(lambda: load.sent > STEADY_S * size.rate, "a load that brokers and workers are used to")
             told = _roll(site, group, spec, size.workers)
             after = group.await_settled(size.workers)
             joins, pauses = _taken(group)
