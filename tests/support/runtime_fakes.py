@@ -130,6 +130,7 @@ class FakeConsumer:
         """What was asked for: a partition, or several in one question."""
         self.polls = 0
         self.reset_to_latest = False
+        self._fetched: set[TopicPartition] = set()
         self.closed = False
         self.snapshot = MembershipSnapshot("STABLE", -1, "", "w-0", False)
         self.listener: Any = None
@@ -163,6 +164,7 @@ class FakeConsumer:
     def _drop(self, partitions: Iterable[TopicPartition]) -> None:
         for tp in partitions:
             del self.positions[tp]
+            self._fetched.discard(tp)
             self.paused.discard(tp)
 
     def poll_columns(
@@ -176,6 +178,7 @@ class FakeConsumer:
         for tp, position in self.positions.items():
             if tp in self.paused or not left:
                 continue
+            self._fetched.add(tp)
             if position >= len(self._cluster.logs[tp]):
                 self.positions[tp] = max(position, self._cluster.end(tp))
                 continue
@@ -206,10 +209,11 @@ class FakeConsumer:
         self.positions[partition] = offset
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        return self._cluster.end(partition)
+        return self._cluster.end(partition) if partition in self._fetched else None
 
     def current_lag(self, partition: TopicPartition) -> int | None:
-        return max(0, self._cluster.end(partition) - self.positions[partition])
+        end = self.highwater(partition)
+        return None if end is None else max(0, end - self.positions[partition])
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
         return self.positions[partition]

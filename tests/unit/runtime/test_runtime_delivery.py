@@ -685,6 +685,17 @@ def test_what_is_no_record_behind_the_last_one_is_committed(bench: Bench) -> Non
     assert bench.sink.published.keys() == {(0, 0)}
 
 
+def test_where_a_quiet_partition_begins_is_committed_beside_a_busy_one(bench: Bench) -> None:
+    quiet, busy = bench.produce(0, *values(3)), bench.produce(1)
+    bench.consumer.reset_to_latest = True
+    bench.assign(quiet, busy)
+    for number in range(6):
+        bench.produce(1, f"v{number}")  # each poll has records
+        bench.steps(1)
+    assert bench.cluster.committed[quiet].offset == 3
+    assert bench.cluster.committed[busy].offset > 0
+
+
 def test_records_in_flight_or_given_up_are_not_committed_as_read(bench: Bench) -> None:
     tp = bench.produce(0, *values(3))
     bench.cluster.markers[tp] = 2

@@ -64,7 +64,7 @@ class Delivery:
         self._polled_at_ms: float | None = None
         self._adoption = Adoption()
         committer = Committer(consumer, tools.clock, tools.metrics, tools.log)
-        self.notes = Notes(committer, tools, self._owned)
+        self.notes = Notes(consumer, committer, tools, self._owned)
         self.in_flight = InFlight(
             tools, committer, self.notes, seek_back=self._seek_back, ended=self._batch_ended
         )
@@ -112,16 +112,15 @@ class Delivery:
         elif not self._held:
             self._report.quiet(polled)
             if self._proven():
-                self._note()
+                self._commit_due()
         if self._proven():
             self.notes.sign()
         self._report.lag()
 
-    def _note(self) -> None:
-        """Commits what is to be committed without records."""
-        at_end = self.notes.read_to_end(self._consumer)
-        self.notes.commit({**self.notes.stale(), **at_end})
-        if at_end:
+    def _commit_due(self) -> None:
+        """Commits what is due without records."""
+        if due := self.notes.due():
+            self.notes.commit(due)
             self._report.show()
 
     def drain(self, timeout_ms: float) -> None:
@@ -144,7 +143,7 @@ class Delivery:
         self.abandon_all()
         self._seek_back(starts)
         if self._proven():
-            self.notes.commit(self.notes.stale())
+            self.notes.commit(self.notes.due())
 
     def abandon_all(self) -> None:
         """Gives up the batch in flight, if there is one, and removes what it has staged."""

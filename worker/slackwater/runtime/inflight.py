@@ -242,7 +242,7 @@ class InFlight:
 
     def _commit_ends(self, batch: Batch) -> bool:
         ends = {tp: self._notes.served(part.owned, part.end) for tp, part in batch.parts.items()}
-        if self._commit(batch, {**self._notes.stale(batch.parts), **ends}):
+        if self._commit(batch, {**self._notes.due(batch.parts), **ends}):
             self._enter(batch, Stage.PUBLISHED)
             self._end(batch)
         return False

@@ -22,9 +22,13 @@ class Notes:
     """Makes and stores the commits without records, for partitions that its delivery keeps in ``owned``."""
 
     def __init__(
-        self, committer: Committer, tools: Tools, owned: Mapping[TopicPartition, OwnedPartition]
+        self,
+        consumer: Consumer,
+        committer: Committer,
+        tools: Tools,
+        owned: Mapping[TopicPartition, OwnedPartition],
     ) -> None:
-        self._committer, self._tools, self._owned = committer, tools, owned
+        self._consumer, self._committer, self._tools, self._owned = consumer, committer, tools, owned
         self._clock, self._instance = tools.clock, tools.instance
         self._refresh_ms = max(1000, tools.config.session_timeout_ms // 10)
         self._sign_at_ms = 0.0
@@ -47,43 +51,45 @@ class Notes:
         """The commit of what was served up to ``offset`` until now."""
         return owned.commit_of(offset, self._clock.wall_ms(), self._instance, self.drain_ms)
 
-    def stale(self, but: Collection[TopicPartition] = ()) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Commits that move nothing and say that partitions without new records are still served, or, in
-        a drain, were until now; not of those in ``but``, which are in flight.
+    def due(self, but: Collection[TopicPartition] = ()) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Commits for partitions without new records, where there is something to tell: that they are still
+        served, or, in a drain, were until now; or where they are read to. Not of those in ``but``, which are
+        in flight.
 
-        Without them, a restart gap would count from a quiet partition's last record.
+        Without the first, a restart gap would count from a quiet partition's last record.
         """
-        now, drain = self._clock.wall_ms(), self.drain_ms
-        found = {}
+        now, found = self._clock.wall_ms(), {}
         for tp, owned in self._owned.items():
-            if owned.committed is None or not owned.had_records or tp in but:
+            if tp in but or not owned.looked_up:
                 continue
-            note = owned.note
-            old = note is None or note.at_ms is None or now - note.at_ms >= self._refresh_ms
-            if old or (drain is not None and note is not None and note.drain_ms != drain):
+            end = self._read_to(owned)
+            if end is not None:
+                found[tp] = self.served(owned, end)
+            elif owned.committed is not None and owned.had_records and self._is_old(owned, now):
                 found[tp] = self.served(owned, owned.committed)
         return found
 
-    def read_to_end(self, consumer: Consumer) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Commits for partitions that are read to their end, while no record is in flight, where the position
-        is not what is committed.
+    def _is_old(self, owned: OwnedPartition, now: int) -> bool:
+        note, drain = owned.note, self.drain_ms
+        old = note is None or note.at_ms is None or now - note.at_ms >= self._refresh_ms
+        return old or (drain is not None and note is not None and note.drain_ms != drain)
+
+    def _read_to(self, owned: OwnedPartition) -> int | None:
+        """The position of a partition without records in flight, if all of it is read and that is not what is
+        committed.
 
         There it is behind what is no record of ours: a transaction's markers, aborted records. Not committed
         they would be lag for ever. Or nothing is committed yet: with ``auto.offset.reset`` ``latest`` whoever
         comes next would begin at a later end. (Java's auto-commit stores positions, too.)
         """
-        found = {}
-        for tp, owned in self._owned.items():
-            end = consumer.highwater(tp)
-            if not owned.looked_up or end in (None, owned.committed) or consumer.current_lag(tp) != 0:
-                continue
-            try:
-                position = consumer.position(tp, timeout_ms=0)
-            except KafkaTimeoutError:  # to be confirmed by a leader first
-                continue
-            if owned.committed is None or position > owned.committed:
-                found[tp] = self.served(owned, position)
-        return found
+        end = self._consumer.highwater(owned.tp)
+        if end in (None, owned.committed) or self._consumer.current_lag(owned.tp) != 0:
+            return None
+        try:
+            position = self._consumer.position(owned.tp, timeout_ms=0)
+        except KafkaTimeoutError:  # to be confirmed by a leader first
+            return None
+        return position if owned.committed is None or position > owned.committed else None
 
     # ---- which pod it is
 
