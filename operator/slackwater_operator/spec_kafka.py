@@ -157,7 +157,7 @@ class Kafka:
 
     bootstrap_servers: str = required(
         "bootstrapServers",
-        fields.text(pattern=_SERVERS, example="kafka-0.kafka:9092"),
+        fields.text(pattern=_SERVERS, example="kafka.kafka.svc:9092"),
         "Brokers to ask first, as HOST:PORT, separated by commas.",
     )
     security: Security = spec(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -25,6 +26,7 @@ from confluent_kafka.admin import (
 
 from slackwater.kafka import AsyncAdmin, KafkaConsumer, KafkaProducer, Security, TopicPartition
 from slackwater.kafka.net import Cluster
+from slackwater.kafka.net.dialing import Endpoint, resolve
 from slackwater.kafka.wire import messages as m
 from slackwater_operator.decide.snapshot import KafkaSnapshot
 from slackwater_operator.observe.clusters import ClusterIdentity, ClusterObserver, Clusters, GroupWanted
@@ -362,6 +364,31 @@ async def test_a_broker_that_went_away_is_found_again() -> None:
                 await asyncio.sleep(0.1)
         finally:
             await clusters.close()
+
+
+async def test_a_short_name_leads_to_the_broker_of_the_namespace_of_the_workers() -> None:
+    """The same `kafka-0.kafka:9092` in two namespaces is two clusters."""
+    asked: list[str] = []
+
+    async def names(host: str, port: int) -> list[Endpoint]:
+        asked.append(host)
+        if host not in ("kafka-0.kafka.orders.svc", "127.0.0.1"):
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return await resolve("127.0.0.1", port)
+
+    clusters = Clusters(look_up=names)
+    with DevBroker() as broker:
+        servers = f"kafka-0.kafka:{broker.bootstrap.rpartition(':')[2]}"
+        wanted = [GroupWanted("g", "g", ("nowhere",))]
+        try:
+            here = await clusters.observe(ClusterIdentity(servers, namespace="orders"), wanted)
+            assert here.problem == ""
+            elsewhere = await clusters.observe(ClusterIdentity(servers, namespace="returns"), wanted)
+            assert "kafka-0.kafka" in elsewhere.problem
+            assert "cannot be resolved" in elsewhere.problem
+        finally:
+            await clusters.close()
+    assert {"kafka-0.kafka.orders.svc", "kafka-0.kafka.returns.svc", "kafka-0.kafka"} <= set(asked)
 
 
 async def test_options_that_cannot_be_had_are_a_problem_of_that_cluster() -> None:

@@ -25,7 +25,7 @@ def good(**changes: Any) -> Document:
         "metadata": {"name": "flights"},
         "spec": {
             "kafka": {
-                "bootstrapServers": "kafka-0.kafka:9092",
+                "bootstrapServers": "kafka.kafka.svc:9092",
                 "properties": {"session.timeout.ms": "30000"},
             },
             "topics": ["flights"],
@@ -103,7 +103,7 @@ REFUSED = [
     Bad("no kafka", {"spec/kafka": GONE}, "spec.kafka", "Required value"),
     Bad("no brokers", {"spec/kafka/bootstrapServers": GONE}, "spec.kafka.bootstrapServers", "Required value"),
     Bad("a broker without a port", {"spec/kafka/bootstrapServers": "kafka"}, "spec.kafka.bootstrapServers",
-        "such as kafka-0.kafka:9092"),
+        "such as kafka.kafka.svc:9092"),
     Bad("brokers that are a number", {"spec/kafka/bootstrapServers": 9092}, "spec.kafka.bootstrapServers",
         "must be of type string"),
     Bad("neither topics nor a pattern", {"spec/topics": GONE}, "spec", "give one of topics", "spec.topics"),

@@ -11,7 +11,9 @@ from typing import Any, Generic, TypeVar
 
 from slackwater.kafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
 from slackwater.kafka.net.backoff import Backoff
+from slackwater.kafka.net.dialing import Resolve, resolve
 from slackwater_operator.decide.snapshot import KafkaSnapshot
+from slackwater_operator.observe.cluster_dns import resolve_in
 from slackwater_operator.observe.cluster_observer import ClusterObserver, GroupWanted, K
 
 __all__ = ["ClusterIdentity", "ClusterObserver", "Clusters", "GroupWanted", "Options", "Round", "plain_text"]
@@ -29,11 +31,14 @@ class ClusterIdentity:
             ...), sorted. No secret values: `secrets` says where those come from.
         secrets: the Secrets used, as `NAMESPACE/NAME@RESOURCEVERSION`: a Secret that changes makes another
             identity, and thus new connections.
+        namespace: in which the names of the brokers are looked up (:mod:`.cluster_dns`); "" where it makes no
+            difference.
     """
 
     bootstrap_servers: str
     properties: tuple[tuple[str, str], ...] = ()
     secrets: tuple[str, ...] = ()
+    namespace: str = ""
 
     def __str__(self) -> str:
         return self.bootstrap_servers
@@ -89,11 +94,12 @@ class Clusters:
         first_backoff_ms: float = 1_000,
         longest_backoff_ms: float = 10_000,
         rng: random.Random | None = None,
+        look_up: Resolve = resolve,
     ) -> None:
-        """`round_timeout_ms` bounds every call, with connecting. A cluster that was away is tried again after
+        """`look_up` resolves the brokers' names. `round_timeout_ms` bounds every call, with connecting. A cluster that was away is tried again after
         a back-off (doubled each time, with a fifth of jitter), and gives None at once in between.
         """
-        self._options, self._timeout_s = options, round_timeout_ms / 1000
+        self._options, self._look_up, self._timeout_s = options, look_up, round_timeout_ms / 1000
         self._backoff = Backoff(first_backoff_ms, longest_backoff_ms, rng or random.Random())
         self._slots: dict[ClusterIdentity, _Slot] = {}
 
@@ -165,11 +171,13 @@ class Clusters:
         async with slot.opening:
             if slot.observer is None:
                 try:
-                    options = await self._options(cluster)
+                    options = dict(await self._options(cluster))
                 except (KafkaError, TimeoutError):
                     raise
                 except Exception as exc:  # a Secret that is missing, a certificate that cannot be read
                     raise KafkaConnectionError(f"{exc}") from exc
+                if cluster.namespace:
+                    options["resolve"] = resolve_in(cluster.namespace, self._look_up)
                 connected = await ClusterObserver.connect(
                     cluster.bootstrap_servers, timeout_ms=int(self._timeout_s * 800), **options
                 )

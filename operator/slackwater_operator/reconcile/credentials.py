@@ -13,6 +13,7 @@ from slackwater_operator.build.security import CA, CERTIFICATE, KEY, PASSWORD, U
 from slackwater_operator.kube.client import Kube
 from slackwater_operator.kube.errors import KubeError
 from slackwater_operator.kube.store import Store
+from slackwater_operator.observe.cluster_dns import depends_on_namespace
 from slackwater_operator.observe.clusters import ClusterIdentity
 from slackwater_operator.resources import ConsumerGroup
 
@@ -25,8 +26,9 @@ def identity(group: ConsumerGroup, store: Store) -> ClusterIdentity:
     """Which cluster a group is on, and as whom it is looked at."""
     kafka = group.spec.kafka
     security = kafka.security
+    namespace = group.namespace if depends_on_namespace(kafka.bootstrap_servers) else ""
     if security.protocol == "PLAINTEXT":
-        return ClusterIdentity(kafka.bootstrap_servers)
+        return ClusterIdentity(kafka.bootstrap_servers, namespace=namespace)
     told = {
         _PROTOCOL: security.protocol,
         _MECHANISM: security.mechanism,
@@ -38,7 +40,7 @@ def identity(group: ConsumerGroup, store: Store) -> ClusterIdentity:
         f"{group.namespace}/{name}@{store.secret_version(group.namespace, name)}" for name in security.secrets
     )
     properties = tuple(sorted((name, value) for name, value in told.items() if value))
-    return ClusterIdentity(kafka.bootstrap_servers, properties, secrets)
+    return ClusterIdentity(kafka.bootstrap_servers, properties, secrets, namespace)
 
 
 def options(kube: Kube) -> Callable[[ClusterIdentity], Awaitable[Mapping[str, Any]]]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import yaml
 
 from slackwater.kafka.records import BatchBuilder, RecordColumns, decode
 from slackwater.pipeline import handler
@@ -15,7 +17,8 @@ from slackwater.pipeline.python_engine import PythonEngine
 from slackwater.runtime import config as runtime
 from slackwater_operator.build import names
 from slackwater_operator.build.pod_template import revision
-from slackwater_operator.resources import FieldError, Takeover, check_local, load
+from slackwater_operator.observe.cluster_dns import depends_on_namespace
+from slackwater_operator.resources import ConsumerGroup, FieldError, Takeover, check_local, load, parse
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 FILES = sorted(EXAMPLES.glob("*/*.yaml"))
@@ -48,6 +51,31 @@ def test_there_are_six_for_kubernetes_and_the_page_names_all() -> None:
     page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     assert len(ON_KUBERNETES) >= 6
     assert [str(file) for file in FILES if f"({file.relative_to(EXAMPLES)})" not in page] == []
+
+
+def manifests() -> list[tuple[str, ConsumerGroup]]:
+    """The ConsumerGroups that a user would paste: each example, and each whole one in the documentation."""
+    examples = [(file.name, load(file)) for file in ON_KUBERNETES]
+    pages = [
+        (page.name, parse(yaml.safe_load(block)))
+        for page in sorted((EXAMPLES.parent / "docs").glob("*.md"))
+        for block in re.findall(r"```yaml\n(apiVersion: slackwater.*?)```", page.read_text(), re.DOTALL)
+    ]
+    assert pages
+    return [*examples, *pages]
+
+
+@pytest.mark.parametrize(("name", "group"), manifests(), ids=lambda v: v if isinstance(v, str) else "")
+def test_the_workers_may_write_to_a_volume_that_it_mounts(name: str, group: ConsumerGroup) -> None:
+    pod = group.spec.template.get("spec", {})
+    if pod.get("volumes"):
+        assert pod["securityContext"]["fsGroup"] == 10001
+        assert pod["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
+
+
+@pytest.mark.parametrize(("name", "group"), manifests(), ids=lambda v: v if isinstance(v, str) else "")
+def test_the_name_of_kafka_is_the_same_in_all_namespaces(name: str, group: ConsumerGroup) -> None:
+    assert not depends_on_namespace(group.spec.kafka.bootstrap_servers)
 
 
 @pytest.mark.parametrize("file", ON_KUBERNETES, ids=lambda file: file.stem)
