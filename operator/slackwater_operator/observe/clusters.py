@@ -96,8 +96,15 @@ class Clusters:
         rng: random.Random | None = None,
         look_up: Resolve = resolve,
     ) -> None:
-        """`look_up` resolves the brokers' names. `round_timeout_ms` bounds every call, with connecting. A cluster that was away is tried again after
-        a back-off (doubled each time, with a fifth of jitter), and gives None at once in between.
+        """Connects to nothing yet.
+
+        Args:
+            options: what a cluster's connections need, read when they are opened.
+            round_timeout_ms: bounds every call, with connecting.
+            first_backoff_ms, longest_backoff_ms: a cluster that was away is tried again after a back-off
+                (doubled each time, with a fifth of jitter), and gives None at once in between.
+            rng: of the jitter.
+            look_up: resolves the brokers' names.
         """
         self._options, self._look_up, self._timeout_s = options, look_up, round_timeout_ms / 1000
         self._backoff = Backoff(first_backoff_ms, longest_backoff_ms, rng or random.Random())
