@@ -39,7 +39,7 @@ def as_rows(records: Sequence[ConsumerRecord]) -> Iterator[dict[str, Any]]:
     """A poll's records to orders (engine `python`)."""
     for record in records:
         place = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-        yield {**place, **order_of(record.value)}
+        yield {**order_of(record.value), **place}
 
 
 def parsed_at_once(values: pa.ChunkedArray) -> pa.Table | None:

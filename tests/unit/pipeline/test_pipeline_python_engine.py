@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,10 +12,12 @@ import pytest
 
 from slackwater.kafka import ConsumerRecord
 from slackwater.kafka.records import BatchBuilder, decode
+from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.arrow_engine import ArrowEngine
 from slackwater.pipeline.python_engine import PythonEngine, RowFailed
 from slackwater.runtime.errors import HandlerError, HandlerTimeoutError
 from slackwater.runtime.interfaces import RecordEngine
+from slackwater.runtime.split import split
 
 HANDLERS = """
 import threading
@@ -46,6 +49,15 @@ def mixed(records):
 def no_place(records):
     return [{"topic": r.topic, "partition": r.partition} for r in records]
 
+def half_offset(records):
+    return [{**place(r), "offset": r.offset + 0.5} for r in records]
+
+def offset_as_text(records):
+    return [{**place(r), "offset": str(r.offset)} for r in records]
+
+def bytes_as_topic(records):
+    return [{**place(r), "topic": r.topic.encode()} for r in records]
+
 def no_mapping(records):
     return [1 for r in records]
 
@@ -72,6 +84,9 @@ def bad_schema(records):
 bad_schema.schema = {"a": "int"}
 """
 Make = Callable[..., PythonEngine]
+
+
+DOCS = Path(__file__).parents[3] / "docs" / "pipeline.md"
 
 
 @pytest.fixture
@@ -141,6 +156,9 @@ def test_what_the_handler_raises_names_the_record_and_the_line(engine_of: Make) 
     [
         ("mixed", r"column n of its row for t-2 offset 42 is 'x', not like the rows before \(int64\)"),
         ("no_place", r"row 0 has no offset \(it has: topic, partition\)"),
+        ("half_offset", r"row 0 has offset 40.5, a float; every row must carry topic, partition, offset"),
+        ("offset_as_text", "row 0 has offset '40', a str"),
+        ("bytes_as_topic", "row 0 has topic b't', a bytes"),
         ("no_mapping", "row 0 is int, not a mapping"),
         ("number", "returned int, not rows"),
         ("one_mapping", "returned dict, not rows"),
@@ -150,6 +168,33 @@ def test_what_the_handler_raises_names_the_record_and_the_line(engine_of: Make) 
 def test_rows_that_make_no_table(engine_of: Make, function: str, said: str) -> None:
     with pytest.raises(HandlerError, match=rf"pe_handlers:{function}.*{said}"):
         engine_of(function).transform_records(records(b"1", b"2", b"x", b"4"))
+
+
+def test_the_manual_s_example_keeps_each_position_whatever_the_payload_says(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```python\n(import json\n.*?)```", DOCS.read_text(), re.DOTALL)
+    (tmp_path / "manual_example.py").write_text(example)
+    engine = PythonEngine("manual_example:transform", [str(tmp_path)])
+    engine.start()
+    try:
+        engine.warm_up()
+        polled = records(
+            b'{"offset": 7, "partition": 0, "topic": "other", "n": 1}',
+            b'{"offset": 42, "_error": "mine", "n": 2}',
+            *(b"5", b"[1]", b'"text"', b"null", b"{", b"\xff", b""),
+        )
+        table = engine.transform_records(polled)
+        batch = pa.RecordBatch.from_pylist([{"offset": record.offset} for record in polled])
+        part = split(table, {TopicPartition("t", 2): batch})[TopicPartition("t", 2)]
+    finally:
+        engine.close()
+        del sys.modules["manual_example"]
+        sys.path.remove(str(tmp_path))
+    assert part.rows.select(["topic", "partition", "offset", "n"]).to_pylist() == [
+        {"topic": "t", "partition": 2, "offset": 40, "n": 1},
+        {"topic": "t", "partition": 2, "offset": 41, "n": 2},
+    ]
+    assert [offset for offset, _ in part.dead] == [42, 43, 44, 45, 46, 47, 48]
+    assert part.dead[0][1] == "'int' object is not a mapping"
 
 
 def test_warm_up_shows_one_that_cannot_take_an_empty_list(engine_of: Make) -> None:

@@ -77,10 +77,17 @@ def test_no_rows_for_a_partition_is_a_part_without_rows() -> None:
 
 
 def test_other_number_types_of_the_place_are_taken() -> None:
-    table = output(
-        partition=pa.array([0, 0, 0, 1, 1], pa.int64()), topic=pa.array(["flights"] * 5, pa.large_string())
-    )
-    assert split(table, INPUTS)[B].rows.num_rows == 2
+    for topic in (
+        pa.array(["flights"] * 5, pa.large_string()),
+        pa.array(["flights"] * 5).dictionary_encode(),
+    ):
+        table = output(partition=pa.array([0, 0, 0, 1, 1], pa.int64()), topic=topic)
+        assert split(table, INPUTS)[B].rows.num_rows == 2
+
+
+def test_a_record_may_have_several_rows_in_a_batch_with_gaps() -> None:
+    parts = split(output().take([0, 0, 2, 2, 2]), INPUTS)
+    assert parts[A].rows.column("offset").to_pylist() == [5, 5, 9, 9, 9]
 
 
 def test_an_error_column_of_nulls_only_is_no_error() -> None:
@@ -92,16 +99,30 @@ def test_an_error_column_of_nulls_only_is_no_error() -> None:
     [
         (None, "returned NoneType, not a table"),
         ([1], "returned list, not a table"),
-        (output(offset=None), "must have the column offset once.*it has: topic, partition, timestamp"),
-        (output(topic=pa.nulls(5, pa.string())), "5 rows without topic"),
-        (output(offset=pa.array(["x"] * 5)), "offset of the handler's result is string, not int64"),
-        (output(partition=pa.array([2**40] * 5)), "partition of the handler's result is int64, not int32"),
+        (output(offset=None), "must have the column offset .it has: topic, partition, timestamp"),
+        (output(topic=pa.nulls(5, pa.string())), "has no topic in 5 of 5 rows"),
+        (output(offset=pa.array(["5"] * 5)), "offset of the handler's result is string, not int64"),
+        (output(offset=pa.array([5.0] * 5)), "offset of the handler's result is double, not int64"),
+        (output(partition=pa.array([True] * 5)), "partition of the handler's result is bool, not int32"),
+        (output(topic=pa.array([b"flights"] * 5)), "topic of the handler's result is binary, not string"),
+        (output(partition=pa.array([2**40] * 5)), "partition .* int64 and has values that are no int32"),
         (output(_error=pa.array([1, 2, 3, 4, 5])), "_error of the handler's result is int64, not string"),
         (
-            output(offset=pa.array([5, 6, 9, 0, 7])),
-            "1 rows that were not in its input, as flights-1 offset 7",
+            pa.table([*output().columns, output()["key"]], names=[*output().column_names, "key"]),
+            "the column key 2 times",
         ),
-        (output(topic=pa.array(["other"] * 5)), "5 rows that were not in its input, as other-0 offset 5"),
+        (
+            output(offset=pa.array([5, 6, 9, 0, 7])),
+            "a row whose position is not among the batch's records: row 4 says flights-1 offset 7; each row "
+            "must carry topic, partition, offset of its record",
+        ),
+        (output(offset=pa.array([5, 7, 8, 0, 1])), "2 rows whose positions are not .* flights-0 offset 7"),
+        (output(partition=pa.array([0, 1, 0, 1, 1])), "row 1 says flights-1 offset 6"),
+        (
+            output(offset=pa.array([5, 8, 9, 0, 1]), _error=pa.array([None, "bad", None, None, None])),
+            "row 1 says flights-0 offset 8",
+        ),
+        (output(topic=pa.array(["other"] * 5)), "5 rows whose positions are not .* other-0 offset 5"),
     ],
 )
 def test_a_wrong_result_is_named(result: Any, words: str) -> None:

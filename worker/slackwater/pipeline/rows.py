@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from slackwater.runtime.errors import HandlerError
@@ -34,6 +35,8 @@ def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None, handle
         for name, values in columns.items():
             values.append(row.get(name))
     places = columns[PLACE_COLUMNS[0]], columns[PLACE_COLUMNS[1]], columns[PLACE_COLUMNS[2]]
+    for name, values in zip(PLACE_COLUMNS, places, strict=True):
+        _check_place(name, values, handler)
     arrays = {
         name: _array(name, values, types.get(name), places, handler) for name, values in columns.items()
     }
@@ -70,6 +73,26 @@ def _check(row: Any, at: int, handler: str) -> None:
     for name in row:
         if not isinstance(name, str):
             raise HandlerError(f"handler {handler}: row {at} has the key {name!r}; column names are text")
+
+
+def _check_place(name: str, values: Sequence[Any], handler: str) -> None:
+    """Refuses what Arrow would make a position of all the same: 5.5 becomes 5, and bytes become text."""
+    fits = _is_text if name == PLACE_COLUMNS[0] else _is_integer
+    for at, value in enumerate(values):
+        if not fits(value):
+            raise HandlerError(
+                f"handler {handler}: row {at} has {name} {value!r:.100}, a {type(value).__name__}; every row "
+                f"must carry {', '.join(PLACE_COLUMNS)} of its record, unchanged. Write them after the "
+                "payload's fields, which may have the same names"
+            )
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_integer(value: Any) -> bool:
+    return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))  # or numpy's
 
 
 def _array(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from slackwater.kafka.structs import TopicPartition
+
+_KEEP = f"each row must carry {', '.join(PLACE_COLUMNS)} of its record, unchanged"
 
 
 @dataclass(frozen=True)
@@ -26,8 +29,11 @@ class PartOutput:
 def split(output: Any, inputs: Mapping[TopicPartition, pa.RecordBatch]) -> dict[TopicPartition, PartOutput]:
     """The parts of ``output``, one for each of ``inputs``, in the handler's order of rows.
 
-    Raises HandlerError where the output is no table, lacks ``topic``, ``partition`` or ``offset``, has
-    them in a wrong type or with nulls, or has rows that are from none of the ``inputs``.
+    A record of ``inputs`` may have no row, one or several. Every row must carry the position of one of them.
+
+    Raises HandlerError where the output is no table, has a column twice, lacks ``topic``, ``partition`` or
+    ``offset``, has them in a wrong type or with nulls, or has a row whose position is no record's of
+    ``inputs``: of another partition, outside the batch, or in a gap that compaction has left in it.
     """
     places = _places(output)
     errors = _errors(output)
@@ -50,25 +56,52 @@ def _places(output: Any) -> tuple[Any, Any, Any]:
 
     if not isinstance(output, pa.Table):
         raise HandlerError(f"the handler returned {type(output).__name__}, not a table")
-    types = (pa.string(), pa.int32(), pa.int64())
-    found = []
-    for name, wanted in zip(PLACE_COLUMNS, types, strict=True):
-        if output.schema.get_all_field_indices(name).__len__() != 1:
-            have = ", ".join(output.column_names) or "no columns"
+    have = ", ".join(output.column_names) or "no columns"
+    for name in PLACE_COLUMNS:
+        if name not in output.column_names:
+            raise HandlerError(f"the handler's result must have the column {name} (it has: {have}); {_KEEP}")
+    for name, count in Counter(output.column_names).items():
+        if count > 1:
             raise HandlerError(
-                f"the handler's result must have the column {name} once (it has: {have}); "
-                f"keep {', '.join(PLACE_COLUMNS)} of the input"
+                f"the handler's result has the column {name} {count} times (it has: {have}); keep one of them"
             )
-        column = output.column(name)
-        if column.null_count:
-            raise HandlerError(f"the handler's result has {column.null_count} rows without {name}; keep it")
-        try:
-            found.append(column.cast(wanted))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            raise HandlerError(
-                f"the column {name} of the handler's result is {column.type}, not {wanted}; keep it as is"
-            ) from None
-    return found[0], found[1], found[2]
+    types = (pa.string(), pa.int32(), pa.int64())
+    topic, partition, offset = (
+        _place(output, name, wanted) for name, wanted in zip(PLACE_COLUMNS, types, strict=True)
+    )
+    return topic, partition, offset
+
+
+def _place(output: pa.Table, name: str, wanted: pa.DataType) -> pa.ChunkedArray:
+    """The column ``name`` as ``wanted``: integers of any width are taken, and any encoding of text. A float
+    is not, because it cannot hold every offset, and neither is text that reads as a number."""
+    import pyarrow as pa
+
+    column = output.column(name)
+    if column.null_count:
+        raise HandlerError(
+            f"the handler's result has no {name} in {column.null_count} of {len(column)} rows; {_KEEP}"
+        )
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    fits = pa.types.is_integer(kind) if pa.types.is_integer(wanted) else _is_text(kind)
+    untyped = pa.types.is_null(kind) and not len(column)
+    if not fits and not untyped:
+        raise HandlerError(
+            f"the column {name} of the handler's result is {column.type}, not {wanted}; {_KEEP}"
+        )
+    try:
+        return column.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise HandlerError(
+            f"the column {name} of the handler's result is {column.type} and has values that are no "
+            f"{wanted}; {_KEEP}"
+        ) from None
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _errors(output: pa.Table) -> Any:
@@ -78,11 +111,7 @@ def _errors(output: pa.Table) -> Any:
     if ERROR_COLUMN not in output.column_names:
         return None
     column = output.column(ERROR_COLUMN)
-    if not (
-        pa.types.is_string(column.type)
-        or pa.types.is_large_string(column.type)
-        or pa.types.is_null(column.type)
-    ):
+    if not (_is_text(column.type) or pa.types.is_null(column.type)):
         raise HandlerError(
             f"the column {ERROR_COLUMN} of the handler's result is {column.type}, not string; "
             "a null says that the row is good"
@@ -91,14 +120,17 @@ def _errors(output: pa.Table) -> Any:
 
 
 def _rows_of(places: tuple[Any, Any, Any], tp: TopicPartition, batch: pa.RecordBatch) -> Any:
-    """Which rows come from ``tp`` and from the offsets of ``batch``."""
+    """Which rows carry the position of a record of ``batch``, whose offsets ascend."""
     import pyarrow.compute as pc
 
     topic, partition, offset = places
     offsets = batch.column("offset")
     low, high = offsets[0].as_py(), offsets[len(offsets) - 1].as_py()
     mask = pc.and_(pc.equal(topic, tp.topic), pc.equal(partition, tp.partition))
-    return pc.and_(mask, pc.and_(pc.greater_equal(offset, low), pc.less_equal(offset, high)))
+    mask = pc.and_(mask, pc.and_(pc.greater_equal(offset, low), pc.less_equal(offset, high)))
+    if high - low + 1 == len(offsets):
+        return mask
+    return pc.and_(mask, pc.is_in(offset, value_set=offsets))
 
 
 def _part(part: pa.Table, mask: Any, offsets: Any, errors: Any) -> PartOutput:
@@ -119,16 +151,17 @@ def _part(part: pa.Table, mask: Any, offsets: Any, errors: Any) -> PartOutput:
 
 
 def _stray(places: tuple[Any, Any, Any], inputs: Mapping[TopicPartition, pa.RecordBatch], count: int) -> str:
-    """Says which rows come from nowhere, with one example."""
+    """Names the first row whose position is no record's, and the position that it carries."""
     import pyarrow.compute as pc
 
     known = None
     for tp, batch in inputs.items():
         mask = _rows_of(places, tp, batch)
         known = mask if known is None else pc.or_(known, mask)
-    stray = pc.invert(known)
-    topic, partition, offset = (column.filter(stray)[0].as_py() for column in places)
+    at = pc.index(known, False).as_py() if known is not None else 0
+    topic, partition, offset = (column[at].as_py() for column in places)
+    rows = f"{count} rows whose positions are" if count > 1 else "a row whose position is"
     return (
-        f"the handler's result has {count} rows that were not in its input, as {topic}-{partition} "
-        f"offset {offset}; keep {', '.join(PLACE_COLUMNS)} as they came"
+        f"the handler's result has {rows} not among the batch's records: row {at} says {topic}-{partition} "
+        f"offset {offset}; {_KEEP}, and write them after the payload's fields, which may have the same names"
     )
