@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from slackwater.kafka.records import (
+    _implementation,
     _parser,
     _parser_py,
     batch,
@@ -17,10 +18,10 @@ from slackwater.kafka.records import (
 )
 
 PARSERS: dict[str, Any] = {"compiled": _parser, "pure": _parser_py}
-_USERS: tuple[ModuleType, ...] = (batch, builder, columns, legacy, opening, transactions)
+_USERS: tuple[ModuleType, ...] = (_implementation, batch, builder, columns, legacy, opening, transactions)
 _NAMES = (
-    "ColumnBuffers", "RecordEncoder", "gather", "make_records", "parse_batches", "parse_messages",
-    "parse_records", "scan_batches", "scan_messages",
+    "ColumnBuffers", "ConsumerRecord", "RecordEncoder", "gather", "make_records", "parse_batches",
+    "parse_messages", "parse_records", "scan_batches", "scan_messages",
 )  # fmt: skip
 
 

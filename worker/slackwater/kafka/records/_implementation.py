@@ -59,9 +59,15 @@ __all__ = [
     "RecordEncoder",
     "gather",
     "make_records",
+    "new_record",
     "parse_batches",
     "parse_messages",
     "parse_records",
     "scan_batches",
     "scan_messages",
 ]
+
+
+def new_record() -> ConsumerRecord:
+    """An empty record of the parser in use, for ``copy`` and ``pickle`` to fill."""
+    return ConsumerRecord.__new__(ConsumerRecord)

@@ -1,7 +1,10 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, auto_pickle=False
 """The parser and the encoder of records, compiled. ``_parser_py.py`` says what each name does; both are
 tested against each other. Every length is checked against the record and every record against the
-batch before a byte of it is read."""
+batch before a byte of it is read.
+
+``auto_pickle`` is off for every class: Cython takes a ``uint8_t*`` for a C string, so that a copy would point
+into memory that is not its own. A class that can be copied says how."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -14,7 +17,14 @@ from zlib import crc32
 
 from crc32c import crc32c
 
-from slackwater.kafka.records._parser_py import ColumnBuffers, describe_record
+from slackwater.kafka.records._parser_py import (
+    FIELD_NAMES,
+    ColumnBuffers,
+    describe_record,
+    record_fields,
+    reduce_record,
+    replace_record,
+)
 
 cdef enum:
     FINE = 0
@@ -592,6 +602,19 @@ cdef class ConsumerRecord:
     cdef int32_t _header_start
     cdef int32_t _header_count
 
+    _fields = FIELD_NAMES
+
+    def __init__(self, str topic not None, int partition, int leader_epoch, int64_t offset, int64_t timestamp,
+                 int timestamp_type, key, value, headers=(), *, int serialized_key_size=-1,
+                 int serialized_value_size=-1):
+        self._set((topic, partition, leader_epoch, offset, timestamp, timestamp_type, key, value, list(headers),
+                   serialized_key_size, serialized_value_size))
+
+    cdef int _set(self, tuple fields) except -1:
+        (self.topic, self.partition, self.leader_epoch, self.offset, self.timestamp, self.timestamp_type,
+         self._key, self._value, self._headers, self.serialized_key_size, self.serialized_value_size) = fields
+        return 0
+
     cdef object _bytes(self, int32_t start, int32_t size):
         if size < 0:
             return None
@@ -635,6 +658,29 @@ cdef class ConsumerRecord:
 
     def __repr__(self):
         return describe_record(self)
+
+    def __eq__(self, other):
+        if not isinstance(other, ConsumerRecord):
+            return NotImplemented
+        return record_fields(self) == record_fields(other)
+
+    def __hash__(self):
+        return hash((self.topic, self.partition, self.offset))
+
+    def __reduce__(self):
+        return reduce_record(self, ConsumerRecord)
+
+    def __setstate__(self, state):
+        fields, attributes = state
+        self._set(fields)
+        for name, value in attributes.items():
+            object.__setattr__(self, name, value)
+
+    def _asdict(self):
+        return {name: getattr(self, name) for name in self._fields}
+
+    def _replace(self, **changes):
+        return replace_record(self, changes)
 
 
 cdef list read_headers(const uint8_t[::1] payload, Py_ssize_t position, int32_t count):

@@ -7,10 +7,12 @@ headers; all numbers but the attributes are zigzag varints, and a length of -1 s
 
 from __future__ import annotations
 
+import copyreg
 import struct
 import zlib
 from array import array
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NoReturn
 
 from crc32c import crc32c
 
@@ -317,6 +319,11 @@ def read_headers(payload: Buffer, position: int, count: int) -> list[tuple[str, 
     return headers
 
 
+def end_of_headers(payload: Buffer, position: int, count: int) -> int:
+    """Where the headers at ``position`` end, whose bounds :func:`parse_records` has checked."""
+    return _skip_headers(payload, position, len(payload), count)
+
+
 def gather(
     payload: Buffer, starts: array[int], sizes: array[int], first: int, last: int
 ) -> tuple[bytes, bytes, bytes | None]:
@@ -373,6 +380,9 @@ class RecordEncoder:
     def getvalue(self) -> bytes:
         return bytes(self._out)
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("cannot pickle 'RecordEncoder' object")
+
 
 def _put(out: bytearray, value: int) -> None:
     raw = ((value << 1) ^ (value >> 63)) & 0xFFFFFFFFFFFFFFFF
@@ -392,12 +402,24 @@ def _put_sized(out: bytearray, value: bytes | None) -> None:
 
 _UNREAD: Any = object()
 
+FIELD_NAMES = (
+    "topic", "partition", "leader_epoch", "offset", "timestamp", "timestamp_type", "key", "value", "headers",
+    "checksum", "serialized_key_size", "serialized_value_size", "serialized_header_size",
+)  # fmt: skip
+"""The attributes of a record, in the order of kafka-python's ``ConsumerRecord``."""
+_COMPUTED = ("checksum", "serialized_header_size")
+_STORED = tuple(name for name in FIELD_NAMES if name not in _COMPUTED)
+
 
 class ConsumerRecord:
     """One record, with kafka-python's attribute names. Key, value and headers are copied out when asked for.
 
     ``timestamp`` is in ms since the epoch (-1: none), ``timestamp_type`` 0 the producer's time, 1 the
     broker's, -1 none (magic 0 has no times). The checksum that older formats had is None.
+
+    A record can be made with the arguments below, copied, pickled and compared: two records are equal if all
+    their fields are. As with kafka-python's, ``_replace(**changes)`` gives a changed copy, ``_asdict()`` the
+    fields by name, ``_fields`` their names. A copy keeps nothing of the fetched bytes in memory.
     """
 
     __slots__ = (
@@ -406,20 +428,38 @@ class ConsumerRecord:
         "leader_epoch", "offset", "partition", "timestamp", "timestamp_type", "topic",
     )  # fmt: skip
 
+    _fields = FIELD_NAMES
+    _key_size: int
+    _value_size: int
+
     def __init__(
         self,
         topic: str,
         partition: int,
         leader_epoch: int,
+        offset: int,
+        timestamp: int,
         timestamp_type: int,
-        payload: Buffer,
-        columns: ColumnBuffers,
-        row: int,
+        key: Any,
+        value: Any,
+        headers: Iterable[tuple[str, bytes | None]] = (),
+        *,
+        serialized_key_size: int = -1,
+        serialized_value_size: int = -1,
     ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.leader_epoch = leader_epoch
-        self.timestamp_type = timestamp_type
+        self._set(
+            (topic, partition, leader_epoch, offset, timestamp, timestamp_type, key, value, list(headers),
+             serialized_key_size, serialized_value_size)
+        )  # fmt: skip
+
+    def _set(self, fields: tuple[Any, ...]) -> None:
+        (
+            self.topic, self.partition, self.leader_epoch, self.offset, self.timestamp, self.timestamp_type,
+            self._key, self._value, self._headers, self._key_size, self._value_size,
+        ) = fields  # fmt: skip
+
+    def _view(self, payload: Buffer, columns: ColumnBuffers, row: int) -> None:
+        """Takes a row's numbers; its key, value and headers stay in ``payload`` until they are asked for."""
         self.offset = columns.offset[row]
         self.timestamp = columns.timestamp[row]
         self._payload = payload
@@ -476,6 +516,30 @@ class ConsumerRecord:
     def __repr__(self) -> str:
         return describe_record(self)
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ConsumerRecord):
+            return NotImplemented
+        return record_fields(self) == record_fields(other)
+
+    def __hash__(self) -> int:
+        return hash((self.topic, self.partition, self.offset))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduce_record(self, ConsumerRecord)
+
+    def __setstate__(self, state: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
+        fields, attributes = state
+        self._set(fields)
+        for name, value in attributes.items():
+            object.__setattr__(self, name, value)
+
+    def _asdict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._fields}
+
+    def _replace(self, **changes: Any) -> ConsumerRecord:
+        changed: ConsumerRecord = replace_record(self, changes)
+        return changed
+
 
 def describe_record(record: Any) -> str:
     """How a record shows itself in a log."""
@@ -484,6 +548,46 @@ def describe_record(record: Any) -> str:
         f"timestamp={record.timestamp}, key={record.key!r}, value={record.value!r}, "
         f"headers={record.headers!r})"
     )
+
+
+def record_fields(record: Any) -> tuple[Any, ...]:
+    """What a record holds, key, value and headers included: all that a copy needs."""
+    return tuple([getattr(record, name) for name in _STORED])
+
+
+def reduce_record(record: Any, base: type) -> tuple[Any, ...]:
+    """A record for ``copy`` and ``pickle``: its fields, and the attributes that a subclass of ``base`` adds.
+
+    What was pickled by one parser can be read where the other is in use: the fields are the same, and the
+    class is that of the reading process.
+    """
+    from slackwater.kafka.records import _implementation  # which imports this module
+
+    state = object.__getstate__(record) if type(record) is not base else None
+    parts = state if isinstance(state, tuple) else (state,)
+    inherited = getattr(base, "__slots__", ())
+    attributes = {
+        name: value for part in parts if part for name, value in part.items() if name not in inherited
+    }
+    made = (record_fields(record), attributes)
+    if type(record) is base:
+        return _implementation.new_record, (), made
+    return copyreg.__newobj__, (type(record),), made  # type: ignore[attr-defined]
+
+
+def replace_record(record: Any, changes: dict[str, Any]) -> Any:
+    """A copy of ``record`` in which ``changes`` stand in place of its own fields.
+
+    Raises ValueError for a name that is no field (as kafka-python's record), or that follows from others.
+    """
+    unknown = [name for name in changes if name not in _STORED]
+    if unknown:
+        raise ValueError(f"fields of a record that cannot be replaced: {unknown}; these can: {list(_STORED)}")
+    made, arguments, (fields, attributes) = record.__reduce__()
+    changed = made(*arguments)
+    values = dict(zip(_STORED, fields, strict=True)) | changes
+    changed.__setstate__((tuple(values.values()), attributes))
+    return changed
 
 
 def make_records(
@@ -497,7 +601,13 @@ def make_records(
     last: int,
 ) -> list[ConsumerRecord]:
     """Rows ``first`` to ``last`` as records."""
-    return [
-        ConsumerRecord(topic, partition, leader_epoch, timestamp_type, payload, columns, row)
-        for row in range(first, last)
-    ]
+    made = []
+    for row in range(first, last):
+        record = ConsumerRecord.__new__(ConsumerRecord)
+        record.topic = topic
+        record.partition = partition
+        record.leader_epoch = leader_epoch
+        record.timestamp_type = timestamp_type
+        record._view(payload, columns, row)
+        made.append(record)
+    return made

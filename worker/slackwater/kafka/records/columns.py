@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from slackwater.kafka.records._implementation import (
     gather,
     make_records,
 )
+from slackwater.kafka.records._parser_py import end_of_headers
 from slackwater.kafka.records.batch import MAGIC, BatchHeader, Buffer, read_header, verify_crc
 from slackwater.kafka.records.compression import too_large
 from slackwater.kafka.records.errors import CorruptRecordError, RecordError, UnsupportedRecordFormatError
@@ -70,6 +72,33 @@ class RecordColumns:
         last = self._start + stop
         following = self.next_offset if last == self._stop else self._columns.offset[last]
         return RecordColumns(self._columns, self._segments, self._start + start, last, following)
+
+    def __copy__(self) -> RecordColumns:
+        return self.slice(0, len(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """These rows alone, without the other bytes of the fetch that they came with."""
+        columns = ColumnBuffers(len(self))
+        for name in ("offset", "timestamp", "key_size", "value_size", "header_count"):
+            getattr(columns, name)[:] = getattr(self._columns, name)[self._start : self._stop]
+        segments = []
+        for segment, first, last in self._runs():
+            start, end = self._extent(segment.payload, first, last)
+            payload = bytes(memoryview(segment.payload)[start:end])
+            segments.append(replace(segment, first=first - self._start, payload=payload))
+            for name in ("key_start", "value_start", "header_start"):
+                starts = getattr(self._columns, name)[first:last]
+                moved = array("i", [max(0, position - start) for position in starts])
+                getattr(columns, name)[first - self._start : last - self._start] = moved
+        return RecordColumns, (columns, segments, 0, len(self), self.next_offset)
+
+    def _extent(self, payload: Buffer, first: int, last: int) -> tuple[int, int]:
+        """Where the keys, values and headers of the rows ``first`` to ``last`` begin and end."""
+        columns, row = self._columns, last - 1
+        end = columns.value_start[row] + max(0, columns.value_size[row])
+        if columns.header_count[row]:
+            end = end_of_headers(payload, columns.header_start[row], columns.header_count[row])
+        return columns.key_start[first], end
 
     def _runs(self) -> list[tuple[_Segment, int, int]]:
         """The segments that these rows touch, each with its first and last row."""
