@@ -36,7 +36,7 @@ class HealthServer:
         """Listens.
 
         Args:
-            host: an address of this machine.
+            host: an address of this machine; "": all, IPv4 and IPv6.
             port: 0: any; `port` says which.
 
         Raises:
@@ -49,7 +49,7 @@ class HealthServer:
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, host, port, shutdown_timeout=0.2).start()
+            await web.TCPSite(self._runner, host or None, port, shutdown_timeout=0.2).start()
         except BaseException:
             await self.close()
             raise

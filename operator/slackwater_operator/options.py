@@ -29,7 +29,7 @@ class Options:
         lease: name of the Lease; empty: no election, this process leads.
         lease_namespace: where it is; empty: the pod's own, or the kubeconfig's.
         identity: who holds it.
-        http_host: to listen on.
+        http_host: to listen on; empty: all addresses, IPv4 and IPv6.
         http_port: to listen on; 0: any.
         round_ms: how often a Kafka cluster is asked about all its groups.
         busy_round_ms: how often about those in which something is under way.
@@ -114,7 +114,9 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     given.text("--lease-namespace", "", "NS", "where the Lease is; default: the pod's own namespace")
     given.text("--identity", "", "NAME", "who holds the Lease; default: the pod's name")
     given.flag("--no-leader-election", "lead at once; only where there is a single replica")
-    given.text("--http-host", "0.0.0.0", "HOST", "where /healthz, /readyz and /metrics are served")
+    given.text(
+        "--http-host", "", "HOST", "where /healthz, /readyz and /metrics are served; default: all addresses"
+    )
     given.number("--http-port", 8080, "PORT", "their port; 0: any free one", least=0, most=65535)
     given.number(
         "--round-ms", 5000, "MS", "how often Kafka is asked about all groups", least=500, most=60_000

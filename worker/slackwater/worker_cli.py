@@ -150,12 +150,16 @@ def try_out(file: Path) -> int:
 
 
 def settings(file: Path, environment: Mapping[str, str]) -> WorkerConfig:
-    """The configuration in ``file``, with ``SLACKWATER_HEALTH_HOST`` (a pod's own address) in place of
-    ``health.host``. Raises ConfigError.
+    """The configuration in ``file``, with ``SLACKWATER_HEALTH_HOST`` in place of ``health.host``, and the
+    pod's address, ``SLACKWATER_POD_IP``, as the one that other workers are given. Raises ConfigError.
     """
     config = load(file)
-    host = environment.get("SLACKWATER_HEALTH_HOST", "")
-    return replace(config, health=replace(config.health, host=host)) if host else config
+    health = replace(
+        config.health,
+        host=environment.get("SLACKWATER_HEALTH_HOST") or config.health.host,
+        advertised_host=environment.get("SLACKWATER_POD_IP", ""),
+    )
+    return replace(config, health=health)
 
 
 NEW_TOPICS_MS = "30000"

@@ -57,7 +57,7 @@ def pod_config(group: ConsumerGroup) -> dict[str, Any]:
         handler_path=pipeline.handler_path or (),
         sink_path=pipeline.sink.path,
         join_gate_ms=JOIN_GATE_MS,
-        health_host="0.0.0.0",  # SLACKWATER_HEALTH_HOST, the pod's address, goes before it
+        health_host="::",  # all addresses: probes use the pod's, kubectl port-forward uses loopback
         health_port=names.PORT,
         takeover_key_file=names.KEY_FILE if group.spec.rollout.takes_over else "",
     )

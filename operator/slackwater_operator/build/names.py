@@ -44,7 +44,9 @@ PORT = 8080
 ORDINAL_VARIABLE = "SLACKWATER_ORDINAL"
 INSTANCE_ID_VARIABLE = "SLACKWATER_INSTANCE_ID"
 POD_NAME_VARIABLE = "SLACKWATER_POD_NAME"
+POD_IP_VARIABLE = "SLACKWATER_POD_IP"
 HEALTH_HOST_VARIABLE = "SLACKWATER_HEALTH_HOST"
+"""Overrides the address that a worker listens on; nothing sets it in a pod."""
 
 POD_INDEX_LABEL = "apps.kubernetes.io/pod-index"
 """The ordinal, which the StatefulSet controller writes on each pod (Kubernetes 1.28), `spec.ordinals.start`

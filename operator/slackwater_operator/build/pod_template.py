@@ -97,7 +97,7 @@ def _container(name: str, image: str) -> dict[str, Any]:
         "workingDir": "/tmp",  # Spark writes to where it is started
         "env": [
             *_identity(name),
-            from_pod(names.HEALTH_HOST_VARIABLE, "status.podIP"),
+            from_pod(names.POD_IP_VARIABLE, "status.podIP"),
             {"name": "HOME", "value": "/tmp"},
         ],
         "ports": [{"name": names.PORT_NAME, "containerPort": names.PORT, "protocol": "TCP"}],

@@ -159,6 +159,8 @@ class Container:
         own = environment(self.spec, pod, objects)
         return {
             **self._facts.context.base_environment(image),
+            # In a pod they listen on all addresses; here all pods share those of the machine.
+            **dict.fromkeys(("SLACKWATER_HEALTH_HOST", "SLACKWATER_HTTP_HOST"), self._facts.address),
             "HOSTNAME": meta["name"],
             **{name: expand(value, about) for name, value in image.env.items()},
             **own,

@@ -46,7 +46,7 @@ def test_a_worker_knows_which_member_it_is_and_in_which_pod(strategy: str, pod: 
     assert found[names.ORDINAL_VARIABLE] == str(ordinal)
     assert found[names.INSTANCE_ID_VARIABLE] == names.member_of("flights", pod) == f"flights-{ordinal}"
     assert found[names.POD_NAME_VARIABLE] == pod
-    assert found[names.HEALTH_HOST_VARIABLE] == "10.0.0.7"
+    assert found[names.POD_IP_VARIABLE] == "10.0.0.7"
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

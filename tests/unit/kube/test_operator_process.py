@@ -20,7 +20,7 @@ from slackwater_operator.options import parse
 def test_defaults_are_a_pods() -> None:
     options = parse([], {"POD_NAME": "op-7", "POD_NAMESPACE": "sw"})
     assert (options.namespaces, options.lease, options.lease_namespace) == ((), "slackwater-operator", "sw")
-    assert (options.identity, options.http_host, options.http_port) == ("op-7", "0.0.0.0", 8080)
+    assert (options.identity, options.http_host, options.http_port) == ("op-7", "", 8080)
     assert options.pod_monitors
 
 

@@ -372,15 +372,15 @@ def test_a_pods_name_is_the_instance_unless_it_is_set() -> None:
 
 
 class Endpoint:
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1") -> None:
         self.clock = VirtualClock()
         self.status = Status("flights", "w-0", self.clock)
         self.metrics = Metrics(group="flights", instance="w-0")
-        self.server = HealthServer(HealthConfig(), self.status, self.metrics)
+        self.server = HealthServer(HealthConfig(host=host), self.status, self.metrics)
         self.server.serve()
 
-    def ask(self, method: str, path: str) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
+    def ask(self, method: str, path: str, host: str = "127.0.0.1") -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(host, self.server.port, timeout=60)
         try:
             connection.request(method, path)
             response = connection.getresponse()
@@ -394,6 +394,20 @@ def endpoint() -> Any:
     found = Endpoint()
     yield found
     found.server.close()
+
+
+@pytest.mark.parametrize("dual_stack", [True, False], ids=["IPv4 and IPv6", "a node without IPv6"])
+def test_a_worker_in_a_pod_answers_on_loopback_where_port_forward_connects(
+    dual_stack: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not dual_stack:
+        monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    everywhere = Endpoint("::")
+    hosts = ["127.0.0.1", "127.0.0.7", *(["::1"] if socket.has_dualstack_ipv6() else [])]
+    try:
+        assert [everywhere.ask("GET", "/healthz", host)[0] for host in hosts] == [200] * len(hosts)
+    finally:
+        everywhere.server.close()
 
 
 def test_ready_is_running_in_the_group(endpoint: Endpoint) -> None:

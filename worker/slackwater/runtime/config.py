@@ -62,10 +62,15 @@ class SinkConfig:
 
 @dataclass(frozen=True)
 class HealthConfig:
-    """Address of the HTTP endpoints. Port 0: any free one, named in the ``started`` event."""
+    """Address of the HTTP endpoints.
+
+    ``host``: to listen on; ``::``: all addresses, IPv4 and IPv6. ``port`` 0: any free one, named in the
+    ``started`` event. ``advertised_host``: what other workers are told; "": the same as ``host``.
+    """
 
     host: str = "127.0.0.1"
     port: int = 0
+    advertised_host: str = ""
 
 
 @dataclass(frozen=True)

@@ -69,11 +69,16 @@ class HealthServer:
 
 def _listen(config: HealthConfig, file: str) -> socket.socket:
     """A listening socket; IPv6 where the host is an IPv6 address."""
+    # A node without IPv6 has no "::".
+    host = "0.0.0.0" if config.host == "::" and not socket.has_dualstack_ipv6() else config.host
     try:
         family, _, _, _, address = socket.getaddrinfo(
-            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         found = socket.socket(family, socket.SOCK_STREAM)
+        if host == "::":
+            # Whatever net.ipv6.bindv6only says: IPv4, too.
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     except OSError as exc:
         raise ConfigError(
             f"{config.host!r} is no address of this machine ({exc.strerror})", file=file, field="health.host"

@@ -115,11 +115,10 @@ class Worker:
             if self._around.means is not None:
                 self._seating = self._seat(self._around.means, self._watch)
             door = self._seating.door if self._seating is not None else None
-            self._health = HealthServer(
-                self._config.health, self.status, self.metrics, self._around.file, door
-            )
+            health = self._config.health
+            self._health = HealthServer(health, self.status, self.metrics, self._around.file, door)
             if self._seating is not None:
-                self._seating.listens(self._config.health.host, self._health.port)
+                self._seating.listens(health.advertised_host or health.host, self._health.port)
             self._events.emit("started", pid=self._around.pid, port=self._health.port)
             self._health.serve()
             self.enter("starting")
