@@ -100,6 +100,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
 def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="slackwater-operator",
+        allow_abbrev=False,
         description="Runs the ConsumerGroups of a Kubernetes cluster. Every option can be given in the "
         f"environment, too: {PREFIX}HTTP_PORT is --http-port.",
         epilog="`slackwater-operator check` asks whether an installed operator is ready.",

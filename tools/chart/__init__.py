@@ -1,4 +1,4 @@
-"""What of the chart is generated: the CRD's copy, the dashboards, and the table of values in its README.
+"""The generated parts of the chart: the CRD's copy, defaults, dashboards, and the README's table of values.
 
 `python -m tools.chart` writes all of it; a test fails where a file is not what this would write.
 """
@@ -19,6 +19,9 @@ from tools import dashboards
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "slackwater"
 CRD_NAME = "consumergroups.slackwater.dev.yaml"
+DEFAULTS = CHART / "files" / "defaults.yaml"
+REMOVABLE = frozenset({"resources", "podSecurityContext", "securityContext"})
+"""Values of which a user may take parts away by null: their defaults must not come back."""
 BEGIN, END = "<!-- values: made by `python -m tools.chart` -->", "<!-- end of values -->"
 _KEY = re.compile(r"^(?P<indent> *)(?P<key>[A-Za-z][A-Za-z0-9]*):")
 
@@ -39,10 +42,19 @@ class Value:
 def files() -> Iterator[tuple[Path, str]]:
     """Each generated file with what it has to hold."""
     yield CHART / "files" / "crds" / CRD_NAME, (ROOT / "crds" / CRD_NAME).read_text(encoding="utf-8")
+    yield DEFAULTS, defaults()
     for name, board in dashboards.BOARDS.items():
         yield CHART / "dashboards" / name, dashboards.render(board)
     readme = CHART / "README.md"
     yield readme, with_table(readme.read_text(encoding="utf-8"), table(values()))
+
+
+def defaults() -> str:
+    """The defaults that templates fill in: helm gives them no other way to their own values.yaml."""
+    tree = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    kept = {key: value for key, value in tree.items() if key not in REMOVABLE}
+    head = "# Generated from values.yaml by `python -m tools.chart`; don't edit.\n"
+    return head + yaml.safe_dump(kept, sort_keys=False)
 
 
 def values() -> list[Value]:

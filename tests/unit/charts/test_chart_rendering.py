@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shutil
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,7 +41,7 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
     "names": {"fullnameOverride": "sw-op", "serviceAccount.name": "watcher", "nameOverride": "water"},
     "everything a pod may have": {
         "imagePullSecrets": [{"name": "pull"}],
-        "extraArgs": ["--log-level=debug"],
+        "extraArgs": ["--round-ms=2000"],
         "extraEnv": [{"name": "A", "value": "b"}],
         "extraVolumes": [{"name": "ca", "configMap": {"name": "ca"}}],
         "extraVolumeMounts": [{"name": "ca", "mountPath": "/ca", "readOnly": True}],
@@ -218,14 +220,14 @@ def test_arguments_follow_the_values() -> None:
     values = {
         "watchNamespaces": ["a", "b"],
         "podMonitor.workers.enabled": True,
-        "extraArgs": ["--x=1"],
+        "extraArgs": ["--round-ms=2000"],
         "workerImage.repository": "mine/worker",
         "workerImage.tag": "7",
         "logLevel": "debug",
     }
     more = pod(values)["containers"][0]["args"]
     assert {"--namespace=a", "--namespace=b", "--no-pod-monitors", "--worker-image=mine/worker:7",
-            "--log-level=debug", "--x=1"} <= set(more)  # fmt: skip
+            "--log-level=debug", "--round-ms=2000"} <= set(more)  # fmt: skip
 
 
 def test_a_budget_only_for_more_than_one() -> None:
@@ -321,13 +323,34 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"watchNamespaces": ["a", "a"]}, "/watchNamespaces"),
     ({"logLevel": "loud"}, "/logLevel"),
     ({"extraArgs": ["verbose"]}, "/extraArgs/0"),
+    ({"extraArgs": ["--lease=another"]}, "/extraArgs/0"),
+    ({"extraArgs": ["--leas=another"]}, "/extraArgs/0"),
+    ({"extraArgs": ["--no-leader-election"]}, "/extraArgs/0"),
+    ({"extraArgs": ["--http-port=9999"]}, "/extraArgs/0"),
+    ({"image": None}, "image"),
+    ({"workerImage": None}, "workerImage"),
+    ({"image.repository": None}, "repository"),
     ({"resources.request.cpu": 1}, "request"),
     ({"podLabels": {"a": 1}}, "/podLabels/a"),
     ({"podDisruptionBudget.maxUnavailable": "half"}, "/podDisruptionBudget/maxUnavailable"),
+    ({"podDisruptionBudget.maxUnavailable": 0}, "/podDisruptionBudget/maxUnavailable"),
+    ({"podDisruptionBudget.maxUnavailable": "0%"}, "/podDisruptionBudget/maxUnavailable"),
+    ({"podDisruptionBudget.maxUnavailable": "100%"}, "/podDisruptionBudget/maxUnavailable"),
+    (
+        {"podDisruptionBudget.maxUnavailable": 2},
+        "podDisruptionBudget.maxUnavailable: 2 lets a drain stop all 2",
+    ),
+    ({"podDisruptionBudget.maxUnavailable": "51%"}, "podDisruptionBudget.maxUnavailable: 51% lets a drain"),
+    ({"podDisruptionBudget.maxUnavailable": 3, "replicaCount": 3}, "stop all 3 operators"),
     ({"crds.keep": "yes"}, "/crds/keep"),
     ({"networkPolicy.kafka.ports": [0]}, "/networkPolicy/kafka/ports/0"),
     ({"networkPolicy.kafka.ports": []}, "/networkPolicy/kafka/ports"),
     ({"podMonitor.interval": 15}, "/podMonitor/interval"),
+    (
+        {"podMonitor.scrapeTimeout": "16s"},
+        "podMonitor.scrapeTimeout: 16s is longer than podMonitor.interval, 15s",
+    ),
+    ({"podMonitor.scrapeTimeout": "1m1s", "podMonitor.interval": "1m"}, "1m1s is longer than"),
     ({"prometheusRule.thresholds.restartBudget": 70}, "/prometheusRule/thresholds/restartBudget"),
     ({"prometheusRule.runbookUrl": "a#b"}, "/prometheusRule/runbookUrl"),
     (
@@ -346,6 +369,57 @@ def test_wrong_values_are_refused_by_name(values: dict[str, Any], named: str) ->
     with pytest.raises(chart.HelmFailed) as refused:
         chart.template(values)
     assert named in str(refused.value)
+
+
+ACCEPTED: list[dict[str, Any]] = [
+    {"podDisruptionBudget.maxUnavailable": "50%"},
+    {"podDisruptionBudget.maxUnavailable": 2, "replicaCount": 3},
+    {"podDisruptionBudget.maxUnavailable": 2, "podDisruptionBudget.enabled": False},
+    {"podMonitor.scrapeTimeout": "15s"},
+    {"podMonitor.scrapeTimeout": "90000ms", "podMonitor.interval": "1m30s"},
+]
+
+
+@pytest.mark.parametrize("values", ACCEPTED, ids=json.dumps)
+def test_values_at_a_limit_are_accepted(values: dict[str, Any]) -> None:
+    assert chart.template(values)
+
+
+def test_a_part_that_a_user_takes_away_stays_away() -> None:
+    """`resources.limits: null` is how helm's users drop a default."""
+    (container,) = pod({"resources.limits": None})["containers"]
+    assert "limits" not in container["resources"]
+
+
+def older(folder: Path, values: Mapping[str, Any]) -> Path:
+    """This chart as `helm upgrade --reuse-values` renders it: with the values of an older release's chart."""
+    shutil.copytree(chart.CHART, folder)
+    (folder / "values.yaml").write_text(yaml.safe_dump(dict(values)), encoding="utf-8")
+    return folder
+
+
+DEFAULTS: dict[str, Any] = yaml.safe_load((chart.CHART / "values.yaml").read_text(encoding="utf-8"))
+ALWAYS_THERE = {"image", "workerImage", *generated.REMOVABLE}
+"""What the schema demands, and what is left out with its default."""
+
+
+@pytest.mark.parametrize("missing", [*(key for key in DEFAULTS if key not in ALWAYS_THERE), "all"])
+def test_values_that_an_older_chart_lacked_have_their_defaults(missing: str, tmp_path: Path) -> None:
+    if missing == "all":
+        empty = {key: {} for key, value in DEFAULTS.items() if isinstance(value, dict)}
+        values = {**empty, **{key: DEFAULTS[key] for key in ALWAYS_THERE}}
+    else:
+        values = {key: value for key, value in DEFAULTS.items() if key != missing}
+    made = older(tmp_path / "slackwater", values)
+    here = ("--namespace", chart.NAMESPACE, *chart.set_values(ALL_ON))
+    expected = chart.helm("template", chart.RELEASE, str(chart.CHART), *here)
+    assert chart.helm("template", chart.RELEASE, str(made), *here) == expected
+
+
+@pytest.mark.parametrize("key", sorted(generated.REMOVABLE))
+def test_a_pod_section_that_an_older_chart_lacked_is_left_out(key: str, tmp_path: Path) -> None:
+    made = older(tmp_path / "slackwater", {name: value for name, value in DEFAULTS.items() if name != key})
+    assert chart.helm("template", chart.RELEASE, str(made), "--namespace", chart.NAMESPACE)
 
 
 def leaves(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

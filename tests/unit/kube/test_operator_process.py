@@ -53,6 +53,7 @@ def test_arguments_go_before_the_environment() -> None:
         ([], {"SLACKWATER_LOG_LEVEL": "loud"}, "SLACKWATER_LOG_LEVEL=loud: one of debug, info"),
         ([], {"SLACKWATER_NO_LEADER_ELECTION": "maybe"}, "true or false"),
         (["--nonsense"], {}, "unrecognized arguments: --nonsense"),
+        (["--leas=another"], {}, "unrecognized arguments: --leas=another"),
     ],
 )
 def test_bad_arguments_are_named(
