@@ -22,6 +22,7 @@ from slackwater.runtime.config import WorkerConfig, parse
 from slackwater.runtime.deadletters import DeadLetters, Headers
 from slackwater.runtime.delivery import Delivery
 from slackwater.runtime.events import EventLog, Log
+from slackwater.runtime.fault_points import Reached, go_on
 from slackwater.runtime.metrics import Metrics
 from slackwater.runtime.status import Status
 from slackwater.runtime.tools import Tools
@@ -255,11 +256,17 @@ class FakeSink:
         self._cluster = cluster
         self.published: dict[tuple[int, int], list[tuple[int, str | None]]] = {}
         self.staged = 0
+        self.claim_error: Exception | None = None
         self.stage_error: Exception | None = None
         self.publish_error: Exception | None = None
 
     def probe(self) -> str:
         return "a fake"
+
+    def claim(self, partitions: Collection[TopicPartition]) -> None:
+        if self.claim_error is not None:
+            raise self.claim_error
+        self._cluster.journal.append(("claim", sorted(tp.partition for tp in partitions)))
 
     def stage(self, topic: str, partition: int, start_offset: int, table: pa.Table) -> FakeStaged:
         if self.stage_error is not None:
@@ -381,15 +388,16 @@ class Bench:
     def __init__(self, **changes: Any) -> None:
         self.clock = VirtualClock()
         self.cluster = FakeCluster()
-        self.sink = FakeSink(self.cluster)
+        self.sink: Any = FakeSink(self.cluster)
         self.letters = FakeLetters(self.cluster)
         self.config = worker_config(**changes)
+        self.reached: Reached = go_on
         self.restart()
 
     def restart(self, instance: str = "w-0", max_records: int = 100) -> None:
         self.engine = ValueEngine()
         self.runner = VirtualRunner(self.clock)
-        self.consumer = FakeConsumer(self.cluster, self.clock, max_records)
+        self.consumer = self.make_consumer(max_records)
         self.stdout, self.stderr = io.StringIO(), io.StringIO()
         self.stop = 0
         topic = self.config.dead_letter_topic
@@ -408,9 +416,13 @@ class Bench:
             self.engine,
             self.sink,
             DeadLetters(self.config.group_id, self.letters, self.clock) if topic else None,
+            reached=self.reached,
         )
         self.delivery = Delivery(self.consumer, tools, give_up=lambda: self.stop > 1)
         self.consumer.subscribe(["flights"], listener=self.delivery)
+
+    def make_consumer(self, max_records: int) -> FakeConsumer:
+        return FakeConsumer(self.cluster, self.clock, max_records)
 
     def produce(self, partition: int, *values: str) -> TopicPartition:
         return self.cluster.produce(partition, values)

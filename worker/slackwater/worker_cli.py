@@ -66,6 +66,7 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
     """Builds the worker that ``file`` describes and runs it. Returns the exit code."""
     from slackwater.runtime.clock import SystemClock
     from slackwater.runtime.events import EventLog, Log
+    from slackwater.runtime.fault_points import from_environment
     from slackwater.runtime.naming import instance_of, pod_of
     from slackwater.runtime.runner import ThreadRunner
     from slackwater.runtime.termination import note
@@ -78,6 +79,7 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
     try:
         instance = instance_of(os.environ)
         pod = pod_of(os.environ, instance)
+        reached = from_environment(os.environ)
         config = settings(file, os.environ)
         means = takeover_means(config, clock, str(file))
         parts = KafkaParts(config, instance, str(file), pod)
@@ -98,6 +100,7 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
         debug,
         pod,
         means,
+        reached,
     )
     worker = Worker(config, instance, parts, around, stopping)
     code = worker.run()

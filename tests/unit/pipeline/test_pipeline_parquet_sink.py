@@ -1,5 +1,6 @@
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,13 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline import parquet_sink
 from slackwater.pipeline.parquet_sink import ParquetSink, file_name
 from slackwater.runtime.errors import ConfigError, SinkError
+from slackwater.runtime.interfaces import StagedGoneError
+
+FLIGHTS_3 = TopicPartition("flights", 3)
 
 
 def rows(offsets: list[int], topic: str = "flights", partition: int = 3) -> pa.Table:
@@ -75,18 +80,113 @@ def test_discard_removes_and_forgives(tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
-def test_what_a_dead_worker_left_is_removed_once_and_only_of_that_partition(tmp_path: Path) -> None:
-    dead = ParquetSink(str(tmp_path))
-    dead.stage("flights", 3, 42, rows([42]))
-    dead.stage("flights", 33, 1, rows([1]))
+def test_a_claim_takes_all_that_is_staged_of_its_partitions_and_of_no_others(tmp_path: Path) -> None:
+    former = ParquetSink(str(tmp_path))
+    staged = former.stage("flights", 3, 42, rows([42]))
+    other = former.stage("flights", 33, 1, rows([1]))
     sink = ParquetSink(str(tmp_path))
-    first = sink.stage("flights", 3, 42, rows([42]))
-    assert len([name for name in files(tmp_path) if "flights-3/" in name]) == 1
-    assert len([name for name in files(tmp_path) if "flights-33/" in name]) == 1
-    second = sink.stage("flights", 3, 43, rows([43]))
+    sink.claim([FLIGHTS_3])
+    assert [name for name in files(tmp_path) if "flights-3@" in name] == []
+    with pytest.raises(StagedGoneError, match=r"flights-3-0+42\.parquet.*another process has claimed"):
+        staged.publish()
+    staged.discard()
+    other.publish()
+    first, second = sink.stage("flights", 3, 42, rows([42])), sink.stage("flights", 3, 43, rows([43]))
     first.publish()
     second.publish()
+    assert offsets(tmp_path) == [1, 42, 43]
+
+
+def test_a_claim_takes_away_what_the_same_process_has_staged_as_a_former_owner(tmp_path: Path) -> None:
+    first, second = ParquetSink(str(tmp_path)), ParquetSink(str(tmp_path))
+    for owner, former in ((first, second), (second, first), (first, second), (first, first)):
+        late = former.stage("flights", 3, 42, rows([42, 43, 44]))
+        owner.claim([FLIGHTS_3])
+        put(owner, 42, rows([42, 43]))
+        with pytest.raises(StagedGoneError):
+            late.publish()
+        assert offsets(tmp_path) == [42, 43]
+        assert files(tmp_path) == ["flights-3-00000000000000000042.parquet"]
+
+
+def test_a_former_owner_without_rows_does_not_remove_its_heirs_file(tmp_path: Path) -> None:
+    put(ParquetSink(str(tmp_path)), 42, rows([42]))
+    former, heir = ParquetSink(str(tmp_path)), ParquetSink(str(tmp_path))
+    former.claim([FLIGHTS_3])
+    late = former.stage("flights", 3, 42, rows([]))
+    heir.claim([FLIGHTS_3])
+    put(heir, 42, rows([42, 43]))
+    with pytest.raises(StagedGoneError):
+        late.publish()
     assert offsets(tmp_path) == [42, 43]
+
+
+def test_what_a_former_owner_stages_after_a_claim_hurts_nobody_and_goes_with_the_next(tmp_path: Path) -> None:
+    """The broker refuses its fence; that it gets so far is no error of the disk."""
+    former, heir = ParquetSink(str(tmp_path)), ParquetSink(str(tmp_path))
+    former.claim([FLIGHTS_3])
+    former.stage("flights", 3, 42, rows([42])).discard()
+    heir.claim([FLIGHTS_3])
+    former.stage("flights", 3, 42, rows([42]))
+    put(heir, 42, rows([42, 43]))
+    assert offsets(tmp_path) == [42, 43]
+    heir.claim([FLIGHTS_3])
+    assert files(tmp_path) == ["flights-3-00000000000000000042.parquet"]
+
+
+def test_a_claim_while_a_former_owner_writes_ends_its_batch_and_not_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former, heir = ParquetSink(str(tmp_path)), ParquetSink(str(tmp_path))
+    write = parquet_sink._write
+
+    def claimed_before(table: pa.Table, path: Path) -> None:
+        heir.claim([FLIGHTS_3])
+        write(table, path)
+
+    monkeypatch.setattr(parquet_sink, "_write", claimed_before)
+    with pytest.raises(StagedGoneError):
+        former.stage("flights", 3, 42, rows([42]))
+    assert files(tmp_path) == []
+
+
+def test_a_folder_that_is_gone_altogether_is_the_sinks_failure(tmp_path: Path) -> None:
+    sink = ParquetSink(str(tmp_path / "out"))
+    sink.claim([FLIGHTS_3])
+    shutil.rmtree(tmp_path / "out")
+    with pytest.raises(SinkError, match="No such file"):
+        sink.stage("flights", 3, 42, rows([42]))
+    with pytest.raises(SinkError, match="No such file"):
+        sink.claim([FLIGHTS_3])
+
+
+def test_what_an_older_release_left_is_removed(tmp_path: Path) -> None:
+    old = tmp_path / ".staging" / "flights-3"
+    old.mkdir(parents=True)
+    (old / "00000000000000000042-abc").write_bytes(b"x")
+    ParquetSink(str(tmp_path)).claim([FLIGHTS_3])
+    assert files(tmp_path) == []
+    assert not old.exists()
+
+
+def test_files_that_cannot_be_removed_do_not_keep_a_claim_from_taking_them_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS keeps a file that a process has open, under another name."""
+
+    def busy(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    former, heir = ParquetSink(str(tmp_path)), ParquetSink(str(tmp_path))
+    late = former.stage("flights", 3, 42, rows([42]))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", busy)
+        heir.claim([FLIGHTS_3])
+    with pytest.raises(StagedGoneError):
+        late.publish()
+    assert len(files(tmp_path)) == 1
+    heir.claim([FLIGHTS_3])
+    assert files(tmp_path) == []
 
 
 def test_a_write_that_fails_half_way_leaves_nothing_and_says_what_to_do(

@@ -17,6 +17,7 @@ from slackwater.kafka.errors import (
 )
 from slackwater.kafka.structs import OffsetAndMetadata
 from slackwater.runtime.errors import DeadLetterError, FencedError, HandlerError, SinkError, WorkerError
+from slackwater.runtime.interfaces import StagedGoneError
 from tests.support.runtime_fakes import START_MS, Bench
 
 
@@ -34,6 +35,7 @@ def test_a_batch_is_staged_fenced_published_and_committed_in_this_order(bench: B
     bench.assign(a, b)
     bench.until_idle()
     assert bench.cluster.journal == [
+        ("claim", [0, 1]),
         ("stage", 0, 0),
         ("stage", 1, 0),
         ("commit", {"flights-0": 0, "flights-1": 0}),
@@ -127,7 +129,7 @@ def test_a_committed_offset_that_may_not_be_read_ends_the_worker(bench: Bench) -
     bench.assign(a, b)
     with pytest.raises(WorkerError, match="the committed offset of flights-0, flights-1: no"):
         bench.until_idle()
-    assert bench.cluster.journal == []
+    assert bench.cluster.journal == [("claim", [0, 1])]
 
 
 def test_a_held_delivery_polls_and_takes_nothing(bench: Bench) -> None:
@@ -248,6 +250,7 @@ def test_a_refused_fence_publishes_nothing_and_reads_the_records_again(bench: Be
     bench.consumer.commit_errors.append(CommitFailedError())
     bench.until_idle()
     assert bench.cluster.journal == [
+        ("claim", [0]),
         ("stage", 0, 0),
         ("refused", "CommitFailedError"),
         ("discard", 0, 0),
@@ -256,6 +259,42 @@ def test_a_refused_fence_publishes_nothing_and_reads_the_records_again(bench: Be
         ("publish", 0, 0),
         ("commit", {"flights-0": 3}),
     ]
+
+
+def test_partitions_are_claimed_once_at_each_assignment(bench: Bench) -> None:
+    a, b = bench.produce(0, *values(3)), bench.produce(1, *values(3))
+    bench.assign(a)
+    bench.until_idle()
+    bench.assign(b, generation=2)
+    bench.produce(0, *values(3))
+    bench.until_idle()
+    assert bench.journal("claim") == [("claim", [0]), ("claim", [1])]
+    bench.consumer.at_poll.append(lambda: bench.consumer.lose(a))
+    bench.steps(1)
+    bench.assign(a, generation=3)
+    bench.until_idle()
+    assert bench.journal("claim")[2:] == [("claim", [0])]
+
+
+def test_a_claim_that_fails_ends_the_worker_before_anything_is_staged(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.sink.claim_error = OSError(errno.EIO, "Input/output error", "/out/.staging")
+    bench.assign(tp)
+    with pytest.raises(SinkError, match="take over flights-0: Input/output error"):
+        bench.until_idle()
+    assert bench.cluster.journal == []
+
+
+@pytest.mark.parametrize("where", ["stage_error", "publish_error"])
+def test_what_another_owner_has_taken_away_is_given_back_and_not_committed(bench: Bench, where: str) -> None:
+    a, b = bench.produce(0, *values(3)), bench.produce(1, *values(3))
+    bench.assign(a, b)
+    setattr(bench.sink, where, StagedGoneError("gone"))
+    bench.steps(2)
+    assert all(at.offset == 0 for at in bench.cluster.committed.values())
+    setattr(bench.sink, where, None)
+    bench.until_idle()
+    assert (bench.sink.rows(0), bench.sink.rows(1)) == ([0, 1, 2], [0, 1, 2])
 
 
 def test_a_commit_refused_after_the_publish_is_replayed_over_the_same_file(bench: Bench) -> None:
@@ -499,6 +538,7 @@ def test_rejected_records_become_dead_letters_after_they_were_announced(bench: B
     assert bench.letters.origins() == ["flights-3@1"]
     assert bench.sink.rows(3) == [0, 2]
     assert bench.cluster.journal == [
+        ("claim", [3]),
         ("stage", 3, 0),
         ("commit", {"flights-3": 0}),
         ("letters", 1),

@@ -5,6 +5,10 @@ offset 42. A worker that dies between the rename and the commit is followed by o
 committed offset, wherever its batch then ends, so it replaces the file: every row is there once
 (docs/design/spark.md). The next file starts where this batch's commit says.
 
+A batch is staged in ``PATH/.staging/flights-3@OWNERSHIP``, a folder of one assignment of the partition to one
+process, and published by a rename out of it. The next owner's claim removes that folder, in one operation:
+from then on the former owner's rename fails, at whichever step it was stopped.
+
 All files lie in one folder, because then ``pyarrow.dataset``, pandas and Spark read it with their defaults
 and show the columns that the handler made, no more: folders named ``key=value`` would add columns, and
 clash with ``topic`` and ``partition`` of the rows.
@@ -22,12 +26,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slackwater.runtime.errors import ConfigError, SinkError
+from slackwater.runtime.interfaces import StagedGoneError
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import pyarrow as pa
+
+    from slackwater.kafka.structs import TopicPartition
+    from slackwater.runtime.interfaces import Staged
 
 STAGING = ".staging"
 """Folder of what is not published yet. Readers leave out names that begin with a dot."""
+GONE = ".gone-"
+"""How the name of a folder begins that a claim has taken away, and whose files are to be removed."""
 
 _ADVICE = {
     errno.ENOSPC: "free some space or give the sink another path",
@@ -56,7 +68,8 @@ class ParquetSink:
 
     def __init__(self, path: str) -> None:
         self._folder = _local(path)
-        self._cleaned: set[tuple[str, int]] = set()
+        self._owned: dict[tuple[str, int], Path] = {}
+        """Where each partition is staged."""
         staging = self._folder / STAGING
         try:
             staging.mkdir(parents=True, exist_ok=True)
@@ -66,25 +79,52 @@ class ParquetSink:
             raise SinkError(f"the sink cannot write to {staging}: {_ADVICE[errno.EACCES]}")
         _warm_up()
 
-    def stage(self, topic: str, partition: int, start_offset: int, table: pa.Table) -> StagedFile:
-        """Writes ``table`` below ``.staging`` and syncs it. Raises SinkError, and leaves nothing then."""
+    def stage(self, topic: str, partition: int, start_offset: int, table: pa.Table) -> Staged:
+        """Writes ``table`` below ``.staging`` and syncs it. Raises SinkError, StagedGoneError, and leaves
+        nothing then."""
         target = self._folder / file_name(topic, partition, start_offset)
-        folder = self._folder / STAGING / file_name(topic, partition, 0).rsplit("-", 1)[0]
+        folder = self._owned.get((topic, partition)) or self._own(topic, partition)
         temporary = folder / f"{start_offset:020d}-{uuid.uuid4().hex}"
+        made = False
         try:
-            self._clean(topic, partition, folder)
-            if table.num_rows == 0:
-                return StagedFile(None, target)
+            if table.num_rows == 0 and not target.exists():
+                return StagedNothing()
             folder.mkdir(exist_ok=True)
+            made = True
+            if table.num_rows == 0:
+                return StagedRemoval(temporary, target)
             _write(table, temporary)
         except BaseException as exc:
             temporary.unlink(missing_ok=True)
+            if isinstance(exc, FileNotFoundError) and made:
+                raise _gone(target) from exc
             if isinstance(exc, OSError):
                 raise _sink_error(
                     f"write {table.nbytes} bytes ({table.num_rows} rows) for {target}", exc
                 ) from exc
             raise
         return StagedFile(temporary, target)
+
+    def claim(self, partitions: Collection[TopicPartition]) -> None:
+        """Removes the folders below ``.staging`` that are of ``partitions``. Raises SinkError."""
+        names = {_staging_name(tp.topic, tp.partition) for tp in partitions}
+        staging = self._folder / STAGING
+        try:
+            for folder in list(staging.iterdir()):
+                # Without an @: of an older release, whose folders had no ownership.
+                if folder.name.partition("@")[0] in names:
+                    _take_away(folder)
+                elif folder.name.startswith(GONE):
+                    _remove_gone(folder)
+        except OSError as exc:
+            raise _sink_error(f"remove what is left in {staging}", exc) from exc
+        for tp in partitions:
+            self._own(tp.topic, tp.partition)
+
+    def _own(self, topic: str, partition: int) -> Path:
+        folder = self._folder / STAGING / f"{_staging_name(topic, partition)}@{uuid.uuid4().hex}"
+        self._owned[topic, partition] = folder
+        return folder
 
     def probe(self) -> str:
         """Makes a file below ``.staging``, renames it into the folder (readers pass over a name that begins
@@ -107,41 +147,108 @@ class ParquetSink:
                     one.unlink(missing_ok=True)
         return str(self._folder)
 
-    def _clean(self, topic: str, partition: int, folder: Path) -> None:
-        """Once a partition: removes what a worker that died has left."""
-        if (topic, partition) in self._cleaned:
-            return
-        for stale in folder.glob("*"):
-            log.info("removing %s, left by a worker that did not end its batch", stale)
-            stale.unlink(missing_ok=True)
-        self._cleaned.add((topic, partition))
-
 
 class StagedFile:
-    """A batch's file before it is in place. ``temporary`` is None where there are no rows."""
+    """A batch's file before it is in place."""
 
-    def __init__(self, temporary: Path | None, target: Path) -> None:
+    def __init__(self, temporary: Path, target: Path) -> None:
         self._temporary, self._target = temporary, target
 
     def publish(self) -> None:
-        """Puts the file in its place by a rename; without rows, removes the one there. Raises SinkError."""
+        """Puts the file in its place by a rename. Raises SinkError, StagedGoneError."""
         try:
-            if self._temporary is not None:
-                self._temporary.replace(self._target)
-            elif not _removed(self._target):
-                return
+            self._temporary.replace(self._target)
             _sync_folder(self._target.parent)
+        except FileNotFoundError as exc:
+            raise _gone(self._target) from exc
         except OSError as exc:
             raise _sink_error(f"put {self._target} in place", exc) from exc
 
     def discard(self) -> None:
         """Removes the file."""
-        if self._temporary is None:
-            return
+        _discard(self._temporary)
+
+
+class StagedRemoval:
+    """Of a batch without rows: the file that an earlier try of it has left is to go."""
+
+    def __init__(self, temporary: Path, target: Path) -> None:
+        """``temporary``: where the file is moved to, in a folder that is there only as long as the partition
+        is ours: a plain unlink could remove a later owner's file.
+        """
+        self._temporary, self._target = temporary, target
+
+    def publish(self) -> None:
+        """Removes the file by a rename. Raises SinkError, StagedGoneError."""
         try:
-            self._temporary.unlink(missing_ok=True)
-        except OSError:
-            log.warning("cannot remove %s", self._temporary, exc_info=True)
+            self._target.replace(self._temporary)
+            _sync_folder(self._target.parent)
+        except FileNotFoundError as exc:
+            if not self._temporary.parent.exists():
+                raise _gone(self._target) from exc
+        except OSError as exc:
+            raise _sink_error(f"remove {self._target}", exc) from exc
+        _discard(self._temporary)
+
+    def discard(self) -> None:
+        """There is nothing to remove."""
+
+
+class StagedNothing:
+    """Of a batch without rows that was not tried before."""
+
+    def publish(self) -> None:
+        """Changes nothing."""
+
+    def discard(self) -> None:
+        """There is nothing to remove."""
+
+
+def _staging_name(topic: str, partition: int) -> str:
+    """What the names of a partition's folders below ``.staging`` begin with. No topic's name has an @."""
+    return file_name(topic, partition, 0).rsplit("-", 1)[0]
+
+
+def _gone(target: Path) -> StagedGoneError:
+    return StagedGoneError(f"what was staged for {target} is gone: another process has claimed its partition")
+
+
+def _take_away(folder: Path) -> None:
+    """Ends an ownership: nothing can be renamed out of ``folder`` or into it any more.
+
+    A folder with files in it is renamed first, because removing it one by one would let its owner add more.
+    """
+    try:
+        folder.rmdir()
+        return
+    except FileNotFoundError:
+        return
+    except OSError as exc:
+        if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+    gone = folder.with_name(f"{GONE}{uuid.uuid4().hex}")
+    try:
+        folder.rename(gone)
+    except FileNotFoundError:
+        return
+    log.info("removing %s, left by a worker that did not end its batch", folder)
+    _remove_gone(gone)
+
+
+def _remove_gone(folder: Path) -> None:
+    """Frees the space. Where that fails (NFS keeps open files renamed), a later claim tries again."""
+    with contextlib.suppress(OSError):
+        for file in folder.iterdir():
+            with contextlib.suppress(OSError):
+                file.unlink(missing_ok=True)
+        folder.rmdir()
+
+
+def _discard(file: Path) -> None:
+    try:
+        file.unlink(missing_ok=True)
+    except OSError:
+        log.warning("cannot remove %s", file, exc_info=True)
 
 
 def _local(path: str) -> Path:
@@ -172,14 +279,6 @@ def _write(table: pa.Table, path: Path) -> None:
         pq.write_table(table, file)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _removed(path: Path) -> bool:
-    try:
-        path.unlink()
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _sync_folder(folder: Path) -> None:

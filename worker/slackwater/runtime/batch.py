@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.clock import Clock
 from slackwater.runtime.errors import SinkError, WorkerError
-from slackwater.runtime.interfaces import AnyEngine, Columns, RecordEngine, Sink, Staged
+from slackwater.runtime.fault_points import Reached, Step
+from slackwater.runtime.interfaces import (
+    AnyEngine,
+    Columns,
+    RecordEngine,
+    Sink,
+    Staged,
+    StagedGoneError,
+)
 from slackwater.runtime.partition import OwnedPartition
 from slackwater.runtime.runner import Task
 
@@ -67,6 +75,8 @@ class Batch:
     """Monotonic time at which the stage began."""
     attempt: int = 0
     retry_at_ms: float = 0.0
+    late_letters: int = 0
+    """How often dead letters were not written because that would have been too late after their fence."""
     ms: dict[str, float] = field(default_factory=dict)
     """Time by phase."""
 
@@ -102,10 +112,10 @@ class Handled:
     ms: dict[str, float]
 
 
-def handle(batch: Batch, engine: AnyEngine, sink: Sink, clock: Clock) -> Handled:
+def handle(batch: Batch, engine: AnyEngine, sink: Sink, clock: Clock, reached: Reached) -> Handled:
     """Runs the handler on the batch and stages what comes out. On the handler's thread.
 
-    Raises TransformError, HandlerError or SinkError; nothing stays staged then.
+    Raises TransformError, HandlerError, SinkError or StagedGoneError; nothing stays staged then.
     """
     from slackwater.runtime.deadletters import letters_of
     from slackwater.runtime.split import split
@@ -125,9 +135,11 @@ def handle(batch: Batch, engine: AnyEngine, sink: Sink, clock: Clock) -> Handled
     except BaseException as exc:  # also SystemExit: a handler that calls exit() has failed
         raise TransformError(f"{type(exc).__name__}: {exc}") from exc
     marks.append(clock.mono_ms())
+    reached(Step.HANDLED)
     outputs = split(output, inputs)
     staged = _stage(batch, sink, {tp: part.rows for tp, part in outputs.items()})
     marks.append(clock.mono_ms())
+    reached(Step.STAGED)
     return Handled(
         staged,
         {tp: part.rows.num_rows for tp, part in outputs.items()},
@@ -165,6 +177,8 @@ def _stage(batch: Batch, sink: Sink, tables: Mapping[TopicPartition, Any]) -> di
         except BaseException as exc:
             for one in staged.values():
                 one.discard()
+            if isinstance(exc, StagedGoneError):
+                raise
             raise sink_error(f"write {tp} from offset {part.start}", exc) from exc
     return staged
 

@@ -31,6 +31,11 @@ OFFSET_HEADER = "slackwater.offset"
 GROUP_HEADER = "slackwater.group"
 TIMESTAMP_HEADER = "slackwater.timestamp"
 
+
+class LateError(Exception):
+    """It is too late to write dead letters: whether the partition is still ours is not known any more."""
+
+
 Headers = Sequence[tuple[str, bytes | None]]
 
 
@@ -84,10 +89,13 @@ class DeadLetters:
         for target, sources in by_target.items():
             self._scan(target, sources)
 
-    def write(self, letters: Sequence[tuple[OwnedPartition, list[Letter]]]) -> int:
+    def write(
+        self, letters: Sequence[tuple[OwnedPartition, list[Letter]]], until_ms: float = float("inf")
+    ) -> int:
         """Stores letters of partitions that were read back, without those that are there.
 
-        Returns how many are new. The partitions' ``letters`` say afterwards what is stored.
+        Returns how many are new. The partitions' ``letters`` say afterwards what is stored. Raises LateError,
+        and stores nothing, where the writing would begin after ``until_ms`` (monotonic clock).
         """
         count = self._store.partition_count()
         new = [
@@ -96,13 +104,13 @@ class DeadLetters:
             for letter in found
             if letter.offset not in _known(owned)
         ]
-        self._store.write(
-            [
-                (owned.tp.partition % count, letter.key, letter.value, self._headers(owned, letter))
-                for owned, letter in new
-            ],
-            self._clock.wall_ms(),
-        )
+        records = [
+            (owned.tp.partition % count, letter.key, letter.value, self._headers(owned, letter))
+            for owned, letter in new
+        ]
+        if self._clock.mono_ms() > until_ms:
+            raise LateError
+        self._store.write(records, self._clock.wall_ms())
         for owned, letter in new:
             _known(owned).add(letter.offset)
         return len(new)

@@ -7,7 +7,8 @@ client must be able to end its rebalance.
 
 At least once: offsets are committed after the write. Effectively once in files: a batch's file is named
 by the committed offset, so a replay overwrites it; and a fence before the publish shows that the
-partition is still this member's.
+partition is still this member's. A claim at each assignment takes away what former owners have staged, so
+that one that was stopped behind its fence publishes nothing when it goes on (docs/design/spark.md).
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from collections.abc import Callable, Collection, Mapping
 from slackwater.kafka.errors import FencedInstanceIdError, KafkaError
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.adoption import Adoption
-from slackwater.runtime.batch import Batch, Part, Stage
+from slackwater.runtime.batch import Batch, Part, Stage, sink_error
 from slackwater.runtime.commits import Committer, fenced
 from slackwater.runtime.errors import WorkerError
+from slackwater.runtime.fault_points import Step
 from slackwater.runtime.inflight import InFlight
 from slackwater.runtime.interfaces import Columns, Consumer
 from slackwater.runtime.notes import Notes
@@ -101,6 +103,7 @@ class Delivery:
         if self.in_flight.wait(min(timeout_ms, SLICE_MS)):
             timeout_ms = 0
         polled = self._poll(min(timeout_ms, SLICE_MS) if busy else self._rest(timeout_ms))
+        self._claim()
         self._look_up()
         if self.in_flight.batch is not None:
             self._advance()
@@ -254,6 +257,22 @@ class Delivery:
             )
         return polled
 
+    def _claim(self) -> None:
+        """Takes new partitions from their former owners, as soon as there is a sink: a returning worker gets
+        its partitions before it has loaded one, and takes no records until then.
+        """
+        new = [owned for owned in self._owned.values() if not owned.claimed]
+        if not new or self._tools.sink is None:
+            return
+        self._tools.reached(Step.ASSIGNED)
+        partitions = [owned.tp for owned in new]
+        try:
+            self._tools.sink.claim(partitions)
+        except Exception as exc:
+            raise sink_error(f"take over {', '.join(map(str, sorted(partitions)))}", exc) from exc
+        for owned in new:
+            owned.claimed = True
+
     def _look_up(self) -> None:
         """Asks for the committed offsets of new partitions, of all at once, then takes from these too."""
         new = [tp for tp, owned in self._owned.items() if not owned.looked_up]
@@ -356,6 +375,7 @@ class Delivery:
             start = first if owned.committed is None else min(owned.committed, first)
             parts[tp] = Part(owned, columns, start, columns.next_offset)
         self._consumer.pause(*self._consumer.assignment())
+        self._tools.reached(Step.POLLED)
         for part in parts.values():
             part.owned.taken = True
         if self._config.batch_interval_ms:

@@ -23,13 +23,21 @@ from slackwater.runtime.batch import (
     sink_error,
 )
 from slackwater.runtime.commits import Committer, Outcome
-from slackwater.runtime.deadletters import DeadLetters
+from slackwater.runtime.deadletters import DeadLetters, LateError
 from slackwater.runtime.errors import DeadLetterError, HandlerError
+from slackwater.runtime.fault_points import Step
+from slackwater.runtime.interfaces import StagedGoneError
 from slackwater.runtime.notes import Notes
 from slackwater.runtime.tools import Tools
 
 GRACE_MS = 2000
 """What a hanging handler gets on top of its time limit, so that an engine that can stop it does so first."""
+
+
+LETTERS_FENCE_MS = 1000
+"""How long after the fence that announces them dead letters may still be written. A worker that was stopped
+in between may have an heir that has written them, so it asks the broker again. The time doubles with each
+such try, so that a slow machine gets on."""
 
 
 class InFlight:
@@ -47,6 +55,7 @@ class InFlight:
         """``seek_back``: reads partitions again from offsets. ``ended``: told the batch that is
         committed, or None."""
         self._tools, self._config, self._clock = tools, tools.config, tools.clock
+        self._reached = tools.reached
         self._committer, self._notes = committer, notes
         self._seek_back, self._ended = seek_back, ended
         self.batch: Batch | None = None
@@ -120,7 +129,7 @@ class InFlight:
         assert engine is not None, "records are taken after the warm-up only"
         assert sink is not None
         batch.attempt += 1
-        self._enter(batch, Stage.HANDLING, partial(handle, batch, engine, sink, self._clock))
+        self._enter(batch, Stage.HANDLING, partial(handle, batch, engine, sink, self._clock, self._reached))
 
     def _retry(self, batch: Batch) -> bool:
         if self._clock.mono_ms() < batch.retry_at_ms:
@@ -146,13 +155,23 @@ class InFlight:
             return
         except HandlerError as exc:
             raise HandlerError(f"{exc} (handler {self._config.handler}, batch {batch})") from exc
+        except StagedGoneError as exc:
+            self._give_back(batch, str(exc))
+            return
+        except LateError:
+            batch.late_letters += 1
+            self._enter(batch, Stage.WRITING)
+            return
         except KafkaError as exc:
             topic = self._config.dead_letter_topic
             raise DeadLetterError(f"dead letters of {batch} cannot be stored in {topic}: {exc}") from exc
         if batch.stage is Stage.HANDLING:
             self._take_in(batch, result)
+        elif batch.stage is Stage.READING:
+            self._enter(batch, Stage.WRITING)
         else:
-            self._enter(batch, Stage.WRITING if batch.stage is Stage.READING else Stage.READY)
+            self._reached(Step.LETTERS_WRITTEN)
+            self._enter(batch, Stage.READY)
 
     def _handler_raised(self, batch: Batch, error: TransformError) -> None:
         self._tools.metrics.count("handler_failures")
@@ -197,18 +216,22 @@ class InFlight:
         )
 
     def _write_letters(self, batch: Batch) -> bool:
-        """Announces the letters in a fence, then writes them."""
+        """Announces the letters in a fence, then writes them, if that begins soon enough."""
+        self._reached(Step.LETTERS_READ)
         lettered = {tp: part for tp, part in batch.parts.items() if part.letters}
         now, instance = self._clock.wall_ms(), self._tools.instance
+        until_ms = self._clock.mono_ms() + LETTERS_FENCE_MS * 2**batch.late_letters
         announced = {
             tp: part.owned.letters_fence_of(part.start, part.end, now, instance)
             for tp, part in lettered.items()
         }
         if announced and not self._commit(batch, announced):
             return False
+        self._reached(Step.LETTERS_ANNOUNCED)
         letters = [(part.owned, part.letters) for part in lettered.values()]
         if letters:
-            self._enter(batch, Stage.WRITING, partial(self._letters(batch).write, letters))
+            write = partial(self._letters(batch).write, letters, until_ms)
+            self._enter(batch, Stage.WRITING, write)
         else:
             self._enter(batch, Stage.READY)
         return True
@@ -222,27 +245,44 @@ class InFlight:
             self._notes.stored(offsets)
             return True
         if outcome is Outcome.GONE:
-            starts = {tp: part.start for tp, part in batch.parts.items()}
-            self.abandon(list(starts), "the group has moved on without this member")
-            self._seek_back(starts)
+            self._give_back(batch, "the group has moved on without this member")
         return False
 
+    def _give_back(self, batch: Batch, why: str) -> None:
+        """Gives up the batch, to be read again where this member still owns its partitions: the next poll
+        tells."""
+        starts = {tp: part.start for tp, part in batch.parts.items()}
+        self.abandon(list(starts), why)
+        if starts:
+            self._seek_back(starts)
+
     def _publish(self, batch: Batch) -> bool:
+        self._reached(Step.READY)
         if not self._commit(batch, {tp: part.owned.fence_of(part.start) for tp, part in batch.parts.items()}):
             return False
-        for tp, part in batch.parts.items():
+        self._reached(Step.FENCED)
+        for number, (tp, part) in enumerate(batch.parts.items()):
             assert part.staged is not None
+            if number:
+                self._reached(Step.PUBLISHING)
             try:
                 part.staged.publish()
+            except StagedGoneError as exc:
+                self._give_back(batch, str(exc))
+                return False
             except Exception as exc:
                 raise sink_error(f"publish {tp} from offset {part.start}", exc) from exc
             part.published = True
+        self._reached(Step.PUBLISHED)
         self._enter(batch, Stage.PUBLISHED)
         return True
 
     def _commit_ends(self, batch: Batch) -> bool:
         ends = {tp: self._notes.served(part.owned, part.end) for tp, part in batch.parts.items()}
-        if self._commit(batch, {**self._notes.due(batch.parts), **ends}):
+        offsets = {**self._notes.due(batch.parts), **ends}
+        self._reached(Step.COMMITTING)
+        if self._commit(batch, offsets):
+            self._reached(Step.COMMITTED)
             self._enter(batch, Stage.PUBLISHED)
             self._end(batch)
         return False

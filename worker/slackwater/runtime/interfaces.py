@@ -64,13 +64,19 @@ class RecordEngine(Protocol):
 AnyEngine = Engine | RecordEngine
 
 
+class StagedGoneError(Exception):
+    """What this process had staged of a partition is gone: a later owner has claimed the partition."""
+
+
 class Staged(Protocol):
     """One partition's part of a batch, written but not yet visible. Exactly one of the calls is made."""
 
     def publish(self) -> None:
-        """Makes it visible at once, in place of what an earlier try with this start offset has left.
+        """Makes it visible, in place of what an earlier try with this start offset has left.
 
-        Must be quick (a rename), because the partition is known to be ours only for a session.
+        Visible or not is decided by one atomic operation that fails when another process has claimed the
+        partition (:meth:`Sink.claim`) since this was staged: raises ``StagedGoneError``, and changes nothing.
+        Must be quick (a rename).
         """
 
     def discard(self) -> None:
@@ -80,12 +86,24 @@ class Staged(Protocol):
 class Sink(Protocol):
     """Stores a batch's output, a partition at a time."""
 
+    def claim(self, partitions: Collection[TopicPartition]) -> None:
+        """Takes ``partitions`` that were just assigned: all that was staged of them so far, by whichever
+        process, can not be published any more.
+
+        The worker calls it once for each assignment (a first one, a return, a takeover, one taken back), when
+        its own membership is in force and before it stages anything. Together with the fence that leaves a
+        former owner nothing that it could publish, however long it was stopped and at which step: what it
+        staged before the claim is gone, and what it stages after is never fenced, since the broker refuses
+        its commits. Raises ``SinkError`` or OSError; nothing of ``partitions`` may be staged then.
+        """
+
     def stage(self, topic: str, partition: int, start_offset: int, table: pa.Table) -> Staged:
         """Writes ``table`` where no reader sees it, durably enough to be published by a rename.
 
         Called also with no rows, because then a publish removes what an earlier try has left.
         ``start_offset`` names the result: the partition's committed offset before the batch.
-        Raises ``SinkError`` or OSError and leaves nothing behind.
+        Raises ``SinkError`` or OSError, and ``StagedGoneError`` where another process claims the partition
+        meanwhile; leaves nothing behind.
         """
 
     def probe(self) -> str:

@@ -85,6 +85,8 @@ class OwnedPartition:
     tp: TopicPartition
     assigned_ms: float = 0.0
     """When it was assigned (monotonic clock)."""
+    claimed: bool = False
+    """Whether the sink knows that it is ours (:meth:`slackwater.runtime.interfaces.Sink.claim`)."""
     looked_up: bool = False
     """Whether the committed offset is known. Nothing is taken before."""
     committed: int | None = None

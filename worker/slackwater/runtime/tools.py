@@ -8,6 +8,7 @@ from slackwater.runtime.clock import Clock
 from slackwater.runtime.config import WorkerConfig
 from slackwater.runtime.deadletters import DeadLetters
 from slackwater.runtime.events import EventLog, Log
+from slackwater.runtime.fault_points import Reached, go_on
 from slackwater.runtime.interfaces import AnyEngine, Sink
 from slackwater.runtime.metrics import Metrics
 from slackwater.runtime.runner import Runner
@@ -33,3 +34,5 @@ class Tools:
     """The pod's name; "" where commits need not say it."""
     takes_over: bool = False
     """Whether another pod may take over from this one, and the other way round."""
+    reached: Reached = go_on
+    """To be called at each step (:mod:`slackwater.runtime.fault_points`)."""

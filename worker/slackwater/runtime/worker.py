@@ -20,6 +20,7 @@ from slackwater.runtime.config import WorkerConfig
 from slackwater.runtime.delivery import SLICE_MS, Delivery
 from slackwater.runtime.errors import EXIT_OK, EXIT_OTHER, FencedError, TwinError, WorkerError
 from slackwater.runtime.events import EventLog, Log
+from slackwater.runtime.fault_points import Reached, go_on
 from slackwater.runtime.health import HealthServer
 from slackwater.runtime.inflight import InFlight
 from slackwater.runtime.interfaces import Consumer
@@ -68,6 +69,8 @@ class Surroundings:
     """The name of the pod; "": as the instance."""
     means: TakeoverMeans | None = None
     """None: no other pod takes over from this one."""
+    reached: Reached = go_on
+    """Called at each step between an assignment and a commit."""
 
 
 class Worker:
@@ -96,6 +99,7 @@ class Worker:
             self.status,
             pod=self.status.pod if around.means is not None or self.status.pod != instance else "",
             takes_over=around.means is not None,
+            reached=around.reached,
         )
         self._loader = Loader(config, parts, around.clock, around.log, self._quietly)
         self._roles = Roles()

@@ -1,0 +1,292 @@
+"""A worker that is stopped at a step for so long that its partitions get another owner, and then goes on.
+
+In virtual time: while it is stopped, all that its heir does happens within the fault point. The files are
+those of the real sink, read by pyarrow.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+from slackwater.kafka.errors import CommitFailedError, FencedInstanceIdError, KafkaError
+from slackwater.kafka.records import RecordColumns
+from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
+from slackwater.pipeline.parquet_sink import ParquetSink
+from slackwater.runtime.errors import FencedError
+from slackwater.runtime.fault_points import Step, StopAt
+from tests.support.runtime_fakes import (
+    Bench,
+    FakeCluster,
+    FakeConsumer,
+    FakeLetters,
+    ValueEngine,
+    VirtualClock,
+)
+
+LONG_MS = 10_000
+BATCH = 6
+"""Records of a poll of the worker that is stopped, of two partitions."""
+
+
+class GroupMember(FakeConsumer):
+    """``out``: what the broker says to its commits from when it is no member any more."""
+
+    out: KafkaError | None = None
+
+    def _check_fenced(self) -> None:
+        if isinstance(self.out, FencedInstanceIdError):
+            raise self.out
+
+    def poll_columns(
+        self, timeout_ms: float = 0, max_records: int | None = None
+    ) -> Mapping[TopicPartition, RecordColumns]:
+        if self.out is not None and self.positions:
+            self._check_fenced()
+            self.lose(*self.positions)
+        return super().poll_columns(timeout_ms, max_records)
+
+    def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None = None
+    ) -> None:
+        if self.out is not None:
+            raise self.out
+        super().commit(offsets, timeout_ms)
+
+
+class DroppingEngine(ValueEngine):
+    """Leaves out all records."""
+
+    def transform(self, table: pa.Table) -> pa.Table:
+        return super().transform(table).slice(0, 0)
+
+
+class Process(Bench):
+    """A worker's process; ``join`` gives it a membership of its own."""
+
+    def __init__(self, group: Group, max_records: int) -> None:
+        self._group, self._max_records = group, max_records
+        self._own_sink = ParquetSink(str(group.out))
+        self._cluster, self._clock, self._letters = group.cluster, group.clock, group.letters
+        super().__init__()
+
+    def restart(self, instance: str = "w-0", max_records: int = 100) -> None:
+        self.cluster, self.clock, self.letters = self._cluster, self._clock, self._letters
+        self.sink = self._own_sink
+        super().restart(instance, self._max_records)
+
+    def make_consumer(self, max_records: int) -> FakeConsumer:
+        return GroupMember(self.cluster, self.clock, max_records)
+
+    def join(self, instance: str) -> None:
+        """Becomes a member, with all partitions."""
+        self.restart(instance)
+        self.assign(*self._group.partitions, generation=next(self._group.generations))
+
+    def go_out(self, why: KafkaError) -> None:
+        """The group goes on without it."""
+        assert isinstance(self.consumer, GroupMember)
+        self.consumer.out = why
+
+    def go_on(self) -> None:
+        """What it does after it was stopped, until it has nothing more to do."""
+        try:
+            self.steps(20)
+        except FencedError:
+            self.delivery.retire().advance()
+
+
+class Group:
+    """Its partitions, and the folder of its files."""
+
+    def __init__(self, out: Path) -> None:
+        self.out, self.cluster, self.clock = out, FakeCluster(), VirtualClock()
+        self.letters = FakeLetters(self.cluster)
+        self.generations = itertools.count(1)
+        self.partitions: list[TopicPartition] = []
+        self.produced = 0
+
+    def produce(self, count: int) -> None:
+        """Of two partitions; every fourth record is rejected."""
+        for _ in range(count):
+            kind = "bad" if self.produced % 4 == 1 else "v"
+            tp = self.cluster.produce(self.produced // 2 % 2, [f"{kind}{self.produced}"])
+            self.partitions = sorted({*self.partitions, tp})
+            self.produced += 1
+
+    def check(self) -> None:
+        """Each record is a row or a dead letter, once."""
+        good: Counter[tuple[int, int]] = Counter()
+        bad: list[str] = []
+        for tp in self.partitions:
+            for offset, value in enumerate(self.cluster.logs[tp]):
+                if value.startswith(b"bad"):
+                    bad.append(f"{tp}@{offset}")
+                else:
+                    good[tp.partition, offset] += 1
+        assert self.rows() == good
+        assert self.letters.origins() == sorted(bad)
+        assert {tp: at.offset for tp, at in self.cluster.committed.items()} == {
+            tp: len(self.cluster.logs[tp]) for tp in self.partitions
+        }
+
+    def rows(self) -> Counter[tuple[int, int]]:
+        files = [str(file) for file in self.out.glob("*.parquet")]
+        if not files:
+            return Counter()
+        table = ds.dataset(files).to_table(columns=["partition", "offset"])
+        return Counter(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
+
+
+Heir = Callable[[Group, int], tuple[Process, Callable[[Process], Process]]]
+
+
+def new_process(group: Group, most: int) -> tuple[Process, Callable[[Process], Process]]:
+    """The session ends; a process that never owned the partitions gets them."""
+
+    def inherit(stopped: Process) -> Process:
+        stopped.go_out(CommitFailedError())
+        heir = Process(group, most)
+        heir.join("w-1")
+        return heir
+
+    return Process(group, BATCH), inherit
+
+
+def returning_member(group: Group, most: int) -> tuple[Process, Callable[[Process], Process]]:
+    """Another process joins with the same instance id, and fences the first at once."""
+
+    def inherit(stopped: Process) -> Process:
+        stopped.go_out(FencedInstanceIdError())
+        heir = Process(group, most)
+        heir.join("w-0")
+        return heir
+
+    return Process(group, BATCH), inherit
+
+
+def previous_owner(group: Group, most: int) -> tuple[Process, Callable[[Process], Process]]:
+    """A process that had owned the partitions, and gave them to the one that is stopped, gets them back."""
+    heir = owned_before(group, most, "w-1")
+    heir.consumer.at_poll.append(lambda: heir.consumer.revoke(*group.partitions))
+    heir.steps(1)
+
+    def inherit(stopped: Process) -> Process:
+        stopped.go_out(CommitFailedError())
+        heir.assign(*group.partitions, generation=next(group.generations))
+        return heir
+
+    return Process(group, BATCH), inherit
+
+
+def taken_back(group: Group, most: int) -> tuple[Process, Callable[[Process], Process]]:
+    """A pod hands its seat over to the one that is stopped, and takes it back."""
+    heir = owned_before(group, most, "w-0")
+    heir.go_out(FencedInstanceIdError())
+    heir.delivery.retire()
+
+    def inherit(stopped: Process) -> Process:
+        stopped.go_out(FencedInstanceIdError())
+        heir.join("w-0")
+        return heir
+
+    return Process(group, BATCH), inherit
+
+
+def same_process(group: Group, most: int) -> tuple[Process, Callable[[Process], Process]]:
+    """The process that was stopped gets its partitions back itself, with the next generation."""
+    process = Process(group, BATCH)
+
+    def inherit(stopped: Process) -> Process:
+        def back() -> None:
+            process.consumer.lose(*group.partitions)
+            process.consumer.join(next(group.generations))
+            process.consumer.assign(*group.partitions)
+
+        process.consumer.commit_errors.append(CommitFailedError())
+        process.consumer.at_poll.append(back)
+        return process
+
+    return process, inherit
+
+
+def owned_before(group: Group, most: int, instance: str) -> Process:
+    group.produce(8)
+    process = Process(group, most)
+    process.join(instance)
+    process.until_idle()
+    return process
+
+
+HEIRS: list[Heir] = [new_process, returning_member, previous_owner, taken_back, same_process]
+CAPS = [2, 100]
+"""Most records of an heir's poll: less and more than there were in the batch of the one that was stopped."""
+
+
+@pytest.mark.parametrize("most", CAPS)
+@pytest.mark.parametrize("heir", HEIRS)
+@pytest.mark.parametrize("step", Step)
+def test_stopped_at_any_step_a_former_owner_changes_nothing_when_it_goes_on(
+    tmp_path: Path, step: Step, heir: Heir, most: int
+) -> None:
+    group = Group(tmp_path)
+    stopped, inherit = heir(group, most)
+    reached: list[Step] = []
+
+    def while_stopped() -> None:
+        reached.append(step)
+        group.clock.sleep(LONG_MS)
+        owner = inherit(stopped)
+        group.produce(12)
+        if owner is not stopped:
+            owner.until_idle()
+
+    stopped.reached = StopAt(step, 1, while_stopped)
+    group.produce(16)
+    stopped.join("w-0")
+    stopped.go_on()
+    if heir is same_process:
+        stopped.until_idle()
+    assert reached == [step]
+    group.check()
+    assert not [file for file in (tmp_path / ".staging").rglob("*") if file.is_file()]
+
+
+@pytest.mark.parametrize("heir", HEIRS[:4])
+@pytest.mark.parametrize("drops", ["stopped", "heir"])
+def test_one_of_two_owners_leaves_all_rows_out_and_the_heirs_word_counts(
+    tmp_path: Path, heir: Heir, drops: str
+) -> None:
+    """A file without rows is removed in place of renamed: a former owner must not do that either."""
+    group = Group(tmp_path)
+    stopped, inherit = heir(group, 100)
+    group.produce(16)
+    killed = Process(group, 4)  # leaves a file behind that nobody has committed
+    killed.reached = StopAt(Step.PUBLISHED, 1, lambda: killed.go_out(CommitFailedError()))
+    killed.join("w-9")
+    killed.go_on()
+    before = group.rows()
+    assert before
+
+    def while_stopped() -> None:
+        owner = inherit(stopped)
+        if drops == "heir":
+            owner.delivery.in_flight._tools.engine = DroppingEngine()
+        owner.until_idle()
+
+    stopped.reached = StopAt(Step.FENCED, 1, while_stopped)
+    stopped.join("w-0")
+    if drops == "stopped":
+        stopped.delivery.in_flight._tools.engine = DroppingEngine()
+    stopped.go_on()
+    if drops == "stopped":
+        group.check()
+    else:
+        handed_over = 4 if heir in (previous_owner, taken_back) else 0
+        assert all(offset < handed_over for _, offset in group.rows())
