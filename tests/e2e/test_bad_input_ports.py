@@ -16,6 +16,7 @@ import pytest
 from tests.e2e.commands import Command, run
 from tests.e2e.site import PARTITIONS, Site
 from tests.support.devbroker import DevBroker
+from tests.support.kafka import free_ports
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_a_data_folder_that_another_dev_broker_has(tmp_path: Path) -> None:
 def test_a_folder_of_the_demo_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / ".demo").write_text("mine")
     ended = run("demo", cwd=tmp_path)
-    assert ended.code == 1, ended
+    assert ended.code == 2, ended
     assert ended.stderr.count("\n") == 1, ended
     assert ".demo: Not a directory" in ended.error or ".demo: File exists" in ended.error, ended
     assert (tmp_path / ".demo").read_text() == "mine"
@@ -66,10 +67,23 @@ def test_a_folder_of_the_demo_that_holds_other_things(tmp_path: Path) -> None:
     (tmp_path / ".demo").mkdir()
     (tmp_path / ".demo" / "thesis.txt").write_text("mine")
     ended = run("demo", cwd=tmp_path)
-    assert ended.code == 1, ended
+    assert ended.code == 2, ended
     assert ended.stderr.count("\n") == 1, ended
-    assert ".demo holds something that no demo made" in ended.error, ended
+    assert ".demo holds files that `slackwater demo` did not make" in ended.error, ended
     assert (tmp_path / ".demo" / "thesis.txt").read_text() == "mine"
+
+
+def test_a_demo_without_its_broker_leaves_the_last_one_s_output(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    last = tmp_path / ".demo"
+    (last / "flights").mkdir(parents=True)
+    for name in (".made-by-slackwater-demo", "report.json", "flights/a.parquet"):
+        (last / name).write_text("the last one's")
+    before = {path: path.read_text() for path in last.rglob("*") if path.is_file()}
+    ended = run("demo", "--bootstrap", f"127.0.0.1:{port}", cwd=tmp_path)
+    assert ended.code == 1, ended
+    assert f"127.0.0.1:{port}" in ended.error, ended
+    assert {path: path.read_text() for path in last.rglob("*") if path.is_file()} == before
 
 
 def test_a_worker_s_health_port_that_is_in_use(site: Site, taken: int) -> None:

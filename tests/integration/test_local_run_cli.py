@@ -21,6 +21,9 @@ from tests.integration.local_run_files import Feed, create_topic, write_group
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import free_ports
 
+WORK = "work"
+"""The run's own folder, beside the resource and its handler."""
+
 
 def command(file: Path) -> list[str]:
     return [
@@ -32,7 +35,7 @@ def command(file: Path) -> list[str]:
         "-f",
         str(file),
         "--workdir",
-        str(file.parent),
+        str(file.parent / WORK),
     ]
 
 
@@ -62,7 +65,7 @@ def until(what: Callable[[], bool], timeout_s: float = 60.0) -> None:
 def pids(folder: Path) -> list[int]:
     """The workers' process ids, by their logs."""
     found = []
-    for log in (folder / "logs").glob("*.log"):
+    for log in (folder / WORK / "logs").glob("*.log"):
         for line in log.read_text().splitlines():
             event = json.loads(line)
             if event["event"] == "started":
@@ -98,6 +101,48 @@ def test_no_broker(group: Path, devbroker: DevBroker) -> None:
     assert code == 1
     assert len(errors) == 1
     assert f"127.0.0.1:{port}" in errors[0]
+
+
+def test_a_folder_that_it_did_not_make(group: Path) -> None:
+    work = group.parent / WORK
+    work.mkdir()
+    (work / "takeover.key").write_text("mine")
+    (work / "worker-1.json").write_text("mine")
+    code, errors = run(group)
+    assert code == 2
+    (error,) = errors
+    assert f"{work} holds files that `slackwater local run` did not make" in error
+    assert error.endswith("move them away, or give another folder with --workdir")
+    assert {entry.name: entry.read_text() for entry in work.iterdir()} == {
+        "takeover.key": "mine",
+        "worker-1.json": "mine",
+    }
+
+
+@pytest.mark.timeout(180)
+def test_its_own_folder_is_used_again_and_by_one_run_at_a_time(group: Path, devbroker: DevBroker) -> None:
+    output = group.parent / "output"
+    with started(group) as process:
+        until(lambda: "done in" in output.read_text())
+        code, errors = run(group)
+        assert code == 2
+        (error,) = errors
+        assert f"another `slackwater local run` uses {group.parent / WORK}" in error
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+    before = sorted((group.parent / WORK).rglob("*"))
+    (port,) = free_ports(1)
+    right = group.read_text()
+    group.write_text(right.replace(devbroker.bootstrap, f"127.0.0.1:{port}"))
+    code, _ = run(group)
+    assert code == 1
+    assert sorted((group.parent / WORK).rglob("*")) == before
+    group.write_text(right)
+    with started(group) as process:
+        until(lambda: "done in" in output.read_text())
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
 
 
 def test_no_topic(group: Path) -> None:
@@ -162,7 +207,7 @@ def test_a_second_ctrl_c_does_not_wait_for_a_handler_that_hangs(group: Path, dev
 @pytest.mark.timeout(180)
 def test_ctrl_c_before_anything_has_started(group: Path) -> None:
     with started(group) as process:
-        until(lambda: len(pids(group.parent)) == 2 if (group.parent / "logs").exists() else False)
+        until(lambda: len(pids(group.parent)) == 2 if (group.parent / WORK / "logs").exists() else False)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
         workers = pids(group.parent)

@@ -46,7 +46,8 @@ def register(subparsers: Any) -> None:
         type=Path,
         default=None,
         metavar="DIR",
-        help="where the workers' configuration and logs go (default: .slackwater/NAME in the current folder)",
+        help="where the workers' configuration and logs go; must be new, empty, or of an earlier run "
+        "(default: .slackwater/NAME in the current folder)",
     )
     run.set_defaults(run=_run)
 
@@ -56,6 +57,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     Raises:
         ResourceError: the file is wrong.
+        WorkFolderError: the folder for configuration and logs is somebody else's, or another run has it.
         RunError: the run could not go on.
     """
     return asyncio.run(_main(arguments))

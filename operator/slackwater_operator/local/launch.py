@@ -15,6 +15,7 @@ from slackwater_operator.local.revisions import KEY_BYTES
 from slackwater_operator.local.run import LocalRun, RunSettings
 from slackwater_operator.local.settings import GRACE_BEYOND_DRAIN_MS
 from slackwater_operator.local.views import RunError
+from slackwater_operator.local.workfolder import WorkFolder
 from slackwater_operator.observe.kafka import KafkaObserver
 from slackwater_operator.resources import ConsumerGroup, load_local
 
@@ -31,7 +32,7 @@ class Launch:
         *,
         bootstrap: str = "",
         spark: str = "local",
-        workdir: Path | None = None,
+        workdir: Path | WorkFolder | None = None,
         settings: RunSettings | None = None,
         strategy: str = "",
     ) -> None:
@@ -42,7 +43,8 @@ class Launch:
             bootstrap: brokers to use in place of the file's; "": the file's.
             spark: `connect`: one Spark Connect server for all workers; `local`: a session in each. Counts
                 only for engine spark without a remote of its own.
-            workdir: the folder for configuration and logs; by default `.slackwater/NAME` where we are.
+            workdir: the folder for configuration and logs; by default `.slackwater/NAME` where we are. One
+                that the caller has claimed is used and not released.
             settings: how the run behaves; by default a worker has spec.delivery.drainTimeout, and 10 s more.
             strategy: what counts in place of the file's spec.rollout.strategy; "": the file's.
 
@@ -55,19 +57,38 @@ class Launch:
         self.source = self._read()
         drain_ms = self.source.group.spec.delivery.drain_timeout_ms
         self.settings = settings or RunSettings(grace_ms=drain_ms + GRACE_BEYOND_DRAIN_MS)
-        self.workdir = workdir or Path.cwd() / ".slackwater" / self.source.group.name
+        if not isinstance(workdir, WorkFolder):
+            folder = workdir or Path.cwd() / ".slackwater" / self.source.group.name
+            workdir = WorkFolder(folder, "local run", elsewhere="give another folder with --workdir")
+        self._work = workdir
+        self.workdir = workdir.folder
         pipeline = self.source.group.spec.pipeline
         self._connect = spark == "connect" and pipeline.engine == "spark" and not pipeline.spark.remote
         self._server: ConnectServer | None = None
         self._run: LocalRun | None = None
+        self._releases = False
         self._hurry = asyncio.Event()
 
     async def __aenter__(self) -> LocalRun:
         """Starts what is needed.
 
         Raises:
+            WorkFolderError: the folder is somebody else's, or another run has it; nothing in it was touched.
             RunError: the broker, a topic, Spark Connect or the folder is not to be had.
         """
+        claimed_here = not self._work.claimed
+        if claimed_here:
+            self._work.claim()
+        try:
+            run = await self._start()
+        except BaseException:
+            if claimed_here:
+                self._work.release()
+            raise
+        self._releases = claimed_here
+        return run
+
+    async def _start(self) -> LocalRun:
         group = self.source.group
         kafka = group.spec.kafka
         try:
@@ -97,7 +118,11 @@ class Launch:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._close(None)
+        try:
+            await self._close(None)
+        finally:
+            if self._releases:
+                self._work.release()
 
     def reload(self) -> ConsumerGroup:
         """The resource as the file is now.

@@ -15,14 +15,17 @@ DEAD_LETTER_PARTITIONS = 3
 _START_S = 30.0
 
 
-async def start_dev_broker(workdir: Path, logs: Path) -> tuple[Child, str]:
+async def start_dev_broker(folder: Path) -> tuple[Child, str]:
     """Starts `slackwater devbroker` on a free port; gives the process and its address.
+
+    Args:
+        folder: for its data and logs; must be new.
 
     Raises:
         DemoError: it ended, or did not say within 30 s that it serves.
     """
-    command = [sys.executable, "-m", "slackwater.cli", "devbroker", "--data", str(workdir / "broker")]
-    child = Child("broker", command, logs)
+    command = [sys.executable, "-m", "slackwater.cli", "devbroker", "--data", str(folder / "data")]
+    child = Child("broker", command, folder / "logs")
     await child.start()
     try:
         event = await child.wait_for("listening", timeout_s=_START_S)

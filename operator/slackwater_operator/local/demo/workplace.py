@@ -1,63 +1,24 @@
-"""The demo's folder: made anew for each run, and never anybody else's."""
+"""Where the demo keeps what: a folder of its own, emptied by each run once its broker serves."""
 
 from __future__ import annotations
 
-import fcntl
-import shutil
 from pathlib import Path
-from typing import IO
+from uuid import uuid4
 
-_MARKER = ".made-by-slackwater-demo"
-
-
-class WorkplaceError(Exception):
-    """The folder cannot be used: one line that says why and what to do."""
+from slackwater_operator.local.workfolder import WorkFolder
 
 
 class Workplace:
-    """``folder`` with nothing in it but a lock; held until :meth:`release`."""
+    """The demo's folder and the places in it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.work = WorkFolder(folder, "demo", elsewhere="run the demo in another folder")
         self.logs = folder / "logs"
         self.output = folder / "flights"
         self.report = folder / "report.json"
-        self._lock: IO[bytes] | None = None
+        self.broker = folder / f"broker-{uuid4().hex[:8]}"
+        """The dev broker's data and logs, new for each run: it starts before the old ones are removed."""
 
-    def prepare(self) -> None:
-        """Empties the folder.
-
-        Raises:
-            WorkplaceError: it holds something that no demo made, another demo runs in it, or it cannot
-                be written.
-        """
-        try:
-            if self.folder.exists() and any(self.folder.iterdir()) and not (self.folder / _MARKER).exists():
-                raise WorkplaceError(
-                    f"{self.folder} holds something that no demo made; move it away, or run this elsewhere"
-                )
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = (self.folder / _MARKER).open("ab")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._empty()
-        except BlockingIOError:
-            raise WorkplaceError(
-                f"another demo runs in {self.folder}; wait for it, or run this one in another folder"
-            ) from None
-        except OSError as exc:
-            raise WorkplaceError(f"{exc.filename or self.folder}: {exc.strerror}") from None
-
-    def release(self) -> None:
-        """Lets another demo have the folder; what was written stays."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
-
-    def _empty(self) -> None:
-        for entry in self.folder.iterdir():
-            if entry.name == _MARKER:
-                continue
-            if entry.is_dir() and not entry.is_symlink():
-                shutil.rmtree(entry)
-            else:
-                entry.unlink()
+    def empty(self) -> None:
+        """Removes what the last run has left. Raises WorkFolderError."""
+        self.work.empty(keep=[self.broker])
