@@ -225,6 +225,18 @@ def text(
     return Kind(schema, parse)
 
 
+def expression(*, pattern: str, example: str, max_length: int) -> Kind:
+    """A regular expression: a `text` that the API server, which matches with RE2 in CEL, can compile.
+
+    `parse` does not compile it: whoever uses it does, and can say what is wrong with it.
+    """
+    kind = text(pattern=pattern, example=example, max_length=max_length)
+    # Whether '' matches plays no part: the rule fails where the expression is none.
+    rule = Rule("''.matches(self) || !''.matches(self)", "is not a regular expression that RE2 takes")
+    rules = [*kind.schema["x-kubernetes-validations"], rule.schema()]
+    return Kind({**kind.schema, "x-kubernetes-validations": rules}, kind.parse)
+
+
 def whole(*, minimum: int, maximum: int | None = None) -> Kind:
     """A whole number."""
     schema: Schema = {"type": "integer", "minimum": minimum}

@@ -135,9 +135,9 @@ class ConsumerGroupSpec:
     )
     topic_pattern: str = spec(
         "topicPattern",
-        fields.text(pattern=_PLAIN, example=r"orders\..*", max_length=512),
-        "A regular expression (Python's); all topics whose whole name it matches are read, also those that "
-        "are made later. Kafka's internal topics never match.",
+        fields.expression(pattern=_PLAIN, example=r"orders\..*", max_length=512),
+        "A regular expression in RE2's syntax; all topics whose whole name it matches are read, also those "
+        "that are made later. Kafka's internal topics never match.",
         absent="",
     )
     pipeline: Pipeline = required("pipeline", fields.nested(Pipeline), "What the records go through.")
@@ -178,9 +178,9 @@ class ConsumerGroupSpec:
     )
 
     @property
-    def topic_regex(self) -> re.Pattern[str] | None:
-        """topicPattern, compiled so that `match` matches whole names; None where topics are listed."""
-        return re.compile(validation.whole_pattern(self.topic_pattern)) if self.topic_pattern else None
+    def topic_expression(self) -> str | None:
+        """topicPattern so that `TopicPattern` matches whole names; None where topics are listed."""
+        return validation.whole_pattern(self.topic_pattern) if self.topic_pattern else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from slackwater.kafka.errors import IllegalArgumentError
+from slackwater.kafka.topic_pattern import TopicPattern
 from slackwater_operator.build import overlay
 from slackwater_operator.decide.schedule import ScheduleError, Window, check_window
 from slackwater_operator.fields import FieldError
@@ -15,6 +17,9 @@ MIN_SESSION_TIMEOUT_MS = 6_000
 MAX_SESSION_TIMEOUT_MS = 1_800_000
 DEFAULT_SESSION_TIMEOUT_MS = 45_000
 DEFAULT_MAX_POLL_INTERVAL_MS = 300_000
+
+MAX_PATTERN_PROGRAM = 2_000
+"""What RE2 may make of a topicPattern: the operator matches it with all topics of the cluster."""
 
 TIMES = ("heartbeat.interval.ms", "max.poll.interval.ms", "session.timeout.ms")
 """Properties that rules calculate with."""
@@ -104,22 +109,26 @@ def milliseconds(properties: Mapping[str, str], name: str, default: int) -> int:
 
 
 def whole_pattern(pattern: str) -> str:
-    """The expression that matches, at the start of a name, the names that `pattern` matches wholly."""
+    """The expression that matches, at the start of a name, the names that `pattern` matches wholly.
+
+    It ends in Python's `\\Z`, which `TopicPattern` takes and which workers of older images know, too.
+    """
     return rf"(?:{pattern})\Z"
 
 
 def check_pattern(pattern: str, dead_letter_topic: str) -> None:
-    """Refuses a topicPattern that is no regular expression, or that takes the dead letters in.
+    """Refuses a topicPattern that RE2 does not take, or that takes the dead letters in.
 
     Raises:
         FieldError: names the field.
     """
     try:
-        compiled = re.compile(whole_pattern(pattern))
-    except re.error as error:
-        problem = f"{pattern!r} is not a regular expression that Python knows: {error.msg}"
-        raise FieldError("spec.topicPattern", problem) from None
-    if dead_letter_topic and compiled.match(dead_letter_topic):
+        # By itself, too: `a)(?:b` is none, but becomes one inside of the other parentheses.
+        TopicPattern(pattern)
+        compiled = TopicPattern(whole_pattern(pattern), max_program=MAX_PATTERN_PROGRAM)
+    except IllegalArgumentError as error:
+        raise FieldError("spec.topicPattern", str(error)) from None
+    if dead_letter_topic and compiled.matches(dead_letter_topic):
         raise FieldError(
             "spec.topicPattern",
             f"matches spec.pipeline.deadLetterTopic ({dead_letter_topic}), so that dead letters would be "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from slackwater_operator import validation
 from slackwater_operator.resources import ConsumerGroup
 
 DEFAULT_HEARTBEAT_INTERVAL_MS = 3_000
@@ -73,6 +72,6 @@ def worker_config(
 
 
 def _topics(group: ConsumerGroup) -> dict[str, Any]:
-    if group.spec.topic_pattern:
-        return {"topicPattern": validation.whole_pattern(group.spec.topic_pattern)}
+    if group.spec.topic_expression is not None:
+        return {"topicPattern": group.spec.topic_expression}
     return {"topics": list(group.spec.topics)}

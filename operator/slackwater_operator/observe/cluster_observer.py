@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from slackwater.kafka.net import Cluster
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.net.clock import SYSTEM_CLOCK, Clock
 from slackwater.kafka.structs import TopicPartition
+from slackwater.kafka.topic_pattern import TopicPattern
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater_operator.decide.snapshot import KafkaSnapshot
 from slackwater_operator.decide.view import GroupView
@@ -55,7 +55,7 @@ class GroupWanted(Generic[K]):
         group_id: Kafka's group.id.
         topics: its topics.
         topic_pattern: in place of `topics`: a regular expression that names match from their beginning
-            (`re.match`, as the workers subscribe); internal topics are left out.
+            (`TopicPattern`, as the workers subscribe); internal topics are left out.
         offset_reset: the workers' auto.offset.reset: where the group starts without a committed offset.
         read_committed: whether the workers read with isolation.level read_committed: what they can read ends
             where the oldest open transaction begins, so that is what their lag counts to.
@@ -97,6 +97,8 @@ class ClusterObserver:
         self._wanted_ms: dict[str, float] = {}
         self._all_wanted_ms = float("-inf")
         self._topics_ms = float("-inf")
+        self._matching: dict[str, list[str]] = {}
+        cluster.on_metadata.append(lambda _: self._matching.clear())
 
     @classmethod
     async def connect(
@@ -216,8 +218,13 @@ class ClusterObserver:
         known = self._cluster.metadata.topics
         if wanted.topic_pattern is None:
             return [name for name in sorted(wanted.topics) if name in known]
-        match = re.compile(wanted.topic_pattern).match
-        return sorted(name for name, topic in known.items() if not topic.is_internal and match(name))
+        # Once for each metadata: a pattern can be slow, and there can be many names.
+        matching = self._matching.get(wanted.topic_pattern)
+        if matching is None:
+            pattern = TopicPattern(wanted.topic_pattern)
+            matching = sorted(n for n, topic in known.items() if not topic.is_internal and pattern.matches(n))
+            self._matching[wanted.topic_pattern] = matching
+        return matching
 
     def _topic_problems(self, wanted: GroupWanted[K]) -> list[str]:
         known, found = self._cluster.metadata.topics, self._topics(wanted)

@@ -382,12 +382,11 @@ def wanted(key: tuple[str, str], group: ConsumerGroup) -> GroupWanted[tuple[str,
     """What is asked of the cluster about a group."""
     properties = group.spec.kafka.properties
     reset = properties.get("auto.offset.reset", "earliest")
-    pattern = group.spec.topic_regex
     return GroupWanted(
         key,
         group.group_id,
         group.spec.topics,
-        topic_pattern=pattern.pattern if pattern is not None else None,
+        topic_pattern=group.spec.topic_expression,
         offset_reset=reset,
         read_committed=properties.get("isolation.level") == "read_committed",
     )

@@ -316,9 +316,10 @@ def _check_topics(config: WorkerConfig) -> None:
     if letters in config.topics:
         raise Fault("deadLetterTopic", f"{letters} is one of topics too; name another topic")
     if letters and config.topic_pattern is not None:
-        import re
+        # Here: most workers have no pattern.
+        from slackwater.kafka.topic_pattern import TopicPattern
 
-        if re.match(config.topic_pattern, letters):
+        if TopicPattern(config.topic_pattern).matches(letters):
             raise Fault(
                 "deadLetterTopic", f"topicPattern {config.topic_pattern} matches {letters} too; name another"
             )

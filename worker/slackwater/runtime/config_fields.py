@@ -88,13 +88,14 @@ def list_of_names(*, may_be_empty: bool) -> Parser:
 
 def pattern_of(value: Any, path: str) -> str:
     """A regular expression, as text."""
-    import re
+    # Here, as config files without a pattern need none of the client.
+    from slackwater.kafka.errors import IllegalArgumentError
+    from slackwater.kafka.topic_pattern import TopicPattern
 
     try:
-        re.compile(name_of(value, path))
-    except re.error as exc:
-        raise Fault(path, f"is no regular expression ({exc}); topics-.* matches all that begin so") from None
-    return str(value)
+        return TopicPattern(name_of(value, path)).text
+    except IllegalArgumentError as exc:
+        raise Fault(path, f"{exc}; topics-.* matches all that begin so") from None
 
 
 def settings_of(value: Any, path: str) -> dict[str, str]:

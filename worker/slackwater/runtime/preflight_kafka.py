@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from slackwater.kafka.errors import KafkaError
+from slackwater.kafka.topic_pattern import TopicPattern
 from slackwater.runtime.clock import Clock
 from slackwater.runtime.config import WorkerConfig
 from slackwater.runtime.errors import ConfigError, StartError
@@ -123,7 +123,8 @@ class KafkaChecks:
             )
         counts = [f"{name} ({len(told.partitions)} partitions)" for name, told in found.values_ok.items()]
         if config.topic_pattern is not None:
-            matching = [name for name in admin.list_topics() if re.match(config.topic_pattern, name)]
+            pattern = TopicPattern(config.topic_pattern)
+            matching = [name for name in admin.list_topics() if pattern.matches(name)]
             shown = ", ".join(matching[:5]) + (", ..." if len(matching) > 5 else "")
             counts.append(
                 f"{config.topic_pattern} matches {shown}"

@@ -22,6 +22,7 @@ from uuid import UUID
 from slackwater.kafka.errors import IllegalArgumentError, IllegalStateError, PartitionNotAssignedError
 from slackwater.kafka.protocol.reset import EARLIEST, LATEST
 from slackwater.kafka.structs import TopicPartition
+from slackwater.kafka.topic_pattern import TopicPattern
 from slackwater.kafka.wire.primitives import ZERO_UUID
 
 __all__ = ["EARLIEST", "LATEST", "MOVES", "FetchState", "Mode", "PartitionState", "Subscription"]
@@ -99,7 +100,7 @@ class Subscription:
     def __init__(self) -> None:
         self.mode = Mode.NONE
         self.topics: frozenset[str] = frozenset()
-        self.pattern: re.Pattern[str] | None = None
+        self.pattern: TopicPattern | None = None
         self.partitions: dict[TopicPartition, PartitionState] = {}
         self.prefetched: dict[TopicPartition, PartitionState] = {}
         """What is fetched ahead of an assignment, and handed over to nobody before."""
@@ -131,14 +132,14 @@ class Subscription:
         self.topics = names
 
     def subscribe_pattern(self, pattern: str | re.Pattern[str]) -> None:
-        """Reads the topics whose names the pattern matches from their beginning (``re.match``)."""
-        compiled = _compiled(pattern)
+        """Reads the topics whose names the pattern matches from their beginning (:class:`TopicPattern`)."""
+        compiled = TopicPattern(pattern)
         self._choose(Mode.PATTERN)
         self.pattern = compiled
 
     def stand_by(self, topics: Iterable[str], pattern: str | re.Pattern[str] | None) -> None:
         """Is going to read these topics, or those that the pattern matches. Nothing is assigned before."""
-        names, compiled = _checked(topics), None if pattern is None else _compiled(pattern)
+        names, compiled = _checked(topics), None if pattern is None else TopicPattern(pattern)
         self._choose(Mode.STANDBY)
         self.topics, self.pattern = names, compiled
 
@@ -151,7 +152,7 @@ class Subscription:
     def match(self, topics: Iterable[str]) -> bool:
         """Takes the topics that match the pattern; true if that changes them."""
         assert self.pattern is not None
-        found = frozenset(topic for topic in topics if self.pattern.match(topic))
+        found = frozenset(topic for topic in topics if self.pattern.matches(topic))
         changed, self.topics = found != self.topics, found
         return changed
 
@@ -338,10 +339,3 @@ def _checked(topics: Iterable[str]) -> frozenset[str]:
     if bad := [name for name in names if not isinstance(name, str) or not name]:
         raise IllegalArgumentError(f"a topic must be a non-empty string, not {bad[0]!r}")
     return frozenset(names)
-
-
-def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except re.error as exc:
-        raise IllegalArgumentError(f"pattern {pattern!r} is not a regular expression: {exc}") from exc
