@@ -12,17 +12,21 @@ class KubeError(Exception):
         status: the HTTP status; 0 where there was no answer.
         reason: Kubernetes' reason in CamelCase (`Conflict`, `Forbidden`, `Invalid`, ...), or ours
             (`Timeout`).
-        message: what the API server said.
+        message: the request, and what the API server said.
+        answer: what the API server said, without the request.
         retry_after_s: how long the API server asks to wait; 0 where it doesn't say.
     """
 
     exit_code = 1
 
-    def __init__(self, status: int, reason: str, message: str, *, retry_after_s: float = 0.0) -> None:
+    def __init__(
+        self, status: int, reason: str, message: str, *, retry_after_s: float = 0.0, answer: str = ""
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
         self.message = message
+        self.answer = answer or message
         self.retry_after_s = retry_after_s
 
 
@@ -60,8 +64,11 @@ _BY_STATUS: dict[int, type[KubeError]] = {
     429: KubeUnavailable,
 }
 
-_NOT_TYPED = "failed to create typed patch object"
-"""What an apply of a wrong type (`topics: 7`) ends in: 500, as of Kubernetes 1.35, though it is a 422."""
+_INVALID = (
+    "failed to create typed patch object",  # a wrong type: `image: 7`
+    "failed to convert new object",  # a value that its type does not read: `memory: 1GB`
+)
+"""What an apply of an invalid object ends in: 500, as of Kubernetes 1.35, though it is a 422."""
 
 
 def from_answer(status: int, body: Any, what: str, *, retry_after_s: float = 0.0) -> KubeError:
@@ -76,7 +83,8 @@ def from_answer(status: int, body: Any, what: str, *, retry_after_s: float = 0.0
     told = body if isinstance(body, dict) else {}
     reason = str(told.get("reason") or f"HTTP{status}")
     message = str(told.get("message") or (body if isinstance(body, str) else "")).strip()
-    if status == 500 and _NOT_TYPED in message:
+    if status == 500 and any(text in message for text in _INVALID):
         status = 422
     kind = _BY_STATUS.get(status, KubeUnavailable if status >= 500 else KubeError)
-    return kind(status, reason, f"{what}: {message or reason}", retry_after_s=retry_after_s)
+    answer = message or reason
+    return kind(status, reason, f"{what}: {answer}", retry_after_s=retry_after_s, answer=answer)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from slackwater.kafka.net.clock import SYSTEM_CLOCK, Clock
+from slackwater_operator.decide.backoff import delay_ms
 from slackwater_operator.decide.conditions import Trouble
 from slackwater_operator.kube.client import Kube
 from slackwater_operator.kube.errors import KubeError
@@ -21,15 +23,17 @@ from slackwater_operator.reconcile.credentials import options
 from slackwater_operator.reconcile.departure import Departure
 from slackwater_operator.reconcile.execute import Executor
 from slackwater_operator.reconcile.figures import figures
-from slackwater_operator.reconcile.gather import Gatherer
+from slackwater_operator.reconcile.gather import Gatherer, version_of
 from slackwater_operator.reconcile.hearing import hear
 from slackwater_operator.reconcile.memory import parse
 from slackwater_operator.reconcile.plan import Plan, WriteStatus
+from slackwater_operator.reconcile.refused import subject_of
 from slackwater_operator.reconcile.session import Session, new_session
 from slackwater_operator.reconcile.settings import Settings
 from slackwater_operator.reconcile.status import status_of_trouble
 from slackwater_operator.reconcile.turn import turn
 from slackwater_operator.reconcile.world import World
+from slackwater_operator.resources import API_VERSION, KIND
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +42,8 @@ _FIRST_LOOK_MS = 8_000  # for how long a group's first turn waits for the first 
 _TOGETHER_S = 0.05  # changes that come at the same time make one turn
 _SHORTEST_S = 0.2  # between two turns of a group
 _AFTER_ERROR_MS = 1_000
+_LOOK_MS = 5_000  # how long a turn waits at the most where a refused object keeps the rest from being done
+_READING = "read the group's objects"
 
 
 class Controller:
@@ -59,6 +65,7 @@ class Controller:
         clusters: Clusters | None = None,
         workers: WorkerStatuses | None = None,
         clock: Clock = SYSTEM_CLOCK,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         """Takes what it works with.
 
@@ -72,9 +79,10 @@ class Controller:
             clusters: the Kafka clusters; without it, its own.
             workers: the way to the pods; without it, its own.
             clock: the time.
+            jitter: gives random numbers from 0 to 1, for the back-offs.
         """
         self._kube, self._store = kube, store
-        self._metrics, self._clock = metrics, clock
+        self._metrics, self._clock, self._jitter = metrics, clock, jitter
         self._clusters = clusters or Clusters(options(kube))
         self._own_clusters = clusters is None
         self._workers = workers or WorkerStatuses()
@@ -82,7 +90,7 @@ class Controller:
         self._settings = settings or Settings()
         self._turned_ms = clock.monotonic_ms()
         self._gatherer = Gatherer(kube, store, self._clusters, self._workers, clock, self._settings)
-        self._executor = Executor(kube, store, self._clusters, self._workers, events, may_act)
+        self._executor = Executor(kube, store, self._clusters, self._workers, events, may_act, jitter)
         self._sessions: dict[Key, Session] = {}
         self._turns: dict[Key, asyncio.Task[None]] = {}
         self._rounds: dict[ClusterIdentity, asyncio.Task[None]] = {}
@@ -218,7 +226,10 @@ class Controller:
             if wait_ms is None:
                 break
             last = made or last
-            await self._wait(session, wait_ms)
+            if session.failed:
+                await self._back_off(session, wait_ms)
+            else:
+                await self._wait(session, wait_ms)
         if last is not None:
             departure = Departure(self._kube, self._store, self._clusters, self._clock)
             await departure.see_off(session, last[0])
@@ -243,27 +254,50 @@ class Controller:
             pass
         session.wake.clear()
 
+    async def _back_off(self, session: Session, wait_ms: float) -> None:
+        """Waits, whatever changes but the resource: a turn that cannot be made is not tried again sooner."""
+        until_ms = self._clock.monotonic_ms() + wait_ms
+        while (left_ms := until_ms - self._clock.monotonic_ms()) > 0:
+            await self._wait(session, left_ms)
+            raw = self._store.group(Key(*session.key))
+            if raw is None or session.resource is None or version_of(raw) != session.resource.version:
+                return
+
     async def _guarded(self, session: Session) -> tuple[float | None, tuple[World, Plan] | None]:
         """One turn, whatever happens in it: how long until the next, and the turn; None, None: it is gone."""
         began = self._clock.monotonic_ms()
-        failed = True
+        failed = session.failed = True
         try:
             made = await self._turn(session)
-            failed = False
+            failed = session.failed = False
             if made is None:
                 return None, None
             session.failures = 0
             return max(0, made[1].wake_ms - self._clock.wall_ms()), made
         except KubeError as error:
             log.warning("%s: %s", "/".join(session.key), error)
+            session.failed = await self._show_refused(session, error)
         except Exception as error:
             log.exception("%s: the turn failed", "/".join(session.key))
-            await self._show_internal_error(session, error)
+            message = f"{type(error).__name__}: {error}; this is a fault of the operator, see its log"
+            await self._show(session, Trouble("InternalError", message[:1024]))
         finally:
             self._turned_ms = self._clock.monotonic_ms()
             self._metrics.turn((self._clock.monotonic_ms() - began) / 1000, failed=failed)
         session.failures += 1
-        return min(_AFTER_ERROR_MS * 2.0 ** min(session.failures - 1, 10), _LONGEST_BACKOFF_MS), None
+        return delay_ms(session.failures, self._jitter(), first_ms=_AFTER_ERROR_MS), None
+
+    async def _show_refused(self, session: Session, error: KubeError) -> bool:
+        """Shows that the API server refuses to say what a turn needs; False: it was not reached at all."""
+        raw = self._store.group(Key(*session.key))
+        if not error.status or raw is None:
+            return False
+        resource = {"apiVersion": API_VERSION, "kind": KIND, "metadata": raw["metadata"]}
+        self._executor.refused(session, resource, _READING, error, now_ms=self._clock.wall_ms())
+        problem = session.refusals.shown(_READING)
+        if problem is not None:
+            await self._show(session, Trouble(*problem))
+        return True
 
     async def _turn(self, session: Session) -> tuple[World, Plan] | None:
         world = await self._gatherer.world(session)
@@ -275,18 +309,23 @@ class Controller:
             if world is None:
                 return None
             plan = turn(world)
-        session.problems = ()
         now_ms = self._clock.wall_ms()
         outcome = await self._executor.execute(session, world, plan, now_ms=now_ms)
-        if outcome.problem is not None:
-            session.problems = (outcome.problem,)
+        session.refusals.keep({subject_of(world, action) for action in plan.actions})
+        problems = (*session.refusals.problems, *([outcome.problem] if outcome.problem is not None else []))
+        if problems != session.problems:
+            session.problems = problems
+            session.wake.set()  # the next turn's status says so
         session.plan = plan
         self._after(session, world, plan, complete=not outcome.error)
-        if outcome.error:
-            session.failures += 1
-            wait_ms = min(_AFTER_ERROR_MS * 2 ** min(session.failures - 1, 5), _LONGEST_BACKOFF_MS)
-            return world, replace(plan, wake_ms=now_ms + int(wait_ms))
-        return world, plan
+        if not outcome.error:
+            return world, plan
+        session.failures += 1
+        wait_ms = min(_AFTER_ERROR_MS * 2 ** min(session.failures - 1, 5), _LONGEST_BACKOFF_MS)
+        due_ms = session.refusals.due_ms if outcome.refused else None
+        if due_ms is not None:
+            wait_ms = min(max(0, due_ms - now_ms), _LOOK_MS)
+        return world, replace(plan, wake_ms=now_ms + int(wait_ms))
 
     def _after(self, session: Session, world: World, plan: Plan, *, complete: bool) -> None:
         """Takes in what the turn has shown and begun, and exports it."""
@@ -304,14 +343,12 @@ class Controller:
             self._metrics.decided(key, kind, action)
         self._metrics.show(key, figures(session, world, plan))
 
-    async def _show_internal_error(self, session: Session, error: Exception) -> None:
+    async def _show(self, session: Session, trouble: Trouble) -> None:
         """Says in the status that this group's turns fail; others are not concerned."""
         raw = self._store.group(Key(*session.key))
         if raw is None:
             return
-        message = f"{type(error).__name__}: {error}; this is a fault of the operator, see its log"
         memory, metadata = parse(raw.get("status")), raw["metadata"]
-        trouble = Trouble("InternalError", message[:1024])
         now_ms = self._clock.wall_ms()
         before = raw.get("status") or {}
         try:

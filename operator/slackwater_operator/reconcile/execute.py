@@ -1,15 +1,20 @@
-"""Does what a plan says, in its order; the first thing that fails ends the turn."""
+"""Does what a plan says, in its order; an action that fails ends the turn, unless the rest can do without.
+
+What the API server refuses is not asked again before its back-off is over (`decide/refusals.py`).
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from slackwater_operator.build import names
 from slackwater_operator.build.names import PORT
 from slackwater_operator.kube.client import Kube
-from slackwater_operator.kube.errors import KubeConflict, KubeError, KubeForbidden, KubeInvalid
+from slackwater_operator.kube.errors import KubeError
 from slackwater_operator.kube.events import Events
 from slackwater_operator.kube.store import Key, Store
 from slackwater_operator.observe.clusters import Clusters
@@ -31,6 +36,7 @@ from slackwater_operator.reconcile.plan import (
     TellTakeover,
     WriteStatus,
 )
+from slackwater_operator.reconcile.refused import beside, makes_pods, needed_first, note, subject_of
 from slackwater_operator.reconcile.session import Session
 from slackwater_operator.reconcile.takeover_keys import NoKey, TakeoverKeys
 from slackwater_operator.reconcile.world import APPLIED, World
@@ -44,14 +50,17 @@ class Outcome:
     """How a plan went.
 
     Attributes:
-        done: how many of its actions were done.
-        problem: what failed for a reason that a person has to see to, as (reason, message); or None.
-        error: what failed, in words; "".
+        done: how many of its actions were done, or left out because the rest can do without.
+        problem: what failed for a reason that a person has to see to, as (reason, message); or None. What
+            the API server refused is in `Session.refusals` instead.
+        error: what ended the turn, in words; "".
+        refused: whether that was a refused request, which has a back-off of its own.
     """
 
     done: int
     problem: tuple[str, str] | None = None
     error: str = ""
+    refused: bool = False
 
 
 class ActionFailed(Exception):
@@ -69,28 +78,82 @@ class Executor:
         workers: WorkerStatuses,
         events: Events,
         may_act: Callable[[], bool] = lambda: True,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         self._kube, self._store, self._clusters = kube, store, clusters
+        self._jitter = jitter
         self._workers, self._events, self._may_act = workers, events, may_act
         self._keys = TakeoverKeys(kube, store)
 
     async def execute(self, session: Session, world: World, plan: Plan, *, now_ms: int) -> Outcome:
-        """Does the plan's actions in their order, up to the first that fails."""
+        """Does the plan's actions in their order, up to the first that fails.
+
+        Where the API server refuses one that the rest can do without (`beside`), the rest is done; where it
+        refuses what pods need first, all is done up to the first action that gives workers a template.
+        """
+        missing = ""
         for index, action in enumerate(plan.actions):
             if not self._may_act():
                 return Outcome(index, None, "another replica may lead by now: nothing is done")
+            if missing and makes_pods(action):
+                if beside(action):
+                    continue
+                return Outcome(index, None, missing, refused=True)
             try:
-                await self._do(session, world, action, now_ms)
+                refused = await self._attempt(session, world, action, now_ms)
             except KubeError as error:
                 log.warning("%s/%s: %s", world.namespace, world.name, error)
-                return Outcome(index, _problem(error), str(error))
+                return Outcome(index, None, str(error))
             except NoKey as error:
                 log.warning("%s/%s: %s", world.namespace, world.name, error)
                 return Outcome(index, (error.reason, str(error)), str(error))
             except ActionFailed as error:
                 log.warning("%s/%s: %s", world.namespace, world.name, error)
                 return Outcome(index, None, str(error))
+            if refused and needed_first(action):
+                missing = missing or refused
+            elif refused and not beside(action):
+                return Outcome(index, None, refused, refused=True)
         return Outcome(len(plan.actions))
+
+    async def _attempt(self, session: Session, world: World, action: Action, now_ms: int) -> str:
+        """Does an action, unless it was refused and its back-off is not over. Why it is refused; "": done.
+
+        Raises:
+            KubeError: the API server did not answer: that is no refusal of this object.
+            NoKey: there is no key to sign with.
+            ActionFailed: Kafka or a worker did not carry it out.
+        """
+        subject = subject_of(world, action)
+        held = session.refusals.held(subject, now_ms=now_ms)
+        if held is not None:
+            return held.message
+        try:
+            await self._do(session, world, action, now_ms)
+        except KubeError as error:
+            if not subject or not error.status:
+                raise
+            self.refused(session, regarding(world), subject, error, now_ms=now_ms)
+            return str(error)
+        session.refusals.accepted(subject)
+        return ""
+
+    def refused(
+        self, session: Session, resource: Mapping[str, Any], subject: str, error: KubeError, *, now_ms: int
+    ) -> None:
+        """Notes what the API server refuses, and posts an Event the first time.
+
+        Args:
+            session: the group.
+            resource: the ConsumerGroup: apiVersion, kind, metadata.
+            subject: what was asked.
+            error: the answer.
+            now_ms: wall clock.
+        """
+        log.warning("%s/%s: %s", *session.key, error)
+        news = note(session.refusals, subject, error, now_ms=now_ms, jitter=self._jitter())
+        if news is not None:
+            self._events.post(dict(resource), *news, kind="Warning")
 
     async def _do(self, session: Session, world: World, action: Action, now_ms: int) -> None:
         match action:
@@ -125,7 +188,7 @@ class Executor:
                 await self._fill_replicas(world, action)
             case EmitEvent():
                 self._events.post(
-                    self._regarding(world),
+                    regarding(world),
                     action.reason,
                     action.message,
                     kind="Warning" if action.warning else "Normal",
@@ -225,21 +288,12 @@ class Executor:
         body = {"metadata": seen, "spec": {"replicas": action.replicas}}
         self._store.put(await self._kube.patch(API_VERSION, KIND, world.namespace, world.name, body))
 
-    def _regarding(self, world: World) -> dict[str, object]:
-        metadata = {"name": world.name, "namespace": world.namespace, "uid": world.uid}
-        return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
+
+def regarding(world: World) -> dict[str, Any]:
+    """The ConsumerGroup, as an Event names it."""
+    metadata = {"name": world.name, "namespace": world.namespace, "uid": world.uid}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
 
 
 def _told(world: World, action: TellTakeover) -> tuple[str, str, str]:
     return world.namespace, action.pod, action.predecessor or "nobody (there is none to ask)"
-
-
-def _problem(error: KubeError) -> tuple[str, str] | None:
-    """What a person has to see to; a conflict, or a server that is away, passes."""
-    if isinstance(error, KubeForbidden):
-        return ("Forbidden", f"{error}; give the operator's ServiceAccount that right, or free the quota")
-    if isinstance(error, KubeInvalid):
-        return ("Refused", f"{error}; correct what the API server names, such as in spec.template")
-    if isinstance(error, KubeConflict):
-        return None
-    return None

@@ -92,14 +92,9 @@ class Gatherer:
 
     def _read(self, session: Session, raw: Manifest) -> None:
         """Reads the ConsumerGroup, if it is another than before."""
-        metadata = raw["metadata"]
-        version = (
-            metadata.get("uid"),
-            metadata.get("generation"),
-            tuple(sorted((metadata.get("annotations") or {}).items())),
-            raw.get("spec") if metadata.get("generation") is None else None,
-        )
+        version = version_of(raw)
         if session.resource is None or session.resource.version != version:
+            session.refusals.try_now()
             before = session.resource.revision if session.resource is not None else None
             session.resource = read(raw, version, self._settings.worker_image)
             after = session.resource.revision
@@ -293,6 +288,8 @@ class Gatherer:
         self, session: Session, api_version: str, kind: str, name: str, now_ms: int
     ) -> Manifest | None:
         where = (kind, name)
+        if session.refusals.held(f"apply {kind} {name}", now_ms=now_ms) is not None:
+            return session.foreign.get(where)  # what is refused is not there, and is not asked for meanwhile
         looked = session.looked_ms.get(where)
         taken = where in session.foreign
         if looked is None or not taken or now_ms - looked >= _LOOK_AGAIN_MS:
@@ -367,6 +364,17 @@ def _may_have(name: str, raw: Manifest) -> set[str]:
 def _since(raw: Manifest) -> tuple[str, str]:
     """What ConsumerGroups are ordered by their age by; creationTimestamp is in UTC, in whole seconds."""
     return str(raw["metadata"].get("creationTimestamp") or ""), str(raw["metadata"]["name"])
+
+
+def version_of(raw: Manifest) -> tuple[Any, ...]:
+    """What a ConsumerGroup is read from: another one has been edited."""
+    metadata = raw["metadata"]
+    return (
+        metadata.get("uid"),
+        metadata.get("generation"),
+        tuple(sorted((metadata.get("annotations") or {}).items())),
+        raw.get("spec") if metadata.get("generation") is None else None,
+    )
 
 
 def read(raw: Manifest, version: tuple[Any, ...], worker_image: str) -> Resource:

@@ -10,6 +10,7 @@ from typing import Any
 from slackwater_operator.build.pod_template import Revision
 from slackwater_operator.decide.autoscale import Autoscaler
 from slackwater_operator.decide.forced import ForcedWatch
+from slackwater_operator.decide.refusals import Refusals
 from slackwater_operator.decide.scaling import ScalingPolicy
 from slackwater_operator.decide.snapshot import KafkaSnapshot
 from slackwater_operator.decide.stalls import Stall, StallWatch
@@ -56,6 +57,7 @@ class Session:
         workers_ms: when they were asked.
         plan: the last plan.
         problems: what failed in the last turn.
+        refusals: what the API server refuses, and when each is tried again.
         foreign: objects of our names that the Store does not know, and when they were looked for.
         good: the last ControllerRevision looked up: its name and its template.
         settled_since_ms: since when the group has been settled.
@@ -69,6 +71,7 @@ class Session:
         unowned_ms: until when partitions without an owner have been counted.
         unchanged: by (kind, name) the resourceVersion that an apply left as it was, and what was applied.
         failures: how many turns failed in a row.
+        failed: whether the last turn could not be made, although the API server answers.
     """
 
     key: tuple[str, str]
@@ -76,6 +79,7 @@ class Session:
     stalls: StallWatch = field(default_factory=StallWatch)
     forced: ForcedWatch = field(default_factory=ForcedWatch)
     rebalances: RebalanceWatch = field(default_factory=RebalanceWatch)
+    refusals: Refusals = field(default_factory=Refusals)
     resource: Resource | None = None
     cluster: ClusterIdentity | None = None
     wanted: GroupWanted[tuple[str, str]] | None = None
@@ -103,6 +107,7 @@ class Session:
     unchanged: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     restored: bool = False
     failures: int = 0
+    failed: bool = False
     wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property

@@ -22,7 +22,7 @@ from slackwater_operator.build import names
 from slackwater_operator.build.names import short_hash
 from slackwater_operator.decide.snapshot import KafkaSnapshot
 from slackwater_operator.decide.view import GroupView, MemberView
-from slackwater_operator.kube.errors import KubeConflict, KubeUnavailable
+from slackwater_operator.kube.errors import KubeConflict, KubeError, KubeUnavailable
 from slackwater_operator.kube.store import Key, Store
 from slackwater_operator.observe.clusters import Round
 from slackwater_operator.observe.workers import (
@@ -36,6 +36,7 @@ from slackwater_operator.reconcile.execute import Executor, Outcome
 from slackwater_operator.reconcile.gather import Gatherer
 from slackwater_operator.reconcile.hearing import hear
 from slackwater_operator.reconcile.plan import Action, Plan
+from slackwater_operator.reconcile.refused import subject_of
 from slackwater_operator.reconcile.session import Session, new_session
 from slackwater_operator.reconcile.settings import Settings
 from slackwater_operator.reconcile.turn import turn
@@ -239,6 +240,7 @@ class SimulatedKube:
         self.writes: Counter[str] = Counter()
         self.reads: Counter[str] = Counter()
         self.fail: Callable[[str, str], bool] = lambda verb, kind: False
+        self.refuse: Callable[[str, str], KubeError | None] = lambda verb, kind: None
 
     def _check(self, verb: str, kind: str) -> None:
         if verb not in ("get", "list"):
@@ -247,6 +249,9 @@ class SimulatedKube:
             self.reads[f"{verb} {kind}"] += 1
         if self.fail(verb, kind):
             raise KubeUnavailable(503, "ServiceUnavailable", f"{verb} {kind}: try again")
+        refused = self.refuse(verb, kind)
+        if refused is not None:
+            raise refused
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> Json | None:
         self._check("get", kind)
@@ -374,11 +379,13 @@ class Posted:
     """The Events posted."""
 
     said: list[tuple[str, str]] = field(default_factory=list)
+    warned: list[str] = field(default_factory=list)
 
     def post(
         self, regarding: Json, reason: str, message: str, *, action: str = "", kind: str = "Normal"
     ) -> None:
         self.said.append((reason, message))
+        self.warned += [reason] if kind == "Warning" else []
 
 
 class Simulation:
@@ -1008,6 +1015,7 @@ class SimulatedOperator:
     async def _execute(self, world: World, plan: Plan) -> None:
         """The plan's actions one by one; the operator may die after each."""
         self.session.problems = ()
+        self.session.refusals.keep({subject_of(world, action) for action in plan.actions})
         for action in plan.actions:
             for check in self.before_act:
                 check(action, world)
@@ -1016,8 +1024,8 @@ class SimulatedOperator:
                 self.session, world, one, now_ms=self.simulation.now_ms
             )
             if outcome.error:
-                if outcome.problem is not None:
-                    self.session.problems = (outcome.problem,)
+                problem = [outcome.problem] if outcome.problem is not None else []
+                self.session.problems = (*self.session.refusals.problems, *problem)
                 self.session.plan = plan
                 return
             self.actions.append(action)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
 from slackwater.kafka.net.clock import Clock
+from slackwater_operator.kube.errors import KubeError, from_answer
 from slackwater_operator.metrics import Metrics
 from slackwater_operator.reconcile import controller as module
 from slackwater_operator.reconcile.controller import Controller
@@ -120,3 +122,130 @@ async def test_an_api_server_that_is_away_is_waited_for() -> None:
         simulation.kube.fail = lambda verb, kind: False
         await reached(lambda: settled(simulation, 3))
     assert simulation.group.rebalances == 1
+
+
+# --- what the API server refuses
+
+
+BAD_MEMORY = "failed to convert new object (default/flights): quantities must match the regular expression"
+
+
+def refused(status: int, reason: str, message: str) -> KubeError:
+    return from_answer(status, {"reason": reason, "message": message}, "PATCH /apis/apps/v1/x")
+
+
+def said(simulation: Simulation, reason: str) -> int:
+    return sum(one == reason for one, _ in simulation.events.said)
+
+
+async def test_a_refused_object_is_shown_once_and_tried_less_and_less_until_an_edit_heals_it() -> None:
+    simulation = Simulation(spec())
+    controller = made(simulation, Metrics(), jitter=lambda: 1.0)
+    bad = True
+    attempts: list[int] = []
+
+    def refuse(verb: str, kind: str) -> KubeError | None:
+        if not bad or (verb, kind) != ("apply", "StatefulSet"):
+            return None
+        attempts.append(simulation.now_ms)
+        return refused(500, "", BAD_MEMORY)
+
+    simulation.kube.refuse = refuse
+    async with running(controller, simulation):
+        await reached(lambda: len(attempts) == 5)
+        degraded = simulation.condition("Degraded")
+        assert (degraded["status"], degraded["reason"]) == ("True", "Refused")
+        assert "refuses to apply StatefulSet flights (422): failed to convert" in degraded["message"]
+        assert said(simulation, "Refused") == 1
+        gaps = [later - sooner for sooner, later in itertools.pairwise(attempts)]
+        assert all(gap >= 1_000 * 2**number for number, gap in enumerate(gaps)), gaps
+        due_ms, bad = attempts[-1] + 16_000, False
+        simulation.change(replicas=2)
+        await reached(lambda: ("StatefulSet", NAME) in simulation.objects)
+        assert simulation.now_ms < due_ms, "an edit ends the back-off"
+        await reached(lambda: settled(simulation, 2))
+        await reached(lambda: simulation.condition("Degraded")["status"] == "False")
+
+
+async def test_a_refused_object_heals_by_itself_and_holds_up_nothing_that_can_do_without() -> None:
+    simulation = Simulation(spec())
+    controller = made(simulation, Metrics(), jitter=lambda: 0.0)
+    full = True
+    quota = 'poddisruptionbudgets "flights" is forbidden: exceeded quota: q'
+    simulation.kube.refuse = lambda verb, kind: (
+        refused(403, "Forbidden", quota)
+        if full and (verb, kind) == ("apply", "PodDisruptionBudget")
+        else None
+    )
+    async with running(controller, simulation):
+        await reached(lambda: simulation.condition("Ready").get("status") == "True")
+        await reached(lambda: simulation.condition("Degraded").get("reason") == "QuotaExceeded")
+        assert quota in simulation.condition("Degraded")["message"]
+        full = False
+        await reached(lambda: simulation.condition("Degraded")["status"] == "False")
+        assert ("PodDisruptionBudget", NAME) in simulation.objects
+
+
+async def test_a_config_map_that_is_refused_holds_up_the_workers_that_need_it_and_no_others() -> None:
+    simulation = Simulation(spec())
+    controller = made(simulation, Metrics(), jitter=lambda: 0.0)
+    full = False
+    simulation.kube.refuse = lambda verb, kind: (
+        refused(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728")
+        if full and (verb, kind) == ("apply", "ConfigMap")
+        else None
+    )
+    async with running(controller, simulation):
+        await reached(lambda: settled(simulation, 3))
+        full = True
+        simulation.change(pipeline={"handler": "flights.pipeline:other"}, replicas=2)
+        await reached(lambda: simulation.condition("Degraded").get("reason") == "Refused")
+        assert "apply ConfigMap" in simulation.condition("Degraded")["message"]
+        await reached(lambda: len(simulation.pods) == 2)
+        assert not [name for kind, name in simulation.objects if kind == "Job"], "it could not start"
+
+
+async def test_what_may_not_be_read_is_shown_and_asked_less_and_less() -> None:
+    simulation = Simulation(spec())
+    controller = made(simulation, Metrics(), jitter=lambda: 1.0)
+    asked: list[int] = []
+    forbidden = True
+
+    def refuse(verb: str, kind: str) -> KubeError | None:
+        if not forbidden or (verb, kind) != ("get", "PodDisruptionBudget"):
+            return None
+        asked.append(simulation.now_ms)
+        return refused(403, "Forbidden", 'cannot get resource "poddisruptionbudgets"')
+
+    simulation.kube.refuse = refuse
+    async with running(controller, simulation):
+        await reached(lambda: len(asked) == 3)
+        degraded = simulation.condition("Degraded")
+        assert degraded["reason"] == "Forbidden"
+        assert (
+            "refuses to read the group's objects (403): cannot get resource \"poddisr" in degraded["message"]
+        )
+        assert said(simulation, "Forbidden") == 1
+        gaps = [later - sooner for sooner, later in itertools.pairwise(asked)]
+        assert all(gap >= 1_000 * 2**number for number, gap in enumerate(gaps)), gaps
+        forbidden = False
+        simulation.annotate(retry="1")
+        await reached(lambda: settled(simulation, 3))
+        await reached(lambda: simulation.condition("Degraded")["status"] == "False")
+
+
+async def test_a_status_that_is_refused_is_told_by_an_event() -> None:
+    simulation = Simulation(spec())
+    controller = made(simulation, Metrics(), jitter=lambda: 0.0)
+    broken = True
+    simulation.kube.refuse = lambda verb, kind: (
+        refused(403, "Forbidden", 'cannot patch resource "consumergroups/status"')
+        if broken and verb == "status"
+        else None
+    )
+    async with running(controller, simulation):
+        await reached(lambda: said(simulation, "Forbidden"))
+        assert not simulation.pods, "nothing is done that no status tells of"
+        broken = False
+        await reached(lambda: settled(simulation, 3))
+        assert said(simulation, "Forbidden") == 1

@@ -22,6 +22,7 @@ from slackwater_operator.reconcile.session import new_session
 from slackwater_operator.reconcile.world import World
 from tests.support.takeover_worker import TakeoverWorker
 from tests.unit.build.built_group import group
+from tests.unit.reconcile.simulated import Posted
 
 GROUP = group(**{"spec/rollout/strategy": "Takeover"})
 KEY = Key(GROUP.namespace, GROUP.name)
@@ -72,13 +73,15 @@ class Rig:
         self.api, self.store, self.worker = Api(), Store(), worker
         kube: Any = self.api
         nobody: Any = None
-        self._executor = Executor(kube, self.store, nobody, workers, nobody)
-        self._session = new_session(KEY, now_ms=0, window_ms=1, down_window_ms=1, settle_ms=1)
+        self.events = Posted()
+        events: Any = self.events
+        self._executor = Executor(kube, self.store, nobody, workers, events, jitter=lambda: 1.0)
+        self.session = new_session(KEY, now_ms=0, window_ms=1, down_window_ms=1, settle_ms=1)
 
     async def do(self, *actions: Action, uid: str = GROUP.metadata.uid) -> Outcome:
         world = World(now_ms=0, namespace=KEY.namespace, name=KEY.name, uid=uid, generation=1,
                       memory=Memory(), group=GROUP)  # fmt: skip
-        return await self._executor.execute(self._session, world, Plan(actions), now_ms=0)
+        return await self._executor.execute(self.session, world, Plan(actions), now_ms=0)
 
     def key(self, name: str = SECRET) -> str:
         return base64.b64decode(self.api.secrets[name]["data"]["key"]).decode()
@@ -145,9 +148,11 @@ async def test_a_secret_without_a_key_says_what_to_do(rig: Rig, data: dict[str, 
 
 async def test_a_missing_right_is_told(rig: Rig) -> None:
     rig.api.forbidden = True
-    outcome = await rig.do(CreateSecret(SECRET))
-    assert outcome.problem is not None
-    assert outcome.problem[0] == "Forbidden"
+    assert await rig.do(CreateSecret(SECRET)) == Outcome(1), "what needs no Secret goes on"
+    [(reason, message)] = rig.session.refusals.problems
+    assert reason == "Forbidden"
+    assert "refuses to create Secret flights-takeover (403)" in message
+    assert rig.events.said == [(reason, message)]
 
 
 # --- the order

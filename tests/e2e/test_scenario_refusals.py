@@ -1,0 +1,62 @@
+"""What the API server refuses shows as a condition and one Event, is tried less and less, and heals."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from slackwater_operator.decide.backoff import delay_ms
+from slackwater_operator.decide.explain import explain
+from tests.support.controlplane import ControlPlane, path_of, until
+from tests.support.kafka import KafkaCluster
+from tests.support.site import ClusterSite, Group, now_ms
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+
+
+def warnings(group: Group, reason: str) -> int:
+    """How many Events of this reason there are about the group."""
+    return sum(event["reason"] == reason for event in group.events())
+
+
+def test_memory_of_1gb_is_shown_and_heals_by_an_edit(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    worker = {"name": "worker", "resources": {"requests": {"memory": "1GB"}}}
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator() as operator:
+        begun_s = time.monotonic()
+        group = site.group(
+            f"memory-{namespace}", partitions=2, replicas=1, template={"spec": {"containers": [worker]}}
+        )
+        told = group.await_condition("Degraded", reason="Refused")
+        assert f"apply Job {group.name}-preflight-" in told["message"]
+        assert "quantities must match the regular expression" in told["message"]
+        until(lambda: operator.log.count("quantities must match") >= 4, "four attempts", 60)
+        attempts = operator.log.count("quantities must match")
+        waited_s = sum(delay_ms(attempt, 0.0) for attempt in range(1, attempts)) / 1000
+        assert time.monotonic() - begun_s >= waited_s, f"{attempts} attempts"
+        assert warnings(group, "Refused") == 1
+        shown = explain(group.resource(), now_ms()).lines()
+        assert any("quantities must match the regular expression" in line for line in shown)
+        worker["resources"] = {"requests": {"memory": "100Mi"}}
+        group.change(template={"spec": {"containers": [worker]}})
+        group.await_settled(1)
+        group.await_condition("Degraded", "False")
+
+
+def test_a_quota_is_named_and_heals_when_it_is_raised(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    path = path_of("v1", "resourcequotas", namespace)
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        quota = {"metadata": {"name": "small"}, "spec": {"hard": {"count/jobs.batch": "0"}}}
+        control_plane.api.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+        until(lambda: control_plane.api.get(f"{path}/small")["status"].get("hard"), "the quota counts", 30)
+        group = site.group(f"quota-{namespace}", partitions=2, replicas=1)
+        told = group.await_condition("Degraded", reason="QuotaExceeded")
+        assert "exceeded quota: small" in told["message"]
+        assert warnings(group, "QuotaExceeded") == 1
+        control_plane.api.delete(f"{path}/small")
+        group.await_settled(1)
+        group.await_condition("Degraded", "False")
