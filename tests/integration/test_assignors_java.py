@@ -12,7 +12,7 @@ it any more; a NullPointerException for a topic that is gone; a cooperative grou
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -21,7 +21,9 @@ from slackwater.kafka.protocol.assignors import (
     Assignor,
     CooperativeStickyAssignor,
     GroupSubscription,
+    MarkedAssignor,
     MemberAssignment,
+    MemberSubscription,
     Plan,
     RangeAssignor,
     RoundRobinAssignor,
@@ -39,7 +41,7 @@ from tests.support.assignor_groups import (
     kept,
     not_valid,
 )
-from tests.support.java_assignors import JavaAssignors, JavaFailed
+from tests.support.java_assignors import JavaAssignors, JavaFailed, JavaPlan
 
 GROUPS, REBALANCES = 1_000, 4
 """Of each kind of group; the long run takes ten times as many."""
@@ -170,3 +172,47 @@ def test_the_bytes_of_members_are_javas(java: JavaAssignors) -> None:
     for data in (told, theirs):
         partitions, generation = decode_sticky(data)
         assert (sorted(partitions), generation) == (sorted(owned), 12)
+
+
+def test_java_gives_marked_members_what_it_gives_unmarked_ones(java: JavaAssignors) -> None:
+    """The marks of Slackwater's workers are behind the user data that Java's assignors read."""
+
+    def mark(one: MemberSubscription) -> MemberSubscription:
+        own = _Says(one.user_data)
+        return replace(one, user_data=MarkedAssignor(own, "0b5ad2a2-4f0e-4b7a-9d1c-5a").user_data([], -1))
+
+    def says(one: MemberSubscription) -> MemberSubscription:
+        """A cooperative member always tells a generation."""
+        return replace(one, user_data=one.user_data or CooperativeStickyAssignor().user_data([], -1))
+
+    def changed(
+        group: GroupSubscription, change: Callable[[MemberSubscription], MemberSubscription]
+    ) -> GroupSubscription:
+        return replace(group, members={name: change(one) for name, one in group.members.items()})
+
+    for group in generated(90_000, 100):
+        for _ in range(REBALANCES):
+            seen = group.seen()
+            cooperative = changed(seen, says)
+            plans: dict[str, JavaPlan] = {}
+            for told, kinds in (
+                (seen, ["range", "roundrobin", "sticky"]),
+                (cooperative, ["cooperative-sticky"]),
+            ):
+                plain, marked = java.plans(kinds, told), java.plans(kinds, changed(told, mark))
+                for kind in kinds:
+                    assert marked[kind].error == plain[kind].error, (kind, told)
+                    assert marked[kind].partitions == plain[kind].partitions, (kind, told)
+                plans |= plain
+            group.adopt(plans["range"].partitions)
+            group.happen()
+
+
+class _Says(RangeAssignor):
+    """Has said something already."""
+
+    def __init__(self, data: bytes | None) -> None:
+        self._data = data
+
+    def user_data(self, topics: Iterable[str], generation: int) -> bytes | None:
+        return self._data

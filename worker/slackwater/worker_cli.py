@@ -67,7 +67,7 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
     from slackwater.runtime.clock import SystemClock
     from slackwater.runtime.events import EventLog, Log
     from slackwater.runtime.fault_points import from_environment
-    from slackwater.runtime.naming import instance_of, pod_of
+    from slackwater.runtime.naming import instance_of, owner_of, pod_of
     from slackwater.runtime.runner import ThreadRunner
     from slackwater.runtime.termination import note
     from slackwater.runtime.worker import Surroundings, Worker
@@ -82,7 +82,7 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
         reached = from_environment(os.environ)
         config = settings(file, os.environ)
         means = takeover_means(config, clock, str(file))
-        parts = KafkaParts(config, instance, str(file), pod)
+        parts = KafkaParts(config, instance, str(file), pod, owner_of(os.environ))
     except WorkerError as exc:
         events.emit("error", message=str(exc))
         log.line(f"error: {exc}")
@@ -169,17 +169,25 @@ NEW_TOPICS_MS = "30000"
 """metadata.max.age.ms with a topicPattern, unless the properties say it: how soon a new topic is read."""
 
 
+_OF_ASSIGNORS = ("partition.assignment.strategy", "scheduled.rebalance.max.delay.ms")
+"""Properties that the assignors are made from."""
+
+
 class KafkaParts:
     """A worker's parts on a real broker. Imports each when it is asked for: see ``runtime.worker``."""
 
-    def __init__(self, config: WorkerConfig, instance: str, file: str, pod: str = "") -> None:
-        """``pod``: the consumer's client.id; "": as the instance. Raises ConfigError for properties that the
+    def __init__(
+        self, config: WorkerConfig, instance: str, file: str, pod: str = "", owner: str = ""
+    ) -> None:
+        """``pod``: the consumer's client.id; "": as the instance. ``owner``: its ConsumerGroup's uid, with
+        which its subscription is marked; "": it is not marked. Raises ConfigError for properties that the
         client does not take.
         """
         from slackwater.kafka.consumer.config import ConsumerConfig
         from slackwater.kafka.errors import KafkaConfigurationError
 
         self._config, self._instance, self._file, self._pod = config, instance, file, pod or instance
+        self._owner = owner
         self._checks: KafkaChecks | None = None
         self._letter_topic: Any = None
         try:
@@ -244,17 +252,26 @@ class KafkaParts:
 
     def consumer(self) -> Consumer:
         """A static member; it joins when it is polled."""
-        from slackwater.kafka import KafkaConsumer
-
-        made: Consumer = KafkaConsumer.from_properties(self._properties(), **self._options())
+        made: Consumer = self._member()
         return made
 
     def standby(self) -> StandbyConsumer:
         """A static member that is to stand by."""
+        made: StandbyConsumer = self._member()
+        return made
+
+    def _member(self) -> Any:
         from slackwater.kafka import KafkaConsumer
 
-        made: StandbyConsumer = KafkaConsumer.from_properties(self._properties(), **self._options())
-        return made
+        properties, options = self._properties(), self._options()
+        if self._owner:
+            from slackwater.kafka.consumer.config import ConsumerConfig
+            from slackwater.kafka.protocol.assignors import MarkedAssignor
+
+            made = ConsumerConfig.from_properties(properties, **options).assignors()
+            options["partition_assignment_strategy"] = [MarkedAssignor(one, self._owner) for one in made]
+            properties = {name: text for name, text in properties.items() if name not in _OF_ASSIGNORS}
+        return KafkaConsumer.from_properties(properties, **options)
 
     def _reader(self) -> Any:
         """A consumer outside of any group."""

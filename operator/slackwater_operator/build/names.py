@@ -44,6 +44,8 @@ PORT = 8080
 ORDINAL_VARIABLE = "SLACKWATER_ORDINAL"
 INSTANCE_ID_VARIABLE = "SLACKWATER_INSTANCE_ID"
 POD_NAME_VARIABLE = "SLACKWATER_POD_NAME"
+GROUP_UID_VARIABLE = "SLACKWATER_GROUP_UID"
+"""What a worker marks its membership with, so that nobody takes it for another group's."""
 POD_IP_VARIABLE = "SLACKWATER_POD_IP"
 HEALTH_HOST_VARIABLE = "SLACKWATER_HEALTH_HOST"
 """Overrides the address that a worker listens on; nothing sets it in a pod."""

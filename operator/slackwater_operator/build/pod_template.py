@@ -81,7 +81,7 @@ def _pod_spec(group: ConsumerGroup, worker_image: str, config_map_name: str) -> 
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "affinity": _affinity(group.name),
         "topologySpreadConstraints": [_spread(group.name)],
-        "containers": [_container(group.name, group.spec.pipeline.image or worker_image)],
+        "containers": [_container(group, group.spec.pipeline.image or worker_image)],
         "volumes": [
             _configuration(group, config_map_name),
             {"name": names.TEMPORARY_VOLUME, "emptyDir": {}},
@@ -89,14 +89,14 @@ def _pod_spec(group: ConsumerGroup, worker_image: str, config_map_name: str) -> 
     }
 
 
-def _container(name: str, image: str) -> dict[str, Any]:
+def _container(group: ConsumerGroup, image: str) -> dict[str, Any]:
     return {
         "name": names.CONTAINER,
         "image": image,
         "command": list(COMMAND),
         "workingDir": "/tmp",  # Spark writes to where it is started
         "env": [
-            *_identity(name),
+            *_identity(group),
             from_pod(names.POD_IP_VARIABLE, "status.podIP"),
             {"name": "HOME", "value": "/tmp"},
         ],
@@ -116,16 +116,17 @@ def _container(name: str, image: str) -> dict[str, Any]:
     }
 
 
-def _identity(name: str) -> list[dict[str, Any]]:
-    """Which member the worker is, and in which pod: `flights-3` in `flights-b-3`.
+def _identity(group: ConsumerGroup) -> list[dict[str, Any]]:
+    """Which member the worker is, in which pod (`flights-3` in `flights-b-3`), and of which ConsumerGroup.
 
     The pod's name has its set in it, so that the member's is put together from the ordinal; that variable
     must come before the one that refers to it.
     """
     return [
         from_pod(names.ORDINAL_VARIABLE, f"metadata.labels['{names.POD_INDEX_LABEL}']"),
-        {"name": names.INSTANCE_ID_VARIABLE, "value": f"{name}-$({names.ORDINAL_VARIABLE})"},
+        {"name": names.INSTANCE_ID_VARIABLE, "value": f"{group.name}-$({names.ORDINAL_VARIABLE})"},
         from_pod(names.POD_NAME_VARIABLE, "metadata.name"),
+        {"name": names.GROUP_UID_VARIABLE, "value": group.metadata.uid},
     ]
 
 

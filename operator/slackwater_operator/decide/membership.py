@@ -3,7 +3,9 @@
 A static member that does not leave is kept by the broker until its session expires, and its partitions
 stand still all that time. LeaveGroup with its instance id removes it (KIP-345), and many ids in one request
 cost one rebalance. But removal does not stop a live process, which would only join again: the process goes
-first. And a removal is stored only with the next leader's Sync: a coordinator that moves before brings the
+first. Nor does a member's name tell whose it is: another group, also one of another cluster, may give its
+workers the same names. So only who is known to be this group's (`decide.ownership`) is removed. And a removal
+is stored only with the next leader's Sync: a coordinator that moves before brings the
 member back, so this is asked until the group no longer lists it.
 """
 
@@ -31,20 +33,32 @@ class RemovalDecision:
 
 
 def decide_removal(
-    group: GroupView | None, *, ours: Collection[str], wanted: Collection[str], alive: Collection[str]
+    group: GroupView | None,
+    *,
+    ours: Collection[str],
+    wanted: Collection[str],
+    alive: Collection[str],
+    doubtful: Collection[str] = (),
 ) -> RemovalDecision:
     """Decides which orphaned static members to remove.
 
     Args:
         group: the group, None when the broker did not say.
-        ours: which of the group's instance ids are names of our workers; others are left alone.
+        ours: which of the group's instance ids are known to be workers of ours; others are left alone.
         wanted: the workers that should be.
         alive: the workers whose process (pod) is there, in whatever state.
+        doubtful: which of the group's instance ids are called as workers of ours, but may be somebody else's.
     """
     if group is None:
         return RemovalDecision((), (), "the broker did not say who is in the group")
     surplus = group.instance_ids & set(ours) - set(wanted)
     leaving = sorted(set(alive) - set(wanted))
+    unknown = sorted(set(doubtful) - set(ours) - set(wanted) - set(alive))
+    if not surplus and unknown:
+        reason = (
+            f"{', '.join(unknown)} left over, but not known to be this group's; its session's end removes it"
+        )
+        return RemovalDecision((), tuple(leaving), reason)
     if not surplus:
         return RemovalDecision((), tuple(leaving), "no static member is left over")
     names = ", ".join(sorted(surplus))

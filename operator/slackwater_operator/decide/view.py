@@ -24,6 +24,8 @@ class MemberView:
             pod's name); "" when not known. Whoever takes over keeps it, as long as the group knows the member
             (seen with Kafka 4.3): it names the predecessor then. So it says who is the member only while
             nobody else says anything; `member_id` tells it for sure.
+        host: the address that it last joined from, as the broker shows it (`/10.1.2.3`); "" when not known.
+        owner: the uid of the ConsumerGroup that started it (`decide.ownership`); "" when not known.
     """
 
     member_id: str
@@ -31,6 +33,8 @@ class MemberView:
     partitions: frozenset[TopicPartition]
     synced: bool
     client_id: str = ""
+    host: str = ""
+    owner: str = ""
 
 
 @dataclass(frozen=True)

@@ -71,14 +71,11 @@ class Reconciler:
         try:
             async with asyncio.timeout(timeout_s):
                 seen = await self._observer.observe()
-                ours = tuple(sorted(self._ours(seen.group.instance_ids if seen.group else frozenset())))
+                ours = tuple(self._state.own_members(seen.group))
                 if ours:
                     await self._observer.remove_members(ours)
         except TimeoutError:
             self._state.notify("the members could not be taken out of the group: no answer from the broker")
-
-    def _ours(self, instance_ids: frozenset[str]) -> list[str]:
-        return [one for one in instance_ids if self._state.group.ordinal(one) is not None]
 
     async def _open_gates(self) -> None:
         state = self._state
@@ -102,7 +99,7 @@ class Reconciler:
         group = state.group_view()
         decision = decide_removal(
             group,
-            ours=self._ours(group.instance_ids if group else frozenset()),
+            ours=state.own_members(group),
             wanted=[state.group.instance_id(ordinal) for ordinal in range(state.replicas)],
             alive=[one.name for one in state.pool.workers if one.process is not None],
         )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from slackwater.kafka.structs import TopicPartition
+from slackwater_operator.decide.ownership import Owners
 from slackwater_operator.decide.rollout import RestartView, RolloutDecision, RolloutPolicy
 from slackwater_operator.decide.settled import unsettled
 from slackwater_operator.decide.snapshot import KafkaSnapshot
@@ -24,6 +25,10 @@ from slackwater_operator.resources import ConsumerGroup
 
 # Events that change nothing that is decided on: they come too often to decide anew after each.
 _QUIET_EVENTS = frozenset({"batch", "committed", "first_records"})
+
+
+OURS = "this run"
+"""The owner of the members that the run's workers are."""
 
 
 @dataclass
@@ -71,6 +76,7 @@ class RunState:
         self.stopping = False
         self.settled_since_ms: int | None = None
         self.counts = {"records": 0, "out": 0, "dead": 0}
+        self.owners = Owners()
         self.notices: list[Notice] = []
         self.lag_history: list[tuple[int, int | None]] = []
         self.subscribers: list[Callable[[WorkerEvent], None]] = []
@@ -89,6 +95,12 @@ class RunState:
         """The group as the broker told it last, None when that is too old."""
         seen = self.fresh()
         return seen.group if seen else None
+
+    def own_members(self, group: GroupView | None) -> list[str]:
+        """The instance ids of a group's members that are workers of this run, as these have told: others of
+        the same names may be another run's."""
+        members = self.owners.fill_in(group, OURS).members if group is not None else ()
+        return sorted(one.instance_id for one in members if one.instance_id and one.owner == OURS)
 
     @property
     def revision(self) -> int:
@@ -153,6 +165,8 @@ class RunState:
     def take(self, event: WorkerEvent) -> None:
         """Takes a worker's event in."""
         self.timeline.take(event)
+        if event.event == "joined":
+            self.owners.told([str(event.data.get("member_id") or "")], OURS)
         if event.event == "batch":
             for name in self.counts:
                 value = event.data.get(name, 0)

@@ -22,7 +22,8 @@ from slackwater.kafka.errors import (
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.net.connection import ByVersion
 from slackwater.kafka.protocol import offsets as o
-from slackwater.kafka.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment
+from slackwater.kafka.protocol.assignors import owner_of
+from slackwater.kafka.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import DecodeError, ErrorCode
@@ -279,7 +280,19 @@ def _member(told: m.DescribeGroupsResponseMember, state: str, consumers: bool) -
         synced=state == STABLE and bool(told.member_assignment),
         # Not who is the member now: of a static member it is the first joiner's (`MemberView.client_id`).
         client_id=told.client_id,
+        host=told.client_host,
+        owner=_owner(told.member_metadata) if consumers else "",
     )
+
+
+@lru_cache(maxsize=16_384)
+def _owner(metadata: bytes) -> str:
+    """Whom a member's subscription is marked with; "" without a mark, and where the broker shows none (in a
+    group that is not Stable)."""
+    try:
+        return owner_of(decode_subscription(metadata).user_data) if metadata else ""
+    except DecodeError:
+        return ""
 
 
 @lru_cache(maxsize=16_384)

@@ -153,6 +153,8 @@ class Controller:
             del self._turns[key]
             self._sessions.pop(key, None)
             self._metrics.forget(key)
+            if self._store.group(key) is None:
+                self._gatherer.forget(key)
 
     def _new_session(self, key: Key) -> Session:
         wanted = self._settings

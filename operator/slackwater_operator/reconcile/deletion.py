@@ -7,6 +7,8 @@ and the controller takes the members out of the group when the pods are gone.
 from __future__ import annotations
 
 from slackwater_operator.build.names import FINALIZER
+from slackwater_operator.build.pod_template import GRACE_BEYOND_DRAIN_MS
+from slackwater_operator.decide.ownership import listed
 from slackwater_operator.decide.view import DEAD
 from slackwater_operator.reconcile.plan import (
     Action,
@@ -20,6 +22,8 @@ from slackwater_operator.reconcile.plan import (
 from slackwater_operator.reconcile.world import World
 
 DELETE = "Delete"
+_SESSION_MARGIN_MS = 30_000
+"""For a broker that looks for ended sessions late, and for clocks that differ."""
 
 
 def wanted_finalizers(world: World) -> tuple[str, ...] | None:
@@ -55,15 +59,40 @@ def _delete_group(world: World) -> Plan:
         return _plan(world, [EmitEvent("DeletionWaits", waits, warning=True)])
     if group.state == DEAD:
         return _plan(world, [_release(world)])
-    ours = tuple(sorted(one for one in group.instance_ids if world.group.ordinal(one) is not None))
+    ours = tuple(sorted(world.own_members))
     if ours:
         if not world.fresh:
             return Plan(status=world.status, needs_fresh=True, busy=True, wake_ms=world.now_ms + 1_000)
         return _plan(world, [RemoveMembers(ours)])
+    if world.foreign_members:
+        return _keep(
+            world, f"{listed(world.foreign_members)} is in it, but is no worker of this ConsumerGroup"
+        )
+    if group.members and world.now_ms < _patience_ends_ms(world):
+        waits = (
+            f"{listed(group.members)} may be a worker of this ConsumerGroup or somebody else's, and is left "
+            f"alone; Kafka's group {world.group.group_id} is deleted when its session has ended"
+        )
+        return _plan(world, [EmitEvent("DeletionWaits", waits, warning=True)])
     if group.members:
-        others = f"Kafka's group {world.group.group_id} has other members, and is not deleted"
-        return _plan(world, [EmitEvent("GroupKept", others, warning=True), _release(world)])
+        return _keep(
+            world, f"{listed(group.members)} is still in it, and is not known to be of this ConsumerGroup"
+        )
     return _plan(world, [DeleteKafkaGroup(), _release(world)])
+
+
+def _patience_ends_ms(world: World) -> int:
+    """Until when members that may be ours are waited for: their processes are gone, so their sessions end."""
+    assert world.group is not None
+    grace_ms = world.group.spec.delivery.drain_timeout_ms + GRACE_BEYOND_DRAIN_MS
+    return world.deleted_ms + grace_ms + world.group.session_timeout_ms + _SESSION_MARGIN_MS
+
+
+def _keep(world: World, why: str) -> Plan:
+    """The resource goes, Kafka's group and its offsets stay."""
+    assert world.group is not None
+    kept = f"Kafka's group {world.group.group_id} and its offsets are not deleted: {why}"
+    return _plan(world, [EmitEvent("GroupKept", kept, warning=True), _release(world)])
 
 
 def _release(world: World) -> SetFinalizers:

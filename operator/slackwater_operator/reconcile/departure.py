@@ -1,9 +1,13 @@
-"""Sees a deleted group off: when its pods are gone, its static members are taken out of Kafka's group."""
+"""Sees a deleted group off: when its pods are gone, its static members are taken out of Kafka's group.
+
+Only those that are known to be its own: others of the same names may be another ConsumerGroup's.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
 from slackwater.kafka.net.clock import Clock
 from slackwater_operator.build import names
@@ -55,7 +59,9 @@ class Departure:
         seen = found.snapshots.get(session.key)
         if seen is None or seen.group is None:
             return False
-        ours = sorted(one for one in seen.group.instance_ids if world.group.ordinal(one) is not None)
+        session.owners.observe(seen.group)
+        known = replace(seen, group=session.owners.fill_in(seen.group, world.uid))
+        ours = sorted(replace(world, kafka=known).own_members)
         if not ours:
             return True
         failed = await self._clusters.remove_members(session.cluster, session.wanted.group_id, ours)

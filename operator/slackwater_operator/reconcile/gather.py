@@ -9,6 +9,7 @@ from slackwater.kafka.net.clock import Clock
 from slackwater_operator.build import names, pod_monitor
 from slackwater_operator.build.pod_template import revision
 from slackwater_operator.decide.policy import scaling_policy
+from slackwater_operator.decide.snapshot import KafkaSnapshot
 from slackwater_operator.fields import FieldError, ResourceError
 from slackwater_operator.kube.client import Kube
 from slackwater_operator.kube.store import Key, Store
@@ -29,10 +30,12 @@ from slackwater_operator.reconcile.parse import (
 from slackwater_operator.reconcile.scaling import replicas_now
 from slackwater_operator.reconcile.session import Resource, Session
 from slackwater_operator.reconcile.settings import Settings
-from slackwater_operator.reconcile.world import Manifest, Measured, PodSeen, World
+from slackwater_operator.reconcile.world import Manifest, Measured, PodSeen, World, time_ms
 from slackwater_operator.resources import API_VERSION, KIND, ConsumerGroup, parse as parse_resource
 from slackwater_operator.spec_rollout import TAKEOVER
 
+_UIDS_KEPT = 8
+"""So many ConsumerGroups of one name are remembered, of those that came one after the other."""
 _LOOK_AGAIN_MS = 30_000
 """After which time a name that was free, or taken by somebody else, is looked up again."""
 
@@ -51,6 +54,15 @@ class Gatherer:
     ) -> None:
         self._kube, self._store, self._clusters, self._workers = kube, store, clusters, workers
         self._clock, self._settings = clock, settings
+        self._uids: dict[Key, list[str]] = {}  # of the ConsumerGroups of each name, the newest last
+
+    def former_uids(self, key: tuple[str, str]) -> tuple[str, ...]:
+        """The uids of ConsumerGroups of that name that this operator has looked after, and that are gone."""
+        return tuple(self._uids.get(Key(*key), ())[:-1])
+
+    def forget(self, key: tuple[str, str]) -> None:
+        """Forgets a ConsumerGroup that is gone, and whose members are."""
+        self._uids.pop(Key(*key), None)
 
     async def world(self, session: Session, *, fresh: bool = False) -> World | None:
         """The world of a group; None when there is no such ConsumerGroup any more.
@@ -92,7 +104,11 @@ class Gatherer:
 
     def _read(self, session: Session, raw: Manifest) -> None:
         """Reads the ConsumerGroup, if it is another than before."""
-        version = version_of(raw)
+        version, metadata = version_of(raw), raw["metadata"]
+        uids, uid = self._uids.setdefault(Key(*session.key), []), str(metadata.get("uid") or "")
+        if uid and uid not in uids:
+            uids.append(uid)
+            del uids[:-_UIDS_KEPT]
         if session.resource is None or session.resource.version != version:
             session.refusals.try_now()
             before = session.resource.revision if session.resource is not None else None
@@ -155,6 +171,8 @@ class Gatherer:
         at_ms = self._clock.wall_ms()
         session.workers_ms, session.statuses = at_ms, dict(answers)
         session.workers = {one.name: worker_seen(one.uid, at_ms, answers.get(one.name)) for one in asked}
+        uid = self._uids[Key(*session.key)][-1]
+        session.owners.told((one.member_id for one in answers.values() if one is not None), uid)
 
     async def _assemble(
         self,
@@ -182,6 +200,7 @@ class Gatherer:
             annotations=metadata.get("annotations") or {},
             finalizers=tuple(metadata.get("finalizers") or ()),
             deleting=bool(metadata.get("deletionTimestamp")),
+            deleted_ms=time_ms(metadata.get("deletionTimestamp")) or 0,
             status=raw.get("status") or {},
             group=session.resource.group,
             error=session.resource.error,
@@ -202,7 +221,7 @@ class Gatherer:
                 if names.is_owned(one, metadata["uid"])
             },
             workers=session.workers,
-            kafka=session.kafka if session.kafka is not None and session.kafka.at_ms >= asked_ms else None,
+            kafka=self._kafka(session, metadata["uid"], asked_ms),
             unchanged=session.unchanged,
             fresh=fresh,
             figures_due=now_ms - session.figures_ms >= self._settings.figures_ms,
@@ -214,6 +233,15 @@ class Gatherer:
             secret=self._secret(world),
             good_template=await self._good_template(session, world),
         )
+
+    def _kafka(self, session: Session, uid: str, asked_ms: int) -> KafkaSnapshot | None:
+        """The last observation, with the owner of each member as far as it is known; None: it is too old."""
+        seen = session.kafka
+        if seen is None or seen.at_ms < asked_ms:
+            return None
+        if seen.group is None:
+            return seen
+        return replace(seen, group=session.owners.fill_in(seen.group, uid, self.former_uids(session.key)))
 
     def _sets(self, key: Key, uid: str) -> dict[str, Manifest]:
         """The group's StatefulSets by their suffix."""

@@ -25,6 +25,7 @@ def hear(session: Session, found: KafkaSnapshot | None, now_ms: int, problem: st
         session.forced.observe(None, now_ms=now_ms)
         return not was_away or session.busy or problem != said
     session.kafka, session.kafka_since_ms = found, now_ms
+    session.owners.observe(found.group)
     plan = session.plan
     skewed = plan.decision.skewed if plan is not None and plan.decision is not None else ()
     running = sum(one is not None and one.running for one in session.statuses.values())

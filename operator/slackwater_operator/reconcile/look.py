@@ -20,7 +20,7 @@ class Look:
         names: their names.
         workers: how they are, in that order. A worker is called by its member.
         held: the partitions that each says it holds.
-        strangers: our own members of the group that are not among `names`.
+        strangers: our own members of the group, as far as is known, that are not among `names`.
         group: the group, None when the broker did not say.
         unsettled: what keeps the group from being settled; "" when it is.
     """
@@ -54,9 +54,7 @@ def look(world: World) -> Look:
     names = tuple(world.group.instance_id(ordinal) for ordinal in range(world.replicas))
     lag = lag_of(world)
     workers = tuple(worker_view(world, name, world.pod(name), lag) for name in names)
-    group = world.kafka_group
-    members = group.instance_ids if group is not None else frozenset()
-    ours = sorted(one for one in members if world.group.ordinal(one) is not None)
+    ours = sorted(world.own_members | world.doubtful_members)
     held = {}
     for name in names:
         pod = world.pod(name)
@@ -69,7 +67,7 @@ def look(world: World) -> Look:
         workers=workers,
         held=held,
         strangers=tuple(one for one in ours if one not in set(names)),
-        group=group,
+        group=world.kafka_group,
         unsettled=_unsettled(world, workers, held),
     )
 

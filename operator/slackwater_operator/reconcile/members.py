@@ -21,12 +21,12 @@ def remove_orphans(draft: Draft, replicas: int) -> RemovalDecision:
     assert world.group is not None
     count = max(replicas, look.replicas)
     wanted = [world.group.instance_id(ordinal) for ordinal in range(count)]
-    members = look.group.instance_ids if look.group is not None else frozenset()
     decision = decide_removal(
         look.group,
-        ours=[one for one in members if world.group.ordinal(one) is not None],
+        ours=world.own_members,
         wanted=wanted,
         alive=[one.member for one in world.pods],
+        doubtful=world.doubtful_members,
     )
     if decision.remove or decision.waiting_for:
         draft.busy = True

@@ -10,6 +10,7 @@ from typing import Any
 from slackwater_operator.build.pod_template import Revision
 from slackwater_operator.decide.autoscale import Autoscaler
 from slackwater_operator.decide.forced import ForcedWatch
+from slackwater_operator.decide.ownership import Owners
 from slackwater_operator.decide.refusals import Refusals
 from slackwater_operator.decide.scaling import ScalingPolicy
 from slackwater_operator.decide.snapshot import KafkaSnapshot
@@ -48,6 +49,7 @@ class Session:
         resource: the ConsumerGroup as it was read last.
         cluster: where its Kafka group is.
         wanted: what is asked of that cluster.
+        owners: whose the members of its Kafka group are, as far as they have said.
         kafka: the newest observation; None where the cluster did not answer.
         unanswered: whether the cluster did not answer when it was asked last.
         kafka_problem: why it did not.
@@ -80,6 +82,7 @@ class Session:
     forced: ForcedWatch = field(default_factory=ForcedWatch)
     rebalances: RebalanceWatch = field(default_factory=RebalanceWatch)
     refusals: Refusals = field(default_factory=Refusals)
+    owners: Owners = field(default_factory=Owners)
     resource: Resource | None = None
     cluster: ClusterIdentity | None = None
     wanted: GroupWanted[tuple[str, str]] | None = None

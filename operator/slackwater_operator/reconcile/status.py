@@ -7,6 +7,7 @@ from typing import Any
 
 from slackwater_operator.build import names
 from slackwater_operator.decide.conditions import ConditionsInput, Trouble, conditions
+from slackwater_operator.decide.ownership import listed
 from slackwater_operator.reconcile.draft import Draft
 from slackwater_operator.reconcile.revision import PREFLIGHT_SAYS
 from slackwater_operator.reconcile.world import World
@@ -95,19 +96,13 @@ def _broken_pods(draft: Draft) -> list[Trouble]:
 
 
 def _foreign_members(draft: Draft) -> list[Trouble]:
-    """Members of the group that are no workers of ours: another application's with the same group.id."""
-    group, resource = draft.look.group, draft.world.group
-    members = group.members if group is not None else ()
+    """Members of the group that are no workers of ours: another application's with the same group.id, or
+    another ConsumerGroup's."""
+    others, resource = draft.world.foreign_members, draft.world.group
     assert resource is not None
-    others = [
-        one.instance_id or one.member_id
-        for one in members
-        if one.instance_id is None or resource.ordinal(one.instance_id) is None
-    ]
     if not others:
         return []
-    listed = ", ".join(sorted(others)[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
-    what = f"{listed} is in the group {resource.group_id}, but is no worker of this ConsumerGroup"
+    what = f"{listed(others)} is in the group {resource.group_id}, but is no worker of this ConsumerGroup"
     return [Trouble("ForeignMembers", f"{what}; give one of the two another group.id")]
 
 

@@ -21,7 +21,7 @@ from slackwater_operator.decide.scaling import ScalingDecision
 from slackwater_operator.decide.snapshot import KafkaSnapshot
 from slackwater_operator.decide.stalls import Stall
 from slackwater_operator.decide.takeover_view import RESTART
-from slackwater_operator.decide.view import GroupView
+from slackwater_operator.decide.view import GroupView, MemberView
 from slackwater_operator.reconcile.memory import Failed, Memory
 from slackwater_operator.reconcile.sets import (
     Arrangement,
@@ -221,6 +221,7 @@ class World:
         annotations: its annotations.
         finalizers: its finalizers.
         deleting: whether it has a deletionTimestamp.
+        deleted_ms: when that is; 0 where it has none.
         status: its status as it is now.
         memory: what that says of turns before.
         group: the resource, None when it cannot be read; `error` says why then.
@@ -258,6 +259,7 @@ class World:
     annotations: Mapping[str, str] = field(default_factory=dict)
     finalizers: tuple[str, ...] = ()
     deleting: bool = False
+    deleted_ms: int = 0
     status: Mapping[str, Any] = field(default_factory=dict)
     group: ConsumerGroup | None = None
     error: str = ""
@@ -283,6 +285,36 @@ class World:
     def kafka_group(self) -> GroupView | None:
         """The group as the broker told it, None when it did not."""
         return self.kafka.group if self.kafka is not None else None
+
+    @property
+    def own_members(self) -> frozenset[str]:
+        """The instance ids of the group's members that are known to be workers of this ConsumerGroup."""
+        return self._called_ours({self.uid})
+
+    @property
+    def doubtful_members(self) -> frozenset[str]:
+        """Those that are called as workers of this ConsumerGroup, but of which it is not known whose they
+        are: of a version that does not say it, or seen in a rebalance only."""
+        return self._called_ours({""})
+
+    def _called_ours(self, owners: set[str]) -> frozenset[str]:
+        assert self.group is not None
+        members = self.kafka_group.members if self.kafka_group is not None else ()
+        return frozenset(
+            one.instance_id
+            for one in members
+            if one.instance_id is not None
+            and one.owner in owners
+            and self.group.ordinal(one.instance_id) is not None
+        )
+
+    @property
+    def foreign_members(self) -> tuple[MemberView, ...]:
+        """The Kafka group's members that are no workers of this ConsumerGroup, by their names or marks."""
+        assert self.group is not None
+        members = self.kafka_group.members if self.kafka_group is not None else ()
+        ours = self.own_members | self.doubtful_members
+        return tuple(one for one in members if one.instance_id is None or one.instance_id not in ours)
 
     @property
     def rollout_policy(self) -> RolloutPolicy:

@@ -51,7 +51,7 @@ def test_variables_are_added_to_ours_and_replace_them_wholly() -> None:
     )
     assert [one["name"] for one in found["env"]] == [
         names.ORDINAL_VARIABLE, names.INSTANCE_ID_VARIABLE, names.POD_NAME_VARIABLE,
-        names.POD_IP_VARIABLE, "HOME", "REGION",
+        names.GROUP_UID_VARIABLE, names.POD_IP_VARIABLE, "HOME", "REGION",
     ]  # fmt: skip
     assert "value" not in found["env"][-2]
 
@@ -168,7 +168,7 @@ def test_what_is_owned_here_is_what_is_built() -> None:
     assert (names.PORT_NAME, names.PORT) == (overlay.OWNED_PORT, overlay.OWNED_PORT_NUMBER)
     assert set(overlay.OWNED_VARIABLES) == {
         names.ORDINAL_VARIABLE, names.INSTANCE_ID_VARIABLE, names.POD_NAME_VARIABLE,
-        names.POD_IP_VARIABLE, names.HEALTH_HOST_VARIABLE,
+        names.GROUP_UID_VARIABLE, names.POD_IP_VARIABLE, names.HEALTH_HOST_VARIABLE,
     }  # fmt: skip
     assert names.POD_INDEX_LABEL in overlay.OWNED_LABELS
     assert set(PLAIN["metadata"]["labels"]) - {names.GROUP_LABEL, names.REVISION_LABEL} <= set(

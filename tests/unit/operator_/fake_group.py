@@ -51,7 +51,9 @@ class FakeGroup:
         at_ms = time.time_ns() // 1_000_000
         state = "PreparingRebalance" if self._rebalance else ("Stable" if self.members else "Empty")
         members = tuple(
-            MemberView(f"id-{name}", name, frozenset(held), state == "Stable", self.holders[name])
+            MemberView(
+                f"id-{self.holders[name]}", name, frozenset(held), state == "Stable", self.holders[name]
+            )
             for name, held in self.members.items()
         )
         zero = dict.fromkeys(self.partitions, 0)

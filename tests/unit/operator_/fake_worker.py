@@ -190,7 +190,8 @@ def follow(told: dict[str, Any]) -> None:
     now = {(topic, number) for topic, number in told["partitions"]}
     if State.held - now:
         emit("revoked", partitions=sorted(State.held - now), generation=told["generation"])
-    emit("joined", generation=told["generation"], leader=told["leader"], follow_up=False, returned=False)
+    joined = {"generation": told["generation"], "leader": told["leader"], "member_id": f"id-{POD}"}
+    emit("joined", follow_up=False, returned=False, **joined)
     if now - State.held:
         emit("assigned", partitions=sorted(now - State.held), generation=told["generation"])
     State.held, State.generation = now, told["generation"]

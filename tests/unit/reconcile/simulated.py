@@ -68,6 +68,7 @@ class Member:
     first: str
     joined: int = -1
     seen_ms: int = 0
+    owner: str = ""
 
 
 class SimulatedGroup:
@@ -89,14 +90,14 @@ class SimulatedGroup:
         self.hidden = False  # whether nobody may see the committed offsets
         self.bring_back: list[str] = []  # members that a moving coordinator brings back after a removal
 
-    def join(self, name: str, process: str, now_ms: int, client: str = "") -> None:
+    def join(self, name: str, process: str, now_ms: int, client: str = "", owner: str = "") -> None:
         """A process joins, or comes back under its name: then whoever was there before is fenced."""
         known = self.members.get(name)
         if known is not None and known.process == process:
             known.seen_ms = now_ms
             return
         first, joined = (known.first, known.joined) if known is not None else (client, -1)
-        self.members[name] = Member(name, process, client, first, joined, now_ms)
+        self.members[name] = Member(name, process, client, first, joined, now_ms, owner)
         if known is None:
             self._rebalance(f"{name} joined")
         elif self.state == "Stable":
@@ -166,6 +167,8 @@ class SimulatedGroup:
                     self.assignment.get(name, frozenset()) if stable else frozenset(),
                     stable,
                     one.first,
+                    "/10.0.0.1",
+                    one.owner if stable else "",
                 )
                 for name, one in sorted(self.members.items())
             ),
@@ -836,13 +839,19 @@ class Simulation:
 
     def _join(self, one: Process) -> None:
         if one.joined_ms is None or one.member not in self.group.members:
-            self.group.join(one.member, one.id, self.now_ms, one.pod)
+            self.group.join(one.member, one.id, self.now_ms, one.pod, self._mark(one))
             one.joined_ms = one.joined_ms or self.now_ms
         member = self.group.members.get(one.member)
         joined = member is not None and member.process == one.id and member.joined == self.group.generation
         if one.phase == "joining" and joined and self.group.state == "Stable":
             one.running_since_ms = self.now_ms
             self._phase(one, "running")
+
+    def _mark(self, one: Process) -> str:
+        """What the process marks its membership with; one of an older version does not."""
+        variables = self.objects["Pod", one.pod]["spec"]["containers"][0]["env"]
+        uid = next(each["value"] for each in variables if each["name"] == names.GROUP_UID_VARIABLE)
+        return "" if one.image.endswith(":older") else str(uid)
 
     def _serves(self, one: Process) -> bool:
         member = self.group.members.get(one.member)

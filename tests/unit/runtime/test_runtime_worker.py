@@ -29,7 +29,7 @@ from slackwater.runtime.events import EventLog, Log
 from slackwater.runtime.health import HealthServer
 from slackwater.runtime.interfaces import StandbyConsumer
 from slackwater.runtime.metrics import Metrics
-from slackwater.runtime.naming import instance_of, pod_of
+from slackwater.runtime.naming import instance_of, owner_of, pod_of
 from slackwater.runtime.runner import ThreadRunner
 from slackwater.runtime.seat import Seat
 from slackwater.runtime.status import Status
@@ -366,6 +366,13 @@ def test_a_pods_name_is_the_instance_unless_it_is_set() -> None:
     assert pod_of({"SLACKWATER_POD_NAME": "flights-b-3"}, "flights-3") == "flights-b-3"
     with pytest.raises(ConfigError, match="SLACKWATER_POD_NAME"):
         pod_of({"SLACKWATER_POD_NAME": "a b"}, "flights-3")
+
+
+def test_a_worker_knows_its_consumer_group_by_its_uid() -> None:
+    assert owner_of({}) == ""
+    assert owner_of({"SLACKWATER_GROUP_UID": "0b5ad2a2-4f0e"}) == "0b5ad2a2-4f0e"
+    with pytest.raises(ConfigError, match="SLACKWATER_GROUP_UID"):
+        owner_of({"SLACKWATER_GROUP_UID": "a b"})
 
 
 # ---- the endpoints

@@ -29,6 +29,20 @@ def pod_of(environment: Mapping[str, str], instance: str) -> str:
     return name
 
 
+def owner_of(environment: Mapping[str, str]) -> str:
+    """The uid of the ConsumerGroup that the worker is of, from ``SLACKWATER_GROUP_UID``; "" where that is not
+    set. Raises ConfigError.
+    """
+    from slackwater.kafka.protocol.assignors.marked import OWNER
+
+    uid = str(environment.get("SLACKWATER_GROUP_UID", ""))
+    if uid and OWNER.fullmatch(uid) is None:
+        raise ConfigError(
+            f"must be 1 to 64 letters, digits or '-', not {uid!r}", field="SLACKWATER_GROUP_UID"
+        )
+    return uid
+
+
 def _check_name(name: str, variable: str) -> None:
     allowed = all(c.isascii() and (c.isalnum() or c in "._-") for c in name)
     if not allowed or len(name) > 249 or name in (".", ".."):

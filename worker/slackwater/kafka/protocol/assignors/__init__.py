@@ -20,6 +20,7 @@ from slackwater.kafka.protocol.assignors.base import (
 )
 from slackwater.kafka.protocol.assignors.claims import generation_of
 from slackwater.kafka.protocol.assignors.delayed import DelayedAssignor, with_delay
+from slackwater.kafka.protocol.assignors.marked import MarkedAssignor, owner_of
 from slackwater.kafka.protocol.assignors.ranges import RangeAssignor, RoundRobinAssignor
 from slackwater.kafka.protocol.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 from slackwater.kafka.protocol.consumer_protocol import MemberAssignment, MemberSubscription
@@ -32,6 +33,7 @@ __all__ = [
     "DelayedAssignor",
     "GroupAssignment",
     "GroupSubscription",
+    "MarkedAssignor",
     "MemberAssignment",
     "MemberSubscription",
     "Members",
@@ -44,6 +46,7 @@ __all__ = [
     "common_protocol",
     "generation_of",
     "ordered",
+    "owner_of",
     "with_delay",
 ]
 

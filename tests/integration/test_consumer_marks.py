@@ -1,0 +1,67 @@
+"""Members that say whose they are: what DescribeGroups shows of them, and what other clients make of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slackwater.kafka import KafkaAdmin
+from slackwater.kafka.protocol.assignors import CooperativeStickyAssignor, MarkedAssignor, owner_of
+from slackwater.kafka.protocol.consumer_protocol import decode_subscription
+from tests.integration.consumer_harness import Member, make_topic, members, options, settled, unique, wait_for
+from tests.support.peers import JAVA, Peer, peers, wait_for as wait_for_peers
+
+
+def marked(owner: str) -> list[MarkedAssignor]:
+    return [MarkedAssignor(CooperativeStickyAssignor(), owner)]
+
+
+def owners(admin: KafkaAdmin, group: str) -> dict[str | None, tuple[str, str]]:
+    """Of each member, by its instance id: its mark, and its client id."""
+    described = admin.describe_groups([group]).unwrap()[group]
+    return {
+        one.instance_id: (owner_of(decode_subscription(one.metadata).user_data), one.client_id)
+        for one in described.members
+        if one.metadata
+    }
+
+
+def test_who_returns_as_a_static_member_is_shown_with_its_own_mark_and_nobody_rebalances(broker: Any) -> None:
+    """The client id remains the first process's: that is why the mark is in the subscription."""
+    topic, group = make_topic(broker.bootstrap, 2), unique("g")
+
+    def member(owner: str | None, client: str) -> Member:
+        more = {"partition_assignment_strategy": marked(owner)} if owner else {}
+        given = options(broker.bootstrap, group, group_instance_id="a", client_id=client, **more)
+        return Member([topic], **given)
+
+    with members() as running, KafkaAdmin(bootstrap_servers=broker.bootstrap) as admin:
+        running.append(member(None, "an-older-version"))
+        wait_for(lambda: settled(running, topic, 2), "the first process")
+        generation = running[0].generation
+        assert owners(admin, group) == {"a": ("", "an-older-version")}
+        for owner in ("uid-1", "uid-2"):
+            running.pop().stop()
+            running.append(member(owner, "a-newer-one"))
+            wait_for(lambda: settled(running, topic, 2), "the next process")
+            assert running[0].generation == generation
+            assert owners(admin, group) == {"a": (owner, "an-older-version")}
+
+
+def test_marked_members_share_a_group_with_javas_consumer(kafka: Any) -> None:
+    """Whoever leads: Java's, which joins first, and ours after it is gone."""
+    topic, group = make_topic(kafka.bootstrap, 4), unique("g")
+    with peers() as others, members() as running, KafkaAdmin(bootstrap_servers=kafka.bootstrap) as admin:
+        java = Peer(
+            JAVA, "java", bootstrap=kafka.bootstrap, topic=topic, group=group, strategy="cooperative-sticky"
+        )
+        others.append(java)
+        wait_for_peers("Java's consumer has everything", lambda: len(java.owned) == 4, others)
+        given = options(
+            kafka.bootstrap, group, group_instance_id="a", partition_assignment_strategy=marked("uid-1")
+        )
+        running.append(Member([topic], **given))
+        wait_for_peers("both have two", lambda: len(java.owned) == 2, others)
+        wait_for(lambda: len(running[0].consumer.assignment()) == 2 and running[0].stable, "ours has two")
+        assert owners(admin, group)["a"][0] == "uid-1"
+        java.close()
+        wait_for(lambda: settled(running, topic, 4), "ours has everything")

@@ -1,0 +1,156 @@
+"""Members that are not ours, whatever they are called: nobody removes them, or deletes their offsets."""
+
+from __future__ import annotations
+
+import pytest
+
+from slackwater_operator.reconcile.plan import DeleteKafkaGroup, EmitEvent, RemoveMembers, SetFinalizers
+from tests.unit.reconcile.simulated import Member, SimulatedOperator, Simulation, spec, stamp
+from tests.unit.reconcile.test_turn_simulated import image, settled, started
+
+TWIN = "uid-of-another-cluster"
+
+
+def stranger(simulation: Simulation, name: str, owner: str) -> None:
+    """A member that is alive, and no process of this cluster."""
+    made = Member(name, f"{name}/elsewhere", "pod-elsewhere", "pod-elsewhere", owner=owner)
+    made.seen_ms = simulation.now_ms + 10**9
+    simulation.group.members[name] = made
+    simulation.group._rebalance(f"{name} joined")
+
+    def heartbeats(_: Simulation) -> None:
+        if simulation.group.members.get(name) is made:
+            made.seen_ms = simulation.now_ms + 10**9
+            made.joined = max(made.joined, simulation.group.generation)
+            if simulation.group.state == "PreparingRebalance":
+                made.joined = simulation.group.generation + 1
+
+    simulation.each_tick.append(heartbeats)
+
+
+def did(operator: SimulatedOperator, kind: type) -> list[object]:
+    return [one for one in operator.actions if isinstance(one, kind)]
+
+
+@pytest.mark.parametrize("owner", [TWIN, ""])
+async def test_a_live_member_that_is_called_as_ours_is_never_removed(owner: str) -> None:
+    simulation, operator = await started()
+    stranger(simulation, "flights-7", owner)
+    await operator.pass_time(20_000)
+    assert "flights-7" in simulation.group.members
+    assert not did(operator, RemoveMembers)
+    if owner:
+        degraded = simulation.condition("Degraded")
+        assert (degraded["status"], degraded["reason"]) == ("True", "ForeignMembers")
+        for told in ("flights-7", "client id pod-elsewhere", "at 10.0.0.1", f"uid {TWIN}"):
+            assert told in degraded["message"]
+
+
+async def test_a_scale_down_removes_our_own_and_leaves_the_other_alone() -> None:
+    simulation, operator = await started()
+    stranger(simulation, "flights-7", TWIN)
+    simulation.change(replicas=2)
+    await operator.run(lambda: "flights-2" not in simulation.group.members)
+    assert simulation.group.removed == [("flights-2",)]
+    assert "flights-7" in simulation.group.members
+
+
+async def test_an_operator_that_has_just_started_knows_its_own_by_their_marks() -> None:
+    simulation, operator = await started()
+    simulation.change(replicas=2)
+    await operator.run(lambda: len(simulation.pods) == 2)
+    operator.die()
+    await operator.run(lambda: settled(simulation, 2))
+    assert simulation.group.removed == [("flights-2",)]
+
+
+async def test_a_worker_of_an_older_version_is_known_by_what_it_has_told() -> None:
+    simulation, operator = await started(pipeline=image("older"))
+    simulation.change(replicas=2)
+    await operator.run(lambda: settled(simulation, 2))
+    assert simulation.group.removed == [("flights-2",)]
+
+
+async def test_one_of_an_older_version_that_nobody_has_heard_goes_by_its_session() -> None:
+    """The operator starts when the pod is gone: it may be anybody's by now."""
+    simulation, operator = await started(pipeline=image("older"))
+    simulation.change(replicas=2)
+    await operator.run(lambda: len(simulation.pods) == 2)
+    operator.die()
+    await operator.run(lambda: settled(simulation, 2))
+    assert simulation.group.removed == []
+    assert simulation.group.why[-1] == "flights-2's session expired"
+
+
+async def test_members_of_the_group_of_this_name_that_is_gone_are_ours() -> None:
+    """Deleted and made again between two turns."""
+    simulation, operator = await started()
+    uid = simulation.resource["metadata"]["uid"]
+    simulation.delete("StatefulSet", "flights", "")
+    simulation.gone("ConsumerGroup", "flights")
+    simulation.apply(
+        {
+            "apiVersion": "slackwater.dev/v1alpha1",
+            "kind": "ConsumerGroup",
+            "metadata": {"name": "flights", "namespace": "default"},
+            "spec": spec(replicas=2),
+        }
+    )
+    for one in ("Service", "ServiceAccount", "PodDisruptionBudget"):  # the garbage collector
+        simulation.gone(one, "flights")
+    assert simulation.resource["metadata"]["uid"] != uid
+    await operator.run(lambda: settled(simulation, 2))
+    assert "flights-2" not in simulation.group.members
+    assert ("flights-2",) in simulation.group.removed
+
+
+# -- deletionPolicy: Delete ------------------------------------------------------------------------------
+
+
+async def deleted(simulation: Simulation, operator: SimulatedOperator) -> None:
+    """The user deletes the resource; runs until the operator lets it go."""
+    simulation.merge(simulation.resource, {"metadata": {"deletionTimestamp": stamp(simulation.now_ms)}})
+    operator.actions.clear()
+    await operator.run(lambda: simulation.resource["metadata"].get("finalizers") == [], timeout_ms=300_000)
+
+
+def events(operator: SimulatedOperator, reason: str) -> list[str]:
+    return [one.message for one in operator.actions if isinstance(one, EmitEvent) and one.reason == reason]
+
+
+async def test_offsets_are_kept_while_a_member_of_another_group_is_there() -> None:
+    simulation, operator = await started(deletionPolicy="Delete")
+    stranger(simulation, "flights-7", TWIN)
+    await operator.pass_time(3_000)
+    await deleted(simulation, operator)
+    assert set(simulation.group.members) == {"flights-7"}
+    assert not did(operator, DeleteKafkaGroup)
+    (kept,) = events(operator, "GroupKept")
+    assert "flights-7 (client id pod-elsewhere, at 10.0.0.1" in kept
+
+
+async def test_offsets_are_kept_while_a_member_that_may_be_anybodys_stays() -> None:
+    """But no finalizer waits for ever."""
+    simulation, operator = await started(deletionPolicy="Delete")
+    stranger(simulation, "flights-7", "")
+    simulation.merge(simulation.resource, {"metadata": {"deletionTimestamp": stamp(simulation.now_ms)}})
+    operator.actions.clear()
+    began = simulation.now_ms
+    await operator.run(lambda: simulation.resource["metadata"].get("finalizers") == [], timeout_ms=300_000)
+    assert 45_000 < simulation.now_ms - began < 150_000
+    assert set(simulation.group.members) == {"flights-7"}
+    assert not did(operator, DeleteKafkaGroup)
+    assert "may be a worker of this ConsumerGroup or somebody else's" in events(operator, "DeletionWaits")[0]
+    assert len(events(operator, "GroupKept")) == 1
+
+
+async def test_a_group_of_an_older_version_is_deleted_when_its_sessions_have_ended() -> None:
+    simulation, operator = await started(deletionPolicy="Delete", pipeline=image("older"))
+    simulation.merge(simulation.resource, {"metadata": {"deletionTimestamp": stamp(simulation.now_ms)}})
+    await operator.run(lambda: not simulation.pods)
+    operator.die()
+    operator.actions.clear()
+    await operator.run(lambda: simulation.resource["metadata"].get("finalizers") == [], timeout_ms=300_000)
+    assert simulation.clusters.deleted == ["flights"]
+    assert did(operator, SetFinalizers)
+    assert not did(operator, RemoveMembers)
