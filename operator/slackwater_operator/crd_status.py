@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from slackwater_operator.decide.lost_log import SKIPS_KEPT
+
 Schema = dict[str, Any]
 
 KEPT = 20
@@ -47,6 +49,19 @@ def schema() -> Schema:
                 reason=_text("Why."),
             ),
             KEPT,
+        ),
+        skipped=_list(
+            "Records of the last hour that were gone from the log before the group read them, oldest first.",
+            _object(
+                "Records that were skipped.",
+                topic=_text("The topic."),
+                partition=_whole("The partition."),
+                **{"from": _whole("The first offset that was skipped.")},
+                to=_whole("The offset where the group went on."),
+                cause=_text("Why they were gone: retention, which is also DeleteRecords."),
+                at=_whole("When that was noticed (milliseconds since 1970)."),
+            ),
+            SKIPS_KEPT,
         ),
     )
 

@@ -17,7 +17,13 @@ import pyarrow as pa
 
 from slackwater.kafka.errors import FencedInstanceIdError
 from slackwater.kafka.records import BatchBuilder, RecordColumns, decode
-from slackwater.kafka.structs import GenerationSeen, MembershipSnapshot, OffsetAndMetadata, TopicPartition
+from slackwater.kafka.structs import (
+    GenerationSeen,
+    MembershipSnapshot,
+    OffsetAndMetadata,
+    SkippedRecords,
+    TopicPartition,
+)
 from slackwater.runtime.config import WorkerConfig, parse
 from slackwater.runtime.deadletters import DeadLetters, Headers
 from slackwater.runtime.delivery import Delivery
@@ -130,6 +136,8 @@ class FakeConsumer:
         self.looked_up: list[Any] = []
         """What was asked for: a partition, or several in one question."""
         self.polls = 0
+        self.skipped: list[SkippedRecords] = []
+        self.poll_errors: deque[Exception] = deque()
         self.reset_to_latest = False
         self._fetched: set[TopicPartition] = set()
         self.closed = False
@@ -175,6 +183,8 @@ class FakeConsumer:
         self._check_fenced()
         if self.at_poll:
             self.at_poll.popleft()()
+        if self.poll_errors:
+            raise self.poll_errors.popleft()
         left, polled = self._max, {}
         for tp, position in self.positions.items():
             if tp in self.paused or not left:
@@ -215,6 +225,10 @@ class FakeConsumer:
     def current_lag(self, partition: TopicPartition) -> int | None:
         end = self.highwater(partition)
         return None if end is None else max(0, end - self.positions[partition])
+
+    def skipped_records(self) -> list[SkippedRecords]:
+        skipped, self.skipped = self.skipped, []
+        return skipped
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
         return self.positions[partition]

@@ -8,6 +8,11 @@ DESCRIBED: dict[str, str] = {
         "kafka-python's: any value has the constructor not wait for a broker; versions are agreed anyway"
     ),
     "auto_commit_interval_ms": "how often positions are committed, with `enable_auto_commit`",
+    "lost_position": (
+        "a position that is not in the log: `reset` goes by `auto_offset_reset`; `nearest` goes to the first "
+        "record that still exists and tells it by `skipped_records()`; beyond the end, or in a recreated "
+        "topic, it raises `LogTruncationError`, whatever the reset policy says"
+    ),
     "auto_offset_reset": (
         "where to start without a committed offset, or when it is not in the log: `earliest`, "
         "`latest`, `none` (raises), `by_duration:PT1H` (that long ago)"
@@ -88,7 +93,8 @@ DESCRIBED: dict[str, str] = {
 
 OURS_ALONE = {
     "api_version", "bootstrap_timeout_ms", "consumer_timeout_ms", "default_offset_commit_callback",
-    "enable_incremental_fetch_sessions", "fetch_max_decompressed_bytes", "scheduled_rebalance_max_delay_ms",
+    "enable_incremental_fetch_sessions", "fetch_max_decompressed_bytes", "lost_position",
+    "scheduled_rebalance_max_delay_ms",
 }  # fmt: skip
 """Options that Java does not have; as properties they are written with dots all the same."""
 

@@ -208,6 +208,7 @@ class KafkaParts:
             "security": self._config.security.client(),
             "enable_auto_commit": False,
             "allow_auto_create_topics": False,
+            "lost_position": "nearest",
         }
 
     def _admin(self) -> KafkaAdmin:

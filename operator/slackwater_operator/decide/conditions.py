@@ -83,6 +83,7 @@ class ConditionsInput:
             `RollingBack`.
         rollout_reason: why, in words that do not change all the time.
         stalls: what does not move.
+        stopped: the partitions that nothing more is read of before a person has decided where to go on.
         troubles: what needs a person, the gravest first.
         unplanned: why the group rebalanced lately without us, a line each; empty when it did not.
     """
@@ -101,6 +102,7 @@ class ConditionsInput:
     rollout_phase: str = "Idle"
     rollout_reason: str = ""
     stalls: tuple[Stall, ...] = ()
+    stopped: tuple[str, ...] = ()
     troubles: tuple[Trouble, ...] = ()
     unplanned: tuple[str, ...] = ()
 
@@ -161,6 +163,9 @@ def _ready(seen: ConditionsInput) -> _Verdict:
     if seen.unsettled or seen.members < seen.replicas:
         workers = _count(seen.replicas, "worker")
         return _Verdict(_FALSE, "NotSettled", f"{workers} wanted; not all are in the group and settled")
+    if seen.stopped:
+        named = ", ".join(seen.stopped[:3]) + (" and more" if len(seen.stopped) > 3 else "")
+        return _Verdict(_FALSE, "PartitionsStopped", f"nothing is read of {named}; Degraded says why")
     if not seen.replicas:
         return _Verdict(_TRUE, "ScaledToZero", "no worker is needed now")
     return _Verdict(

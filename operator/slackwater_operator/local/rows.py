@@ -34,8 +34,14 @@ def take_snapshot(state: RunState, consumed_per_s: float | None) -> RunSnapshot:
         out=state.counts["out"],
         dead=state.counts["dead"],
         consumed_per_s=consumed_per_s,
-        problems=state.seen.problems if state.seen else (),
+        problems=(*(state.seen.problems if state.seen else ()), *_stopped(state)),
     )
+
+
+def _stopped(state: RunState) -> list[str]:
+    """Why workers read nothing more of partitions that they have."""
+    told = [worker.progress.stopped for worker in state.pool.workers if worker.process is not None]
+    return sorted({message for stopped in told for message in stopped.values()})
 
 
 def _operation(state: RunState) -> OperationView | None:

@@ -175,8 +175,21 @@ class RunState:
             callback(event)
         if event.event == "exited":
             self._tell_exit(event)
+        if event.event == "partition_stopped":
+            self.notify(f"{event.process}: {event.data.get('message', '')}")
+        if event.event == "skipped":
+            self._tell_skipped(event)
         if event.event not in _QUIET_EVENTS:
             self.wake.set()
+
+    def _tell_skipped(self, event: WorkerEvent) -> None:
+        """Says that records were gone from the log before a worker read them."""
+        told = {name: event.data.get(name) for name in ("partition", "records", "from", "to")}
+        self.notify(
+            f"{event.process} skips {told['records']} records of {told['partition']}, from offset "
+            f"{told['from']} to where the log begins now, {told['to']}: they were deleted (retention, or "
+            "DeleteRecords)"
+        )
 
     def _tell_exit(self, event: WorkerEvent) -> None:
         """Says at once that a worker has ended which nobody asked to, and why."""

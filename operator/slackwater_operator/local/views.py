@@ -179,7 +179,7 @@ class RunSnapshot:
         out: how many rows they wrote.
         dead: how many went to the dead-letter topic.
         consumed_per_s: records committed a second over the last window, None when not measured yet.
-        problems: what could not be observed, in words.
+        problems: what could not be observed, and why partitions are not read, in words.
     """
 
     ts_ms: int

@@ -31,6 +31,7 @@ class Progress:
         assignment: its partitions.
         committed: whether it has committed anything.
         error: its last `error` message.
+        stopped: why it reads nothing more of partitions that it has, by partition.
         holder: the process that it sees as its member, as far as it said; "" before.
         handed_over: whether it has handed its member over to another process.
         joined_ms: when it joined last.
@@ -46,6 +47,7 @@ class Progress:
     assignment: frozenset[TopicPartition] = frozenset()
     committed: bool = False
     error: str = ""
+    stopped: dict[str, str] = field(default_factory=dict)
     holder: str = ""
     handed_over: bool = False
     joined_ms: int = 0
@@ -67,7 +69,7 @@ class Progress:
                 self.phase = str(data.get("phase", ""))
                 self.phase_ms = self.changed_ms = event.ts_ms
                 if self.phase == STANDBY:
-                    self.assignment, self.leader = frozenset(), False
+                    self.assignment, self.leader, self.stopped = frozenset(), False, {}
             case "joined":
                 self.generation = int(data.get("generation", -1))
                 self.member_id = str(data.get("member_id") or "")
@@ -79,16 +81,20 @@ class Progress:
             case "handed_over":  # the group knows another process as this member now
                 self.handed_over, self.leader = True, False
                 self.holder = str(data.get("by") or "")
-                self.assignment = frozenset()
+                self.assignment, self.stopped = frozenset(), {}
                 self.changed_ms = event.ts_ms
             case "assigned":
                 self.assignment |= event.partitions()
                 self.changed_ms = event.ts_ms
             case "revoked" | "lost":
                 self.assignment -= event.partitions()
+                for partition in event.partitions():
+                    self.stopped.pop(str(partition), None)
                 self.changed_ms = event.ts_ms
             case "committed":
                 self.committed = True
+            case "partition_stopped":
+                self.stopped[str(data.get("partition", ""))] = str(data.get("message", ""))
             case "error":
                 self.error = str(data.get("message", ""))
 

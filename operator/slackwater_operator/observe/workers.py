@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +16,7 @@ import aiohttp
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.signing import ANSWER_HEADER, check_answer, sign_request
+from slackwater_operator.decide.lost_log import Skip, StoppedPartition
 
 TIMEOUT_S = 1.0
 LARGEST_BYTES = 4 * 1024 * 1024
@@ -25,6 +27,9 @@ CONNECTIONS = 200
 ACCEPTED, UNAUTHORIZED, NOT_FOUND = 202, 401, 404
 """What POST /takeover may end in, beside 409."""
 _LONGEST_ERROR = 500
+_LONGEST_MESSAGE = 2_000
+_REASON = re.compile("[A-Za-z]{1,64}")
+"""What becomes the reason of a condition, which the API server checks."""
 
 log = logging.getLogger(__name__)
 
@@ -134,6 +139,8 @@ class WorkerStatus:
         holder: the pod that is the member, as Kafka's client.id told it; "" where it does not know.
         standby: what it says of standing by; None while it does not.
         takeover: its last takeover; None: its process has made none.
+        stopped: the partitions that it holds and reads nothing more of.
+        skipped: the last records that it has skipped.
     """
 
     phase: str
@@ -156,6 +163,8 @@ class WorkerStatus:
     holder: str = ""
     standby: StandbyTold | None = None
     takeover: TakeoverTold | None = None
+    stopped: tuple[StoppedPartition, ...] = ()
+    skipped: tuple[Skip, ...] = ()
 
     @property
     def running(self) -> bool:
@@ -199,6 +208,8 @@ def parse_status(document: Any) -> WorkerStatus:
             holder=str(document.get("holder") or ""),
             standby=_standby(standby) if standby else None,
             takeover=_takeover(takeover) if takeover else None,
+            stopped=tuple(_stopped(one) for one in document.get("stopped", ())),
+            skipped=tuple(_skip(one) for one in document.get("skipped", ())),
         )
     except (AttributeError, KeyError, TypeError) as exc:
         raise ValueError(f"no worker's status: {type(exc).__name__}: {exc}") from exc
@@ -237,6 +248,23 @@ def _takeover(told: Mapping[str, Any]) -> TakeoverTold:
         generation=_generation(told.get("generation")),
         forced=bool(told.get("forced", False)),
         pauses_ms={_partition(name): int(ms) for name, ms in (told.get("pauses_ms") or {}).items()},
+    )
+
+
+def _stopped(told: Mapping[str, Any]) -> StoppedPartition:
+    reason = str(told["reason"])
+    if not _REASON.fullmatch(reason):
+        raise ValueError(f"no worker's status: {reason[:_LONGEST_ERROR]!r} is no reason")
+    return StoppedPartition(_partition(told["partition"]), reason, str(told["message"])[:_LONGEST_MESSAGE])
+
+
+def _skip(told: Mapping[str, Any]) -> Skip:
+    return Skip(
+        partition=_partition(told["partition"]),
+        from_offset=int(told["from"]),
+        to_offset=int(told["to"]),
+        cause=str(told["cause"])[:_LONGEST_ERROR],
+        at_ms=int(told["at_ms"]),
     )
 
 

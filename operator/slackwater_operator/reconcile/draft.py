@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slackwater_operator.decide.conditions import Trouble
+from slackwater_operator.decide.lost_log import Skip
 from slackwater_operator.decide.scaling import ScalingDecision
 from slackwater_operator.reconcile.look import Look
 from slackwater_operator.reconcile.memory import DecisionRecord, RolloutMemory, remember
@@ -39,6 +40,7 @@ class Draft:
         takes_over: members are moved to pods of another StatefulSet, so that the template of the one at rest
             stays as it is.
         spans: by suffix the ordinals that each StatefulSet is to have; one that is not there yet is made.
+        skipped: the last records that the workers have skipped.
         taken_over: how each takeover that is over by now went: `asked`, `forced`, `restarted`, or `stopped`.
     """
 
@@ -60,6 +62,7 @@ class Draft:
     takes_over: bool = False
     spans: dict[str, Span] = field(default_factory=dict)
     taken_over: list[str] = field(default_factory=list)
+    skipped: tuple[Skip, ...] = ()
 
     @classmethod
     def of(cls, world: World, look: Look) -> Draft:
@@ -72,6 +75,7 @@ class Draft:
             gaps_ms=memory.restart_gaps_ms,
             desired=memory.desired,
             decisions=memory.decisions,
+            skipped=memory.skipped,
             spans={suffix: one.span for suffix, one in world.sets.items()},
         )
 

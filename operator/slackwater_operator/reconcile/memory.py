@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from slackwater.kafka.structs import TopicPartition
+from slackwater_operator.decide.lost_log import SKIPS_KEPT, Skip
 from slackwater_operator.decide.takeover_view import RESTART, TAKEOVER, Moving
 
 PHASES = ("Idle", "Preflight", "Rolling", "Paused", "Refused", "Stopped", "RollingBack")
@@ -160,6 +162,7 @@ class Memory:
         restart_gaps_ms: how long the last restarts kept a worker away, oldest first.
         decisions: the last decisions, oldest first.
         conditions: the conditions by type, as they stand in the status.
+        skipped: the last records that the workers have skipped, oldest first.
     """
 
     rollout: RolloutMemory = field(default_factory=RolloutMemory)
@@ -168,6 +171,7 @@ class Memory:
     restart_gaps_ms: tuple[int, ...] = ()
     decisions: tuple[DecisionRecord, ...] = ()
     conditions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    skipped: tuple[Skip, ...] = ()
 
 
 def parse(status: object) -> Memory:
@@ -186,6 +190,7 @@ def parse(status: object) -> Memory:
             for one in map(_mapping, _list(told.get("conditions")))
             if isinstance(one.get("type"), str)
         },
+        skipped=tuple(_skips(told.get("skipped")))[-SKIPS_KEPT:],
     )
 
 
@@ -295,6 +300,30 @@ def _decisions(told: object) -> list[DecisionRecord]:
         at_ms, kind = _whole(one.get("at")), _text(one.get("kind"))
         if at_ms is not None and kind:
             found.append(DecisionRecord(at_ms, kind, _text(one.get("action")), _text(one.get("reason"))))
+    return found
+
+
+def dump_skip(skip: Skip) -> dict[str, Any]:
+    """As it stands in the status."""
+    return {
+        "topic": skip.partition.topic,
+        "partition": skip.partition.partition,
+        "from": skip.from_offset,
+        "to": skip.to_offset,
+        "cause": skip.cause,
+        "at": skip.at_ms,
+    }
+
+
+def _skips(told: object) -> list[Skip]:
+    found = []
+    for one in map(_mapping, _list(told)):
+        topic, cause = _text(one.get("topic")), _text(one.get("cause"))
+        numbers = [_whole(one.get(name)) for name in ("partition", "from", "to", "at")]
+        known = [number for number in numbers if number is not None]
+        if topic and len(known) == len(numbers):
+            number, begin, end, at_ms = known
+            found.append(Skip(TopicPartition(topic, number), begin, end, cause, at_ms))
     return found
 
 

@@ -143,6 +143,8 @@ def worker_seen(uid: str, at_ms: int, told: WorkerStatus | None) -> WorkerSeen |
         standby=_standby_seen(told.standby) if told.standby is not None else None,
         takeover=_takeover_seen(told.takeover) if told.takeover is not None else None,
         member_id=told.member_id,
+        stopped=told.stopped,
+        skipped=told.skipped,
     )
 
 

@@ -9,6 +9,8 @@ from slackwater_operator.build import names
 from slackwater_operator.decide.conditions import ConditionsInput, Trouble, conditions
 from slackwater_operator.decide.ownership import listed
 from slackwater_operator.reconcile.draft import Draft
+from slackwater_operator.reconcile.lost_log import skipped_troubles, stopped_partitions, stopped_troubles
+from slackwater_operator.reconcile.memory import dump_skip
 from slackwater_operator.reconcile.revision import PREFLIGHT_SAYS
 from slackwater_operator.reconcile.world import World
 
@@ -35,6 +37,7 @@ def status_of(draft: Draft) -> dict[str, Any]:
         "scaling": _scaling(draft),
         "restartGapsMs": list(draft.gaps_ms),
         "decisions": [one.dump() for one in draft.decisions],
+        "skipped": [dump_skip(one) for one in draft.skipped] or None,
         "conditions": conditions(_seen(draft), _conditions_before(world), now_ms=world.now_ms),
     }
     return {name: value for name, value in told.items() if value is not None}
@@ -67,7 +70,7 @@ def status_of_trouble(
 
 def troubles(draft: Draft) -> tuple[Trouble, ...]:
     """What needs a person, the gravest first."""
-    found = list(draft.troubles)
+    found = [*stopped_troubles(draft.world), *draft.troubles]
     failed = draft.rollout.failed
     if failed is not None:
         preflight = failed.reason.startswith(PREFLIGHT_SAYS)
@@ -77,6 +80,7 @@ def troubles(draft: Draft) -> tuple[Trouble, ...]:
     found += [Trouble(reason, message) for reason, message in draft.world.problems]
     found += _broken_pods(draft)
     found += _foreign_members(draft)
+    found += skipped_troubles(draft)
     return tuple(found)
 
 
@@ -127,6 +131,7 @@ def _seen(draft: Draft) -> ConditionsInput:
         rollout_phase=draft.rollout.phase,
         rollout_reason=draft.rollout.reason,
         stalls=measured.stalls,
+        stopped=tuple(str(one.partition) for one in stopped_partitions(world)),
         troubles=troubles(draft),
         unplanned=(*measured.unplanned, *([draft.unplanned] if draft.unplanned else [])),
     )

@@ -7,6 +7,7 @@ from slackwater_operator.decide.conditions import Trouble
 from slackwater_operator.reconcile.deletion import end, wanted_finalizers
 from slackwater_operator.reconcile.draft import Draft
 from slackwater_operator.reconcile.look import look
+from slackwater_operator.reconcile.lost_log import tell_lost
 from slackwater_operator.reconcile.members import open_gates, remove_orphans
 from slackwater_operator.reconcile.objects import (
     apply_around,
@@ -49,6 +50,7 @@ def turn(world: World) -> Plan:
     finalizers = wanted_finalizers(world)
     if finalizers is not None:
         draft.acts.append(SetFinalizers(finalizers))
+    tell_lost(draft)
     if not note_foreign(draft):
         _work(draft)
     return _plan(draft)

@@ -14,6 +14,7 @@ from typing import Any
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.build import names
 from slackwater_operator.build.pod_template import Revision
+from slackwater_operator.decide.lost_log import Skip, StoppedPartition
 from slackwater_operator.decide.policy import rollout_policy
 from slackwater_operator.decide.preflight import PreflightView
 from slackwater_operator.decide.rollout import RolloutPolicy
@@ -124,6 +125,8 @@ class WorkerSeen:
         standby: what it said of standing by; None while it does not.
         takeover: its last takeover; None: it has made none.
         member_id: Kafka's id of it as it joined last, "" before.
+        stopped: the partitions that it holds and reads nothing more of.
+        skipped: the last records that it has skipped.
     """
 
     uid: str
@@ -144,6 +147,8 @@ class WorkerSeen:
     standby: StandbySeen | None = None
     takeover: TakeoverSeen | None = None
     member_id: str = ""
+    stopped: tuple[StoppedPartition, ...] = ()
+    skipped: tuple[Skip, ...] = ()
 
     @property
     def running(self) -> bool:

@@ -18,6 +18,7 @@ from slackwater.kafka.errors import (
     LogTruncationError,
     OffsetOutOfRangeNoResetError,
     TopicAuthorizationFailedError,
+    TopicRecreatedError,
     UnsupportedVersionError,
 )
 from slackwater.kafka.protocol.metadata import ClusterMetadata
@@ -371,4 +372,112 @@ async def test_a_leader_without_an_answer_holds_up_no_other_kind_of_question() -
     bench.ends[B] = (0, 2, 9)
     await bench.settle(fetching(bench.subscription.get(B)))
     assert bench.at(A)[0] is FetchState.INITIALIZING
+    await bench.positions.close()
+
+
+# -- lost_position="nearest" ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
+async def test_a_position_before_the_log_goes_to_its_start_and_says_what_was_skipped(policy: str) -> None:
+    bench = Bench(A, auto_offset_reset=policy, lost_position="nearest")
+    state = bench.subscription.get(A)
+    bench.subscription.start_at(state, 50, 2, 3)
+    bench.subscription.reading(state, 3, UUID(int=1))
+    bench.offsets[A, EARLIEST] = 80
+    bench.positions.out_of_range(state)
+    await bench.settle(lambda: bench.at(A)[:2] == (FetchState.FETCHING, 80))
+    assert list(bench.positions.lost.skipped) == [(A, 50, 80)]
+    assert bench.positions.lost.skipped[0].records == 30
+    assert state.topic_id == UUID(int=1)
+    assert bench.errors == []
+    await bench.positions.close()
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
+async def test_a_position_beyond_the_log_waits_for_the_application(policy: str) -> None:
+    bench = Bench(A, auto_offset_reset=policy, lost_position="nearest")
+    state = bench.subscription.get(A)
+    bench.subscription.start_at(state, 50, 2, 3)
+    bench.offsets = {(A, EARLIEST): 10, (A, LATEST): 40}
+    bench.positions.out_of_range(state)
+    await bench.settle(lambda: bench.errors)
+    await bench.settle()
+    [error] = bench.errors
+    assert isinstance(error, LogTruncationError)
+    assert error.divergent_offsets == {A: OffsetAndMetadata(40)}
+    assert "t-0 was read to 50 and is cut off at 40" in str(error)
+    assert bench.positions.still_holds(error)
+    assert bench.at(A)[0] is FetchState.AWAIT_VALIDATION
+    assert len(bench.asked) == 2, "it is not asked again before a seek"
+    assert not bench.positions.lost.skipped
+    await bench.positions.close()
+
+
+async def test_a_position_that_the_next_leader_has_after_all_is_kept() -> None:
+    """Each replica deletes by its own retention, so that a new leader's log may begin earlier."""
+    bench = Bench(A, lost_position="nearest")
+    state = bench.subscription.get(A)
+    bench.subscription.start_at(state, 50, 2, 3)
+    bench.offsets = {(A, EARLIEST): 10, (A, LATEST): 70}
+    bench.positions.out_of_range(state)
+    await bench.settle(lambda: bench.at(A) == (FetchState.FETCHING, 50, 2))
+    assert not bench.positions.lost.skipped
+    assert bench.errors == []
+    await bench.positions.close()
+
+
+async def test_a_lost_position_is_asked_for_until_a_leader_answers() -> None:
+    bench = Bench(A, lost_position="nearest")
+    state = bench.subscription.get(A)
+    bench.subscription.start_at(state, 50)
+    bench.offsets[A, EARLIEST] = 80
+    bench.failures = [KafkaConnectionError("gone"), KafkaConnectionError("gone")]
+    bench.positions.out_of_range(state)
+    await bench.settle(lambda: bench.at(A)[1] == 80)
+    assert [skipped.records for skipped in bench.positions.lost.skipped] == [30]
+    await bench.positions.close()
+
+
+async def test_a_lost_position_that_is_sought_meanwhile_is_not_skipped() -> None:
+    bench = Bench(A, lost_position="nearest")
+    state = bench.subscription.get(A)
+    bench.subscription.start_at(state, 50)
+    bench.offsets[A, EARLIEST] = 80
+    bench.before_answer = lambda: bench.subscription.seek(A, 90)
+    bench.positions.out_of_range(state)
+    await bench.settle(lambda: bench.asked)
+    await bench.settle()
+    assert bench.at(A)[:2] == (FetchState.FETCHING, 90)
+    assert not bench.positions.lost.skipped
+    await bench.positions.close()
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
+async def test_a_topic_made_anew_waits_for_the_application(policy: str) -> None:
+    bench = Bench(A, auto_offset_reset=policy, lost_position="nearest")
+    state = bench.subscription.get(A)
+    bench.subscription.start_at(state, 50, 2, 3)
+    bench.subscription.reading(state, 3, UUID(int=1))
+    bench.lead(0, topic_id=2)
+    await bench.settle(lambda: bench.errors)
+    await bench.settle()
+    [error] = bench.errors
+    assert isinstance(error, TopicRecreatedError)
+    assert "the topic was deleted and made anew: t-0, read to 50" in str(error)
+    assert state.state is not FetchState.FETCHING
+    assert state.topic_id == UUID(int=1)
+    await bench.positions.close()
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
+async def test_a_log_that_a_new_leader_has_cut_off_waits_for_the_application(policy: str) -> None:
+    bench = Bench(A, auto_offset_reset=policy, lost_position="nearest")
+    state = bench.subscription.get(A)
+    bench.subscription.start_at(state, 50, 2)
+    bench.ends[A] = (0, 2, 30)
+    await bench.settle(lambda: bench.errors)
+    [error] = bench.errors
+    assert isinstance(error, LogTruncationError)
+    assert bench.at(A)[1] == 50
     await bench.positions.close()

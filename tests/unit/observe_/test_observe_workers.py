@@ -17,6 +17,7 @@ from slackwater.runtime.config import HealthConfig
 from slackwater.runtime.health import HealthServer
 from slackwater.runtime.metrics import Metrics
 from slackwater.runtime.status import Status
+from slackwater_operator.decide.lost_log import Skip
 from slackwater_operator.observe.workers import (
     PodAddress,
     RestartTimes,
@@ -155,6 +156,13 @@ async def test_one_that_hangs_delays_nobody_else_and_is_given_up(
         {"phase": "running", "generation": 1, "assignment": [["t"]]},
         {"phase": "running", "generation": 1, "assignment": [], "lag": {"no number": 3}},
         {"phase": "running", "generation": 1, "assignment": [], "generations": [3]},
+        {"phase": "running", "generation": 1, "assignment": [], "skipped": [{"partition": "t-0"}]},
+        {
+            "phase": "running",
+            "generation": 1,
+            "assignment": [],
+            "stopped": [{"partition": "t-0", "reason": "no reason", "message": ""}],
+        },
     ],
 )
 def test_what_is_no_status(document: Any) -> None:
@@ -167,3 +175,22 @@ def test_an_older_workers_status_is_taken() -> None:
     assert told.restart is None
     assert told.generations == ()
     assert not told.running
+
+
+def test_what_a_worker_says_of_lost_logs() -> None:
+    told = parse_status(
+        {
+            "phase": "running",
+            "generation": 1,
+            "assignment": [],
+            "stopped": [
+                {"partition": "t-1", "reason": "LogTruncated", "message": "m" * 9_000, "since_ms": 1}
+            ],
+            "skipped": [{"partition": "t-0", "from": 3, "to": 9, "cause": "retention", "at_ms": 5}],
+        }
+    )
+    [stopped] = told.stopped
+    assert (stopped.partition, stopped.reason) == (TopicPartition("t", 1), "LogTruncated")
+    assert len(stopped.message) == 2_000
+    assert told.skipped == (Skip(TopicPartition("t", 0), 3, 9, "retention", 5),)
+    assert told.skipped[0].records == 6

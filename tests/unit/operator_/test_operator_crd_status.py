@@ -8,6 +8,7 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater_operator import crd_status
 from slackwater_operator.decide.autoscale import Autoscaler
 from slackwater_operator.decide.conditions import TYPES, ConditionsInput, conditions
+from slackwater_operator.decide.lost_log import Skip
 from slackwater_operator.decide.scaling import ScalingDecision, ScalingPolicy
 from slackwater_operator.decide.takeover_view import RESTART, Moving
 from slackwater_operator.reconcile import memory
@@ -119,3 +120,8 @@ def test_the_conditions() -> None:
 def test_the_check_finds_what_is_not_in_the_schema() -> None:
     assert strangers({"phases": "x"}, part("rollout"), "rollout") == ["rollout.phases: not in the schema"]
     assert strangers({"updated": "x"}, part("rollout"), "rollout") == ["rollout.updated: str, not integer"]
+
+
+def test_the_skipped_records() -> None:
+    skip = Skip(TopicPartition("flights", 3), 10, 20, "retention", 5)
+    assert strangers([memory.dump_skip(skip)], part("skipped"), "skipped") == []

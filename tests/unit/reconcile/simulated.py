@@ -20,6 +20,7 @@ from slackwater.kafka.net.clock import Clock
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.build import names
 from slackwater_operator.build.names import short_hash
+from slackwater_operator.decide.lost_log import Skip, StoppedPartition
 from slackwater_operator.decide.snapshot import KafkaSnapshot
 from slackwater_operator.decide.view import GroupView, MemberView
 from slackwater_operator.kube.errors import KubeConflict, KubeError, KubeUnavailable
@@ -405,6 +406,9 @@ class Simulation:
         self.clusters = SimulatedClusters(self)
         self.workers = SimulatedWorkers(self)
         self.events = Posted()
+        self.stopped: dict[str, tuple[StoppedPartition, ...]] = {}
+        """By member, what its worker says that it reads nothing more of."""
+        self.skipped: dict[str, tuple[Skip, ...]] = {}
         self.rate = 10  # records a partition and tick
         self.capacity = 1_000  # records a worker and tick
         self.each_tick: list[Callable[[Simulation], None]] = []
@@ -895,6 +899,8 @@ class Simulation:
             if standby
             else None,
             takeover=process.takeover,
+            stopped=self.stopped.get(process.member, ()),
+            skipped=self.skipped.get(process.member, ()),
         )
 
     # -- what tests ask ------------------------------------------------------------------------------------

@@ -12,10 +12,11 @@ from slackwater.kafka.errors import (
     FencedInstanceIdError,
     KafkaConnectionError,
     KafkaTimeoutError,
+    LogTruncationError,
     RebalanceInProgressError,
     TopicAuthorizationFailedError,
 )
-from slackwater.kafka.structs import OffsetAndMetadata
+from slackwater.kafka.structs import OffsetAndMetadata, SkippedRecords
 from slackwater.runtime.errors import DeadLetterError, FencedError, HandlerError, SinkError, WorkerError
 from slackwater.runtime.interfaces import StagedGoneError
 from tests.support.runtime_fakes import START_MS, Bench
@@ -827,3 +828,77 @@ def test_lag_counts_from_the_committed_offset(bench: Bench) -> None:
     bench.steps(25)
     assert bench.status.lag == {"flights-0": 8}
     assert bench.metrics.value("lag_records", ("flights", "0")) == 8
+
+
+# ---- logs that have lost records
+
+
+def test_what_the_client_skips_is_counted_and_told(bench: Bench) -> None:
+    tp = bench.produce(0, *values(3))
+    bench.assign(tp)
+    bench.consumer.skipped.append(SkippedRecords(tp, 40, 55))
+    bench.until_idle()
+    assert bench.metrics.value("records_skipped", ("flights", "0", "retention")) == 15
+    (told,) = bench.events("skipped")
+    assert (told["partition"], told["from"], told["to"], told["records"]) == ("flights-0", 40, 55, 15)
+    assert [(one["from"], one["to"], one["cause"]) for one in bench.status.skipped] == [(40, 55, "retention")]
+    assert "offsets 40 to 54: the log begins at 55 now" in bench.stderr.getvalue()
+
+
+def test_a_series_of_skipped_records_begins_at_0(bench: Bench) -> None:
+    tp = bench.produce(0)
+    bench.assign(tp)
+    bench.steps(2)
+    sample = (
+        b'slackwater_records_skipped_total{cause="retention",group="flights",instance="w-0",partition="0"'
+    )
+    assert sample in bench.metrics.render()
+
+
+def test_a_truncated_log_stops_its_partition_and_no_other(bench: Bench) -> None:
+    a, b = bench.produce(0, *values(3)), bench.produce(1, *values(3))
+    bench.assign(a, b)
+    bench.until_idle()
+    bench.consumer.poll_errors.append(LogTruncationError({a: 3}, {a: OffsetAndMetadata(1)}))
+    bench.steps(2)
+    (told,) = bench.events("partition_stopped")
+    assert (told["partition"], told["reason"]) == ("flights-0", "LogTruncated")
+    assert "read up to offset 3, but the log ends at offset 1" in told["message"]
+    assert [one["partition"] for one in bench.status.stopped] == ["flights-0"]
+    assert bench.metrics.value("stopped_partitions", ("LogTruncated",)) == 1
+    bench.produce(0, *values(2))
+    bench.produce(1, *values(2))
+    bench.steps(20)
+    assert bench.sink.rows(0) == [0, 1, 2]
+    assert bench.sink.rows(1) == [0, 1, 2, 3, 4]
+    assert bench.cluster.committed[a].offset == 3
+    bench.delivery.drain(1000)
+    assert bench.cluster.committed[a].offset == 3
+    assert not bench.events("error")
+
+
+def test_what_is_in_flight_of_a_truncated_log_is_finished(bench: Bench) -> None:
+    """It was read before, and nobody can read it again."""
+    a = bench.produce(0, *values(3))
+    bench.runner.durations.append(500)
+    bench.assign(a)
+    bench.steps(3)
+    assert bench.delivery.in_flight.batch is not None
+    bench.consumer.poll_errors.append(LogTruncationError({a: 3}, {a: None}))
+    bench.steps(30)
+    assert bench.sink.rows(0) == [0, 1, 2]
+    assert bench.cluster.committed[a].offset == 3
+    assert bench.status.stopped[0]["reason"] == "LogTruncated"
+    assert a in bench.consumer.paused
+
+
+def test_a_stopped_partition_that_leaves_is_no_longer_shown(bench: Bench) -> None:
+    a, b = bench.produce(0, *values(3)), bench.produce(1, *values(3))
+    bench.assign(a, b)
+    bench.until_idle()
+    bench.consumer.poll_errors.append(LogTruncationError({a: 3}, {a: OffsetAndMetadata(1)}))
+    bench.steps(2)
+    bench.consumer.at_poll.append(lambda: bench.consumer.revoke(a))
+    bench.steps(2)
+    assert bench.status.stopped == []
+    assert bench.metrics.value("stopped_partitions", ("LogTruncated",)) == 0

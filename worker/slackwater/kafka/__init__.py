@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         MemberState,
         OffsetAndMetadata,
         OffsetAndTimestamp,
+        SkippedRecords,
         TopicPartition,
     )
 
@@ -59,6 +60,7 @@ _HOME = {
     "MembershipSnapshot": "structs",
     "OffsetAndMetadata": "structs",
     "OffsetAndTimestamp": "structs",
+    "SkippedRecords": "structs",
     "TopicPartition": "structs",
 }
 
@@ -87,6 +89,7 @@ __all__ = [
     "RecordColumns",
     "Security",
     "Serializer",
+    "SkippedRecords",
     "TopicPartition",
 ]
 

@@ -115,7 +115,8 @@ class OffsetOutOfRangeNoResetError(NoOffsetForPartitionError):
 
 
 class LogTruncationError(OffsetOutOfRangeNoResetError):
-    """Records that were read are gone from the log, and ``auto_offset_reset="none"`` (KIP-320).
+    """Records that were read are gone from the log, and ``auto_offset_reset="none"`` or
+    ``lost_position="nearest"`` (KIP-320).
 
     A leader was elected that did not have them (an unclean election), or the topic was deleted and made
     anew. ``offsets``: the positions. ``divergent_offsets``: for each the OffsetAndMetadata up to which the
@@ -130,9 +131,19 @@ class LogTruncationError(OffsetOutOfRangeNoResetError):
             + (f"at {found.offset}" if (found := self.divergent_offsets.get(tp)) else "somewhere before")
             for tp, offset in self.offsets.items()
         )
+        self.args = (f"records that were read are gone from the log: {where}; seek() to where to go on",)
+
+
+class TopicRecreatedError(LogTruncationError):
+    """The topic that was read was deleted, and another one has its name (KIP-516). ``offsets`` and
+    ``divergent_offsets`` are those of :class:`LogTruncationError`: the new topic begins at 0.
+    """
+
+    def __init__(self, offsets: Mapping[Any, int], divergent_offsets: Mapping[Any, Any]) -> None:
+        super().__init__(offsets, divergent_offsets)
+        where = ", ".join(f"{tp.topic}-{tp.partition}, read to {at}" for tp, at in self.offsets.items())
         self.args = (
-            f'records that were read are gone from the log: {where}; auto_offset_reset="none" asks for a '
-            "seek() by the caller",
+            f"the topic was deleted and made anew: {where} and cut off at 0; seek() to where to go on",
         )
 
 

@@ -24,6 +24,22 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int = -1
 
 
+class SkippedRecords(NamedTuple):
+    """Offsets that a consumer passed over because the log begins behind them: retention or DeleteRecords.
+
+    From ``from_offset`` up to ``to_offset`` (not included), where it goes on.
+    """
+
+    partition: TopicPartition
+    from_offset: int
+    to_offset: int
+
+    @property
+    def records(self) -> int:
+        """How many offsets; a compacted log may have had fewer records."""
+        return self.to_offset - self.from_offset
+
+
 class OffsetAndTimestamp(NamedTuple):
     """An offset found by time, with its record's timestamp in ms and the leader epoch (-1: unknown)."""
 

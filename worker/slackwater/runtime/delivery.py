@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from slackwater.kafka.errors import FencedInstanceIdError, KafkaError
+from slackwater.kafka.errors import FencedInstanceIdError, KafkaError, LogTruncationError
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.adoption import Adoption
 from slackwater.runtime.batch import Batch, Part, Stage, sink_error
@@ -24,9 +24,10 @@ from slackwater.runtime.errors import WorkerError
 from slackwater.runtime.fault_points import Step
 from slackwater.runtime.inflight import InFlight
 from slackwater.runtime.interfaces import Columns, Consumer
+from slackwater.runtime.lost_log import LOG_TRUNCATED, truncated
 from slackwater.runtime.notes import Notes
 from slackwater.runtime.pace import Pace
-from slackwater.runtime.partition import OwnedPartition
+from slackwater.runtime.partition import OwnedPartition, Stopped
 from slackwater.runtime.report import Report
 from slackwater.runtime.takeover_record import TakeoverRecord
 from slackwater.runtime.tools import Tools
@@ -240,6 +241,8 @@ class Delivery:
             polled = self._consumer.poll_columns(timeout_ms=timeout_ms)
         except FencedInstanceIdError as exc:
             raise fenced() from exc
+        except LogTruncationError as exc:
+            self._log_lost(exc)
         except KafkaError as exc:
             if not exc.retriable:
                 raise WorkerError(f"cannot go on polling: {exc}") from exc
@@ -250,6 +253,8 @@ class Delivery:
             failure, self._failure = self._failure, None
             raise failure
         self._report.membership()
+        for skipped in self._consumer.skipped_records():
+            self._report.skipped(skipped)
         polled = {tp: columns for tp, columns in polled.items() if len(columns)}
         if polled and (self._held or self.in_flight.batch is not None):
             raise WorkerError(
@@ -272,6 +277,23 @@ class Delivery:
             raise sink_error(f"take over {', '.join(map(str, sorted(partitions)))}", exc) from exc
         for owned in new:
             owned.claimed = True
+
+    def _log_lost(self, error: LogTruncationError) -> None:
+        """Logs that end before what was read of them: another place is for a person to choose."""
+        for tp, position in error.offsets.items():
+            end = error.divergent_offsets.get(tp)
+            message = truncated(tp, position, end.offset if end is not None else None, self._config.group_id)
+            self._stop(tp, LOG_TRUNCATED, message)
+
+    def _stop(self, tp: TopicPartition, reason: str, message: str) -> None:
+        """Reads nothing more of a partition, which stays this worker's. What is in flight is finished: it was
+        read before."""
+        owned = self._owned.get(tp)
+        if owned is None or owned.stopped is not None:
+            return
+        owned.stopped = Stopped(reason, message, self._clock.wall_ms())
+        self._consumer.pause(tp)
+        self._report.stopped(owned)
 
     def _look_up(self) -> None:
         """Asks for the committed offsets of new partitions, of all at once, then takes from these too."""
@@ -363,9 +385,7 @@ class Delivery:
         if self._held or self.in_flight.batch is not None or self._pace.resting:
             return
         assigned = self._consumer.assignment()
-        self._consumer.resume(
-            *[tp for tp, owned in self._owned.items() if owned.looked_up and tp in assigned]
-        )
+        self._consumer.resume(*[tp for tp, owned in self._owned.items() if owned.readable and tp in assigned])
 
     def _begin(self, polled: Mapping[TopicPartition, Columns]) -> None:
         parts = {}
@@ -411,8 +431,9 @@ class Delivery:
 
     def _seek_back(self, starts: Mapping[TopicPartition, int]) -> None:
         assigned = self._consumer.assignment()
+        stopped = {tp for tp, owned in self._owned.items() if owned.stopped is not None}
         for tp, start in starts.items():
-            if tp in assigned:
+            if tp in assigned and tp not in stopped:
                 self._consumer.seek(tp, start)
 
     def _batch_ended(self, committed: Batch | None) -> None:

@@ -14,7 +14,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from slackwater.kafka.records import ConsumerRecord
-    from slackwater.kafka.structs import MembershipSnapshot, OffsetAndMetadata, TopicPartition
+    from slackwater.kafka.structs import (
+        MembershipSnapshot,
+        OffsetAndMetadata,
+        SkippedRecords,
+        TopicPartition,
+    )
 
 ERROR_COLUMN = "_error"
 """Name of the output column (string, may be left out) that sends a row to the dead-letter topic."""
@@ -149,6 +154,9 @@ class Consumer(Protocol):
     def current_lag(self, partition: TopicPartition) -> int | None: ...
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int: ...
+
+    def skipped_records(self) -> list[SkippedRecords]:
+        """What was skipped since the last call."""
 
     def committed(self, partition: Any, metadata: bool = False, timeout_ms: int | None = None) -> Any:
         """Of one partition its committed offset, of several a mapping of them."""

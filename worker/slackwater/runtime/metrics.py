@@ -19,6 +19,10 @@ _COUNTERS = {
     "records_in": ("Records polled, in batches that were committed.", ("topic", "partition")),
     "records_out": ("Rows written by the sink, in batches that were committed.", ("topic", "partition")),
     "records_dead": ("Records written to the dead-letter topic.", ("topic", "partition")),
+    "records_skipped": (
+        "Offsets passed over since the log had lost their records; cause retention: it begins behind them.",
+        ("topic", "partition", "cause"),
+    ),
     "batches": ("Batches by result: committed, or abandoned to another owner or a replay.", ("result",)),
     "rebalances": ("Generations joined: kind joined, follow_up or returned.", ("kind",)),
     "handler_failures": ("Calls of the handler that raised.", ()),
@@ -39,6 +43,10 @@ _GAUGES = {
         ("topic", "partition"),
     ),
     "assigned_partitions": ("Partitions this worker owns.", ()),
+    "stopped_partitions": (
+        "Partitions this worker owns and does not read until a person decides where to go on, by reason.",
+        ("reason",),
+    ),
     "generation": ("The group's generation as this worker knows it; -1 outside.", ()),
     "leader": ("1 where this worker is the group's leader.", ()),
     "phase": ("1 for the phase the worker is in.", ("phase",)),

@@ -60,7 +60,7 @@ class Notes:
         """
         now, found = self._clock.wall_ms(), {}
         for tp, owned in self._owned.items():
-            if tp in but or not owned.looked_up:
+            if tp in but or not owned.looked_up or owned.stopped is not None:
                 continue
             end = self._read_to(owned)
             if end is not None:

@@ -78,6 +78,19 @@ class Signature:
         return replace(self, since_ms=max(self.since_ms, before + 1))
 
 
+@dataclass(frozen=True)
+class Stopped:
+    """Why nothing more is read of a partition until a person has decided where to go on.
+
+    ``reason``: one word in CamelCase, ``LogTruncated`` or ``TopicRecreated``. ``message``: what happened and
+    what to do. ``since_ms``: wall clock.
+    """
+
+    reason: str
+    message: str
+    since_ms: int
+
+
 @dataclass
 class OwnedPartition:
     """From assignment to revocation; a partition that comes back gets a new one."""
@@ -105,6 +118,13 @@ class OwnedPartition:
     """What commits are signed with, if they are."""
     signed: bool = False
     """Whether that was tried."""
+    stopped: Stopped | None = None
+    """Why nothing more is read; None: it is read."""
+
+    @property
+    def readable(self) -> bool:
+        """Whether records of it may be taken."""
+        return self.looked_up and self.stopped is None
 
     def found(self, offset: int | None, metadata: str) -> None:
         """Takes in what the broker has committed for the partition."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 
-from slackwater.kafka.structs import GenerationSeen, MembershipSnapshot, TopicPartition
+from slackwater.kafka.structs import GenerationSeen, MembershipSnapshot, SkippedRecords, TopicPartition
 from slackwater.runtime.batch import Batch
 from slackwater.runtime.interfaces import Columns, Consumer
 from slackwater.runtime.lagging import Lagging
@@ -16,7 +17,9 @@ from slackwater.runtime.tools import Tools
 
 LAG_EVERY_MS = 1000.0
 KEPT = 20
-"""How many generations /status names."""
+"""How many generations /status names, and how many times that records were skipped."""
+RETENTION = "retention"
+"""Why records are skipped: the log begins behind them, by retention or DeleteRecords."""
 
 
 class Report:
@@ -48,6 +51,9 @@ class Report:
                 self._restart.left(tp)
                 if self.record is not None:
                     self.record.left(tp)
+        else:
+            for tp in partitions:  # the series is there from the start: increase() does not see a first step
+                self._tools.metrics.count("records_skipped", (tp.topic, str(tp.partition), RETENTION), 0)
         named = [[tp.topic, tp.partition] for tp in sorted(partitions)]
         self._tools.events.emit(event, partitions=named, generation=self._consumer.membership().generation)
         self.show()
@@ -184,6 +190,30 @@ class Report:
         )
         self._tools.events.emit("committed", offsets={str(tp): part.end for tp, part in parts.items()})
 
+    def skipped(self, skipped: SkippedRecords) -> None:
+        """Records are gone from the log before they were read."""
+        tp, first, end = skipped.partition, skipped.from_offset, skipped.to_offset
+        labels = tp.topic, str(tp.partition), RETENTION
+        self._tools.metrics.count("records_skipped", labels, skipped.records)
+        told = {"partition": str(tp), "from": first, "to": end, "cause": RETENTION}
+        status = self._tools.status
+        status.skipped = [*status.skipped, {**told, "at_ms": self._tools.clock.wall_ms()}][-KEPT:]
+        self._tools.events.emit("skipped", **told, records=skipped.records)
+        self._tools.log.line(
+            f"{tp}: skips {skipped.records} records, offsets {first} to {end - 1}: the log begins at {end} "
+            "now (retention, or DeleteRecords). Goes on there"
+        )
+
+    def stopped(self, owned: OwnedPartition) -> None:
+        """Nothing more is read of a partition."""
+        assert owned.stopped is not None
+        why = owned.stopped
+        self._tools.events.emit(
+            "partition_stopped", partition=str(owned.tp), reason=why.reason, message=why.message
+        )
+        self._tools.log.line(f"{why.reason}: {why.message}")
+        self.show()
+
     def show(self) -> None:
         """Brings /status up to date."""
         status, now, metrics = self._tools.status, self._consumer.membership(), self._tools.metrics
@@ -197,6 +227,13 @@ class Report:
         status.in_flight = {str(tp): [part.start, part.end] for tp, part in parts.items()}
         positions = {name: at for name, at in status.committed.items() if at is not None}
         status.positions = {**positions, **{name: span[1] for name, span in status.in_flight.items()}}
+        stopped = {tp: one.stopped for tp, one in owned.items() if one.stopped is not None}
+        status.stopped = [
+            {"partition": str(tp), "reason": why.reason, "message": why.message, "since_ms": why.since_ms}
+            for tp, why in stopped.items()
+        ]
+        reasons = Counter(why.reason for why in stopped.values())
+        metrics.replace("stopped_partitions", {(reason,): float(n) for reason, n in reasons.items()})
         metrics.set("generation", now.generation)
         metrics.set("leader", now.is_leader)
         metrics.set("assigned_partitions", len(owned))

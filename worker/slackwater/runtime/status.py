@@ -68,6 +68,10 @@ class Status:
     standby: dict[str, Any] | None = None
     takeover: dict[str, Any] | None = None
     """The last one of this process."""
+    stopped: list[dict[str, Any]] = field(default_factory=list)
+    """The partitions of the assignment that nothing more is read of: partition, reason, message, since_ms."""
+    skipped: list[dict[str, Any]] = field(default_factory=list)
+    """The last times that records were skipped: partition, from, to (not included), cause, at_ms."""
 
     def enter(self, phase: str) -> None:
         """Goes to ``phase``."""
@@ -111,4 +115,6 @@ class Status:
             "restart": self.restart,
             "standby": self.standby,
             "takeover": self.takeover,
+            "stopped": self.stopped,
+            "skipped": self.skipped,
         }

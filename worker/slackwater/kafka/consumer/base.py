@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, Literal, TypeVar, overload
+from uuid import UUID
 
 from slackwater.kafka.consumer.commit_queue import CommitQueue, Offsets
 from slackwater.kafka.consumer.config import ConsumerConfig
@@ -22,8 +23,10 @@ from slackwater.kafka.structs import (
     MembershipSnapshot,
     MemberState,
     OffsetAndMetadata,
+    SkippedRecords,
     TopicPartition,
 )
+from slackwater.kafka.wire.primitives import ZERO_UUID
 
 T = TypeVar("T")
 
@@ -180,6 +183,24 @@ class ConsumerBase:
         self._call(self._core.reset, check_partitions(partitions), timestamp)
         for tp in partitions or self._core.subscription.partitions:
             self._iterator.clear_partition(tp)
+
+    def skipped_records(self) -> list[SkippedRecords]:
+        """What was skipped since the last call because the log begins behind it, oldest first: with
+        ``lost_position="nearest"`` only. What follows a skip is never polled before the skip is here."""
+        queue, found = self._core.positions.lost.skipped, []
+        while queue:
+            found.append(queue.popleft())
+        return found
+
+    def topic_id(self, partition: TopicPartition) -> UUID | None:
+        """The id of the topic that the position of a partition belongs to (KIP-516): of the one that is read,
+        or, before that, of the one that has its name. ``None``: the brokers have none (Metadata below v10),
+        or the topic is not known yet. Asks nobody."""
+        check_partitions([partition])
+        found = self._core.subscription.get(partition).topic_id
+        if found == ZERO_UUID:
+            found = self._core.cluster.metadata.topic_id(partition.topic)
+        return None if found == ZERO_UUID else found
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """The end of the partition as of its last fetch, or ``None`` before the first. Asks nobody."""

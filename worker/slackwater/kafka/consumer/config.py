@@ -24,7 +24,7 @@ from slackwater.kafka.net import security_options
 from slackwater.kafka.net.cluster import DNS_LOOKUPS, REBOOTSTRAP, RECOVERY_STRATEGIES, USE_ALL_DNS_IPS
 from slackwater.kafka.net.security import PLAIN_TEXT, Security, SecurityProblem
 from slackwater.kafka.protocol.assignors import BUILT_IN, JAVA_NAMES, Assignor, with_delay
-from slackwater.kafka.protocol.reset import ResetPolicy
+from slackwater.kafka.protocol.reset import LOST_POSITIONS, NEAREST, ResetPolicy
 from slackwater.kafka.records import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 log = logging.getLogger(__name__)
@@ -61,6 +61,9 @@ class ConsumerConfig:
     reconnect_backoff_ms: int = 50
     reconnect_backoff_max_ms: int = 1_000
     auto_offset_reset: str = "latest"
+    lost_position: str = "reset"
+    """What becomes of a position that the log does not have: ``reset`` or ``nearest``
+    (``slackwater.kafka.protocol.reset``)."""
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
     default_offset_commit_callback: Callable[..., Any] | None = None
@@ -115,6 +118,7 @@ class ConsumerConfig:
                 f"not {self.isolation_level!r}"
             )
         for name, known in (
+            ("lost_position", LOST_POSITIONS),
             ("client_dns_lookup", DNS_LOOKUPS),
             ("metadata_recovery_strategy", RECOVERY_STRATEGIES),
         ):
@@ -129,6 +133,16 @@ class ConsumerConfig:
     def reset_policy(self) -> ResetPolicy:
         """``auto_offset_reset`` as a value."""
         return ResetPolicy.parse(self.auto_offset_reset)
+
+    @property
+    def goes_to_nearest(self) -> bool:
+        """Whether a position below the log's start goes to that start, whatever the reset policy says."""
+        return self.lost_position == NEAREST
+
+    @property
+    def tells_truncation(self) -> bool:
+        """Whether the application is asked where to go on in a log that has lost what was read."""
+        return self.goes_to_nearest or self.reset_policy.is_none
 
     @property
     def read_committed(self) -> bool:

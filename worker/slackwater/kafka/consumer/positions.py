@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from slackwater.kafka.consumer.config import ConsumerConfig
 from slackwater.kafka.consumer.group import Group
 from slackwater.kafka.consumer.looking import Look, Looking, Pending
+from slackwater.kafka.consumer.lost_positions import LostPositions
 from slackwater.kafka.consumer.validation import Validation
 from slackwater.kafka.errors import (
     KafkaError,
@@ -62,6 +63,10 @@ class Positions:
         self._told: dict[KafkaError, dict[TopicPartition, int]] = {}
         self._validation = Validation(cluster, config, subscription, on_error=self._tell, wall_ms=wall_ms)
 
+        self.lost = LostPositions(
+            cluster, subscription, self._validation, self._look_up_all, lambda: backoff.delay_ms(1)
+        )
+
         def looking(what: str, pending: Pending, look: Look) -> Looking:
             return Looking(
                 what,
@@ -75,7 +80,8 @@ class Positions:
 
         self._looking = (
             looking("committed offsets", self._unplaced, self._initialize),
-            looking("offset resets", lambda: subscription.in_state(FetchState.AWAIT_RESET), self._reset),
+            looking("offset resets", self._unreset, self._reset),
+            looking("lost positions", self.lost.pending, self.lost.look),
             looking("leader epochs", self._validation.pending, self._validation.look),
         )
 
@@ -115,6 +121,10 @@ class Positions:
         found = self._subscription.in_state(FetchState.INITIALIZING)
         return [state for state in found if self._reported.get(state.tp) != state.version]
 
+    def _unreset(self) -> list[PartitionState]:
+        waiting = self._subscription.in_state(FetchState.AWAIT_RESET)
+        return [state for state in waiting if not self.lost.has(state)]
+
     async def _initialize(self, states: Sequence[PartitionState]) -> bool:
         versions = {state.tp: state.version for state in states}
         committed = {}
@@ -144,7 +154,11 @@ class Positions:
         return False
 
     def out_of_range(self, state: PartitionState) -> None:
-        """The log does not reach to a position (any more): by ``auto_offset_reset``."""
+        """The log does not reach to a position (any more): by ``lost_position`` and ``auto_offset_reset``."""
+        if self._config.goes_to_nearest:
+            self.lost.add(state)
+            self.wake()
+            return
         tp, position = state.tp, state.position if state.position is not None else -1
         policy = self._config.reset_policy
         if policy.is_none:
@@ -208,8 +222,19 @@ class Positions:
                 await asyncio.sleep(delay)
         return result
 
-    async def _look_up(self, timestamps: Mapping[TopicPartition, int]) -> tuple[Answers, set[TopicPartition]]:
-        """One round of ListOffsets at the leaders: the answers, and the partitions without one."""
+    async def _look_up_all(self, timestamps: Mapping[TopicPartition, int]) -> Answers:
+        """One round at the leaders, of open transactions, too."""
+        return (await self._look_up(timestamps, read_committed=False))[0]
+
+    async def _look_up(
+        self, timestamps: Mapping[TopicPartition, int], *, read_committed: bool | None = None
+    ) -> tuple[Answers, set[TopicPartition]]:
+        """One round of ListOffsets at the leaders: the answers, and the partitions without one.
+
+        ``read_committed``: whether LATEST is the last stable offset; by default as the consumer reads.
+        """
+        if read_committed is None:
+            read_committed = self._config.read_committed
         metadata = self._cluster.metadata
         by_node: dict[int, dict[TopicPartition, int]] = {}
         for tp, at in timestamps.items():
@@ -217,16 +242,19 @@ class Positions:
             if node is not None:
                 by_node.setdefault(node, {})[tp] = at
         found: Answers = {}
-        for answers in await asyncio.gather(*(self._ask(node, part) for node, part in by_node.items())):
+        asked = (self._ask(node, part, read_committed) for node, part in by_node.items())
+        for answers in await asyncio.gather(*asked):
             found.update(answers)
         return found, timestamps.keys() - found.keys()
 
-    async def _ask(self, node: int, timestamps: Mapping[TopicPartition, int]) -> Answers:
+    async def _ask(
+        self, node: int, timestamps: Mapping[TopicPartition, int], read_committed: bool
+    ) -> Answers:
         epochs = {tp: self._cluster.metadata.leader_epoch(tp) for tp in timestamps}
         request = o.list_offsets_request(
             timestamps,
             epochs,
-            read_committed=self._config.read_committed,
+            read_committed=read_committed,
             timeout_ms=self._config.request_timeout_ms,
         )
         try:

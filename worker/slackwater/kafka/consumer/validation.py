@@ -11,7 +11,13 @@ import logging
 from collections.abc import Callable, Sequence
 
 from slackwater.kafka.consumer.config import ConsumerConfig
-from slackwater.kafka.errors import KafkaError, LogTruncationError, UnsupportedVersionError, for_code
+from slackwater.kafka.errors import (
+    KafkaError,
+    LogTruncationError,
+    TopicRecreatedError,
+    UnsupportedVersionError,
+    for_code,
+)
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.protocol import offsets as o
 from slackwater.kafka.protocol.actions import Action, action_for
@@ -50,7 +56,7 @@ class Validation:
             if state.state not in (FetchState.FETCHING, FetchState.AWAIT_VALIDATION):
                 continue
             if self._subscription.is_other_topic(state, metadata.topic_id(state.tp.topic)):
-                self._topic_replaced(state)
+                self.topic_replaced(state)
             else:
                 self._subscription.follow_leader(state, metadata.leader_epoch(state.tp))
         for state in self._subscription.prefetched.values():
@@ -133,7 +139,7 @@ class Validation:
         self, state: PartitionState, position: int, at: OffsetAndMetadata | None, leader_epoch: int
     ) -> None:
         tp, policy = state.tp, self._config.reset_policy
-        if policy.is_none:
+        if self._config.tells_truncation:
             self._report(LogTruncationError({tp: position}, {tp: at}), state)
         elif at is None:
             log.warning(
@@ -149,13 +155,18 @@ class Validation:
             )  # fmt: skip
             self._subscription.start_at(state, at.offset, at.leader_epoch, max(leader_epoch, 0))
 
-    def _topic_replaced(self, state: PartitionState) -> None:
+    def shorter(self, state: PartitionState, position: int, end: int) -> None:
+        """The log ends before the position: the application has to say where to go on."""
+        self._subscription.suspend(state)
+        self._report(LogTruncationError({state.tp: position}, {state.tp: OffsetAndMetadata(end)}), state)
+
+    def topic_replaced(self, state: PartitionState) -> None:
         """All records of the new topic are younger than what was read of the old one: none is passed over."""
         tp, position = state.tp, state.position if state.position is not None else -1
-        if self._config.reset_policy.is_none:
+        if self._config.tells_truncation:
             if self._reported.get(tp) != state.version:
                 self._subscription.suspend(state)
-                self._report(LogTruncationError({tp: position}, {tp: OffsetAndMetadata(0)}), state)
+                self._report(TopicRecreatedError({tp: position}, {tp: OffsetAndMetadata(0)}), state)
             return
         log.warning(
             "%s: the topic was deleted and made anew; it was read to offset %d. Going to the beginning of "

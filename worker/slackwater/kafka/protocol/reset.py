@@ -13,6 +13,15 @@ EARLIEST = -2
 LATEST = -1
 """Timestamps that ListOffsets takes for the ends of a log."""
 
+RESET, NEAREST = "reset", "nearest"
+LOST_POSITIONS = (RESET, NEAREST)
+"""What becomes of a position outside of the log (``lost_position``).
+
+``reset``: Kafka's rule, ``auto_offset_reset``. ``nearest``: below the log's start, the first record that
+still exists; beyond its end, or in a topic that was deleted and made anew, an error, whatever
+``auto_offset_reset`` says.
+"""
+
 BY_DURATION = "by_duration"
 _ENDS = {"earliest": EARLIEST, "latest": LATEST}
 _NS_PER_MS = 1_000_000

@@ -1,0 +1,201 @@
+"""Workers whose position is not in the log any more: they skip and count it, or stop; none resets in silence.
+
+``auto.offset.reset`` is for partitions without a committed offset, whatever it says.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from slackwater.kafka import KafkaAdmin
+from tests.integration.consumer_harness import wait_for
+from tests.integration.test_worker_process import PARTITIONS, Site
+from tests.support.devbroker import DevBroker
+from tests.support.kafka import KafkaCluster
+from tests.support.worker_process import WorkerProcess
+
+POLICIES = ["earliest", "latest", "none"]
+WAITING = """
+import os, time
+from arrow_handler import transform as handle
+
+
+def transform(table):
+    while table.num_rows and not os.path.exists({file!r}):
+        time.sleep(0.01)
+    return handle(table)
+"""
+
+
+class LogSite(Site):
+    """A site whose logs are cut under the group."""
+
+    def properties(self, policy: str, **more: str) -> dict[str, str]:
+        """The workers' properties with this reset policy."""
+        return {**self.config()["properties"], "auto.offset.reset": policy, **more}
+
+    def delete_records(self, partition: int, before: int) -> None:
+        """Moves the log's start, as retention does."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        place = confluent_kafka.TopicPartition(self.topic, partition, before)
+        for future in admin.delete_records([place]).values():
+            assert future.result(60).low_watermark == before
+
+    def commit(self, offsets: dict[int, int]) -> None:
+        """Sets offsets of the group, which has no members, as kafka-consumer-groups.sh does."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        places = [confluent_kafka.TopicPartition(self.topic, *one) for one in offsets.items()]
+        wanted = confluent_kafka.ConsumerGroupTopicPartitions(self.group, places)
+        for future in admin.alter_consumer_group_offsets([wanted]).values():
+            assert not [one for one in future.result(60).topic_partitions if one.error]
+
+    def remove_members(self, *instances: str) -> None:
+        """Takes static members out of the group, as the operator does when it suspends."""
+        with KafkaAdmin(self.bootstrap) as admin:
+            admin.remove_members(self.group, instances)
+
+    def offsets(self) -> dict[int, list[int]]:
+        """The offsets of all rows, by partition, in order; one that is there twice is twice here."""
+        found: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
+        for file in self.out.glob("*.parquet"):
+            table = pq.read_table(file, columns=["partition", "offset"])
+            for row in table.to_pylist():
+                found[row["partition"]].append(row["offset"])
+        return {partition: sorted(offsets) for partition, offsets in found.items()}
+
+    def until_committed(self) -> None:
+        """Waits until the group has committed all that was produced."""
+        deadline = time.monotonic() + 90
+        while (found := self.committed()) != self.ends:
+            assert time.monotonic() < deadline, (found, self.ends, [one.why("") for one in self.workers])
+            time.sleep(0.1)
+
+
+@pytest.fixture
+def site(broker: KafkaCluster | DevBroker, tmp_path: Path) -> Iterator[LogSite]:
+    found = LogSite(broker.bootstrap, tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def real(kafka: KafkaCluster, tmp_path: Path) -> Iterator[LogSite]:
+    found = LogSite(kafka.bootstrap, tmp_path)
+    yield found
+    found.close()
+
+
+def status(worker: WorkerProcess) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(worker.ask("GET", "/status"))
+    return found
+
+
+def metric(worker: WorkerProcess, name: str, **labels: str) -> float:
+    """The sum of a metric's series with these labels."""
+    total = 0.0
+    for line in worker.ask("GET", "/metrics").decode().splitlines():
+        if line.startswith(f"{name}{{") and all(f'{key}="{value}"' in line for key, value in labels.items()):
+            total += float(line.rpartition(" ")[2])
+    return total
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_committed_offset_before_the_log_goes_to_its_start_and_is_counted(
+    real: LogSite, policy: str
+) -> None:
+    """Of partition 0 offsets 100 to 149 are deleted while nobody reads; 150 to 199 are still there."""
+    real.produce(400)
+    real.commit(dict.fromkeys(range(PARTITIONS), 0))
+    first = real.worker(properties=real.properties(policy))
+    real.until_committed()
+    assert first.terminate() == 0
+    real.produce(400)
+    real.delete_records(0, 150)
+    worker = real.worker(properties=real.properties(policy))
+    real.until_committed()
+    assert real.offsets() == {
+        0: [*range(100), *range(150, 200)],
+        **{partition: list(range(200)) for partition in range(1, PARTITIONS)},
+    }
+    [skipped] = worker.named("skipped")
+    name = f"{real.topic}-0"
+    told = {"partition": name, "from": 100, "to": 150, "cause": "retention"}
+    assert {key: skipped[key] for key in told} == told
+    assert skipped["records"] == 50
+    [shown] = status(worker)["skipped"]
+    assert {key: shown[key] for key in told} == told
+    total = "slackwater_records_skipped_total"
+    assert metric(worker, total) == metric(worker, total, partition="0", cause="retention") == 50
+    assert f"{total}{{" in worker.ask("GET", "/metrics").decode()
+    assert status(worker)["stopped"] == []
+    assert worker.terminate() == 0
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_retention_that_overtakes_a_worker_is_counted(real: LogSite, policy: str) -> None:
+    """While the handler has the first records of partition 0, the next are deleted up to offset 900. What
+    the client has in hand by then is delivered."""
+    # A fetch brings at least a whole batch, however large.
+    producer = confluent_kafka.Producer({"bootstrap.servers": real.bootstrap, "batch.num.messages": 20})
+    for number in range(1000):
+        producer.produce(real.topic, b"v-%d" % number, partition=0)
+    assert producer.flush(60) == 0
+    real.ends[0] = 1000
+    real.commit(dict.fromkeys(range(PARTITIONS), 0))
+    go_on = real.folder / "go on"
+    (real.folder / "handlers" / "waiting_handler.py").write_text(WAITING.format(file=str(go_on)))
+    small = {"max.partition.fetch.bytes": "2000", "fetch.max.bytes": "8000"}
+    worker = real.worker(properties=real.properties(policy, **small), handler="waiting_handler:transform")
+    worker.phase("running")
+    wait_for(lambda: status(worker)["in_flight"], "the first batch")
+    real.delete_records(0, 900)
+    go_on.touch()
+    real.until_committed()
+    [skipped] = worker.named("skipped")
+    begin, end = skipped["from"], skipped["to"]
+    assert 50 <= begin < end == 900
+    assert real.offsets()[0] == [*range(begin), *range(900, 1000)]
+    assert metric(worker, "slackwater_records_skipped_total", partition="0") == end - begin
+    assert worker.terminate() == 0
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_offset_beyond_the_log_stops_its_partition_until_a_person_has_decided(
+    site: LogSite, policy: str
+) -> None:
+    site.produce(400)
+    site.commit({0: 5000, 1: 0, 2: 0, 3: 0})
+    worker = site.worker(properties=site.properties(policy))
+    stopped = worker.until("partition_stopped")
+    assert (stopped["partition"], stopped["reason"]) == (f"{site.topic}-0", "LogTruncated")
+    assert "has read up to offset 5000, but the log ends at offset 100" in stopped["message"]
+    assert "--reset-offsets" in stopped["message"]
+    site.ends[0] = 5000
+    site.until_committed()
+    assert site.offsets() == {0: [], **{partition: list(range(100)) for partition in (1, 2, 3)}}
+    [shown] = status(worker)["stopped"]
+    assert (shown["partition"], shown["reason"]) == (f"{site.topic}-0", "LogTruncated")
+    assert shown["message"] == stopped["message"]
+    assert status(worker)["phase"] == "running"
+    assert metric(worker, "slackwater_stopped_partitions", reason="LogTruncated") == 1
+    assert worker.terminate() == 0
+    assert len(worker.named("partition_stopped")) == 1
+    assert site.committed()[0] == 5000, "nothing was reset"
+    # The way on that the message names.
+    site.remove_members("w-0")
+    site.commit({0: 40})
+    site.ends[0] = 100
+    again = site.worker(properties=site.properties(policy))
+    site.until_committed()
+    assert site.offsets() == {0: list(range(40, 100)), **{number: list(range(100)) for number in (1, 2, 3)}}
+    assert again.terminate() == 0
+    assert not again.named("partition_stopped")
