@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Iterator
 
 import pytest
 
 from slackwater.kafka import records
+from slackwater.kafka.records import _parser
+from slackwater.kafka.records.compression import CODECS, compress
 from tests.support.java_records import JavaRecords
 from tests.support.record_parsers import use_parser
 from tests.support.record_samples import CODECS_OF_MAGIC, seen, transaction_log, written
+from tests.support.record_writing import batch
 
 APPENDED_MS = 1_500_000_000_000
 EVERY_KIND = [(magic, codec) for magic, codecs in CODECS_OF_MAGIC.items() for codec in codecs]
@@ -118,3 +122,37 @@ def test_java_reads_what_we_write(java: JavaRecords, magic: int, codec: str) -> 
         assert builder.append(time_ms, key, value, headers)
     theirs = java.read(builder.build(), fetch_offset=0)
     assert [(row[0], row[1], *row[3:6]) for row in theirs.records] == rows
+
+
+def _members(codec: str, parts: list[bytes]) -> bytes:
+    return b"".join(compress(CODECS[codec], part) for part in parts)
+
+
+def _pieces(body: bytes) -> dict[tuple[str, str], bytes]:
+    """``body`` compressed in forms that no producer writes, and a broker may have all the same."""
+    cut = [b"", b"", body[:40], b"", body[40:], b""]
+    skipped = struct.pack("<II", 0x184D2A50, 3) + b"abc"
+    return {
+        ("gzip", "members, some empty"): _members("gzip", cut),
+        ("gzip", "something behind the last"): _members("gzip", [body]) + b"behind",
+        ("gzip", "many empty members"): _members("gzip", [b""] * 3000 + [body]),
+        ("snappy", "streams, some empty"): _members("snappy", cut),
+        ("snappy", "empty streams"): _members("snappy", [body])[:16] * 20 + _members("snappy", [body]),
+        ("lz4", "a frame behind the last"): _members("lz4", [body, body]),
+        ("zstd", "frames, some empty"): _members("zstd", cut),
+        ("zstd", "frames to skip"): skipped + _members("zstd", [body]) + skipped,
+    }
+
+
+@pytest.mark.parametrize(("codec", "form"), _pieces(bytes(60)))
+def test_streams_that_follow_each_other_are_read_as_java_reads_them(
+    java: JavaRecords, codec: str, form: str
+) -> None:
+    encoder = _parser.RecordEncoder()
+    for delta in range(6):
+        encoder.append(delta, delta, b"k", b"v" * 30, [])
+    data = batch(_pieces(encoder.getvalue())[codec, form], 6, base_offset=4, attributes=CODECS[codec])
+    theirs = java.read(data, fetch_offset=4)
+    assert theirs.error == ""
+    assert len(theirs.records) == 6
+    assert seen(records.decode(data, fetch_offset=4)) == theirs.records

@@ -33,6 +33,9 @@ _SNAPPY_MAX_RATIO = 22
 """Snappy's densest element makes 64 bytes of 3."""
 _LZ4_MAGIC_BYTES = 4
 _GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_FIRST_BYTES = 512
+"""What a member's decoder is given first; an empty member has 20 bytes."""
+_GZIP_MOST_BYTES = 1 << 16
 
 
 class DecompressionError(RecordError):
@@ -77,18 +80,26 @@ class _Unfolded:
 
 
 def _gunzip(data: Buffer, limit: int) -> bytes | bytearray:
-    out = _Unfolded(limit)
-    rest: Buffer = data
-    while True:  # a gzip file may have several members
+    """Members follow each other; what does not begin as a member ends them (Java's GZIPInputStream).
+
+    A decoder copies what it leaves of its input, so a member is given little at first, and twice as much each
+    time: all copies together are at most a multiple of ``data``, however many members there are.
+    """
+    view, out, position = memoryview(data), _Unfolded(limit), 0
+    while True:
         decoder = zlib.decompressobj(wbits=31)
+        size = _GZIP_FIRST_BYTES
         while not decoder.eof:
-            chunk = decoder.decompress(rest, out.step(len(data)))
+            given = view[position : position + size]
+            chunk = decoder.decompress(given, out.step(len(view)))
             out.add(chunk)
-            rest = decoder.unconsumed_tail
-            if not chunk and not rest and not decoder.eof:
+            if not chunk and not given and not decoder.eof:
                 raise DecompressionError("the gzip stream is cut off")
-        rest = decoder.unused_data
-        if not rest.startswith(_GZIP_MAGIC):
+            # At the end of a member, unconsumed_tail may repeat what is in unused_data.
+            left = decoder.unused_data if decoder.eof else decoder.unconsumed_tail
+            position += len(given) - len(left)
+            size = min(2 * size, _GZIP_MOST_BYTES)
+        if view[position : position + len(_GZIP_MAGIC)] != _GZIP_MAGIC:
             return out.value()
 
 
@@ -96,11 +107,14 @@ def _unsnap(data: Buffer, limit: int) -> bytes | bytearray:
     raw = bytes(data)
     if not raw.startswith(_XERIAL_MAGIC):
         return _unsnap_block(raw, limit, limit)
-    if len(raw) < _XERIAL_HEADER_BYTES:
-        raise DecompressionError("the snappy stream is cut off")
     out = _Unfolded(limit)
-    position = _XERIAL_HEADER_BYTES
+    position = 0
     while position < len(raw):
+        if raw.startswith(_XERIAL_MAGIC, position):  # one stream may follow another, as in Java
+            position += _XERIAL_HEADER_BYTES
+            if position > len(raw):
+                raise DecompressionError("the snappy stream is cut off")
+            continue
         size = _INT32.unpack_from(raw, position)[0] if position + _INT32.size <= len(raw) else -1
         position += _INT32.size
         if size < 0 or position + size > len(raw):
