@@ -148,6 +148,7 @@ def _rollout() -> Schema:
         ),
         since=_whole("Since when it has been in this phase (milliseconds since 1970)."),
         reason=_text("Why it is in this phase."),
+        expectedRebalance=_text("Why this rollout makes the group rebalance; left out where it does not."),
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from slackwater.kafka.protocol.assignors import JAVA_NAMES
 from slackwater_operator import fields, validation, yamlfile
 from slackwater_operator.fields import FieldError, ResourceError, Rule, required, spec
 from slackwater_operator.spec_kafka import Kafka, Security, check_security
@@ -44,6 +45,9 @@ __all__ = [
     "load_local",
     "parse",
 ]
+
+DEFAULT_ASSIGNOR = "cooperative-sticky"
+"""The workers' partition.assignment.strategy, unless spec.kafka.properties has another."""
 
 API_VERSION = "slackwater.dev/v1alpha1"
 KIND = "ConsumerGroup"
@@ -228,6 +232,13 @@ class ConsumerGroup:
     def max_poll_interval_ms(self) -> int:
         """max.poll.interval.ms, by default Kafka's 300 000 (KIP-62)."""
         return int(self.spec.kafka.properties.get("max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS))
+
+    @property
+    def assignors(self) -> tuple[str, ...]:
+        """The names of the partition assignors that the workers offer, in order of preference."""
+        given = self.spec.kafka.properties.get("partition.assignment.strategy", DEFAULT_ASSIGNOR)
+        names = [one.strip() for one in given.split(",")]
+        return tuple(JAVA_NAMES.get(one, one) for one in names if one)
 
     @property
     def initial_replicas(self) -> int:

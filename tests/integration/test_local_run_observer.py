@@ -34,9 +34,9 @@ async def topic(broker: Broker) -> str:
 
 
 async def test_what_was_never_committed_begins_at_the_start(broker: Broker, topic: str) -> None:
-    observer = await KafkaObserver.connect(broker.bootstrap, topic, [topic], {})
+    observer = await KafkaObserver.connect(broker.bootstrap, topic, {})
     try:
-        seen = await observer.observe()
+        seen = await observer.observe([topic])
     finally:
         await observer.close()
     assert seen.problems == ()
@@ -48,9 +48,9 @@ async def test_what_was_never_committed_begins_at_the_start(broker: Broker, topi
 
 
 async def test_with_latest_an_uncommitted_lag_is_not_known(broker: Broker, topic: str) -> None:
-    observer = await KafkaObserver.connect(broker.bootstrap, topic, [topic], {"auto.offset.reset": "latest"})
+    observer = await KafkaObserver.connect(broker.bootstrap, topic, {"auto.offset.reset": "latest"})
     try:
-        seen = await observer.observe()
+        seen = await observer.observe([topic])
     finally:
         await observer.close()
     assert seen.lag[TopicPartition(topic, 0)] is None
@@ -66,24 +66,26 @@ def join_and_commit(consumer: KafkaConsumer, partition: TopicPartition, offset: 
 
 
 async def test_a_static_member_with_its_assignment_and_its_removal(broker: Broker, topic: str) -> None:
-    observer = await KafkaObserver.connect(broker.bootstrap, topic, [topic], {})
+    observer = await KafkaObserver.connect(broker.bootstrap, topic, {})
     instance, first = f"{topic}-0", TopicPartition(topic, 0)
     options = {"bootstrap_servers": broker.bootstrap, "group_id": topic, "group_instance_id": instance}
     consumer = await asyncio.to_thread(lambda: KafkaConsumer(topic, **options))
     try:
         await asyncio.to_thread(join_and_commit, consumer, first, 2)
-        seen = await observer.observe()
+        seen = await observer.observe([topic])
         assert seen.group is not None
         assert seen.group.stable
         member = seen.group.member(instance)
         assert member is not None
         assert member.synced
+        assert member.topics == {topic}
+        assert seen.group.assignor == "cooperative-sticky"
         assert len(member.partitions) == PARTITIONS
         assert seen.lag[first] == 1
         await asyncio.to_thread(consumer.close)
-        assert (await observer.observe()).group == seen.group  # a static member does not leave
+        assert (await observer.observe([topic])).group == seen.group  # a static member does not leave
         assert await observer.remove_members((instance, "never-there")) == {}
-        after = await observer.observe()
+        after = await observer.observe([topic])
         assert after.group is not None
         assert after.group.state == "Empty"
     finally:
@@ -92,9 +94,9 @@ async def test_a_static_member_with_its_assignment_and_its_removal(broker: Broke
 
 
 async def test_a_topic_that_is_not_there(broker: Broker) -> None:
-    observer = await KafkaObserver.connect(broker.bootstrap, "g", ["nowhere"], {})
+    observer = await KafkaObserver.connect(broker.bootstrap, "g", {})
     try:
-        seen = await observer.observe()
+        seen = await observer.observe(["nowhere"])
     finally:
         await observer.close()
     assert seen.problems == ("topic nowhere does not exist; create it",)
@@ -104,7 +106,7 @@ async def test_a_topic_that_is_not_there(broker: Broker) -> None:
 async def test_no_broker() -> None:
     (port,) = free_ports(1)
     with pytest.raises(NoBrokersAvailable, match=f"127.0.0.1:{port}"):
-        await KafkaObserver.connect(f"127.0.0.1:{port}", "g", ["t"], {})
+        await KafkaObserver.connect(f"127.0.0.1:{port}", "g", {})
 
 
 @pytest.mark.timeout(180)
@@ -112,11 +114,11 @@ async def test_a_broker_that_goes_away_leaves_everything_unknown() -> None:
     with DevBroker() as broker:
         name = "gone"
         await asyncio.to_thread(create_topic, broker.bootstrap, name)
-        observer = await KafkaObserver.connect(broker.bootstrap, name, [name], {})
+        observer = await KafkaObserver.connect(broker.bootstrap, name, {})
         try:
-            assert (await observer.observe()).problems == ()
+            assert (await observer.observe([name])).problems == ()
             broker.kill()
-            seen = await observer.observe()
+            seen = await observer.observe([name])
         finally:
             await observer.close()
     assert seen.group is None

@@ -88,13 +88,17 @@ DESCRIBED: dict[str, str] = {
     "send_buffer_bytes": "of each socket; none or -1: the system's",
     "session_timeout_ms": "without a heartbeat for so long a member is removed; the broker has limits for it",
     "socket_connection_setup_timeout_ms": "how long connecting, TLS and login may take",
+    "subscription_change_max_delay_ms": (
+        "how long a static member that returned with other topics leaves the rebalance to the members that "
+        "have not returned with them yet, so that a rolling change of topics costs one (0: each return does)"
+    ),
     "value_deserializer": "as `key_deserializer`",
 }
 
 OURS_ALONE = {
     "api_version", "bootstrap_timeout_ms", "consumer_timeout_ms", "default_offset_commit_callback",
     "enable_incremental_fetch_sessions", "fetch_max_decompressed_bytes", "lost_position",
-    "scheduled_rebalance_max_delay_ms",
+    "scheduled_rebalance_max_delay_ms", "subscription_change_max_delay_ms",
 }  # fmt: skip
 """Options that Java does not have; as properties they are written with dots all the same."""
 

@@ -165,10 +165,6 @@ def settings(file: Path, environment: Mapping[str, str]) -> WorkerConfig:
     return replace(config, health=health)
 
 
-NEW_TOPICS_MS = "30000"
-"""metadata.max.age.ms with a topicPattern, unless the properties say it: how soon a new topic is read."""
-
-
 _OF_ASSIGNORS = ("partition.assignment.strategy", "scheduled.rebalance.max.delay.ms")
 """Properties that the assignors are made from."""
 
@@ -196,8 +192,7 @@ class KafkaParts:
             raise ConfigError(str(exc), file=file, field="properties") from exc
 
     def _properties(self) -> dict[str, str]:
-        soon = {"metadata.max.age.ms": NEW_TOPICS_MS} if self._config.topic_pattern is not None else {}
-        return {**WORKER_PROPERTIES, **soon, **self._config.properties}
+        return {**WORKER_PROPERTIES, **self._config.properties}
 
     def _options(self) -> dict[str, Any]:
         return {

@@ -116,6 +116,8 @@ def _rollout(status: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int
     since = f" for {_ago(now_ms, rollout.get('since'))}" if _ago(now_ms, rollout.get("since")) else ""
     reason = f" ({rollout['reason']})" if rollout.get("reason") else ""
     told = [f"{revision}{phase}{since}{reason}"]
+    if rollout.get("expectedRebalance"):
+        told.append(f"it makes the group rebalance: {rollout['expectedRebalance']}")
     for one in _items(rollout.get("underWay")):
         took = _ago(now_ms, one.get("sinceMs"))
         told.append(f"{one.get('name')} is being restarted{f', for {took}' if took else ''}")

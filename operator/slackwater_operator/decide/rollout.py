@@ -113,6 +113,8 @@ class RolloutInput:
             (`ForcedWatch.since`); "" if it was not seen to.
         sessions_since_ms: when the broker began all sessions anew (`ForcedWatch.sessions_since_ms`), as a
             coordinator that moves does; 0 when it was not seen to.
+        expected: why the revision makes the group rebalance by itself (`subscription.expected_rebalance`);
+            "" if it does not. Such a rebalance is planned, and no failure.
     """
 
     revision: str
@@ -125,6 +127,12 @@ class RolloutInput:
     capacity_per_s: float | None = None
     forced: str = ""
     sessions_since_ms: int = 0
+    expected: str = ""
+
+    @property
+    def excuse(self) -> str:
+        """Why the group may rebalance without the revision being at fault; "" if it must not."""
+        return self.expected or self.forced
 
 
 def decide_rollout(policy: RolloutPolicy, seen: RolloutInput) -> RolloutDecision:
@@ -147,7 +155,8 @@ def decide_rollout(policy: RolloutPolicy, seen: RolloutInput) -> RolloutDecision
             still.append(restart)
         else:
             back.append(restart.name)
-            unplanned = unplanned or (seen.forced if moved(restart, worker) else "")
+            surprised = moved(restart, worker) and not seen.expected
+            unplanned = unplanned or (seen.forced if surprised else "")
     decision = _go_on(policy, seen, still)
     return replace(decision, back=tuple(back), unplanned=unplanned)
 
@@ -298,7 +307,7 @@ def failure(policy: RolloutPolicy, seen: RolloutInput, restart: RestartView, wor
     if _old(seen, restart, worker):
         return ""  # not ended yet: it drains, and its session runs on with its heartbeats
     joined = worker.running or worker.generation >= 0
-    if joined and moved(restart, worker) and not seen.forced:
+    if joined and moved(restart, worker) and not seen.excuse:
         return (
             f"{worker.name} came back in generation {worker.generation}, not {restart.generation}: "
             "the group rebalanced meanwhile"
@@ -357,10 +366,10 @@ def missing(policy: RolloutPolicy, seen: RolloutInput, restart: RestartView, wor
 
 
 def _not_all_in(seen: RolloutInput) -> str:
-    """After a rebalance that the broker forced: who is not in the new generation yet."""
+    """After a rebalance that is no failure: who is not in the new generation yet."""
     newest = max(one.generation for one in seen.workers)
     late = [one.name for one in seen.workers if one.running and one.generation != newest]
-    return f"is back after a rebalance ({seen.forced}), but {late[0]} is not in it yet" if late else ""
+    return f"is back after a rebalance ({seen.excuse}), but {late[0]} is not in it yet" if late else ""
 
 
 def _patience_over(policy: RolloutPolicy, seen: RolloutInput, worker: WorkerView) -> bool:

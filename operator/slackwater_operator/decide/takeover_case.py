@@ -151,7 +151,10 @@ class Case:
 
     @property
     def unplanned(self) -> str:
-        """Why the group may have rebalanced without a takeover being to blame; "" if it would be."""
+        """Why the group may have rebalanced without a takeover being to blame; "" if it would be, or if the
+        rebalance was expected."""
+        if self.seen.expected:
+            return ""
         if self.seen.forced:
             return self.seen.forced
         stuck = [one.name for one in self.seen.seats if self.hopeless(one)]
@@ -167,7 +170,8 @@ class Case:
 
         A successor that was never told joined since its predecessor's session had ended.
         """
-        return self.forward and not self.unplanned and self.note is not None and self.note.told_ms > 0
+        excused = self.seen.expected or self.unplanned
+        return self.forward and not excused and self.note is not None and self.note.told_ms > 0
 
     def unready(self, away: Sequence[str] = ()) -> str:
         """Why nobody may be touched now, in words; "" if somebody may."""
@@ -210,6 +214,7 @@ class Case:
             None,
             excuse,
             sessions_ms,
+            seen.expected,
         )
 
     def told_lately(self) -> bool:

@@ -86,8 +86,9 @@ def _taken(case: Case, seat: SeatView, new: WorkerView) -> TakeoverDecision:
         return case.wait(
             f"{case.new_pod(seat)} {lacks}", f"{case.new_pod(seat)} has to prove itself", ordinal=seat.ordinal
         )
-    unplanned = (case.unplanned or _SESSION_ENDED) if case.rebalanced(new) else ""
-    because = f" (the group rebalanced meanwhile: {unplanned})" if unplanned else ""
+    rebalanced, expected = case.rebalanced(new), case.seen.expected
+    unplanned = (case.unplanned or _SESSION_ENDED) if rebalanced and not expected else ""
+    because = f" (the group rebalanced meanwhile: {expected or unplanned})" if rebalanced else ""
     said = f"{case.new_pod(seat)} has taken over; {case.old_pod(seat)} goes{because}"
     return TakeoverDecision(
         RETIRE, seat.ordinal, moved=True, reason=said, summary=said, note=None, unplanned=unplanned

@@ -159,6 +159,8 @@ class TakeoverInput:
             (`ForcedWatch.since`); "" if it was not seen to.
         sessions_since_ms: when the broker began all sessions anew, 0 when it was not seen to.
         back: whether this goes back to the last good revision, after a `stop`: what is left has failed.
+        expected: why the revision makes the group rebalance by itself (`subscription.expected_rebalance`);
+            "" if it does not. Such a rebalance is planned, and no failure.
     """
 
     old: SetView
@@ -171,6 +173,7 @@ class TakeoverInput:
     forced: str = ""
     sessions_since_ms: int = 0
     back: bool = False
+    expected: str = ""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ class MemberView:
             nobody else says anything; `member_id` tells it for sure.
         host: the address that it last joined from, as the broker shows it (`/10.1.2.3`); "" when not known.
         owner: the uid of the ConsumerGroup that started it (`decide.ownership`); "" when not known.
+        topics: the topics that it has subscribed to; None when not known (during a rebalance, for instance).
     """
 
     member_id: str
@@ -35,6 +36,7 @@ class MemberView:
     client_id: str = ""
     host: str = ""
     owner: str = ""
+    topics: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,12 @@ class GroupView:
     Attributes:
         state: `Stable`, `PreparingRebalance`, `CompletingRebalance`, `Empty` or `Dead`.
         members: its members.
+        assignor: the assignor that the members have agreed on (`cooperative-sticky`); "" when not known.
     """
 
     state: str
     members: tuple[MemberView, ...] = ()
+    assignor: str = ""
 
     @property
     def stable(self) -> bool:

@@ -92,9 +92,7 @@ class Launch:
         group = self.source.group
         kafka = group.spec.kafka
         try:
-            observer = await KafkaObserver.connect(
-                kafka.bootstrap_servers, group.group_id, group.spec.topics, kafka.properties
-            )
+            observer = await KafkaObserver.connect(kafka.bootstrap_servers, group.group_id, kafka.properties)
         except NoBrokersAvailable as error:
             raise RunError(f"{error}; start it, or correct spec.kafka.bootstrapServers") from None
         except KafkaError as error:

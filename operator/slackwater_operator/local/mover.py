@@ -54,6 +54,8 @@ class Mover:
         state, moving = self._state, roll.moving
         assert state.sets.new is not None
         since_ms = moving.since_ms if moving is not None else wall_ms()
+        if not roll.back:
+            roll.expect(state.group, state.group_view())
         return decide_takeover(
             roll.policy,
             TakeoverInput(
@@ -67,6 +69,7 @@ class Mover:
                 forced=self._forced.since(since_ms),
                 sessions_since_ms=self._forced.sessions_since_ms,
                 back=roll.back,
+                expected=roll.expected,
             ),
         )
 

@@ -38,7 +38,7 @@ class Reconciler:
     async def observe(self) -> None:
         """Asks the broker how things are."""
         state = self._state
-        state.observed(await self._observer.observe())
+        state.observed(await self._observer.observe(self._state.group.spec.topics))
         away = [one.name for one in state.wanted if one.process is None or one.progress.phase == "starting"]
         rolling = set(state.rollout.under_way) if state.rollout is not None else set()
         if state.takeover is not None and state.takeover.moving is not None:
@@ -70,7 +70,7 @@ class Reconciler:
         """Takes our static members out of the group: it is empty at once, not only after a session."""
         try:
             async with asyncio.timeout(timeout_s):
-                seen = await self._observer.observe()
+                seen = await self._observer.observe(self._state.group.spec.topics)
                 ours = tuple(self._state.own_members(seen.group))
                 if ours:
                     await self._observer.remove_members(ours)
@@ -143,6 +143,7 @@ class Reconciler:
     def _decide_rollout(self, rollout: Rollout) -> RolloutDecision:
         state = self._state
         under_way = list(rollout.under_way.values())
+        rollout.expect(state.group, state.group_view())
         return decide_rollout(
             rollout.policy,
             RolloutInput(
@@ -156,6 +157,7 @@ class Reconciler:
                 capacity_per_s=self._autoscaler.capacity_per_s,
                 forced=self._forced.since(min((one.since_ms for one in under_way), default=wall_ms())),
                 sessions_since_ms=self._forced.sessions_since_ms,
+                expected=rollout.expected,
             ),
         )
 

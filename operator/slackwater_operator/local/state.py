@@ -11,6 +11,7 @@ from slackwater_operator.decide.ownership import Owners
 from slackwater_operator.decide.rollout import RestartView, RolloutDecision, RolloutPolicy
 from slackwater_operator.decide.settled import unsettled
 from slackwater_operator.decide.snapshot import KafkaSnapshot
+from slackwater_operator.decide.subscription import expected_rebalance
 from slackwater_operator.decide.takeover import Moving, TakeoverDecision, TakeoverPolicy
 from slackwater_operator.decide.view import GroupView, WorkerView
 from slackwater_operator.local.events import WorkerEvent
@@ -31,8 +32,25 @@ OURS = "this run"
 """The owner of the members that the run's workers are."""
 
 
+@dataclass(kw_only=True)
+class Expecting:
+    """A rollout that may make the group rebalance by itself.
+
+    Attributes:
+        expected: why it does; "" if it does not. Kept until the rollout is over: the members that have the
+            new configuration do not show it any more.
+    """
+
+    expected: str = ""
+
+    def expect(self, group: ConsumerGroup, seen: GroupView | None) -> None:
+        """Looks whether members of Kafka's group still read other topics than the resource says, or use
+        another assignor."""
+        self.expected = expected_rebalance(seen, group.spec.topics, group.assignors) or self.expected
+
+
 @dataclass
-class Rollout:
+class Rollout(Expecting):
     """A rolling restart under way: the restarts that are not over, and the last decision."""
 
     policy: RolloutPolicy
@@ -41,7 +59,7 @@ class Rollout:
 
 
 @dataclass
-class TakeoverRoll:
+class TakeoverRoll(Expecting):
     """A rollout by takeover under way: the one takeover that is not over, and the last decision.
 
     Attributes:

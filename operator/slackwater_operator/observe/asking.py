@@ -268,7 +268,9 @@ def _group(told: m.DescribeGroupsResponseGroup) -> GroupView | KafkaError:
         return for_code(told.error_code, f"group {told.group_id!r}")
     consumers = told.protocol_type == PROTOCOL_TYPE
     return GroupView(
-        told.group_state, tuple(_member(one, told.group_state, consumers) for one in told.members)
+        told.group_state,
+        tuple(_member(one, told.group_state, consumers) for one in told.members),
+        told.protocol_data if consumers else "",
     )
 
 
@@ -282,6 +284,8 @@ def _member(told: m.DescribeGroupsResponseMember, state: str, consumers: bool) -
         client_id=told.client_id,
         host=told.client_host,
         owner=_owner(told.member_metadata) if consumers else "",
+        # Of a group that is not Stable a broker gives no metadata.
+        topics=_subscribed(told.member_metadata) if consumers and told.member_metadata else None,
     )
 
 
@@ -302,3 +306,12 @@ def _assigned(data: bytes) -> frozenset[TopicPartition]:
         return frozenset(decode_assignment(data))
     except DecodeError:
         return frozenset()
+
+
+@lru_cache(maxsize=16_384)
+def _subscribed(data: bytes) -> frozenset[str] | None:
+    """The topics of a subscription; None if it cannot be read."""
+    try:
+        return frozenset(decode_subscription(data).topics)
+    except DecodeError:
+        return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Self
 
 from slackwater.kafka.errors import KafkaError
@@ -19,15 +20,12 @@ class KafkaObserver:
         self._cluster, self._wanted = cluster, wanted
 
     @classmethod
-    async def connect(
-        cls, bootstrap_servers: str, group_id: str, topics: Sequence[str], properties: Mapping[str, str]
-    ) -> Self:
+    async def connect(cls, bootstrap_servers: str, group_id: str, properties: Mapping[str, str]) -> Self:
         """Connects to the cluster.
 
         Args:
             bootstrap_servers: `HOST:PORT`, several separated by commas.
             group_id: the group.
-            topics: its topics.
             properties: the workers' settings by Java's names.
 
         Raises:
@@ -39,19 +37,19 @@ class KafkaObserver:
         wanted = GroupWanted(
             group_id,
             group_id,
-            tuple(topics),
             offset_reset=properties.get("auto.offset.reset", "earliest"),
             read_committed=properties.get("isolation.level") == "read_committed",
         )
         return cls(cluster, wanted)
 
-    async def observe(self) -> KafkaSnapshot:
-        """What is now; raises nothing that a broker can be blamed for."""
+    async def observe(self, topics: Sequence[str]) -> KafkaSnapshot:
+        """What is now, with these topics; raises nothing that a broker can be blamed for."""
         at_ms = time.time_ns() // 1_000_000
+        wanted = replace(self._wanted, topics=tuple(topics))
         try:
-            return (await self._cluster.observe([self._wanted]))[self._wanted.key]
+            return (await self._cluster.observe([wanted]))[wanted.key]
         except KafkaError as error:
-            known = self._cluster.partitions(self._wanted)
+            known = self._cluster.partitions(wanted)
             return KafkaSnapshot(at_ms, partitions=known, problems=(str(error),))
 
     async def remove_members(self, instance_ids: tuple[str, ...]) -> dict[str, str]:

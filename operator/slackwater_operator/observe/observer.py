@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from slackwater_operator.decide.snapshot import KafkaSnapshot
@@ -10,8 +11,9 @@ from slackwater_operator.decide.snapshot import KafkaSnapshot
 class Observer(Protocol):
     """Looks at one group, and removes members from it."""
 
-    async def observe(self) -> KafkaSnapshot:
-        """What is now. What could not be found out is missing in it, and told in `problems`."""
+    async def observe(self, topics: Sequence[str]) -> KafkaSnapshot:
+        """What is now, with these topics. What could not be found out is missing in it, and told in
+        `problems`."""
         ...
 
     async def remove_members(self, instance_ids: tuple[str, ...]) -> dict[str, str]:

@@ -48,6 +48,8 @@ def new_rebalances(session: Session, world: World) -> list[Rebalance]:
         for one in told
         if one.rebalance_ms is not None and one.rebalance_ms[1] is not None
     }
+    if world.memory.rollout.expected_rebalance:
+        session.rebalances.announced(world.now_ms)
     return session.rebalances.observe(
         [generation for one in told for generation in one.generations],
         now_ms=world.now_ms,

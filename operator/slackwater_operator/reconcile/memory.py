@@ -96,6 +96,8 @@ class RolloutMemory:
         ended_ms: where that goes by a restart, when the pod before was gone; None while it is there.
         since_ms: since when it has been in this phase.
         reason: why it is in this phase.
+        expected_rebalance: why this rollout makes the group rebalance; noted before it begins, "" where it
+            does not.
     """
 
     phase: str = IDLE
@@ -110,6 +112,7 @@ class RolloutMemory:
     to_set: str = ""
     moving: Moving | None = None
     ended_ms: int | None = None
+    expected_rebalance: str = ""
 
     def dump(self) -> dict[str, Any]:
         """As it stands in the status."""
@@ -126,6 +129,7 @@ class RolloutMemory:
                 "moving": _dump_moving(self.moving, self.ended_ms) if self.moving else None,
                 "since": self.since_ms,
                 "reason": self.reason or None,
+                "expectedRebalance": self.expected_rebalance or None,
             }
         )
 
@@ -236,6 +240,7 @@ def _rollout(told: Mapping[str, Any]) -> RolloutMemory:
         ended_ms=_whole(_mapping(told.get("moving")).get("endedMs")),
         since_ms=_whole(told.get("since")) or 0,
         reason=_text(told.get("reason")),
+        expected_rebalance=_text(told.get("expectedRebalance")),
     )
 
 

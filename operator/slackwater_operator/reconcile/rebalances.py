@@ -40,11 +40,16 @@ class RebalanceWatch:
     def __init__(self) -> None:
         self._newest: int | None = None
         self._scaled_ms: int | None = None
+        self._announced_ms: int | None = None
         self._unplanned: deque[tuple[int, str]] = deque(maxlen=5)
 
     def scaled(self, now_ms: int) -> None:
         """Members have just been let in or taken out."""
         self._scaled_ms = now_ms
+
+    def announced(self, now_ms: int) -> None:
+        """A rollout is under way that makes the group rebalance by itself."""
+        self._announced_ms = now_ms
 
     def observe(
         self,
@@ -93,6 +98,8 @@ class RebalanceWatch:
     def _cause(self, at_ms: int, *, restarting: bool, forced: str) -> str:
         if self._scaled_ms is not None and -2_000 < at_ms - self._scaled_ms < OURS_FOR_MS:
             return SCALE
+        if self._announced_ms is not None and at_ms - self._announced_ms < OURS_FOR_MS:
+            return ROLLOUT
         if forced:
             return UNPLANNED
         return ROLLOUT if restarting else UNPLANNED

@@ -21,6 +21,7 @@ from slackwater_operator.decide.rollout import (
     decide_rollout,
 )
 from slackwater_operator.decide.view import WorkerView
+from slackwater_operator.reconcile.announce import announce_rebalance
 from slackwater_operator.reconcile.draft import Draft
 from slackwater_operator.reconcile.memory import (
     GAPS_KEPT,
@@ -67,6 +68,7 @@ def roll(draft: Draft, chosen: Chosen, removal: RemovalDecision) -> None:
     if _given_up(draft, there):
         _only_wait(draft, there, chosen)
         return
+    announce_rebalance(draft, there.template)
     _step(draft, there, chosen, removal)
 
 
@@ -247,6 +249,7 @@ def _only_wait(
 
 def _rest(draft: Draft, chosen: Chosen) -> None:
     """Nobody is to be restarted: what is the phase, and is this a revision to come back to?"""
+    draft.change_rollout(expected_rebalance="")
     there, look = draft.world.statefulset, draft.look
     if chosen.rejected:
         draft.change_rollout(phase=STOPPED, reason=chosen.rejected)
@@ -334,6 +337,7 @@ def _input(draft: Draft, there: StatefulSetSeen) -> RolloutInput:
         capacity_per_s=world.measured.capacity_per_s,
         forced=world.measured.forced,
         sessions_since_ms=world.measured.sessions_since_ms,
+        expected=draft.rollout.expected_rebalance,
     )
 
 

@@ -32,6 +32,7 @@ from slackwater_operator.decide.takeover_view import (
     WAIT,
     WITHDRAW,
 )
+from slackwater_operator.reconcile.announce import announce_rebalance
 from slackwater_operator.reconcile.draft import Draft
 from slackwater_operator.reconcile.memory import (
     PAUSED,
@@ -89,6 +90,8 @@ def take_over(draft: Draft, chosen: Chosen, removal: RemovalDecision) -> None:
         draft.change_rollout(phase=ROLLING, reason=f"the name StatefulSet {new.name} is taken")
         return
     _note_ended(draft, old)
+    template = filled.template if filled is not None else template_hash(chosen.template or {})
+    announce_rebalance(draft, template)
     told = draft.rollout.moving is not None and draft.rollout.moving.told_ms > 0
     if filled is not None and not told and _template_settles(draft, filled):
         return

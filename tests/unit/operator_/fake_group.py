@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from slackwater.kafka.structs import TopicPartition
@@ -47,7 +48,7 @@ class FakeGroup:
         for writer in self._writers.values():
             writer.close()
 
-    async def observe(self) -> KafkaSnapshot:
+    async def observe(self, topics: Sequence[str]) -> KafkaSnapshot:
         at_ms = time.time_ns() // 1_000_000
         state = "PreparingRebalance" if self._rebalance else ("Stable" if self.members else "Empty")
         members = tuple(

@@ -65,6 +65,7 @@ def test_the_rollout() -> None:
         to_set="flights-b",
         moving=Moving(3, 1_000, 7, 12, RESTART, told_ms=1_100, tells=2, to="flights-b"),
         ended_ms=1_050,
+        expected_rebalance="the topics change",
     )
     told = rollout.dump()
     assert strangers(told, part("rollout"), "rollout") == []

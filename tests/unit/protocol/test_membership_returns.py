@@ -274,6 +274,90 @@ def test_every_join_without_an_id_asks_what_the_group_knows() -> None:
     assert bench.member.returned
 
 
+# -- one rebalance for the topics of all (subscription_change_max_delay_ms) -----------------------------
+
+
+def return_with_more_topics(group: Group, delay_ms: int = 60_000, **joined_as: Any) -> Bench:
+    """i-0 returns, subscribed to t and u."""
+    bench = Bench(subscription_change_max_delay_ms=delay_ms)
+    bench.subscribe("t", "u")
+    bench.join(4, probe=described(group), **joined_as)
+    bench.sync(*tps(0, 1))
+    bench.tell()
+    assert bench.member.returned
+    return bench
+
+
+def ask(bench: Bench) -> Any:
+    """The next question about the others' topics; heartbeats that come before are answered."""
+    while True:
+        (send,) = bench.poll() or bench.poll(bench.wake_at)
+        if isinstance(send.request, m.DescribeGroupsRequest):
+            return send
+        assert isinstance(send.request, m.HeartbeatRequest)
+        bench.answer(send, m.HeartbeatResponse())
+
+
+CHANGED: Group = {"i-0": (["t", "u"], tps(0, 1)), "i-1": (["t", "u"], tps(2, 3))}
+
+
+def test_a_member_that_others_follow_leaves_the_rebalance_to_the_last_of_them() -> None:
+    bench = return_with_more_topics(TWO)
+    assert (bench.state(), bench.poll()) == (State.STABLE, [])
+    bench.answer(ask(bench), described(TWO))
+    assert bench.state() is State.STABLE
+    bench.answer(ask(bench), described(CHANGED))
+    again = bench.take(m.JoinGroupRequest).request
+    assert again.reason == "subscribed to t, u since the return, before to t"
+
+
+def test_the_last_of_them_asks_at_once() -> None:
+    bench = return_with_more_topics({"i-0": (["t"], tps(0, 1)), "i-1": (["t", "u"], tps(2, 3))})
+    assert bench.take(m.JoinGroupRequest).request.reason
+
+
+def test_the_delay_has_an_end() -> None:
+    bench = return_with_more_topics(TWO, delay_ms=5_000)
+    ends_at = bench.now + 5_000
+    bench.answer(ask(bench), described(TWO))
+    assert bench.now < ends_at
+    (again,) = bench.poll(ends_at)
+    assert isinstance(again.request, m.JoinGroupRequest)
+
+
+def test_a_rebalance_in_between_is_the_one_that_was_to_come() -> None:
+    bench = return_with_more_topics(TWO)
+    bench.poll()
+    bench.beat(E.REBALANCE_IN_PROGRESS)
+    bench.join(5, member_id="m-1")
+    bench.sync(*tps(0, 1), *tps(0, topic="u"))
+    bench.tell()
+    assert not bench.member.returned
+    for _ in range(30):
+        bench.poll()
+        bench.beat()
+    assert all(not isinstance(one.request, m.DescribeGroupsRequest) for one in bench.sent)
+
+
+def test_partitions_of_a_topic_that_goes_are_left_unread_until_then() -> None:
+    bench = Bench(subscription_change_max_delay_ms=60_000)
+    bench.subscribe("t")
+    both = (["t", "u"], [*tps(0), *tps(0, topic="u")])
+    bench.join(4, probe=described({"i-0": both, "i-1": (["t", "u"], tps(1))}))
+    bench.sync(*both[1])
+    bench.tell()
+    assert bench.owned == set(tps(0))
+    assert (bench.state(), bench.poll()) == (State.STABLE, [])
+
+
+def test_a_leader_that_waits_for_the_others_finds_no_fault_with_what_they_hold() -> None:
+    bench = return_with_more_topics(
+        TWO, leader="m-1", skip_assignment=True, members=joined(TWO, **{"i-0": ("t", "u")})
+    )
+    bench.member.plan({"t": 4, "u": 2}, bench.now)
+    assert (bench.state(), bench.poll()) == (State.STABLE, [])
+
+
 # -- assignors that fail -----------------------------------------------------------------------------
 
 

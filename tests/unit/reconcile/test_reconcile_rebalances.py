@@ -33,6 +33,15 @@ def test_without_a_doing_of_ours_it_is_unplanned_and_told_of() -> None:
     assert watch.unplanned(700_000) == ()
 
 
+def test_one_that_a_rollout_announced_is_the_rollouts_whatever_else_happened() -> None:
+    watch = RebalanceWatch()
+    causes(watch, (4, False, 0))
+    watch.announced(1_000)
+    assert causes(watch, (5, False, 1_500), now_ms=2_000, forced="a broker went away") == ["rollout"]
+    assert watch.unplanned(2_000) == ()
+    assert causes(watch, (6, False, 90_000), now_ms=90_000) == ["unplanned"]
+
+
 def test_during_a_restart_it_is_the_rollouts() -> None:
     watch = RebalanceWatch()
     causes(watch, (4, False, 0))

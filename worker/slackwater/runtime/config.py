@@ -33,8 +33,14 @@ DEFAULT_SESSION_TIMEOUT_MS = 45_000
 LONGEST_BATCH_INTERVAL_MS = 5_000
 """The operator takes a group's rates from its commits, over 20 s."""
 
-WORKER_PROPERTIES = {"auto.offset.reset": "earliest", "max.poll.records": "5000"}
-"""Defaults that differ from Kafka's: a new group starts with what is there, and a batch is worth a query."""
+WORKER_PROPERTIES = {
+    "auto.offset.reset": "earliest",
+    "max.poll.records": "5000",
+    "metadata.max.age.ms": "20000",
+    "subscription.change.max.delay.ms": "600000",
+}
+"""Defaults that differ from Kafka's: a new group starts with what is there, and a batch is worth a query; new
+topics and partitions are read within half a minute; a rolling change of the topics costs one rebalance."""
 
 RESERVED_PROPERTIES = {
     "group.id": "set the field groupId instead",

@@ -74,6 +74,9 @@ class ConsumerConfig:
     partition_assignment_strategy: Any = ("cooperative-sticky",)
     scheduled_rebalance_max_delay_ms: int = 0
     """How long what a vanished member held waits for it (``cooperative-sticky`` only; 0: not at all)."""
+    subscription_change_max_delay_ms: int = 0
+    """How long a static member that returned with other topics leaves the rebalance to the members that have
+    not returned with them yet (0: it does not): each of them would cost one else."""
     max_poll_records: int = 500
     max_poll_interval_ms: int = 300_000
     session_timeout_ms: int = 45_000

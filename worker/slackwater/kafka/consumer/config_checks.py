@@ -26,6 +26,7 @@ MAY_BE_ZERO = {
     "fetch_max_wait_ms", "fetch_min_bytes", "retry_backoff_ms", "retry_backoff_max_ms",
     "reconnect_backoff_ms", "reconnect_backoff_max_ms", "auto_commit_interval_ms", "metadata_max_age_ms",
     "scheduled_rebalance_max_delay_ms", "metadata_recovery_rebootstrap_trigger_ms",
+    "subscription_change_max_delay_ms",
 }  # fmt: skip
 
 

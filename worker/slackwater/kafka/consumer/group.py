@@ -57,6 +57,7 @@ class Group:
             config.max_poll_interval_ms,
             config.request_timeout_ms,
             config.client_rack or None,
+            config.subscription_change_max_delay_ms,
         )
         self.membership = Membership(
             settings, config.assignors(), lambda: subscription.partitions.keys(), backoff.delay_ms

@@ -26,6 +26,7 @@ from slackwater.kafka.protocol.membership_return import read_described
 from slackwater.kafka.protocol.membership_states import (
     NET_MARGIN_MS,
     NEVER_MS,
+    SUBSCRIPTIONS_ASKED_MS,
     TRANSITIONS,
     Event,
     Identity,
@@ -81,6 +82,8 @@ class Membership(JoiningMember):
                 sends += self._sent(self._heartbeat(now_ms), now_ms)
             elif self.state is State.JOINING and now_ms >= self.timers.diagnose_at:
                 sends += self._sent(self._ask_who_is_missing(now_ms), now_ms)
+            elif self.state is State.STABLE and now_ms >= self.timers.subscriptions_at:
+                sends += self._sent(self._ask_for_subscriptions(now_ms), now_ms)
         return sends, self._wake_at(now_ms)
 
     @property
@@ -100,7 +103,7 @@ class Membership(JoiningMember):
         if self.state in (State.OUT, State.DEAD):
             return NEVER_MS
         timers = self.timers
-        times = [timers.poll_ends_at, timers.request_ends_at, timers.rejoin_at]
+        times = [timers.poll_ends_at, timers.request_ends_at, timers.rejoin_at, timers.delay_ends_at]
         if self._beats:
             times.append(timers.session_ends_at)
         if Lane.COORDINATOR not in self._in_flight:
@@ -109,6 +112,8 @@ class Membership(JoiningMember):
                 times.append(max(timers.heartbeat_at, quiet))
             elif self.state is State.JOINING:
                 times.append(max(timers.diagnose_at, quiet))
+            if self.state is State.STABLE:
+                times.append(max(timers.subscriptions_at, quiet))
         if self.state in (State.JOINING, State.SYNCING) and Lane.GROUP not in self._in_flight:
             again = max(timers.retry_at, timers.quiet_until.get(Lane.GROUP, 0))
             if again > now_ms:
@@ -131,6 +136,9 @@ class Membership(JoiningMember):
         if now_ms >= timers.rejoin_at:
             timers.rejoin_at = NEVER_MS
             self.request_rejoin("partitions that were held back are due", now_ms)
+        if now_ms >= timers.delay_ends_at:
+            timers.delay_ends_at = NEVER_MS
+            self.request_rejoin(self._delayed, now_ms)
 
     def _poll_expired(self, now_ms: int) -> None:
         if not self._caller_away or self._wait_for_caller:
@@ -217,6 +225,12 @@ class Membership(JoiningMember):
         """
         limit = self.config.heartbeat_timeout_ms
         self.timers.diagnose_at = now_ms + max(self.config.slow_join_ms, limit)
+        return self._send(requests.describe_request(self.config), Lane.COORDINATOR, limit)
+
+    def _ask_for_subscriptions(self, now_ms: int) -> Send:
+        """Of a group whose other members have other topics yet: do they still?"""
+        limit = self.config.heartbeat_timeout_ms
+        self.timers.subscriptions_at = now_ms + SUBSCRIPTIONS_ASKED_MS
         return self._send(requests.describe_request(self.config), Lane.COORDINATOR, limit)
 
     def leave_request(self, member_id: str, version: int, reason: str) -> m.LeaveGroupRequest:
@@ -322,6 +336,8 @@ class Membership(JoiningMember):
             self._on_error(send, code, now_ms)
 
     def _on_described(self, response: m.DescribeGroupsResponse, now_ms: int) -> None:
+        if self.state is State.STABLE and self._delayed:
+            self._on_subscriptions(read_described(response, self.config.instance_id), now_ms)
         if self.state is not State.JOINING:
             return
         for group in response.groups[:1]:

@@ -81,6 +81,8 @@ class MemberCore:
         self._reason = ""
         self._follow_up = False
         self._rejoin_wanted: str | None = None
+        self._delayed = ""
+        """Why it is to rejoin when the other members have its topics, too; empty: it need not."""
         self._fence = Fence()
         self._caller_away = True
         self._caller_left_at = -1
@@ -267,7 +269,8 @@ class MemberCore:
 
     def _prepare(self, *, lost: bool, now_ms: int) -> None:
         """What the application has to be told before the Join goes out."""
-        self.timers.rejoin_at = NEVER_MS
+        self.timers.rebalance_begins()
+        self._delayed = ""
         owned = tuple(sorted(self._owned()))
         if lost and owned:
             self.notices.append(Notice(NoticeKind.LOST, owned))

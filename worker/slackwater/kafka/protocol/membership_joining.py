@@ -148,6 +148,8 @@ class JoiningMember(MemberCore):
                 "group %s: what its members hold is not known, so it is not checked", self.config.group_id
             )
             return
+        if self._delayed:
+            return  # until the other members have its topics, what is held does not fit
         reason = self._ask_assignors(lambda: lead.misfit(assignor, held, self.generation, now_ms))
         if reason and self.state in _IN_GENERATION:
             self.request_rejoin(reason, now_ms)
@@ -174,7 +176,7 @@ class JoiningMember(MemberCore):
             )
             return
         self._fence.synced()
-        self._judge_return(response.assignment)
+        self._judge_return(response.assignment, now_ms)
         self._heard_at = now_ms
         self.timers.succeeded()
         self.timers.refresh_session(now_ms)
@@ -190,7 +192,7 @@ class JoiningMember(MemberCore):
         if self.state is State.ASSIGNING:
             self._tell_assignment(taken, now_ms)
 
-    def _judge_return(self, assignment: bytes) -> None:
+    def _judge_return(self, assignment: bytes, now_ms: int) -> None:
         """Whether this Join was a return without a rebalance, and whether the group has to know more."""
         before, described = self._previous_generation, self._described
         if described is not None and not self.returned:
@@ -206,11 +208,38 @@ class JoiningMember(MemberCore):
         if self.returned and known is not None and known != self._sent_topics:
             # The broker has compared the protocol's name only, and stored the new topics (KAFKA-12759). The
             # next Join has the member.id and, by its generation, other bytes: that it takes for a rebalance.
-            self._rejoin_wanted = (
+            reason = (
                 f"subscribed to {', '.join(sorted(self._sent_topics))} since the return, "
                 f"before to {', '.join(sorted(known)) or 'nothing'}"
             )
+            if self._waits_for_others():
+                self._delayed = reason
+                self.timers.delay_rebalance(now_ms)
+                log.info(
+                    "group %s: %s; the rebalance is left to the members that have other topics yet",
+                    self.config.group_id, reason,
+                )  # fmt: skip
+            else:
+                self._rejoin_wanted = reason
         self._joined_topics, self._previous_generation = self._sent_topics, self.generation
+
+    def _waits_for_others(self) -> bool:
+        """Whether other members have other topics yet, so that one rebalance after their returns will do.
+
+        Where each of them is restarted with the new topics, each return would cost a rebalance else.
+        """
+        described = self._described
+        return (
+            self.config.subscription_change_max_delay_ms > 0
+            and described is not None
+            and described.stable
+            and not described.others_read(self._sent_topics)
+        )
+
+    def _on_subscriptions(self, described: Described, now_ms: int) -> None:
+        """While a rebalance is delayed: which topics the members of the group have by now."""
+        if described.stable and described.others_read(self._topics):
+            self.request_rejoin(self._delayed, now_ms)
 
     def _account(self, assigned: Collection[TopicPartition], now_ms: int) -> None:
         """For the diagnosis and the metrics."""
@@ -247,7 +276,7 @@ class JoiningMember(MemberCore):
                 ", ".join(odd),
                 self.protocol_name,
             )
-        elif odd:
+        elif odd and not self._delayed:
             self._rejoin_wanted = self._rejoin_wanted or (
                 f"partitions of {', '.join(odd)} were assigned, which is not subscribed to"
             )

@@ -45,6 +45,14 @@ class Described:
         mine = self.subscriptions.get(self.member_id)
         return frozenset(mine.topics) if mine is not None else None
 
+    def others_read(self, topics: frozenset[str]) -> bool:
+        """Whether all other members have subscribed to just these topics, as far as they can be read."""
+        return all(
+            frozenset(one.topics) == topics
+            for member_id, one in self.subscriptions.items()
+            if member_id != self.member_id
+        )
+
     def was_leader(self, leader_id: str) -> bool:
         """Whether the leader that a Join names is this member under its old member.id."""
         return self.stable and bool(self.member_id) and leader_id == self.member_id

@@ -16,6 +16,8 @@ JOIN_MARGIN_MS = 5_000
 NET_MARGIN_MS = 1_000
 """The network gives a Join or Sync up this much later than the member itself does."""
 SLOW_JOIN_MS = 10_000
+SUBSCRIPTIONS_ASKED_MS = 3_000
+"""How often a member that delays its rebalance asks which topics the other members have."""
 
 
 class State(Enum):
@@ -134,6 +136,9 @@ class MembershipConfig:
     max_poll_interval_ms: int = 300_000
     request_timeout_ms: int = 30_000
     rack: str | None = None
+    subscription_change_max_delay_ms: int = 0
+    """How long a static member that returned with other topics leaves the rebalance to the other members,
+    while they have topics other than its own; 0: it asks for one at once."""
 
     @property
     def name(self) -> str:

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from slackwater.kafka.protocol.membership_states import NEVER_MS, Lane, MembershipConfig
+from slackwater.kafka.protocol.membership_states import (
+    NEVER_MS,
+    SUBSCRIPTIONS_ASKED_MS,
+    Lane,
+    MembershipConfig,
+)
 
 
 @dataclass(slots=True)
@@ -28,6 +33,10 @@ class Timers:
     """When a Join has been parked for so long that the user should hear why."""
     rejoin_at: int = NEVER_MS
     """When a leader's assignor wants the next rebalance (delayed assignors)."""
+    subscriptions_at: int = NEVER_MS
+    """When a member that delays a rebalance asks again which topics the others have."""
+    delay_ends_at: int = NEVER_MS
+    """When it waits no longer for them."""
     retry_at: int = 0
     failures: int = 0
     quiet_until: dict[Lane, int] = field(default_factory=dict)
@@ -67,6 +76,16 @@ class Timers:
         """Whether no quota holds the lane back."""
         return now_ms >= self.quiet_until.get(lane, 0)
 
+    def delay_rebalance(self, now_ms: int) -> None:
+        """A return with other topics leaves its rebalance to the members that have not returned yet."""
+        self.subscriptions_at = now_ms + SUBSCRIPTIONS_ASKED_MS
+        self.delay_ends_at = now_ms + self.config.subscription_change_max_delay_ms
+
+    def rebalance_begins(self) -> None:
+        """A Join is to come: whatever was to be asked for then is in it."""
+        self.rejoin_at = self.subscriptions_at = self.delay_ends_at = NEVER_MS
+
     def out_of_group(self) -> None:
         """No longer a member: what only a member has to do is not due any more."""
-        self.heartbeat_at = self.session_ends_at = self.rejoin_at = NEVER_MS
+        self.rebalance_begins()
+        self.heartbeat_at = self.session_ends_at = NEVER_MS
