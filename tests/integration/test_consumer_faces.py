@@ -329,6 +329,68 @@ def test_the_iterator_stops_at_such_a_record_too(broker: Any, face: Any) -> None
         assert [record.value for record in consumer] == [4, 5]
 
 
+BETWEEN: dict[str, Callable[[Any, list[TopicPartition]], Any]] = {
+    "nothing": lambda consumer, chosen: None,
+    "assign again": lambda consumer, chosen: consumer.assign(chosen),
+    "pause and resume": lambda consumer, chosen: (consumer.pause(*chosen), consumer.resume(*chosen)),
+    "commit": lambda consumer, chosen: consumer.commit(),
+}
+
+
+@pytest.mark.parametrize(
+    ("view", "between"), [("poll_arrow", "nothing"), *(("poll", step) for step in BETWEEN)]
+)
+def test_a_poll_after_a_broken_off_iteration_goes_on_behind_it(
+    broker: Any, face: Any, view: str, between: str
+) -> None:
+    """What the iterator was given by a poll and has not passed on is neither skipped nor committed."""
+    topic, group = make_topic(broker.bootstrap, 2, 120), unique("g")
+    chosen = partitions(topic, 2)
+    # Small fetches: more waits in the buffer than the iterator holds.
+    more = {"max_partition_fetch_bytes": 1_024, "max_poll_records": 20}
+    with face(**options(broker.bootstrap, group, **more)) as consumer:
+        consumer.assign(chosen)
+        seen: list[tuple[int, int]] = []
+        while len(seen) < 120:
+            for record in consumer:
+                seen.append((record.partition, int(record.value)))
+                if len(seen) % 7 == 3 or len(seen) == 120:
+                    break
+            BETWEEN[between](consumer, chosen)
+            for tp in chosen:
+                passed_on = sum(number == tp.partition for number, _ in seen)
+                assert consumer.position(tp) == passed_on
+            if len(seen) < 120:
+                seen += read(consumer, view, 5)
+        assert sorted(seen) == [(number, value) for number in range(2) for value in range(60)]
+
+
+def test_a_subscription_that_changes_after_a_broken_off_iteration_skips_nothing(
+    broker: Any, face: Any
+) -> None:
+    topic, other, group = make_topic(broker.bootstrap, 1, 300), make_topic(broker.bootstrap, 1), unique("g")
+    more = {"max_partition_fetch_bytes": 1_024, "max_poll_records": 50}
+    with face(topic, **options(broker.bootstrap, group, **more)) as consumer:
+        values = [int(next(iter(consumer)).value) for _ in range(3)]
+        consumer.subscribe([topic, other])
+        while len(values) < 300:
+            values += [value for _, value in read(consumer, "poll", 20)]
+        assert values == list(range(300))
+
+
+def test_what_an_iteration_broke_off_is_not_committed_by_close(broker: Any, face: Any) -> None:
+    topic, group = make_topic(broker.bootstrap, 1, 300), unique("g")
+    (tp,) = partitions(topic, 1)
+    more = {"enable_auto_commit": True, "auto_commit_interval_ms": 3_600_000, "max_poll_records": 50}
+    with face(topic, **options(broker.bootstrap, group, **more)) as consumer:
+        values = [int(next(iter(consumer)).value) for _ in range(3)]
+        while len(values) < 10:
+            values += [value for _, value in read(consumer, "poll", 7)]
+    assert values == list(range(len(values)))
+    with face(**options(broker.bootstrap, group)) as after:
+        assert after.committed(tp) == len(values)
+
+
 class Traces:
     """Notes what it sees, and keeps even records only."""
 

@@ -160,6 +160,10 @@ class AsyncConsumer(ConsumerBase):
         self, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, RecordColumns]:
         """Up to ``max_records`` records as columns, waiting up to ``timeout_ms`` for the first."""
+        self._give_back()
+        return await self._poll(timeout_ms, max_records)
+
+    async def _poll(self, timeout_ms: float, max_records: int | None) -> dict[TopicPartition, RecordColumns]:
         limit = self.config.max_poll_records if max_records is None else max_records
         if not isinstance(limit, int):
             raise TypeError(f"max_records must be an integer, not {limit!r}")
@@ -248,7 +252,7 @@ class AsyncConsumer(ConsumerBase):
             left_ms = (deadline - loop.time()) * 1000
             if left_ms <= 0:
                 break
-            columns = await self.poll_columns(min(left_ms, 1_000), None)
+            columns = await self._poll(min(left_ms, 1_000), None)
             self._iterator.load(columns, self._core.subscription, self.config, self._interceptors.on_consume)
         raise StopAsyncIteration
 

@@ -91,7 +91,7 @@ class ConsumerBase:
         names = [topics] if isinstance(topics, str) else list(topics or ())
         if bool(names) == (pattern is not None):
             raise ValueError("subscribe() takes either topics or a pattern; unsubscribe() reads nothing")
-        self._iterator.clear()
+        self._give_back()
         self._call(self._core.subscribe, names, pattern, listener)
 
     def _standby(
@@ -143,7 +143,7 @@ class ConsumerBase:
         return set(self._core.subscription.partitions)
 
     def _assign(self, partitions: Collection[TopicPartition]) -> None:
-        self._iterator.clear()
+        self._give_back()
         self._call(self._core.assign, partitions)
 
     # -- positions -------------------------------------------------------------------------------
@@ -164,6 +164,11 @@ class ConsumerBase:
     def _seek(self, tp: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         self._core.subscription.seek(tp, offset, leader_epoch)
         self._core.jumped()
+
+    def _give_back(self) -> None:
+        """Ends an iteration that was broken off: what it has not given is read again."""
+        if self._opened is not None:
+            self._iterator.give_back(self._core.subscription, self._go_back)
 
     def _go_back(self, tp: TopicPartition, offset: int) -> None:
         """Sets the position to a record that was polled and not given."""

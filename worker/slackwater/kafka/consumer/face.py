@@ -192,13 +192,15 @@ class KafkaConsumer(BlockingLookups):
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Up to ``max_records`` records (default ``max_poll_records``); waits ``timeout_ms`` for the first.
 
-        ``update_offsets=False`` leaves the positions where they were. Raises :class:`FencedInstanceIdError`
+        ``update_offsets=False`` leaves the positions where they were. After an iteration that was broken off
+        it goes on behind the last record that was given. Raises :class:`FencedInstanceIdError`
         as soon as another consumer has this one's id; errors of the group; :class:`CorruptRecordError`;
         :class:`RecordDeserializationError`, each time until the position is moved behind the record;
         :class:`RebalanceListenerError` once for a listener that raised; :class:`WakeupError`.
         """
         with self._poll_turn():
             self._stuck.check(self._core.subscription)
+            self._give_back()
             columns = self._poll(timeout_ms, max_records)
             records = self._to_records(columns)
             if not update_offsets:
@@ -212,6 +214,7 @@ class KafkaConsumer(BlockingLookups):
         """As :meth:`poll`, with each partition's records as columns. Deserializers and interceptors do not
         apply."""
         with self._poll_turn():
+            self._give_back()
             return self._poll(timeout_ms, max_records)
 
     def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> pa.Table:

@@ -175,6 +175,24 @@ class RecordIterator:
                 state.position = run.next_offset
         return None
 
+    def give_back(
+        self, subscription: Subscription, reposition: Callable[[TopicPartition, int], None]
+    ) -> None:
+        """Has what was not given fetched again.
+
+        Called before a poll, which would go on behind it, and before a change of what is read.
+        """
+        while self._runs:
+            run = self._runs.popleft()
+            state = subscription.partitions.get(run.tp)
+            if state is None or state.version != run.version:
+                continue
+            if run.records or run.failure is not None:
+                assert state.position is not None, "it was polled"
+                reposition(run.tp, state.position)
+            else:
+                state.position = run.next_offset
+
     def clear(self) -> None:
         """Forgets everything."""
         self._runs.clear()
