@@ -16,12 +16,16 @@ from typing import Any
 
 import aiohttp
 
+from slackwater.kafka.untrusted import one_line
 from slackwater_operator.kube.client import Kube
 from slackwater_operator.kube.errors import KubeConfigError, KubeError
+from slackwater_operator.observe.bounded_http import BadAnswer, bounded_session, request
 from slackwater_operator.resources import API_VERSION, KIND
 
 REQUEST_TIMEOUT_S = 10.0
 PORT_NAME = "http"
+_MOST_BYTES = 64 * 1024
+"""Of the answer to GET /readyz."""
 
 
 @dataclass(frozen=True)
@@ -115,13 +119,11 @@ async def _ready(pod: dict[str, Any]) -> Result:
     shown = f"[{address}]" if ":" in address else address
     url = f"http://{shown}:{_port(pod)}/readyz"
     try:
-        timeout = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S)
-        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as answer:
-            said = (await answer.text()).strip()
-            return Result(
-                answer.status == 200, f"pod {name}: {url} says {answer.status} {said[:200]}".rstrip()
-            )
-    except (aiohttp.ClientError, TimeoutError) as error:
+        async with bounded_session(REQUEST_TIMEOUT_S) as session:
+            answer = await request(session, "GET", url, most_bytes=_MOST_BYTES)
+            said = one_line(answer.body.decode(errors="replace").strip(), 200)
+            return Result(answer.status == 200, f"pod {name}: {url} says {answer.status} {said}".rstrip())
+    except (BadAnswer, aiohttp.ClientError, TimeoutError, OSError) as error:
         return Result(False, f"pod {name}: {url} does not answer: {error or type(error).__name__}")
 
 

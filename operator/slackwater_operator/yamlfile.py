@@ -53,6 +53,8 @@ def read(path: Path) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise _error(path, mark.line + 1 if mark else 0, f"is not YAML: {error.problem}") from None
+    except RecursionError:
+        raise _error(path, 0, "is nested too deeply; this is no ConsumerGroup") from None
     except yaml.YAMLError as error:
         raise _error(path, 0, f"is not YAML: {' '.join(str(error).split())}") from None
     finally:

@@ -6,11 +6,12 @@ reaches the brokers and joins nothing. Its pod is tried once (backoffLimit 0), s
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+from slackwater.kafka.untrusted import json_object, one_line
 
 TIMEOUT_MS = 300_000
 """How long a preflight may take, image pull included."""
@@ -140,7 +141,7 @@ def _last_line(text: str) -> str:
     """The last line that is not empty; of a JSON line (`worker events`), its message."""
     for line in reversed(text.splitlines()):
         if line.strip():
-            return _message(line.strip())[:_LONGEST]
+            return one_line(_message(line.strip()), _LONGEST)
     return ""
 
 
@@ -148,7 +149,7 @@ def _message(line: str) -> str:
     if not line.startswith("{"):
         return line
     try:
-        told = json.loads(line)
+        told = json_object(line)
     except ValueError:
         return line
     message = told.get("message") or told.get("error")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from slackwater.kafka.structs import TopicPartition
+from slackwater.kafka.untrusted import json_object
 
 EXIT_BAD_CONFIG = 2
 EXIT_HANDLER_OR_SINK = 4
@@ -55,10 +55,10 @@ def parse_event(line: bytes | str, *, instance: str, now_ms: int, pod: str = "")
         pod: the name of its process; "": as the worker.
     """
     try:
-        found = json.loads(line)
-    except (ValueError, UnicodeDecodeError, RecursionError):
+        found = json_object(line)
+    except ValueError:
         return None
-    if not isinstance(found, dict) or not isinstance(found.get("event"), str):
+    if not isinstance(found.get("event"), str):
         return None
     at = found.pop("ts_ms", now_ms)
     name = found.pop("event")

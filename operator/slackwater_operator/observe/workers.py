@@ -8,19 +8,25 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import aiohttp
 
 from slackwater.kafka.structs import TopicPartition
+from slackwater.kafka.untrusted import flag, json_object, one_line, text, whole
 from slackwater.runtime.signing import ANSWER_HEADER, check_answer, sign_request
 from slackwater_operator.decide.lost_log import Skip, StoppedPartition
+from slackwater_operator.observe.bounded_http import Answer, BadAnswer, bounded_session, request
 
 TIMEOUT_S = 1.0
-LARGEST_BYTES = 4 * 1024 * 1024
-"""A longer answer is none of a worker's: some 40 000 partitions would make one."""
+LARGEST_BYTES = 1024 * 1024
+"""Of a status. Some 5,000 partitions make one; and to read it holds the operator for no more than 50 ms."""
+MOST_PARTITIONS = 10_000
+"""Of a worker, as far as its status is read."""
+LARGEST_REPLY_BYTES = 64 * 1024
+"""Of the answer to POST /join and POST /takeover."""
 CONNECTIONS = 200
 """How many pods are asked at the same time."""
 
@@ -30,6 +36,12 @@ _LONGEST_ERROR = 500
 _LONGEST_MESSAGE = 2_000
 _REASON = re.compile("[A-Za-z]{1,64}")
 """What becomes the reason of a condition, which the API server checks."""
+_LONGEST_NAME = 253
+"""Of a pod, as Kubernetes takes it; a topic's has 249."""
+_MAX_INT32 = 2**31 - 1
+_MAX_MS = 10**15
+"""Some 30,000 years: so that no sum of times is beyond what a metric or a clock can hold."""
+_MOST_FAULTS = 1_000
 
 log = logging.getLogger(__name__)
 
@@ -181,104 +193,142 @@ def parse_status(document: Any) -> WorkerStatus:
     """A status from the JSON of /status; what an older worker doesn't tell is at its default.
 
     Raises:
-        ValueError: it is no status.
+        ValueError: it is no status, or a figure is not in its range.
     """
     try:
         gap, restart = document.get("last_gap"), document.get("restart")
         rebalance = document.get("rebalance")
         standby, takeover = document.get("standby"), document.get("takeover")
         return WorkerStatus(
-            phase=str(document["phase"]),
-            generation=int(document["generation"]),
-            member_id=str(document.get("member_id", "")),
-            is_leader=bool(document.get("is_leader", False)),
-            assignment=frozenset(TopicPartition(str(t), int(n)) for t, n in document["assignment"]),
-            lag={_partition(name): int(lag) for name, lag in document.get("lag", {}).items()},
-            error=str(document.get("error", "")),
-            started_ms=_ms(document.get("started_ms")),
-            joined_ms=_ms(document.get("joined_ms")),
-            waiting_since_ms=_ms(document.get("waiting_since_ms")),
-            running_since_ms=_ms(document.get("running_since_ms")),
-            last_gap_ms=_ms(gap["gap_ms"]) if gap else None,
+            phase=text(document["phase"], "phase", _LONGEST_NAME),
+            generation=_generation(document["generation"], "generation"),
+            member_id=text(document.get("member_id", ""), "member_id"),
+            is_leader=flag(document.get("is_leader", False), "is_leader"),
+            assignment=frozenset(
+                TopicPartition(
+                    text(topic, "assignment", _LONGEST_NAME), whole(number, "assignment", 0, _MAX_INT32)
+                )
+                for topic, number in _few(document["assignment"], "assignment")
+            ),
+            lag={
+                _partition(name, "lag"): whole(lag, "lag", -1)
+                for name, lag in _few(document.get("lag", {}).items(), "lag")
+            },
+            error=one_line(text(document.get("error", ""), "error", LARGEST_BYTES), _LONGEST_ERROR),
+            started_ms=_ms(document, "started_ms"),
+            joined_ms=_ms(document, "joined_ms"),
+            waiting_since_ms=_ms(document, "waiting_since_ms"),
+            running_since_ms=_ms(document, "running_since_ms"),
+            last_gap_ms=_duration(gap["gap_ms"], "last_gap") if gap else None,
             restart=_restart(restart) if restart else None,
-            returned=bool(document.get("returned", False)),
-            generations=tuple((int(n), bool(f), int(at)) for n, f, at in document.get("generations", ())),
-            rebalance_ms=(int(rebalance["started_ms"]), _ms(rebalance["ended_ms"])) if rebalance else None,
-            pod=str(document.get("pod") or ""),
-            holder=str(document.get("holder") or ""),
+            returned=flag(document.get("returned", False), "returned"),
+            generations=tuple(
+                (
+                    _generation(n, "generations"),
+                    flag(half, "generations"),
+                    whole(at, "generations", 0, _MAX_MS),
+                )
+                for n, half, at in _few(document.get("generations", ()), "generations")
+            ),
+            rebalance_ms=_rebalance(rebalance) if rebalance else None,
+            pod=text(document.get("pod") or "", "pod", _LONGEST_NAME),
+            holder=text(document.get("holder") or "", "holder", _LONGEST_NAME),
             standby=_standby(standby) if standby else None,
             takeover=_takeover(takeover) if takeover else None,
-            stopped=tuple(_stopped(one) for one in document.get("stopped", ())),
-            skipped=tuple(_skip(one) for one in document.get("skipped", ())),
+            stopped=tuple(_stopped(one) for one in _few(document.get("stopped", ()), "stopped")),
+            skipped=tuple(_skip(one) for one in _few(document.get("skipped", ()), "skipped")),
         )
     except (AttributeError, KeyError, TypeError) as exc:
-        raise ValueError(f"no worker's status: {type(exc).__name__}: {exc}") from exc
+        raise ValueError(f"no worker's status: {type(exc).__name__}: {one_line(exc)}") from exc
 
 
 def _restart(told: Mapping[str, Any]) -> RestartTimes:
     return RestartTimes(
-        drain_ms=_ms(told.get("drain_ms")),
-        served_until_ms=_ms(told.get("served_until_ms")),
-        started_ms=_ms(told.get("started_ms")),
-        joined_ms=_ms(told.get("joined_ms")),
-        first_record_ms=_ms(told.get("first_record_ms")),
+        drain_ms=_ms(told, "drain_ms"),
+        served_until_ms=_ms(told, "served_until_ms"),
+        started_ms=_ms(told, "started_ms"),
+        joined_ms=_ms(told, "joined_ms"),
+        first_record_ms=_ms(told, "first_record_ms"),
     )
+
+
+def _rebalance(told: Mapping[str, Any]) -> tuple[int, int | None]:
+    return whole(told["started_ms"], "rebalance.started_ms", 0, _MAX_MS), _ms(told, "ended_ms")
 
 
 def _standby(told: Mapping[str, Any]) -> StandbyTold:
     return StandbyTold(
-        since_ms=int(told["since_ms"]),
-        handed_over=bool(told.get("handed_over", False)),
-        prefetched_partitions=int(told.get("prefetched_partitions", 0)),
-        told=bool(told.get("told", False)),
-        reason=str(told.get("reason") or ""),
+        since_ms=whole(told["since_ms"], "standby.since_ms", 0, _MAX_MS),
+        handed_over=flag(told.get("handed_over", False), "standby.handed_over"),
+        prefetched_partitions=whole(told.get("prefetched_partitions", 0), "standby.prefetched_partitions"),
+        told=flag(told.get("told", False), "standby.told"),
+        reason=one_line(text(told.get("reason") or "", "standby.reason", LARGEST_BYTES), _LONGEST_ERROR),
     )
 
 
 def _takeover(told: Mapping[str, Any]) -> TakeoverTold:
     return TakeoverTold(
-        predecessor=str(told.get("from") or ""),
-        asked_ms=_ms(told.get("asked_ms")),
-        drain_ms=_ms(told.get("drain_ms")),
-        committed_ms=_ms(told.get("committed_ms")),
-        answered_ms=_ms(told.get("answered_ms")),
-        joined_ms=_ms(told.get("joined_ms")),
-        first_record_ms=_ms(told.get("first_record_ms")),
-        generation_before=_generation(told.get("generation_before")),
-        generation=_generation(told.get("generation")),
-        forced=bool(told.get("forced", False)),
-        pauses_ms={_partition(name): int(ms) for name, ms in (told.get("pauses_ms") or {}).items()},
+        predecessor=text(told.get("from") or "", "takeover.from", _LONGEST_NAME),
+        asked_ms=_ms(told, "asked_ms"),
+        drain_ms=_ms(told, "drain_ms"),
+        committed_ms=_ms(told, "committed_ms"),
+        answered_ms=_ms(told, "answered_ms"),
+        joined_ms=_ms(told, "joined_ms"),
+        first_record_ms=_ms(told, "first_record_ms"),
+        generation_before=_generation(told.get("generation_before"), "takeover.generation_before"),
+        generation=_generation(told.get("generation"), "takeover.generation"),
+        forced=flag(told.get("forced", False), "takeover.forced"),
+        pauses_ms={
+            _partition(name, "takeover.pauses_ms"): _duration(ms, "takeover.pauses_ms")
+            for name, ms in _few((told.get("pauses_ms") or {}).items(), "takeover.pauses_ms")
+        },
     )
 
 
 def _stopped(told: Mapping[str, Any]) -> StoppedPartition:
-    reason = str(told["reason"])
-    if not _REASON.fullmatch(reason):
-        raise ValueError(f"no worker's status: {reason[:_LONGEST_ERROR]!r} is no reason")
-    return StoppedPartition(_partition(told["partition"]), reason, str(told["message"])[:_LONGEST_MESSAGE])
+    reason = told["reason"]
+    if not isinstance(reason, str) or not _REASON.fullmatch(reason):
+        raise ValueError(f"no worker's status: {one_line(repr(reason), 100)} is no reason")
+    message = text(told["message"], "stopped.message", LARGEST_BYTES)
+    partition = _partition(told["partition"], "stopped.partition")
+    return StoppedPartition(partition, reason, one_line(message, _LONGEST_MESSAGE))
 
 
 def _skip(told: Mapping[str, Any]) -> Skip:
     return Skip(
-        partition=_partition(told["partition"]),
-        from_offset=int(told["from"]),
-        to_offset=int(told["to"]),
-        cause=str(told["cause"])[:_LONGEST_ERROR],
-        at_ms=int(told["at_ms"]),
+        partition=_partition(told["partition"], "skipped.partition"),
+        from_offset=whole(told["from"], "skipped.from"),
+        to_offset=whole(told["to"], "skipped.to"),
+        cause=one_line(text(told["cause"], "skipped.cause", LARGEST_BYTES), _LONGEST_ERROR),
+        at_ms=whole(told["at_ms"], "skipped.at_ms", 0, _MAX_MS),
     )
 
 
-def _generation(value: Any) -> int:
-    return -1 if value is None else int(value)
+def _generation(value: Any, name: str) -> int:
+    return -1 if value is None else whole(value, name, -1, _MAX_INT32)
 
 
-def _ms(value: Any) -> int | None:
-    return None if value is None else int(value)
+def _ms(told: Mapping[str, Any], name: str) -> int | None:
+    value = told.get(name)
+    return None if value is None else whole(value, name, 0, _MAX_MS)
 
 
-def _partition(name: str) -> TopicPartition:
-    topic, _, number = name.rpartition("-")
-    return TopicPartition(topic, int(number))
+def _duration(value: Any, name: str) -> int:
+    # Below 0 where the clocks of two machines differ.
+    return whole(value, name, -_MAX_MS, _MAX_MS)
+
+
+def _partition(written: str, name: str) -> TopicPartition:
+    topic, _, number = text(written, name, _LONGEST_NAME + 12).rpartition("-")
+    if not (number.isascii() and number.isdigit()):
+        raise ValueError(f"{name} has {one_line(repr(written), 100)}, which is no partition")
+    return TopicPartition(topic, whole(int(number), name, 0, _MAX_INT32))
+
+
+def _few(items: Collection[Any], name: str) -> Collection[Any]:
+    if len(items) > MOST_PARTITIONS:
+        raise ValueError(f"{name} has {len(items)} entries, and {MOST_PARTITIONS} are the limit")
+    return items
 
 
 class WorkerStatuses:
@@ -298,21 +348,18 @@ class WorkerStatuses:
             wall_ms: the time that requests are signed with.
             nonce: gives the nonce of each of them.
         """
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
+        self._timeout_s = timeout_s
         self._wall_ms, self._nonce = wall_ms, nonce
         self._session: aiohttp.ClientSession | None = None
         self._places = asyncio.Semaphore(CONNECTIONS)
+        self._faults: dict[str, str] = {}
+        """Pod -> what was wrong with its last answer: each is logged once."""
 
     def _open(self) -> aiohttp.ClientSession:
         """The session; one connection a request, since a pod's address may be another's soon."""
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=0, force_close=True, use_dns_cache=False)
-            self._session = aiohttp.ClientSession(
-                connector=connector,
-                timeout=self._timeout,
-                trust_env=False,
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
+            self._session = bounded_session(self._timeout_s, connector=connector)
         return self._session
 
     async def statuses(self, pods: Iterable[PodAddress]) -> dict[str, WorkerStatus | None]:
@@ -324,9 +371,9 @@ class WorkerStatuses:
     async def open_gate(self, ip: str, port: int) -> bool:
         """POST /join: lets a worker join that waits in phase `warm`. Whether it has taken that."""
         try:
-            async with self._places, self._open().post(_url(ip, port, "join")) as answer:
-                return answer.status == 202
-        except (aiohttp.ClientError, TimeoutError, OSError) as exc:
+            answer = await self._ask("POST", _url(ip, port, "join"))
+            return answer.status == ACCEPTED
+        except (BadAnswer, aiohttp.ClientError, TimeoutError, OSError) as exc:
             log.debug("the gate at %s:%d does not answer: %s", ip, port, exc)
             return False
 
@@ -351,13 +398,10 @@ class WorkerStatuses:
         headers = {"Authorization": signed, "Content-Type": "application/json"}
         url = _url(ip, port, "takeover")
         try:
-            async with self._places, self._open().post(url, data=body, headers=headers) as answer:
-                if (answer.content_length or 0) > LARGEST_BYTES:
-                    return 0, f"{ip}:{port} answers with more than a worker says"
-                told = await answer.read()
-                status, signature = answer.status, answer.headers.get(ANSWER_HEADER, "")
-        except (aiohttp.ClientError, TimeoutError, OSError) as exc:
-            return 0, f"{ip}:{port} does not answer: {str(exc) or type(exc).__name__}"
+            status, answered, told = await self._ask("POST", url, body=body, headers=headers)
+            signature = answered.get(ANSWER_HEADER, "")
+        except (BadAnswer, aiohttp.ClientError, TimeoutError, OSError) as exc:
+            return 0, f"{ip}:{port} does not answer: {one_line(exc) or type(exc).__name__}"
         # Who has no key, or another, cannot sign.
         if status == NOT_FOUND:
             return status, "it has no key for takeovers (it was started with strategy Restart)"
@@ -375,21 +419,54 @@ class WorkerStatuses:
 
     async def _status(self, pod: PodAddress) -> WorkerStatus | None:
         try:
-            async with self._places, self._open().get(_url(pod.ip, pod.port, "status")) as answer:
-                if answer.status != 200 or (answer.content_length or 0) > LARGEST_BYTES:
-                    return None
-                return parse_status(await answer.json(content_type=None))
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as exc:
-            log.debug("%s at %s:%d tells no status: %s", pod.name, pod.ip, pod.port, exc)
+            answer = await self._ask("GET", _url(pod.ip, pod.port, "status"), most_bytes=LARGEST_BYTES)
+            if answer.status != 200:
+                raise BadAnswer(f"HTTP {answer.status}")
+            status = parse_status(json_object(answer.body))
+        except (BadAnswer, ValueError) as exc:
+            self._warn(pod, one_line(exc))
             return None
+        except (aiohttp.ClientError, TimeoutError, OSError) as exc:
+            log.debug("%s at %s:%d tells no status: %s", pod.name, pod.ip, pod.port, one_line(exc))
+            return None
+        self._faults.pop(pod.name, None)
+        return status
+
+    async def _ask(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        most_bytes: int = LARGEST_REPLY_BYTES,
+    ) -> Answer:
+        async with self._places:
+            session = self._open()
+            return await request(session, method, url, most_bytes=most_bytes, body=body, headers=headers)
+
+    def _warn(self, pod: PodAddress, fault: str) -> None:
+        """Logs what is wrong with a pod's answers, once for as long as it is the same."""
+        if self._faults.get(pod.name) == fault:
+            return
+        if len(self._faults) >= _MOST_FAULTS:
+            self._faults.clear()
+        self._faults[pod.name] = fault
+        log.warning(
+            "pod %s at %s:%d answers /status with what is no status, so it counts as one that does "
+            "not answer: %s; is it a worker's image?",
+            pod.name,
+            pod.ip,
+            pod.port,
+            fault,
+        )
 
 
 def _error(body: bytes) -> str:
     """What an answer says against a request; "" where it says nothing that can be read."""
     try:
-        told = json.loads(body)
-        return str(told["error"])[:_LONGEST_ERROR]
-    except (ValueError, KeyError, TypeError):
+        return one_line(json_object(body)["error"], _LONGEST_ERROR)
+    except (ValueError, KeyError):
         return ""
 
 

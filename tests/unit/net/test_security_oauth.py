@@ -187,7 +187,7 @@ def test_a_refusal_is_final_and_says_what_the_server_said(start: Start) -> None:
         client(endpoint).token()
     text = str(raised.value)
     assert f"no token from {endpoint.url} for client 'client-1': the server answered 401 Unauthorized" in text
-    assert "(invalid_client: no *** here); check client id, secret and scope" in text
+    assert "(invalid_client: no ***\\nhere); check client id, secret and scope" in text
     assert len(endpoint.requests) == 1
 
 

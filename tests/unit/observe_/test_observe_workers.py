@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gzip
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -163,11 +165,145 @@ async def test_one_that_hangs_delays_nobody_else_and_is_given_up(
             "assignment": [],
             "stopped": [{"partition": "t-0", "reason": "no reason", "message": ""}],
         },
+        {"phase": "running", "generation": 2**31, "assignment": []},
+        {"phase": "running", "generation": -2, "assignment": []},
+        {"phase": "running", "generation": True, "assignment": []},
+        {"phase": "running", "generation": 1.0, "assignment": []},
+        {"phase": "running", "generation": float("inf"), "assignment": []},
+        {"phase": "p" * 300, "generation": 1, "assignment": []},
+        {"phase": "running", "generation": 1, "assignment": [["t", -1]]},
+        {"phase": "running", "generation": 1, "assignment": [["t", 2**31]]},
+        {"phase": "running", "generation": 1, "assignment": [["t", 1]] * 10_001},
+        {"phase": "running", "generation": 1, "assignment": [], "lag": {"t-0": -2}},
+        {"phase": "running", "generation": 1, "assignment": [], "lag": {"t-0": 2**63}},
+        {"phase": "running", "generation": 1, "assignment": [], "lag": {"t-²": 3}},
+        {"phase": "running", "generation": 1, "assignment": [], "lag": {"t-0": float("nan")}},
+        {"phase": "running", "generation": 1, "assignment": [], "started_ms": 10**16},
+        {"phase": "running", "generation": 1, "assignment": [], "started_ms": -1},
+        {"phase": "running", "generation": 1, "assignment": [], "joined_ms": 10**400},
+        {"phase": "running", "generation": 1, "assignment": [], "is_leader": "yes"},
+        {"phase": "running", "generation": 1, "assignment": [], "last_gap": {"gap_ms": 10**16}},
+        {"phase": "running", "generation": 1, "assignment": [], "error": ["e"]},
     ],
+    ids=lambda document: repr(document)[-40:] if len(repr(document)) < 400 else "large",
 )
 def test_what_is_no_status(document: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_status(document)
+
+
+def test_a_workers_error_is_one_line_in_a_condition() -> None:
+    told = parse_status(
+        {"phase": "x", "generation": 1, "assignment": [], "error": "a\nb\x1b[2J" + "c" * 9_000}
+    )
+    assert told.error.startswith(r"a\nb\x1b[2Jccc")
+    assert len(told.error) < 600
+
+
+Attack = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+@pytest.fixture
+async def hostile() -> AsyncIterator[Callable[[Attack], Awaitable[int]]]:
+    """Answers every request on a port with what an attack writes."""
+    servers: list[asyncio.Server] = []
+
+    async def start(attack: Attack) -> int:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                await reader.readuntil(b"\r\n\r\n")
+                await attack(writer)
+            writer.close()
+
+        servers.append(await asyncio.start_server(answer, "127.0.0.1", 0))
+        return int(servers[-1].sockets[0].getsockname()[1])
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+def body(content: bytes, headers: str = "", status: str = "200 OK") -> Attack:
+    async def attack(writer: asyncio.StreamWriter) -> None:
+        head = f"HTTP/1.1 {status}\r\n{headers}Content-Length: {len(content)}\r\n\r\n"
+        writer.write(head.encode() + content)
+        await writer.drain()
+
+    return attack
+
+
+async def endless(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    while not writer.is_closing():
+        writer.write(b"10000\r\n" + b" " * 65536 + b"\r\n")
+        await writer.drain()
+
+
+def with_lag(number: bytes) -> bytes:
+    return b'{"phase": "running", "generation": 1, "assignment": [], "lag": {"t-0": ' + number + b"}}"
+
+
+STATUS = with_lag(b"3")
+ATTACKS = {
+    "more than a status": (body(b" " * (1024 * 1024 + 1)), "more than 1048576 bytes"),
+    "no end": (endless, "more than 1048576 bytes"),
+    "packed": (body(gzip.compress(STATUS), "Content-Encoding: gzip\r\n"), "packed"),
+    "said to be packed": (body(STATUS, "Content-Encoding: br\r\n"), "packed"),
+    "not found": (body(STATUS, status="404 Not Found"), "HTTP 404"),
+    "Infinity": (body(with_lag(b"Infinity")), "the number Infinity"),
+    "NaN": (body(with_lag(b"NaN")), "the number NaN"),
+    "1e999": (body(with_lag(b"1e999")), "the number 1e999"),
+    "a huge number": (body(with_lag(b"1" * 100_000)), "too large"),
+    "65 bits": (body(with_lag(str(2**64).encode())), "too large"),
+    "deep": (body(b'{"a":' * 50_000), "nested too deeply"),
+    "deep lists": (body(b'{"phase":' + b"[" * 100_000), "nested too deeply"),
+    "no JSON": (body(b"\xff\xfe<html>"), "not JSON"),
+    "a list": (body(b"[]"), "must be a JSON object"),
+}
+
+
+async def test_a_hostile_answer_is_an_error_of_that_worker_alone(
+    statuses: WorkerStatuses, hostile: Callable[[Attack], Awaitable[int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    pods = [PodAddress(name, "127.0.0.1", await hostile(attack)) for name, (attack, _) in ATTACKS.items()]
+    pods.append(PodAddress("good", "127.0.0.1", await hostile(body(STATUS))))
+    for _ in range(2):
+        told = await statuses.statuses(pods)
+        assert {name for name, status in told.items() if status is not None} == {"good"}
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(lines) == len(ATTACKS), "each once"
+    for name, (_, reason) in ATTACKS.items():
+        (line,) = [one for one in lines if one.startswith(f"pod {name} at ")]
+        assert reason in line
+        assert len(line) < 800
+
+
+@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Temporary", "308 Permanent"])
+async def test_a_redirect_is_not_followed(
+    statuses: WorkerStatuses, hostile: Callable[[Attack], Awaitable[int]], status: str
+) -> None:
+    asked = []
+
+    async def other(writer: asyncio.StreamWriter) -> None:
+        asked.append(writer)
+        await body(STATUS, status="202 Accepted")(writer)
+
+    elsewhere = await hostile(other)
+    port = await hostile(body(b"", f"Location: http://127.0.0.1:{elsewhere}/status\r\n", status))
+    assert await statuses.statuses([PodAddress("p", "127.0.0.1", port)]) == {"p": None}
+    assert not await statuses.open_gate("127.0.0.1", port)
+    assert (await statuses.take_over("127.0.0.1", port, "", b"k" * 32))[0] == 0
+    assert asked == []
+
+
+async def test_answers_to_orders_are_bounded_too(
+    statuses: WorkerStatuses, hostile: Callable[[Attack], Awaitable[int]]
+) -> None:
+    port = await hostile(endless)
+    assert not await statuses.open_gate("127.0.0.1", port)
+    code, said = await statuses.take_over("127.0.0.1", port, "", b"k" * 32)
+    assert code == 0
+    assert "more than 65536 bytes" in said
 
 
 def test_an_older_workers_status_is_taken() -> None:

@@ -368,12 +368,16 @@ def _document(text: str, file: str) -> Any:
 
         try:
             return json.loads(text)
+        except RecursionError:
+            raise ConfigError("is nested too deeply", file=file) from None
         except ValueError:
             pass  # YAML's flow style starts with a brace too
     import yaml
 
     try:
         return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except RecursionError:
+        raise ConfigError("is nested too deeply", file=file) from None
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None)
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""

@@ -7,6 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
+from slackwater.kafka.untrusted import json_object, whole
+
+_MAX_MS = 10**15
+"""Some 30,000 years. A time beyond it is no worker's."""
 
 
 @dataclass(frozen=True)
@@ -47,20 +51,20 @@ class CommitNote:
     def decode(cls, metadata: str) -> CommitNote | None:
         """The note in ``metadata``, or None where it is no worker's: another client may have committed."""
         try:
-            document = json.loads(metadata)
+            document = json_object(metadata)
             at, instance, letters = document["at"], document["instance"], document.get("letters")
-            pair = None if letters is None else (int(letters[0]), int(letters[1]))
+            pair = None if letters is None else (whole(letters[0], "letters"), whole(letters[1], "letters"))
             drain, since, alive = (_whole(document.get(name)) for name in ("drain", "since", "alive"))
             pod = document.get("pod", "")
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):
             return None
-        if not isinstance(instance, str) or isinstance(at, bool) or not isinstance(at, int | None):
+        if not isinstance(instance, str) or (at is not None and _whole(at) is None):
             return None
         return cls(at, instance, pair, drain, pod if isinstance(pod, str) else "", since, alive)
 
 
 def _whole(value: object) -> int | None:
-    return value if type(value) is int else None
+    return value if type(value) is int and 0 <= value <= _MAX_MS else None
 
 
 @dataclass(frozen=True)

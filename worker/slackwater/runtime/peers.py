@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from slackwater.kafka.untrusted import one_line
 from slackwater.runtime.clock import Clock
 from slackwater.runtime.signing import ANSWER_HEADER, check_answer, sign_request
 from slackwater.runtime.takeover_messages import MOST_BYTES, HandoverRequest, decode, encode, split_address
@@ -113,12 +114,14 @@ class HttpPeers:
         try:
             connection.request(method, path, body or None, dict(headers))
             answer = connection.getresponse()
-            told = answer.read(MOST_BYTES)
+            told = answer.read(MOST_BYTES + 1)
+            if len(told) > MOST_BYTES:
+                raise ValueError(f"it answers with more than {MOST_BYTES} bytes")
             if not limit.over:
                 return answer.status, told, answer.getheader(ANSWER_HEADER, "")
             why = ""
         except (OSError, http.client.HTTPException, ValueError) as exc:
-            why = str(exc) or type(exc).__name__
+            why = one_line(exc) or type(exc).__name__
         finally:
             limit.end()
             connection.close()
@@ -159,6 +162,6 @@ class _Limit:
 def _error(body: bytes) -> str:
     """What an answer says of itself, for the message."""
     try:
-        return f": {str(decode(body)['error'])[:200]}"
+        return f": {one_line(decode(body)['error'], 200)}"
     except (ValueError, KeyError):
         return ""

@@ -10,9 +10,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
+from slackwater.kafka.untrusted import json_object, one_line, text, whole
 
 MOST_BYTES = 4 * 1024 * 1024
 """Of a body, as read from the network: an answer has an offset and a note a partition, about 250 bytes."""
+_MAX_MS = 10**15
+"""Some 30,000 years: no sum of times is beyond what a clock can hold."""
+_MAX_INT32 = 2**31 - 1
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 
@@ -23,34 +27,22 @@ def encode(document: Mapping[str, Any]) -> bytes:
 
 def decode(body: bytes) -> dict[str, Any]:
     """Reads a body. Raises ValueError."""
-    try:
-        document = json.loads(body)
-    except ValueError:
-        raise ValueError("the body is not JSON") from None
-    if not isinstance(document, dict):
-        raise ValueError("the body must be a JSON object")
-    return document
+    return json_object(body)
 
 
 def _text(document: Mapping[str, Any], name: str) -> str:
-    found = document.get(name)
-    if not isinstance(found, str):
-        raise ValueError(f"{name} must be text, not {found!r}")
-    return found
+    return text(document.get(name), name)
 
 
-def _number(document: Mapping[str, Any], name: str) -> int:
-    found = document.get(name)
-    if type(found) is not int:
-        raise ValueError(f"{name} must be a whole number, not {found!r}")
-    return found
+def _number(document: Mapping[str, Any], name: str, least: int = 0, most: int = _MAX_MS) -> int:
+    return whole(document.get(name), name, least, most)
 
 
 def split_address(address: str) -> tuple[str, int]:
     """``host:port`` (IPv6: ``[host]:port``) in two. Raises ValueError."""
     host, _, port = address.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f"{address!r} is no host:port")
+        raise ValueError(f"{one_line(repr(address), 300)} is no host:port")
     return (host[1:-1] if host.startswith("[") and host.endswith("]") else host), int(port)
 
 
@@ -107,7 +99,7 @@ class HandoverRequest:
             raise ValueError(f"deadline_ms must be above 0, not {found.deadline_ms}")
         host, _, port = found.address.rpartition(":")
         if host.strip("[]") in _WILDCARDS:
-            found = replace(found, address=join_address(peer_host, int(port) if port.isdigit() else 0))
+            found = replace(found, address=join_address(peer_host, split_address(f"x:{port}")[1]))
         split_address(found.address)
         return found
 
@@ -138,17 +130,21 @@ class HandoverAnswer:
         """Reads an answer's body. Raises ValueError."""
         offsets = document.get("offsets")
         if not isinstance(offsets, dict):
-            raise ValueError(f"offsets must be a mapping, not {offsets!r}")
+            raise ValueError(f"offsets must be a mapping, not {type(offsets).__name__}")
         found = {}
         for name, pair in offsets.items():
             topic, _, partition = str(name).rpartition("-")
-            if not topic or not partition.isdigit():
-                raise ValueError(f"{name!r} is no partition")
-            if not isinstance(pair, list) or [type(one) for one in pair] != [int, str] or pair[0] < 0:
-                raise ValueError(f"{name}: must be [offset, metadata], not {pair!r}")
-            found[TopicPartition(topic, int(partition))] = OffsetAndMetadata(pair[0], pair[1])
+            if not topic or not partition.isascii() or not partition.isdigit() or len(partition) > 10:
+                raise ValueError(f"{one_line(repr(name), 300)} is no partition")
+            if not isinstance(pair, list) or len(pair) != 2:
+                raise ValueError(f"{one_line(name, 300)}: must be [offset, metadata]")
+            tp = TopicPartition(topic, whole(int(partition), "a partition", 0, _MAX_INT32))
+            found[tp] = OffsetAndMetadata(
+                whole(pair[0], f"the offset of {one_line(tp, 300)}"),
+                text(pair[1], f"the metadata of {one_line(tp, 300)}", MOST_BYTES),
+            )
         return cls(
-            _number(document, "generation"),
+            _number(document, "generation", -1, _MAX_INT32),
             found,
             _number(document, "drain_ms"),
             _number(document, "committed_ms"),

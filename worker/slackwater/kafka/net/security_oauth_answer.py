@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import http
-import json
 import math
 from typing import Any, NamedTuple
 from urllib.parse import quote, quote_plus
 
 from slackwater.kafka.net.security_files import Credentials
+from slackwater.kafka.untrusted import json_object, one_line
 
 MAX_ANSWER_BYTES = 1024 * 1024
 """A larger answer is not read to its end. Tokens have a few kilobytes."""
@@ -74,8 +74,7 @@ def refusal(status: int, body: bytes, who: Credentials, encoded: bool) -> str:
     name = http.HTTPStatus(status).phrase if status in http.HTTPStatus._value2member_map_ else ""
     answer = _json_object(body[:MAX_ANSWER_BYTES]) or {}
     said = [answer[one] for one in ("error", "error_description") if isinstance(answer.get(one), str)]
-    text = _without(": ".join(said), who, encoded)
-    text = "".join(c if c.isprintable() else " " for c in text)[:_MOST_TEXT]
+    text = one_line(_without(": ".join(said), who, encoded), _MOST_TEXT)
     hint = ""
     if 300 <= status < 400:
         hint = "; it points elsewhere, which is not followed: set token_endpoint_url to where tokens are"
@@ -95,7 +94,6 @@ def _without(text: str, who: Credentials, encoded: bool) -> str:
 
 def _json_object(body: bytes) -> dict[str, Any] | None:
     try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
+        return json_object(body)
+    except ValueError:
         return None
-    return found if isinstance(found, dict) else None

@@ -9,10 +9,11 @@ import base64
 import binascii
 import hashlib
 import hmac
-import json
 import re
 from collections.abc import Mapping
 from typing import Protocol
+
+from slackwater.kafka.untrusted import json_object, one_line
 
 LEAST_ITERATIONS = 4096
 """RFC 7677 demands as many; Kafka's brokers and its Java client take no fewer."""
@@ -117,7 +118,7 @@ class Scram:
         if found is None:
             raise SaslProblem("the broker's last SCRAM message is not one")
         if found["kind"] == "e":
-            raise SaslProblem(f"the broker refused: {found['value']}")
+            raise SaslProblem(f"the broker refused: {one_line(found['value'])}")
         if not hmac.compare_digest(_base64(found["value"]), signature):
             raise SaslProblem(
                 "the broker's own proof is wrong: it does not know this password, and may not be the broker"
@@ -168,7 +169,6 @@ class OAuthBearer:
 
 def _status(challenge: bytes) -> str:
     try:
-        said = json.loads(challenge)
-        return str(said["status"])
-    except (ValueError, KeyError, TypeError):
+        return one_line(json_object(challenge)["status"])
+    except (ValueError, KeyError):
         return "no reason given"
