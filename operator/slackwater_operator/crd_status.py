@@ -44,7 +44,9 @@ def schema() -> Schema:
             _object(
                 "A decision.",
                 at=_whole("When it was made first (milliseconds since 1970)."),
-                kind=_text("What it is about: scaling, rollout, gate, membership, preflight, suspend."),
+                kind=_text(
+                    "What it is about: scaling, rollout, gate, membership, preflight, suspend, topics."
+                ),
                 action=_text("What it does, in a word."),
                 reason=_text("Why."),
             ),

@@ -18,7 +18,7 @@ from slackwater.kafka.protocol.assignors import JAVA_NAMES
 from slackwater_operator import fields, validation, yamlfile
 from slackwater_operator.fields import FieldError, ResourceError, Rule, required, spec
 from slackwater_operator.spec_kafka import Kafka, Security, check_security
-from slackwater_operator.spec_pipeline import TOPIC, Delivery, Pipeline, Sink, Spark
+from slackwater_operator.spec_pipeline import Delivery, Pipeline, Sink, Spark, topic
 from slackwater_operator.spec_rollout import Preflight, Rollout, Takeover
 from slackwater_operator.spec_scaling import MAX_REPLICAS, Scaling, Schedule, check_replicas, check_scaling
 from slackwater_operator.validation import DEFAULT_MAX_POLL_INTERVAL_MS, DEFAULT_SESSION_TIMEOUT_MS
@@ -133,7 +133,7 @@ class ConsumerGroupSpec:
     kafka: Kafka = required("kafka", fields.nested(Kafka), "How the group reaches Kafka.")
     topics: tuple[str, ...] = spec(
         "topics",
-        fields.text_list(fields.text(pattern=TOPIC, example="flights", max_length=249), at_least=1),
+        fields.text_list(topic("flights"), at_least=1),
         "The topics to read (a list). Give this or topicPattern.",
         absent=(),
     )

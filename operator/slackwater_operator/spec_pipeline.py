@@ -9,13 +9,21 @@ from typing import ClassVar
 from slackwater_operator import fields
 from slackwater_operator.fields import Rule, required, spec
 
-TOPIC = r"[a-zA-Z0-9._-]{1,249}"
-"""A topic's name, as brokers take it (`Topic.validate`)."""
+TOPIC = r"\.{0,2}[a-zA-Z0-9_-][a-zA-Z0-9._-]*|\.{3}[a-zA-Z0-9._-]*"
+"""A topic's name, as brokers take it (Kafka's `Topic.validate`): neither `.` nor `..`."""
+MAX_TOPIC = 249
+"""How many characters such a name may have."""
+_TOPIC_RULES = "(letters, digits, '.', '_' and '-', but neither '.' nor '..' alone)"
 
 _HANDLER = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 _IMAGE = r"[a-zA-Z0-9][a-zA-Z0-9._:/@-]*"
 _FOLDER = r"(file://)?/[^:]*[^:\s]|[^/:\s]([^:]*[^:\s])?"
 _PLAIN = r"\S(.*\S)?"
+
+
+def topic(example: str) -> fields.Kind:
+    """A field that is a topic's name; `example` is shown where it cannot be one."""
+    return fields.text(pattern=TOPIC, example=f"{example} {_TOPIC_RULES}", max_length=MAX_TOPIC)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +99,7 @@ class Pipeline:
     sink: Sink = required("sink", fields.nested(Sink), "Where the handler's rows go.")
     dead_letter_topic: str = spec(
         "deadLetterTopic",
-        fields.text(pattern=TOPIC, example="flights.dlq", max_length=249),
+        topic("flights.dlq"),
         "The topic for records that the handler marks in its _error column. Without one, such a record stops "
         "the worker.",
         absent="",
