@@ -133,9 +133,19 @@ class Notes:
 
     @property
     def since_ms(self) -> int:
-        """Since when this process signs what it commits (wall clock); 0: it has not."""
-        signatures = [owned.signature for owned in self._owned.values() if owned.signature is not None]
-        return max((signature.since_ms for signature in signatures), default=0)
+        """Since when this process signs what it has committed (wall clock); 0: it has not.
+
+        A signature that was never committed does not count: it is later than the one that was found, which is
+        that of the process that has fenced this one.
+        """
+        signed = [
+            owned.signature.since_ms
+            for owned in self._owned.values()
+            if owned.signature is not None
+            and (note := owned.note) is not None
+            and note.since_ms == owned.signature.since_ms
+        ]
+        return max(signed, default=0)
 
     def still_owner(self) -> bool:
         """Asks the broker, by a commit that changes nothing, whether this process is still the member;

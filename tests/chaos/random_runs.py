@@ -1,0 +1,282 @@
+"""Random runs of three workers that are stopped, continued, killed, restarted and taken over under records.
+
+A seed draws what is done; at which moment that hits a worker is left to the machine. Each run has a topic, a
+group and a folder of its own. At its end each record must be a row or a dead letter, once, as other libraries
+read them. By hand, against a real Kafka of its own; or one seed again, with what is done::
+
+    python -m tests.chaos.random_runs --runs 200 --seed 1 --jobs 4
+    python -m tests.chaos.random_runs --runs 1 --seed 17 --log
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from slackwater.runtime.fault_points import Step
+from tests.support.kafka import KafkaCluster
+from tests.support.stoppable_site import StoppablePod, StoppableSite
+
+BROKER = {"group.initial.rebalance.delay.ms": "150", "group.min.session.timeout.ms": "1000"}
+SESSION_MS = 4_000
+MEMBERS = 3
+ACTIONS = (8, 12)
+"""How many are drawn, at least and at most."""
+RECORDS = (50, 400)
+TRICKLE = (5, 50)
+"""Records before each action."""
+PAUSE_S = 1.5
+STOP_AT_SHARE = 0.3
+"""Of the processes, that stop themselves at a step; the others are stopped wherever they are."""
+
+
+@dataclass
+class Outcome:
+    """What came of a run. ``error``: what kept it from its end. ``codes``: of processes that ended."""
+
+    seed: int
+    records: int = 0
+    lost: int = 0
+    doubled: int = 0
+    error: str = ""
+    seconds: float = 0.0
+    done: dict[str, int] = field(default_factory=dict)
+    codes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def good(self) -> bool:
+        """Whether each record is there, once."""
+        return not (self.lost or self.doubled or self.error)
+
+
+class RandomRun:
+    """One run. ``say`` is told each action."""
+
+    def __init__(self, site: StoppableSite, rng: random.Random, say: Callable[[str], None]) -> None:
+        self._site, self._rng, self._say = site, rng, say
+        self._pods: dict[int, StoppablePod] = {}
+        """The pod that is to be each member, as an operator sees it."""
+        self.done: Counter[str] = Counter()
+
+    def run(self) -> None:
+        """All of it, until everything is committed and all workers have ended."""
+        actions = [
+            self.produce,
+            self.pause,
+            self.outlast,
+            self.stop,
+            self.go_on,
+            self.kill,
+            self.restart,
+            self.take_over,
+        ]
+        weights = [3, 3, 1, 4, 2, 2, 1, 2]
+        self.produce()
+        for member in range(MEMBERS):
+            self._start(member, "a")
+        self._pods[0].until("assigned", lambda event: bool(event["partitions"]))
+        for action in self._rng.choices(actions, weights, k=self._rng.randint(*ACTIONS)):
+            self._replace_ended()
+            self._site.produce(self._rng.randint(*TRICKLE))
+            action()
+        self._end()
+
+    # ---- what is done
+
+    def produce(self) -> None:
+        """Some records."""
+        self._note("produce", "")
+        self._site.produce(self._rng.randint(*RECORDS))
+
+    def pause(self) -> None:
+        """Some time."""
+        self._note("pause", "")
+        time.sleep(self._rng.uniform(0, PAUSE_S))
+
+    def outlast(self) -> None:
+        """Longer than a session: whoever is stopped has an heir."""
+        self._note("outlast", "")
+        time.sleep(SESSION_MS / 1000 + 1)
+
+    def stop(self) -> None:
+        """SIGSTOP for one that is not stopped."""
+        if pod := self._choose(stopped=False):
+            self._note("stop", pod.pod)
+            pod.stop()
+
+    def go_on(self) -> None:
+        """SIGCONT for one that is, by us or by itself."""
+        if pod := self._choose(stopped=True):
+            self._note("continue", pod.pod)
+            pod.go_on()
+
+    def kill(self) -> None:
+        """SIGKILL, and the same pod again. One that is stopped may be left as it is, to go on later."""
+        member, pod = self._rng.choice(sorted(self._pods.items(), key=lambda item: item[0]))
+        if pod.is_stopped and self._rng.random() < 0.5:
+            self._note("replace", pod.pod)
+        else:
+            self._note("kill", pod.pod)
+            pod.signal(signal.SIGKILL)
+            pod.wait()
+        self._start(member, pod.pod.split("-")[1])
+
+    def restart(self) -> None:
+        """SIGTERM, and the same pod again."""
+        if pod := self._choose(stopped=False):
+            self._note("restart", pod.pod)
+            pod.signal(signal.SIGTERM)
+            deadline = time.monotonic() + 10
+            while pod.runs and not pod.is_stopped and time.monotonic() < deadline:
+                time.sleep(0.02)
+            self._start(int(pod.member.split("-")[1]), pod.pod.split("-")[1])
+
+    def take_over(self) -> None:
+        """A pod of the other set gets ready, and is told to take over from whoever it is, stopped or not."""
+        member, pod = self._rng.choice(sorted(self._pods.items(), key=lambda item: item[0]))
+        self._note("take over", pod.pod)
+        other = "b" if pod.pod.split("-")[1] == "a" else "a"
+        heir = self._start(member, other)
+        deadline = time.monotonic() + 15
+        while heir.runs and not heir.is_stopped and time.monotonic() < deadline:
+            phases = [event["phase"] for event in heir.named("phase")]
+            if phases and phases[-1] == "standby":
+                try:
+                    self._say(f"told: {self._site.order(heir, pod)}")
+                except OSError as exc:  # it has stopped itself, or ended, meanwhile
+                    self._say(f"not told: {exc}")
+                return
+            if phases and phases[-1] == "running":
+                return
+            time.sleep(0.02)
+
+    # ---- pods
+
+    def _start(self, member: int, suffix: str) -> StoppablePod:
+        at = f"{self._rng.choice(list(Step))}:{self._rng.randint(1, 4)}"
+        stop_at = at if self._rng.random() < STOP_AT_SHARE else ""
+        self._pods[member] = self._site.start(member, suffix, stop_at)
+        self._say(f"starts {self._pods[member].pod} {stop_at}")
+        return self._pods[member]
+
+    def _choose(self, *, stopped: bool) -> StoppablePod | None:
+        pods = self._site.pods if stopped else list(self._pods.values())
+        fit = [pod for pod in pods if pod.runs and pod.is_stopped is stopped]
+        return self._rng.choice(fit) if fit else None
+
+    def _replace_ended(self) -> None:
+        """As a kubelet does."""
+        for member, pod in sorted(self._pods.items(), key=lambda item: item[0]):
+            if not pod.runs:
+                self._start(member, pod.pod.split("-")[1])
+
+    def _note(self, action: str, pod: str) -> None:
+        self.done[action] += 1
+        self._say(f"{action} {pod}")
+
+    def _end(self) -> None:
+        """Sees to it that each member has a process that goes on, until all is committed. Then the others go
+        on, too, and all end.
+        """
+        deadline = time.monotonic() + 150
+        while not self._site.is_done():
+            for pod in self._pods.values():
+                if pod.is_stopped:
+                    pod.go_on()
+            self._replace_ended()
+            assert time.monotonic() < deadline, "\n".join(pod.why("") for pod in self._site.pods)
+            time.sleep(0.2)
+        self._say("all is committed")
+        for pod in self._site.pods:
+            if pod.runs:
+                pod.go_on()
+        ending = [pod for pod in self._site.pods if pod.runs]
+        for pod in ending:
+            pod.signal(signal.SIGTERM)
+        for pod in ending:
+            while pod.runs:
+                if pod.is_stopped:
+                    pod.go_on()
+                assert time.monotonic() < deadline + 60, pod.why("")
+                time.sleep(0.02)
+
+
+def run_one(bootstrap: str, seed: int, *, log: bool = False, keep: Path | None = None) -> Outcome:
+    """The run of a seed. Its folder is kept in ``keep`` where it went wrong."""
+    folder = Path(tempfile.mkdtemp(prefix=f"slackwater-run-{seed}-"))
+    outcome, began = Outcome(seed), time.monotonic()
+
+    def say(what: str) -> None:
+        if log:
+            print(f"{time.monotonic() - began:7.2f} {what}", flush=True)
+
+    try:
+        with StoppableSite(bootstrap, folder, session_ms=SESSION_MS) as site:
+            run = RandomRun(site, random.Random(seed), say)
+            try:
+                run.run()
+            except (AssertionError, OSError) as exc:
+                outcome.error = f"{type(exc).__name__}: {exc}"
+            outcome.records, outcome.done = site.produced, dict(run.done)
+            outcome.codes = dict(Counter(str(pod.process.poll()) for pod in site.pods))
+            if not outcome.error:
+                outcome.lost, outcome.doubled = site.difference()
+    finally:
+        outcome.seconds = round(time.monotonic() - began, 1)
+        if keep is not None and not outcome.good:
+            shutil.copytree(folder, keep / f"seed-{seed}", dirs_exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+    return outcome
+
+
+def run_many(
+    bootstrap: str, seeds: Iterable[int], *, jobs: int, keep: Path | None = None
+) -> Iterator[Outcome]:
+    """The runs of ``seeds``, ``jobs`` at once, as they end."""
+    with ThreadPoolExecutor(jobs) as pool:
+        for future in as_completed([pool.submit(run_one, bootstrap, seed, keep=keep) for seed in seeds]):
+            yield future.result()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Prints a JSON line a run, and the totals."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1, help="the first; the others follow it")
+    parser.add_argument("--jobs", type=int, default=4, help="how many runs at once")
+    parser.add_argument("--log", action="store_true", help="tell what is done; one run after another")
+    parser.add_argument("--keep", type=Path, help="a folder for what a run that went wrong leaves")
+    given = parser.parse_args(arguments)
+    seeds = range(given.seed, given.seed + given.runs)
+    outcomes: list[Outcome] = []
+    with KafkaCluster(1, BROKER) as cluster:
+        runs = (
+            (run_one(cluster.bootstrap, seed, log=True, keep=given.keep) for seed in seeds)
+            if given.log
+            else run_many(cluster.bootstrap, seeds, jobs=given.jobs, keep=given.keep)
+        )
+        for outcome in runs:
+            outcomes.append(outcome)
+            print(json.dumps(asdict(outcome)), flush=True)
+    print(
+        f"{len(outcomes)} runs, {sum(outcome.records for outcome in outcomes)} records, "
+        f"{sum(outcome.lost for outcome in outcomes)} lost, "
+        f"{sum(outcome.doubled for outcome in outcomes)} doubled, "
+        f"{sum(bool(outcome.error) for outcome in outcomes)} not ended"
+    )
+    return 0 if all(outcome.good for outcome in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

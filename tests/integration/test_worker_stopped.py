@@ -1,0 +1,157 @@
+"""Real workers, stopped at a step until their partitions have another owner, and then continued.
+
+The same in virtual time, with more variations: tests/unit/runtime/test_runtime_stopped.py.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from slackwater.runtime.fault_points import Step
+from tests.support.devbroker import DevBroker
+from tests.support.kafka import KafkaCluster
+from tests.support.stoppable_site import StoppablePod, StoppableSite, wait_until
+
+SIDE_BY_SIDE = 5
+"""How many groups are tried at once: most of their time is that of a session that runs out."""
+FIRST, WHILE_STOPPED, LAST = 60, 40, 20
+"""Records: of the batch in which a worker is stopped, before it is continued, and after."""
+
+
+def new_process(site: StoppableSite, step: Step) -> None:
+    """The session runs out; a process that never owned the partitions gets them."""
+    stopped = site.start(0, stop_at=step)
+    site.produce(FIRST)
+    stopped.until_stopped()
+    site.start(1)
+    goes_on_as_another_member(site, stopped)
+
+
+def previous_owner(site: StoppableSite, step: Step) -> None:
+    """The session runs out; a process that had owned the partitions before gets them back."""
+    heir = site.start(1)
+    site.produce(FIRST)
+    site.until_done()
+    stopped = site.start(0, stop_at=step)
+    heir.until("revoked")
+    if step is not Step.ASSIGNED:
+        stopped.until("assigned", lambda event: bool(event["partitions"]))
+    site.produce(FIRST)
+    stopped.until_stopped()
+    goes_on_as_another_member(site, stopped)
+
+
+def goes_on_as_another_member(site: StoppableSite, stopped: StoppablePod) -> None:
+    site.produce(WHILE_STOPPED)
+    site.until_done()
+    assigned = len(stopped.named("assigned"))
+    stopped.go_on()
+    stopped.until("lost")
+    wait_until(lambda: len(stopped.named("assigned")) > assigned, lambda: stopped.why("assigned"))
+    site.produce(LAST)
+    site.until_done()
+
+
+def returning_member(site: StoppableSite, step: Step) -> None:
+    """Another process of the same pod joins at once, and fences the first."""
+    stopped = site.start(0, stop_at=step)
+    site.produce(FIRST)
+    stopped.until_stopped()
+    site.start(0)
+    site.produce(WHILE_STOPPED)
+    site.until_done()
+    stopped.go_on()
+    assert stopped.wait() == 3
+    site.produce(LAST)
+    site.until_done()
+
+
+def takeover(site: StoppableSite, step: Step) -> None:
+    """Another pod takes over, without an answer, and fences the first."""
+    stopped = site.start(0, stop_at=step)
+    if step is Step.ASSIGNED:
+        stopped.until_stopped()
+    else:
+        stopped.until_phase("running")
+    heir = site.start(0, "b")
+    heir.until_phase("standby")
+    site.produce(FIRST)
+    stopped.until_stopped()
+    assert site.order(heir, stopped) == 202
+    goes_on_as_a_standby(site, stopped)
+
+
+def taken_back(site: StoppableSite, step: Step) -> None:
+    """A pod hands over to the one that is stopped, and takes its seat back."""
+    heir = site.start(0)
+    site.produce(FIRST)
+    site.until_done()
+    stopped = site.start(0, "b", stop_at=step)
+    stopped.until_phase("standby")
+    assert site.order(stopped, heir) == 202
+    if step is not Step.ASSIGNED:
+        stopped.until_phase("running")
+    site.produce(FIRST)
+    stopped.until_stopped()
+    heir.until("took_back")
+    goes_on_as_a_standby(site, stopped)
+
+
+def goes_on_as_a_standby(site: StoppableSite, stopped: StoppablePod) -> None:
+    site.produce(WHILE_STOPPED)
+    site.until_done()
+    stopped.go_on()
+    stopped.until("fenced")
+    stopped.until_phase("standby")
+    site.produce(LAST)
+    site.until_done()
+
+
+Heir = Callable[[StoppableSite, Step], None]
+BY_SESSION: list[Heir] = [new_process, previous_owner]
+AT_ONCE: list[Heir] = [returning_member, takeover, taken_back]
+
+
+def try_out(bootstrap: str, folder: Path, step: Step, heir: Heir) -> str:
+    """What is wrong with what came of it; "" where nothing is."""
+    session_ms = 6_000 if heir in BY_SESSION else 30_000
+    try:
+        with StoppableSite(bootstrap, folder, session_ms=session_ms) as site:
+            heir(site, step)
+            assert {pod.terminate() for pod in site.pods if pod.runs} <= {0}
+            site.check()
+    except (AssertionError, subprocess.TimeoutExpired) as exc:
+        return f"stopped at {step}, heir {heir.__name__}: {exc}"
+    return ""
+
+
+def try_all(bootstrap: str, folder: Path, cells: list[tuple[Step, Heir]]) -> None:
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        tries = [
+            pool.submit(try_out, bootstrap, folder / f"{step}-{heir.__name__}", step, heir)
+            for step, heir in cells
+        ]
+        wrong = [said for tried in tries if (said := tried.result())]
+    print(f"{len(cells) - len(wrong)} of {len(cells)} passed")
+    assert not wrong, "\n\n".join(wrong)
+
+
+@pytest.mark.timeout(400)
+def test_stopped_behind_its_fence_a_worker_changes_nothing_when_it_goes_on(
+    devbroker: DevBroker, tmp_path: Path
+) -> None:
+    try_all(devbroker.bootstrap, tmp_path, [(Step.FENCED, heir) for heir in (*BY_SESSION, *AT_ONCE)])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("heir", [*BY_SESSION, *AT_ONCE])
+def test_stopped_at_any_step_a_worker_changes_nothing_when_it_goes_on(
+    kafka: KafkaCluster, tmp_path: Path, heir: Heir
+) -> None:
+    try_all(kafka.bootstrap, tmp_path, [(step, heir) for step in Step])

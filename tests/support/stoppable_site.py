@@ -1,0 +1,257 @@
+"""Workers of a group as processes that can be stopped and continued, and what they wrote, seen from outside.
+
+Records are produced in known numbers; the handler rejects some. In the end each record is a row or a dead
+letter, once, as other people's libraries read them.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import secrets
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+import confluent_kafka
+import pyarrow.dataset as ds
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from slackwater.kafka import KafkaAdmin
+from slackwater.runtime.fault_points import VARIABLE
+from slackwater.runtime.signing import sign_request
+from tests.support.worker_process import WorkerProcess
+
+PARTITIONS = 4
+LETTER_PARTITIONS = 2
+BAD_EVERY = 7
+PATIENCE_S = 120.0
+HANDLER = """
+def transform(records):
+    for record in records:
+        text = record.value.decode()
+        row = {"topic": record.topic, "partition": record.partition, "offset": record.offset, "text": text}
+        yield {**row, "_error": "is bad" if text.startswith("bad") else None}
+"""
+
+
+class StoppablePod(WorkerProcess):
+    """The pod ``g-a-0`` is the member ``g-0``."""
+
+    def __init__(
+        self, folder: Path, member: str, pod: str, config: dict[str, Any], stop_at: str = ""
+    ) -> None:
+        self.member, self.pod = member, pod
+        super().__init__(
+            folder,
+            member,
+            config,
+            SLACKWATER_POD_NAME=pod,
+            SLACKWATER_HEALTH_HOST="127.0.0.1",
+            **{VARIABLE: stop_at},
+        )
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the kernel has it stopped (proc(5))."""
+        try:
+            stat = Path(f"/proc/{self.process.pid}/stat").read_text()
+        except OSError:
+            return False
+        return stat.rpartition(")")[2].split()[0] == "T"
+
+    @property
+    def runs(self) -> bool:
+        """Whether the process has not ended."""
+        return self.process.poll() is None
+
+    def until_stopped(self) -> None:
+        """Waits until it has stopped itself."""
+        wait_until(lambda: self.is_stopped or not self.runs, lambda: self.why("stopped"))
+        assert self.runs, self.why("stopped")
+
+    def until_phase(self, phase: str) -> None:
+        """Waits until it is in a phase now."""
+
+        def there() -> bool:
+            phases = self.named("phase")
+            assert self.runs, self.why(phase)
+            return bool(phases) and phases[-1]["phase"] == phase
+
+        wait_until(there, lambda: self.why(phase))
+
+    def stop(self) -> None:
+        """SIGSTOP."""
+        self.signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        self.signal(signal.SIGCONT)
+
+
+def wait_until(
+    condition: Callable[[], bool], why: Callable[[], object], timeout_s: float = PATIENCE_S
+) -> None:
+    """Returns when ``condition`` holds; AssertionError with ``why`` where it does not in time."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, why()
+        time.sleep(0.05)
+
+
+class StoppableSite:
+    """A topic, its dead letters, a folder for the output and the pods of one group; ends them when left."""
+
+    def __init__(self, bootstrap: str, folder: Path, *, session_ms: int = 6_000) -> None:
+        self.bootstrap, self.folder, self.session_ms = bootstrap, folder, session_ms
+        name = f"s{uuid4().hex[:8]}"
+        self.topic, self.letters_topic, self.group = name, f"{name}.dlq", f"g-{name}"
+        self.out = folder / "out"
+        (folder / "handlers").mkdir(parents=True)
+        (folder / "handlers" / "stop_handler.py").write_text(HANDLER)
+        self.key = secrets.token_bytes(32)
+        self.key_file = folder / "key"
+        self.key_file.write_text(self.key.hex() + "\n")
+        self.pods: list[StoppablePod] = []
+        self.good: Counter[tuple[int, int]] = Counter()
+        self.bad: Counter[tuple[int, int]] = Counter()
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        topics = [NewTopic(self.topic, PARTITIONS, 1), NewTopic(self.letters_topic, LETTER_PARTITIONS, 1)]
+        for made in admin.create_topics(topics).values():
+            made.result(60)
+        self._producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for pod in self.pods:
+            pod.__exit__(None, None, None)
+
+    # ---- records and pods
+
+    @property
+    def produced(self) -> int:
+        """How many records there are."""
+        return self.good.total() + self.bad.total()
+
+    def produce(self, count: int) -> None:
+        """Stores ``count`` records, evenly over the partitions."""
+
+        def stored(error: object, message: Any) -> None:
+            assert error is None, error
+            where = self.bad if message.value().startswith(b"bad") else self.good
+            where[message.partition(), message.offset()] += 1
+
+        first = self.produced
+        for number in range(first, first + count):
+            text = f"{'bad' if number % BAD_EVERY == 0 else 'good'} {number}"
+            self._producer.produce(self.topic, text, partition=number % PARTITIONS, on_delivery=stored)
+        assert self._producer.flush(60) == 0
+
+    def config(self) -> dict[str, Any]:
+        """A pod's configuration."""
+        return {
+            "groupId": self.group,
+            "topics": [self.topic],
+            "bootstrapServers": self.bootstrap,
+            "properties": {"session.timeout.ms": str(self.session_ms), "heartbeat.interval.ms": "500"},
+            "handler": "stop_handler:transform",
+            "handlerPath": [str(self.folder / "handlers")],
+            "engine": "python",
+            "sink": {"format": "parquet", "path": str(self.out)},
+            "deadLetterTopic": self.letters_topic,
+            "takeover": {"keyFile": str(self.key_file), "deadlineMs": 2_000},
+        }
+
+    def start(self, ordinal: int, suffix: str = "a", stop_at: str = "") -> StoppablePod:
+        """Starts the pod ``g-SUFFIX-ORDINAL``."""
+        folder = self.folder / f"{suffix}-{ordinal}-{len(self.pods)}"
+        pod = StoppablePod(folder, f"g-{ordinal}", f"g-{suffix}-{ordinal}", self.config(), stop_at)
+        self.pods.append(pod)
+        return pod
+
+    def order(self, pod: StoppablePod, predecessor: StoppablePod) -> int:
+        """POST /takeover: the status of the answer."""
+        address = f"127.0.0.1:{predecessor.until('started')['port']}"
+        body = json.dumps({"predecessor": address}).encode()
+        now_ms, nonce = int(time.time() * 1000), secrets.token_hex(16)
+        signed = sign_request(self.key, "POST", "/takeover", body, now_ms=now_ms, nonce=nonce)
+        connection = http.client.HTTPConnection("127.0.0.1", pod.until("started")["port"], timeout=60)
+        try:
+            connection.request("POST", "/takeover", body, {"Authorization": signed})
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    # ---- what came of it
+
+    def is_done(self) -> bool:
+        """Whether all that was produced is committed."""
+        return self.committed() == self._ends()
+
+    def until_done(self) -> None:
+        """Waits until it is."""
+        wait_until(
+            self.is_done,
+            lambda: f"{self.committed()}: " + "\n".join(pod.why("") for pod in self.pods),
+        )
+
+    def committed(self) -> dict[int, int]:
+        """The group's offsets by partition."""
+        with KafkaAdmin(self.bootstrap) as admin:
+            return {tp.partition: at.offset for tp, at in admin.committed_offsets(self.group).items()}
+
+    def _ends(self) -> dict[int, int]:
+        return dict(Counter(partition for partition, _ in (*self.good.elements(), *self.bad.elements())))
+
+    def rows(self) -> Counter[tuple[int, int]]:
+        """How often each (partition, offset) is in the files, as pyarrow reads the folder."""
+        if not any(self.out.glob("*.parquet")):
+            return Counter()
+        table = ds.dataset(self.out, format="parquet").to_table(columns=["partition", "offset"])
+        return Counter(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
+
+    def letters(self) -> Counter[tuple[int, int]]:
+        """How often each (partition, offset) is among the dead letters, as librdkafka reads them."""
+        found: Counter[tuple[int, int]] = Counter()
+        options = {"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.auto.commit": False}
+        consumer = confluent_kafka.Consumer(options)
+        try:
+            for partition in range(LETTER_PARTITIONS):
+                tp = confluent_kafka.TopicPartition(self.letters_topic, partition, 0)
+                end, at = consumer.get_watermark_offsets(tp, 60)[1], 0
+                consumer.assign([tp])
+                while at < end:
+                    message = consumer.poll(60)
+                    assert message is not None
+                    assert message.error() is None
+                    at = (message.offset() or 0) + 1
+                    headers: dict[str, bytes] = dict(message.headers())  # type: ignore[arg-type]
+                    found[int(headers["slackwater.partition"]), int(headers["slackwater.offset"])] += 1
+        finally:
+            consumer.close()
+        return found
+
+    def difference(self) -> tuple[int, int]:
+        """How many records are lost, and how many rows and letters are too many."""
+        lost = doubled = 0
+        for wanted, found in ((self.good, self.rows()), (self.bad, self.letters())):
+            lost += (wanted - found).total()
+            doubled += (found - wanted).total()
+        return lost, doubled
+
+    def check(self) -> None:
+        """Each record is a row or a dead letter, once."""
+        rows, letters = self.rows(), self.letters()
+        assert not self.good - rows, f"lost: {self.good - rows}"
+        assert not rows - self.good, f"rows too many: {rows - self.good}"
+        assert not self.bad - letters, f"letters lost: {self.bad - letters}"
+        assert not letters - self.bad, f"letters too many: {letters - self.bad}"
