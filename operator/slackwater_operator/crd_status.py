@@ -34,6 +34,11 @@ def schema() -> Schema:
         conditions=_conditions(),
         rollout=_rollout(),
         scaling=_scaling(),
+        kafka=_object(
+            "Where the group has its group.id to itself.",
+            bootstrapServers=_text("How its workers reach that Kafka."),
+            clusterId=_text("Kafka's id of the cluster; left out until it was told."),
+        ),
         restartGapsMs=_list(
             "How long the last restarts kept a worker away, in milliseconds, oldest first.",
             {"type": "integer", "format": "int64"},

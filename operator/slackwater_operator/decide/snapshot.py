@@ -22,6 +22,7 @@ class KafkaSnapshot:
             that it would start at; where known.
         problems: what could not be observed, in words.
         coordinator: the node id of the group's coordinator; None when it was not asked for or not told.
+        cluster_id: Kafka's id of the cluster; "" when that was not told.
         brokers: the node ids of the brokers that are there; empty when that was not told.
     """
 
@@ -33,6 +34,7 @@ class KafkaSnapshot:
     problems: tuple[str, ...] = ()
     coordinator: int | None = None
     brokers: frozenset[int] = frozenset()
+    cluster_id: str = ""
 
     @property
     def lag(self) -> dict[TopicPartition, int | None]:

@@ -302,6 +302,7 @@ class ClusterObserver:
             tuple(dict.fromkeys(problems)),
             None if view is None else facts.coordinators.get(wanted.group_id),
             frozenset(self._cluster.metadata.brokers),
+            self._cluster.metadata.cluster_id or "",
         )
 
 

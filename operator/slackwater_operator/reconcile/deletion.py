@@ -59,6 +59,8 @@ def _delete_group(world: World) -> Plan:
         return _plan(world, [EmitEvent("DeletionWaits", waits, warning=True)])
     if group.state == DEAD:
         return _plan(world, [_release(world)])
+    if world.sharing.ahead:
+        return _keep(world, f"ConsumerGroup {world.sharing.ahead[0]} had that group.id first, and uses it")
     ours = tuple(sorted(world.own_members))
     if ours:
         if not world.fresh:
@@ -78,6 +80,10 @@ def _delete_group(world: World) -> Plan:
         return _keep(
             world, f"{listed(group.members)} is still in it, and is not known to be of this ConsumerGroup"
         )
+    if world.sharing.behind:
+        return _keep(world, f"ConsumerGroup {world.sharing.behind[0]} names that group.id, too")
+    if world.memory.kafka is None and not world.memory.rollout.good:
+        return _keep(world, "this ConsumerGroup has never used it")
     return _plan(world, [DeleteKafkaGroup(), _release(world)])
 
 

@@ -36,6 +36,7 @@ class Draft:
         unplanned: why the group rebalanced during a restart, without that being to blame.
         needs_fresh: something would be done on a fresh world.
         busy: something is under way.
+        hindered: somebody else has the group.id, so that nothing is begun.
         template_changes: the StatefulSet that is filled (or at rest) gets another template in this turn.
         takes_over: members are moved to pods of another StatefulSet, so that the template of the one at rest
             stays as it is.
@@ -58,6 +59,7 @@ class Draft:
     unplanned: str = ""
     needs_fresh: bool = False
     busy: bool = False
+    hindered: bool = False
     template_changes: bool = False
     takes_over: bool = False
     spans: dict[str, Span] = field(default_factory=dict)

@@ -15,9 +15,10 @@ from slackwater_operator.kube.client import Kube
 from slackwater_operator.kube.store import Key, Store
 from slackwater_operator.observe.clusters import Clusters, GroupWanted
 from slackwater_operator.observe.workers import PodAddress, WorkerStatuses
+from slackwater_operator.reconcile.claims import Claims
 from slackwater_operator.reconcile.credentials import identity
 from slackwater_operator.reconcile.hearing import hear
-from slackwater_operator.reconcile.memory import Memory, parse
+from slackwater_operator.reconcile.memory import KafkaMemory, Memory, parse
 from slackwater_operator.reconcile.objects import CONFIG_MAP, STATEFULSET, makes_set, wanted_names
 from slackwater_operator.reconcile.parse import (
     good_template,
@@ -54,6 +55,7 @@ class Gatherer:
     ) -> None:
         self._kube, self._store, self._clusters, self._workers = kube, store, clusters, workers
         self._clock, self._settings = clock, settings
+        self._claims = Claims(store)
         self._uids: dict[Key, list[str]] = {}  # of the ConsumerGroups of each name, the newest last
 
     def former_uids(self, key: tuple[str, str]) -> tuple[str, ...]:
@@ -63,6 +65,7 @@ class Gatherer:
     def forget(self, key: tuple[str, str]) -> None:
         """Forgets a ConsumerGroup that is gone, and whose members are."""
         self._uids.pop(Key(*key), None)
+        self._claims.drop(Key(*key))
 
     async def world(self, session: Session, *, fresh: bool = False) -> World | None:
         """The world of a group; None when there is no such ConsumerGroup any more.
@@ -117,6 +120,11 @@ class Gatherer:
             if before is not None and after is not None and before.hash != after.hash:
                 session.autoscaler.new_revision()
         group = session.resource.group
+        if group is not None:
+            self._place(session, group)
+        held = parse(raw.get("status")).kafka
+        seen = session.kafka.cluster_id if session.kafka is not None else ""
+        self._claims.put(Key(*session.key), raw, held, seen or _known_id(held, raw))
         if group is None:
             return
         session.autoscaler.policy = scaling_policy(group)
@@ -124,7 +132,12 @@ class Gatherer:
         if not session.restored:
             session.restored = True
             session.autoscaler.restore(parse(raw.get("status")).scaling, now_ms=self._clock.wall_ms())
-        session.cluster = identity(group, self._store)
+
+    def _place(self, session: Session, group: ConsumerGroup) -> None:
+        """Where the group is looked at; what was seen elsewhere says nothing of it."""
+        before, session.cluster = session.cluster, identity(group, self._store)
+        if before is not None and before.bootstrap_servers != session.cluster.bootstrap_servers:
+            session.kafka = None
         session.wanted = wanted(session.key, group)
 
     # -- looking ---------------------------------------------------------------------------------------
@@ -208,6 +221,7 @@ class Gatherer:
             pod_monitors=await self._pod_monitors(),
             live={},
             rivals=self._rivals(key, raw),
+            sharing=self._claims.sharing(key),
             sets={suffix: statefulset_seen(one, suffix) for suffix, one in owned.items()},
             pods=pods,
             jobs=tuple(
@@ -387,6 +401,12 @@ def _may_have(name: str, raw: Manifest) -> set[str]:
     """The names of the StatefulSets that a group may have by its strategy."""
     rollout = raw.get("spec", {}).get("rollout") or {}
     return {*names.set_names(name)} if rollout.get("strategy") == TAKEOVER else {names.statefulset(name, "")}
+
+
+def _known_id(held: KafkaMemory | None, raw: Manifest) -> str:
+    """The id of the cluster that the spec leads to, as the status has it."""
+    servers = ((raw.get("spec") or {}).get("kafka") or {}).get("bootstrapServers")
+    return held.cluster_id if held is not None and held.bootstrap_servers == servers else ""
 
 
 def _since(raw: Manifest) -> tuple[str, str]:

@@ -156,6 +156,25 @@ class DecisionRecord:
 
 
 @dataclass(frozen=True)
+class KafkaMemory:
+    """Where the ConsumerGroup has its group.id to itself.
+
+    Attributes:
+        bootstrap_servers: how its workers reach that Kafka.
+        cluster_id: Kafka's id of it; "" when it was not told yet.
+    """
+
+    bootstrap_servers: str
+    cluster_id: str = ""
+
+    def dump(self) -> dict[str, Any]:
+        """As it stands in the status."""
+        return _without_none(
+            {"bootstrapServers": self.bootstrap_servers, "clusterId": self.cluster_id or None}
+        )
+
+
+@dataclass(frozen=True)
 class Memory:
     """What a turn remembers.
 
@@ -167,6 +186,7 @@ class Memory:
         decisions: the last decisions, oldest first.
         conditions: the conditions by type, as they stand in the status.
         skipped: the last records that the workers have skipped, oldest first.
+        kafka: where it has its group.id; None: it has never had it.
     """
 
     rollout: RolloutMemory = field(default_factory=RolloutMemory)
@@ -176,6 +196,7 @@ class Memory:
     decisions: tuple[DecisionRecord, ...] = ()
     conditions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     skipped: tuple[Skip, ...] = ()
+    kafka: KafkaMemory | None = None
 
 
 def parse(status: object) -> Memory:
@@ -195,6 +216,7 @@ def parse(status: object) -> Memory:
             if isinstance(one.get("type"), str)
         },
         skipped=tuple(_skips(told.get("skipped")))[-SKIPS_KEPT:],
+        kafka=_kafka(_mapping(told.get("kafka"))),
     )
 
 
@@ -280,6 +302,11 @@ def _moving(told: Mapping[str, Any]) -> Moving | None:
 def _failed(told: Mapping[str, Any]) -> Failed | None:
     template = _text(told.get("hash"))
     return Failed(template, _text(told.get("reason")), _text(told.get("retry"))) if template else None
+
+
+def _kafka(told: Mapping[str, Any]) -> KafkaMemory | None:
+    servers = _text(told.get("bootstrapServers"))
+    return KafkaMemory(servers, _text(told.get("clusterId"))) if servers else None
 
 
 def _under_way(told: object) -> list[UnderWay]:

@@ -10,7 +10,7 @@ from slackwater_operator.decide.conditions import ConditionsInput, Trouble, cond
 from slackwater_operator.decide.ownership import listed
 from slackwater_operator.reconcile.draft import Draft
 from slackwater_operator.reconcile.lost_log import skipped_troubles, stopped_partitions, stopped_troubles
-from slackwater_operator.reconcile.memory import dump_skip
+from slackwater_operator.reconcile.memory import KafkaMemory, dump_skip
 from slackwater_operator.reconcile.revision import PREFLIGHT_SAYS
 from slackwater_operator.reconcile.world import World
 
@@ -35,6 +35,7 @@ def status_of(draft: Draft) -> dict[str, Any]:
         "revision": there.template if there is not None else None,
         "rollout": draft.rollout.dump(),
         "scaling": _scaling(draft),
+        "kafka": _kafka(draft),
         "restartGapsMs": list(draft.gaps_ms),
         "decisions": [one.dump() for one in draft.decisions],
         "skipped": [dump_skip(one) for one in draft.skipped] or None,
@@ -104,7 +105,7 @@ def _foreign_members(draft: Draft) -> list[Trouble]:
     another ConsumerGroup's."""
     others, resource = draft.world.foreign_members, draft.world.group
     assert resource is not None
-    if not others:
+    if not others or draft.hindered:
         return []
     what = f"{listed(others)} is in the group {resource.group_id}, but is no worker of this ConsumerGroup"
     return [Trouble("ForeignMembers", f"{what}; give one of the two another group.id")]
@@ -167,6 +168,18 @@ def _lag(world: World) -> int | None:
     lags = list(world.kafka.lag.values()) if world.kafka is not None else []
     known = [one for one in lags if one is not None]
     return _two_digits(sum(known)) if known and len(known) == len(lags) else None
+
+
+def _kafka(draft: Draft) -> dict[str, Any] | None:
+    """Where the group has its group.id: as it was, where somebody else has that now."""
+    world, before = draft.world, draft.world.memory.kafka
+    assert world.group is not None
+    if draft.hindered:
+        return before.dump() if before is not None else None
+    servers = world.group.spec.kafka.bootstrap_servers
+    known = before.cluster_id if before is not None and before.bootstrap_servers == servers else ""
+    told = world.kafka.cluster_id if world.kafka is not None else ""
+    return KafkaMemory(servers, told or known).dump()
 
 
 def _two_digits(value: int) -> int:

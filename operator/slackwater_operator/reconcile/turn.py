@@ -6,6 +6,7 @@ from slackwater_operator.build.names import statefulset
 from slackwater_operator.decide.conditions import Trouble
 from slackwater_operator.reconcile.deletion import end, wanted_finalizers
 from slackwater_operator.reconcile.draft import Draft
+from slackwater_operator.reconcile.group_id import note_group_id
 from slackwater_operator.reconcile.look import look
 from slackwater_operator.reconcile.lost_log import tell_lost
 from slackwater_operator.reconcile.members import open_gates, remove_orphans
@@ -26,6 +27,9 @@ from slackwater_operator.reconcile.world import World
 
 STEADY_MS = 60_000
 """How long a group that nothing happens to may go without a turn."""
+
+HINDERED_MS = 5_000
+"""The same for one whose group.id somebody else has: that one's end is no event of this one."""
 
 
 def turn(world: World) -> Plan:
@@ -51,7 +55,7 @@ def turn(world: World) -> Plan:
     if finalizers is not None:
         draft.acts.append(SetFinalizers(finalizers))
     tell_lost(draft)
-    if not note_foreign(draft):
+    if not (note_foreign(draft) or note_group_id(draft)):
         _work(draft)
     return _plan(draft)
 
@@ -82,7 +86,7 @@ def _work(draft: Draft) -> None:
 def _plan(draft: Draft) -> Plan:
     world, unsettled = draft.world, draft.look.unsettled
     status = status_of(draft)
-    busy = draft.busy or bool(unsettled) or bool(draft.acts)
+    busy = draft.busy or bool(draft.acts) or (bool(unsettled) and not draft.hindered)
     return Plan(
         actions=_actions(draft, status),
         status=status,
@@ -96,7 +100,7 @@ def _plan(draft: Draft) -> Plan:
         unplanned=draft.unplanned,
         taken_over=tuple(draft.taken_over),
         orphans=draft.look.strangers,
-        wake_ms=draft.wake_ms if busy else world.now_ms + STEADY_MS,
+        wake_ms=draft.wake_ms if busy else world.now_ms + (HINDERED_MS if draft.hindered else STEADY_MS),
     )
 
 

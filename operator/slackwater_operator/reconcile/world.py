@@ -14,6 +14,7 @@ from typing import Any
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.build import names
 from slackwater_operator.build.pod_template import Revision
+from slackwater_operator.decide.group_id import Sharing
 from slackwater_operator.decide.lost_log import Skip, StoppedPartition
 from slackwater_operator.decide.policy import rollout_policy
 from slackwater_operator.decide.preflight import PreflightView
@@ -236,6 +237,7 @@ class World:
             ConfigMap only metadata. Also a StatefulSet under a name that is not wanted now, but may be.
         rivals: the ConsumerGroups of the namespace that are older, and may have a StatefulSet of the same
             name as this one may (`names.rivals`).
+        sharing: the other ConsumerGroups that name the same group.id on the same Kafka.
         sets: the group's StatefulSets by their suffix, without foreign ones: one at rest, two while its
             members are being taken over.
         secret: the resourceVersion of the takeover Secret; empty: there is none; None: not known, or not
@@ -272,6 +274,7 @@ class World:
     pod_monitors: bool = False
     live: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
     rivals: tuple[str, ...] = ()
+    sharing: Sharing = field(default_factory=Sharing)
     sets: Mapping[str, StatefulSetSeen] = field(default_factory=dict)
     secret: str | None = None
     pods: tuple[PodSeen, ...] = ()

@@ -84,13 +84,17 @@ class ClusterSite:
     """One namespace of a control plane, one Kafka; a context manager that ends and removes what it made.
 
     ``folder``: where sinks, handlers and logs are (not below /tmp, which the workers have one of their own).
-    ``operators``: those that :meth:`operator` has made. ``links``: those between the workers.
+    ``watches``: further namespaces that the operators look after. ``operators``: those that :meth:`operator`
+    has made. ``links``: those between the workers.
     """
 
-    def __init__(self, plane: ControlPlane, kafka: Brokers, namespace: str) -> None:
+    def __init__(
+        self, plane: ControlPlane, kafka: Brokers, namespace: str, watches: Sequence[str] = ()
+    ) -> None:
         self.plane = plane
         self.kafka = kafka
         self.namespace = namespace
+        self.watches = (namespace, *watches)
         self.operators: list[OperatorProcess] = []
         self.folder = Path(tempfile.mkdtemp(prefix="slackwater-site-", dir="/var/tmp"))
         (self.folder / "handlers.py").write_text(HANDLERS)
@@ -166,7 +170,7 @@ class ClusterSite:
             namespace=self.namespace,
             worker_image=self.image("v1"),
             name=name,
-            arguments=arguments,
+            arguments=[*(f"--namespace={one}" for one in self.watches[1:]), *arguments],
         )
         self.operators.append(made)
         return made
@@ -175,12 +179,12 @@ class ClusterSite:
         """The chart's ServiceAccount and its roles, and nothing else of the chart."""
         rendered = self.plane.helm(
             "template", ACCOUNT, str(ROOT / "charts" / "slackwater"), "--namespace", self.namespace,
-            "--set", f"fullnameOverride={ACCOUNT}", "--set", f"watchNamespaces={{{self.namespace}}}",
+            "--set", f"fullnameOverride={ACCOUNT}", "--set", f"watchNamespaces={{{','.join(self.watches)}}}",
         )  # fmt: skip
         kinds = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
         wanted = [one for one in yaml.safe_load_all(rendered) if one and one["kind"] in kinds]
         account = next(one["metadata"]["name"] for one in wanted if one["kind"] == "ServiceAccount")
-        self.plane.kubectl("apply", "-n", self.namespace, "-f", "-", stdin=yaml.safe_dump_all(wanted))
+        self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(wanted))
         return self.plane.kubeconfig_for(self.namespace, account)
 
     # --- groups -----------------------------------------------------------------------------------

@@ -185,6 +185,7 @@ class SimulatedGroup:
             {} if self.hidden else dict(self.positions),
             coordinator=1,
             brokers=frozenset({1}),
+            cluster_id="cluster-1",
         )
 
 
@@ -961,6 +962,12 @@ class SimulatedOperator:
     def _new_session(self) -> Session:
         return new_session(
             KEY, now_ms=self.simulation.now_ms, window_ms=20_000, down_window_ms=60_000, settle_ms=10_000
+        )
+
+    def introduce(self, key: Key) -> None:
+        """The operator has read another ConsumerGroup of the Store, which it looks after, too."""
+        self._gatherer.introduce(
+            new_session(key, now_ms=self.simulation.now_ms, window_ms=1, down_window_ms=1, settle_ms=1)
         )
 
     def die(self) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from slackwater_operator.kube.store import Key
 from slackwater_operator.reconcile.plan import DeleteKafkaGroup, EmitEvent, RemoveMembers, SetFinalizers
 from tests.unit.reconcile.simulated import Member, SimulatedOperator, Simulation, spec, stamp
 from tests.unit.reconcile.test_turn_simulated import image, settled, started
 
+OTHER = Key("other", "flights")
+SESSION = {"properties": {"session.timeout.ms": "45000"}}
 TWIN = "uid-of-another-cluster"
 
 
@@ -154,3 +157,130 @@ async def test_a_group_of_an_older_version_is_deleted_when_its_sessions_have_end
     assert simulation.clusters.deleted == ["flights"]
     assert did(operator, SetFinalizers)
     assert not did(operator, RemoveMembers)
+
+
+# -- GroupIdInUse ----------------------------------------------------------------------------------------
+
+
+def other(
+    simulation: Simulation,
+    *,
+    created_ms: int,
+    servers: str = "kafka:9092",
+    cluster: str = "",
+    **spec_: object,
+) -> None:
+    """A ConsumerGroup of another namespace with the same group.id, which this operator looks after, too."""
+    raw = {
+        "apiVersion": "slackwater.dev/v1alpha1",
+        "kind": "ConsumerGroup",
+        "metadata": {
+            "name": "flights",
+            "namespace": "other",
+            "uid": "uid-other",
+            "resourceVersion": str(simulation.number()),
+            "creationTimestamp": stamp(created_ms),
+        },
+        "spec": {**spec(**spec_), "kafka": {"bootstrapServers": servers}},
+        "status": {"kafka": {"bootstrapServers": servers, "clusterId": cluster}} if cluster else {},
+    }
+    simulation.store.put(raw)
+
+
+def in_use(simulation: Simulation) -> bool:
+    degraded = simulation.condition("Degraded")
+    return (degraded.get("status"), degraded.get("reason")) == ("True", "GroupIdInUse")
+
+
+@pytest.mark.parametrize(
+    "servers", ["kafka.default.svc:9092", "10.0.0.1:9092"], ids=["one spelling", "another spelling"]
+)
+async def test_the_younger_of_two_touches_nothing_until_the_older_one_is_gone(servers: str) -> None:
+    simulation = Simulation(spec(kafka={"bootstrapServers": "kafka.default.svc:9092", **SESSION}))
+    operator = SimulatedOperator(simulation)
+    other(simulation, created_ms=simulation.now_ms - 60_000, servers=servers, cluster="cluster-1")
+    operator.introduce(OTHER)
+    await operator.run(lambda: in_use(simulation))
+    assert (
+        "ConsumerGroup other/flights had the group.id flights" in simulation.condition("Degraded")["message"]
+    )
+    await operator.pass_time(20_000)
+    assert {type(one).__name__ for one in operator.actions} <= {"WriteStatus"}
+    assert simulation.condition("Ready")["status"] == "False"
+    simulation.store.drop("ConsumerGroup", "other", "flights", "uid-other")
+    await operator.run(lambda: settled(simulation, 3))
+    assert simulation.condition("Degraded")["status"] == "False"
+
+
+async def test_on_another_kafka_both_run() -> None:
+    simulation = Simulation(spec())
+    operator = SimulatedOperator(simulation)
+    other(simulation, created_ms=simulation.now_ms - 60_000, servers="10.0.0.1:9092", cluster="cluster-2")
+    operator.introduce(OTHER)
+    await operator.run(lambda: settled(simulation, 3))
+
+
+async def test_who_runs_goes_on_when_an_older_one_comes_to_its_kafka() -> None:
+    simulation, operator = await started()
+    other(simulation, created_ms=simulation.now_ms - 600_000, servers="10.0.0.1:9092")
+    operator.introduce(OTHER)
+    simulation.change(replicas=2)
+    await operator.run(lambda: settled(simulation, 2))
+    assert simulation.condition("Degraded")["status"] == "False"
+    assert simulation.status["kafka"] == {"bootstrapServers": "kafka:9092", "clusterId": "cluster-1"}
+
+
+async def test_the_deletion_of_the_younger_one_leaves_the_offsets_of_the_older_one() -> None:
+    simulation = Simulation(spec(deletionPolicy="Delete"))
+    operator = SimulatedOperator(simulation)
+    other(simulation, created_ms=simulation.now_ms - 60_000, servers="10.0.0.1:9092", cluster="cluster-1")
+    operator.introduce(OTHER)
+    for number in range(3):
+        stranger(simulation, f"flights-{number}", "uid-other")
+    await operator.run(lambda: in_use(simulation))
+    await deleted(simulation, operator)
+    assert len(simulation.group.members) == 3
+    assert not simulation.clusters.deleted
+    (kept,) = events(operator, "GroupKept")
+    assert "ConsumerGroup other/flights" in kept
+
+
+async def test_offsets_are_kept_for_one_that_waits_for_them() -> None:
+    simulation, operator = await started(deletionPolicy="Delete")
+    other(simulation, created_ms=simulation.now_ms, servers="10.0.0.1:9092", cluster="cluster-1")
+    operator.introduce(OTHER)
+    await deleted(simulation, operator)
+    assert not simulation.clusters.deleted
+    assert not simulation.group.members
+    assert "other/flights names that group.id, too" in events(operator, "GroupKept")[0]
+
+
+async def test_nobody_starts_beside_workers_of_another_cluster() -> None:
+    """Their operator, and its ConsumerGroup, cannot be seen from here: their marks can."""
+    simulation = Simulation(spec())
+    operator = SimulatedOperator(simulation)
+    for number in range(3):
+        stranger(simulation, f"flights-{number}", TWIN)
+    await operator.run(lambda: in_use(simulation))
+    await operator.pass_time(20_000)
+    told = simulation.condition("Degraded")["message"]
+    assert "flights-0 (client id pod-elsewhere, at 10.0.0.1, of the ConsumerGroup with uid" in told
+    assert not simulation.pods_ever
+    simulation.group.members.clear()
+    simulation.group._rebalance("all have left")
+    await operator.run(lambda: settled(simulation, 3))
+
+
+async def test_suspend_ends_the_workers_of_one_that_comes_second() -> None:
+    """Both ran before this was looked at."""
+    simulation, operator = await started()
+    other(simulation, created_ms=simulation.now_ms - 600_000, servers="10.0.0.1:9092", cluster="cluster-1")
+    operator.introduce(OTHER)
+    simulation.change(pipeline=image("v2"))
+    await operator.run(lambda: in_use(simulation))
+    await operator.pass_time(10_000)
+    assert set(simulation.images().values()) == {"slackwater/worker:v1"}
+    assert len(simulation.running) == 3
+    simulation.change(suspend=True)
+    await operator.run(lambda: not simulation.pods)
+    assert not simulation.group.removed

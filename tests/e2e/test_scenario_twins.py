@@ -1,0 +1,85 @@
+"""Two ConsumerGroups with one group.id on one Kafka: the second one does no harm to the first."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from tests.support.controlplane import ControlPlane, until
+from tests.support.kafka import KafkaCluster
+from tests.support.site import ClusterSite, Group, now_ms
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+
+RECORDS = 40
+
+
+def first(site: ClusterSite, name: str) -> Group:
+    """A group that runs and has committed offsets."""
+    group = site.group(name, partitions=4, replicas=2)
+    group.await_settled(2)
+    with group.load(rate=0) as load:
+        load.burst(RECORDS)
+        until(lambda: group.handled_count() == RECORDS, "everything handled", 120)
+        group.await_handled(load.stop())
+    return group
+
+
+def second(site: ClusterSite, of: Group) -> Group:
+    """A group of the same name in another namespace, which spells the brokers in another way."""
+    servers = of.site.kafka.bootstrap.replace("127.0.0.1", "localhost")
+    manifest = site.manifest(
+        of.name, replicas=2, deletionPolicy="Delete", kafka={"bootstrapServers": servers}
+    )
+    site.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(manifest))
+    return Group(site, of.name, of.partitions, site.folder / f"sink-{of.name}")
+
+
+def does_no_harm(owner: Group, twin: Group, told: str) -> None:
+    """The twin is created, scaled and deleted: the owner's group hears nothing of it."""
+    since, before = now_ms(), owner.status()["generation"]
+    try:
+        degraded = twin.await_condition("Degraded", reason="GroupIdInUse")
+        assert told in degraded["message"], degraded["message"]
+        twin.change(replicas=4)
+        twin.await_condition("Degraded", reason="GroupIdInUse")
+        assert (twin.sets(), twin.pods()) == ({}, [])
+        twin.delete()
+        until(lambda: twin.site.plane.api.get(twin.path) is None, "the twin is gone", 120)
+    except (AssertionError, TimeoutError) as exc:
+        raise AssertionError(f"{exc}\n{owner.tell()}\n{twin.tell()}") from exc
+    assert owner.await_settled(2) == before
+    assert owner.rebalances(since) == 0
+    assert sum(owner.committed().values()) == RECORDS
+    assert owner.condition("Degraded")["status"] == "False"
+
+
+def test_the_second_of_one_operator_waits_and_its_deletion_deletes_nothing(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    with (
+        control_plane.namespace() as another,
+        ClusterSite(control_plane, kafka3, namespace, watches=[another]) as site,
+        ClusterSite(control_plane, kafka3, another) as elsewhere,
+        site.operator(),
+    ):
+        owner = first(site, f"twin-{namespace}")
+        twin = second(elsewhere, owner)
+        does_no_harm(owner, twin, f"ConsumerGroup {namespace}/{owner.name} had the group.id")
+
+
+def test_operators_of_two_clusters_leave_each_other_alone(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    """Each watches its own namespace, has its own Lease, and sees of the other only the members."""
+    with (
+        control_plane.namespace() as another,
+        ClusterSite(control_plane, kafka3, namespace) as site,
+        ClusterSite(control_plane, kafka3, another) as elsewhere,
+        site.operator(),
+        elsewhere.operator(),
+    ):
+        owner = first(site, f"far-{namespace}")
+        uid = owner.resource()["metadata"]["uid"]
+        twin = second(elsewhere, owner)
+        does_no_harm(owner, twin, f"of the ConsumerGroup with uid {uid}")
