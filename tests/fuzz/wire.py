@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 from random import Random
 from typing import Any
 from uuid import UUID
 
 from slackwater.kafka.net.framing import FrameReader
 from slackwater.kafka.wire.errors import DecodeError
+from slackwater.kafka.wire.primitives import ROOM_FACTOR, Reader
 from slackwater.kafka.wire.schema import Message, Struct, Type
 from tests.fuzz.engine import Broken, Input
 from tests.fuzz.mutate import mutated
 from tests.support.definitions import declared, item_of, versions
+from tests.support.floods import floods
 
 _SAMPLES = 6
 _INTEGERS = {"int8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32, "int64": 64}
 _ROOM_BYTES = 64 * 1024
-_OBJECT_BYTES = 1000
-"""An element of an array takes a byte at least, and becomes an object with its fields."""
+_TEXT_FACTOR = 4
+"""What text may take for each of its bytes."""
+_FLOOD_ELEMENTS = 400
 
 
 class Wire:
@@ -32,15 +36,15 @@ class Wire:
         kind, version = self._kinds[int(rng.random() * len(self._kinds))]
         if rng.random() < 0.05:
             return Input(rng.randbytes(int(rng.random() * 200)), (kind.__name__, version), kind)
-        good = samples(kind, version)
         other = self._kinds[int(rng.random() * len(self._kinds))]
-        base = good[int(rng.random() * _SAMPLES)]
+        good = _flooding(kind, version) if rng.random() < 0.01 else samples(kind, version)
+        base = good[int(rng.random() * len(good))] if good else b""
         return Input(mutated(rng, base, samples(*other)), (kind.__name__, version), kind)
 
     def check(self, given: Input) -> bool:
         kind, version = given.options, given.kind[1]
         try:
-            value = kind.decode(given.data, version)
+            value = _read(kind, version, given.data)
         except DecodeError:
             return False
         again = value.encode(version)
@@ -49,7 +53,22 @@ class Wire:
         return True
 
     def memory_bytes(self, given: Input) -> int:
-        return _ROOM_BYTES + _OBJECT_BYTES * len(given.data)
+        """Two values and their bytes."""
+        return 2 * (_ROOM_BYTES + (ROOM_FACTOR + _TEXT_FACTOR + 2) * len(given.data))
+
+
+def _read(kind: type[Message], version: int, data: bytes) -> Message:
+    """A message with no room but what its bytes give."""
+    reader = Reader(data, ROOM_FACTOR * len(data) + _ROOM_BYTES // 2)
+    value = kind.read_from(reader, version)
+    if reader.remaining:
+        raise DecodeError(f"{reader.remaining} bytes left over")
+    return value
+
+
+@functools.cache
+def _flooding(kind: type[Message], version: int) -> list[bytes]:
+    return [message.encode(version) for _, message in floods(kind, version, _FLOOD_ELEMENTS)]
 
 
 _made: dict[tuple[str, int], list[bytes]] = {}

@@ -15,10 +15,14 @@ from dataclasses import dataclass, field
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import DecodeError
-from slackwater.kafka.wire.primitives import Buffer, Reader
+from slackwater.kafka.wire.primitives import ROOM_FACTOR, Buffer, Reader
 
 PROTOCOL_TYPE = "consumer"
 _VERSION = struct.Struct(">h")
+MAX_MEMBER_BYTES = 4 * 1024 * 1024
+"""What a member's subscription, assignment or user data may have: about a million partitions."""
+_ROOM_BYTES = 64 * 1024
+"""What the objects of one member may take besides a multiple of its bytes; a group has many members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ def encode_subscription(subscription: MemberSubscription, version: int = 3) -> b
 
 def decode_subscription(data: Buffer, instance_id: str | None = None) -> MemberSubscription:
     """Reads a subscription. Raises :class:`~slackwater.kafka.wire.errors.DecodeError`."""
-    reader = Reader(data)
+    reader = member_reader(data)
     version = _known_version(reader, m.ConsumerProtocolSubscription.max_version)
     body = m.ConsumerProtocolSubscription.read_from(reader, version)
     return MemberSubscription(
@@ -107,13 +111,23 @@ def read_assignment(data: Buffer) -> MemberAssignment:
     """
     if len(data) == 0:
         return MemberAssignment(())
-    reader = Reader(data)
+    reader = member_reader(data)
     version = _known_version(reader, m.ConsumerProtocolAssignment.max_version)
     body = m.ConsumerProtocolAssignment.read_from(reader, version)
     return MemberAssignment(
         tuple(TopicPartition(t.topic, n) for t in body.assigned_partitions for n in t.partitions),
         bytes(body.user_data) if body.user_data is not None else None,
     )
+
+
+def member_reader(data: Buffer) -> Reader:
+    """Reads what a member sent to others, who are no more to be trusted than a broker.
+
+    Raises :class:`~slackwater.kafka.wire.errors.DecodeError` for more than :data:`MAX_MEMBER_BYTES`.
+    """
+    if len(data) > MAX_MEMBER_BYTES:
+        raise DecodeError(f"{len(data)} bytes of one member; {MAX_MEMBER_BYTES} are allowed")
+    return Reader(data, _ROOM_BYTES + ROOM_FACTOR * len(data))
 
 
 def _known_version(reader: Reader, newest: int) -> int:

@@ -13,6 +13,10 @@ class DecodeError(WireError):
     """Bytes that are not what the protocol says: too short, too long, or with a value out of range."""
 
 
+class MemoryLimitError(DecodeError):
+    """Bytes whose elements would take more memory as objects than the reader was given for them."""
+
+
 class EncodeError(WireError):
     """A value that cannot be sent at this version, or does not fit its type."""
 

@@ -2,8 +2,12 @@
 
 Source of every layout: the Kafka protocol guide, "Protocol Primitive Types" (KIP-482 for the
 compact forms). The reader never trusts a length: a length beyond the frame raises
-:class:`~slackwater.kafka.wire.errors.DecodeError`, and so no input can make it allocate more
-than the frame it came in.
+:class:`~slackwater.kafka.wire.errors.DecodeError`, and so does an array whose elements cannot fit what is
+left of the frame, at their least size each.
+
+An element of a few bytes becomes an object of a few hundred. So what the elements of a frame take as
+objects is counted before they are made: :data:`ROOM_BYTES` and :data:`ROOM_FACTOR` times its size are
+allowed. Its text takes up to four times its size on top.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 import struct
 from uuid import UUID
 
-from slackwater.kafka.wire.errors import DecodeError, EncodeError
+from slackwater.kafka.wire.errors import DecodeError, EncodeError, MemoryLimitError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -27,20 +31,32 @@ _MAX_STRING_BYTES = 0x7FFF
 _SHARE_FROM_BYTES = 4096
 """Buffers of at least this size are handed on as they are, without a copy into the frame."""
 
+ROOM_BYTES = 16 * 1024 * 1024
+"""What the objects of any frame may take, however small it is."""
+ROOM_FACTOR = 32
+"""What each byte of a frame may take on top. A partition in a Metadata answer takes about 21."""
+_LIST_ITEM_BYTES = 10
+"""A place in a list, and the room that lists keep for the next."""
+_TAG_BYTES = 64
+_LEAST_TAG_BYTES = 2
+
 
 class Reader:
     """Reads primitives from one frame, front to back.
 
     ``data`` is any buffer. All reads raise :class:`DecodeError` where the frame ends too early.
     ``records`` fields come back as a memoryview into ``data``; everything else is copied out.
+
+    ``room_bytes`` is what the objects may take that are made of it, :func:`room_of` its size by default.
     """
 
-    __slots__ = ("_end", "_view", "pos")
+    __slots__ = ("_end", "_view", "pos", "room_bytes")
 
-    def __init__(self, data: Buffer) -> None:
+    def __init__(self, data: Buffer, room_bytes: int | None = None) -> None:
         self._view = memoryview(data)
         self._end = len(self._view)
         self.pos = 0
+        self.room_bytes = room_of(self._end) if room_bytes is None else room_bytes
 
     @property
     def remaining(self) -> int:
@@ -113,17 +129,37 @@ class Reader:
         except UnicodeDecodeError as exc:
             raise DecodeError(f"string at byte {self.pos - size} is not UTF-8: {exc.reason}") from exc
 
-    def count(self, size: int) -> int:
-        """Checks an array's length: no element takes less than one byte."""
-        if size > self.remaining:
-            raise DecodeError(f"array of {size} at byte {self.pos} in a frame of {self._end} bytes")
+    def count(self, size: int, least_bytes: int, object_bytes: int) -> int:
+        """Checks an array's length, and returns it: an element has ``least_bytes`` at least here, and takes
+        ``object_bytes`` as an object. Raises :class:`DecodeError`, :class:`MemoryLimitError`."""
+        if size < 0 or size * least_bytes > self._end - self.pos:
+            raise DecodeError(
+                f"array of {size} elements of at least {least_bytes} bytes at byte {self.pos} "
+                f"in a frame of {self._end} bytes"
+            )
+        self.room_bytes -= size * (object_bytes + _LIST_ITEM_BYTES)
+        if self.room_bytes < 0:
+            raise MemoryLimitError(
+                f"an array of {size} elements at byte {self.pos} of {self._end} would take "
+                f"{-self.room_bytes} bytes of memory more than such a frame may"
+            )
         return size
+
+    def tag_count(self) -> int:
+        """How many tagged fields follow (KIP-482)."""
+        size = self.uvarint()
+        return self.count(size, _LEAST_TAG_BYTES, _TAG_BYTES) if size else 0
 
     def skip_tagged_fields(self) -> None:
         """Passes over tagged fields that this side does not know (KIP-482)."""
-        for _ in range(self.uvarint()):
+        for _ in range(self.tag_count()):
             self.uvarint()
             self.raw(self.uvarint())
+
+
+def room_of(size: int) -> int:
+    """How many bytes the objects may take that are made of a frame of ``size`` bytes."""
+    return ROOM_BYTES + ROOM_FACTOR * size
 
 
 class Writer:

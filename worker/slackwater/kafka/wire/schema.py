@@ -15,6 +15,7 @@ instead when it is not at its default.
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, Self, TypeVar, dataclass_transform
 
@@ -40,6 +41,22 @@ class Type:
         write = getattr(Writer, self.name)
         return read, write
 
+    def least_bytes(self, version: int, flexible: bool) -> int:
+        """The size of the smallest value in a frame."""
+        return _FIXED_BYTES[self.name]
+
+    def object_bytes(self, version: int, flexible: bool) -> int:
+        """What a value takes in memory, without the bytes and the elements in it."""
+        return _OBJECT_BYTES[self.name]
+
+
+_FIXED_BYTES = {"boolean": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uuid": 16}
+_OBJECT_BYTES = {
+    "boolean": 0, "int8": 32, "int16": 32, "int32": 32, "int64": 48, "uuid": 144,
+    "string": 80, "bytes": 48, "records": 240, "array": 64,
+}  # fmt: skip
+"""In CPython, rounded up to what its allocator gives."""
+
 
 class _Sized(Type):
     """Types with a length in front, where -1 (compact: 0) stands for null."""
@@ -47,6 +64,9 @@ class _Sized(Type):
     def __init__(self, name: str, size: str) -> None:
         super().__init__(name)
         self._size = size
+
+    def least_bytes(self, version: int, flexible: bool) -> int:
+        return 1 if flexible else _FIXED_BYTES[self._size]
 
     def read_body(self, reader: Reader, size: int) -> Any:
         raise NotImplementedError
@@ -121,9 +141,13 @@ class ARRAY(_Sized):
     def codec(self, version: int, flexible: bool, nullable: bool) -> tuple[_Read, _Write]:
         bound = ARRAY(self._item)
         read_item, write_item = _codec_of(self._item, version, flexible, nullable=False)
+        least_bytes = self._item.least_bytes(version, flexible)
+        object_bytes = self._item.object_bytes(version, flexible)
+        if not least_bytes:
+            raise TypeError(f"elements of no size in an array, at version {version}: {self._item}")
 
         def read_body(reader: Reader, size: int) -> list[Any]:
-            return [read_item(reader) for _ in range(reader.count(size))]
+            return [read_item(reader) for _ in range(reader.count(size, least_bytes, object_bytes))]
 
         def write_body(writer: Writer, value: Any) -> None:
             for item in value:
@@ -234,6 +258,23 @@ class Struct:
             made = cls._codecs[version, flexible] = _struct_codec(cls, version, flexible)
         return made
 
+    @classmethod
+    def least_bytes(cls, version: int, flexible: bool) -> int:
+        """The size of the smallest value in a frame."""
+        present = [field for field in cls._fields if field.present(version) and field.tag is None]
+        return sum(field.type.least_bytes(version, flexible) for field in present) + flexible
+
+    @classmethod
+    def object_bytes(cls, version: int, flexible: bool) -> int:
+        """What a value takes in memory, without the bytes and the elements in its fields."""
+        fields = dict.fromkeys(field.name for field in cls._fields)
+        own = sys.getsizeof(cls.__new__(cls)) + sys.getsizeof(fields)
+        return own + sum(
+            field.type.object_bytes(version, flexible)
+            for field in cls._fields
+            if field.factory is not None or field.present(version)
+        )
+
 
 def _codec_of(
     type_: Type | type[Struct], version: int, flexible: bool, *, nullable: bool
@@ -338,12 +379,14 @@ def _write_one(cls: type[Struct], writer: Writer, write: _Write, name: str, valu
 def _read_tagged(
     reader: Reader, tagged: dict[int, tuple[str, _Read, _Write]], values: dict[str, Any]
 ) -> None:
-    for _ in range(reader.uvarint()):
+    for _ in range(reader.tag_count()):
         tag, size = reader.uvarint(), reader.uvarint()
-        body = Reader(reader.raw(size))
+        data = reader.raw(size)
         if tag in tagged:
             name, read, _ = tagged[tag]
+            body = Reader(data, reader.room_bytes)
             values[name] = read(body)
+            reader.room_bytes = body.room_bytes
             if body.remaining:
                 raise DecodeError(f"{body.remaining} bytes left over in tagged field {name}")
 

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from slackwater.kafka.protocol.assignors.base import Members
-from slackwater.kafka.protocol.consumer_protocol import MemberSubscription, group_by_topic
+from slackwater.kafka.protocol.consumer_protocol import MemberSubscription, group_by_topic, member_reader
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire.errors import DecodeError
 from slackwater.kafka.wire.primitives import Reader
@@ -21,6 +21,9 @@ Claim = tuple[Iterable[TopicPartition], int]
 
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
+_LEAST_TOPIC_BYTES = _INT16.size + _INT32.size
+_OBJECT_BYTES = 112
+"""What a topic's name, or a partition of it, takes as an object."""
 _KAFKA_PYTHON = b"\x00\x01"
 
 
@@ -48,21 +51,22 @@ def decode_sticky(data: bytes | None) -> tuple[tuple[TopicPartition, ...], int]:
     if not data:
         return (), UNKNOWN_GENERATION
     try:
-        return _read_sticky(Reader(data))
+        return _read_sticky(member_reader(data))
     except DecodeError:
         if not data.startswith(_KAFKA_PYTHON):
             return (), UNKNOWN_GENERATION
     try:
-        return _read_sticky(Reader(data[len(_KAFKA_PYTHON) :]))
+        return _read_sticky(member_reader(data[len(_KAFKA_PYTHON) :]))
     except DecodeError:
         return (), UNKNOWN_GENERATION
 
 
 def _read_sticky(reader: Reader) -> tuple[tuple[TopicPartition, ...], int]:
     found: list[TopicPartition] = []
-    for _ in range(reader.count(reader.int32())):
+    for _ in range(reader.count(reader.int32(), _LEAST_TOPIC_BYTES, _OBJECT_BYTES)):
         topic = reader.text(reader.int16())
-        found += [TopicPartition(topic, reader.int32()) for _ in range(reader.count(reader.int32()))]
+        partitions = reader.count(reader.int32(), _INT32.size, _OBJECT_BYTES)
+        found += [TopicPartition(topic, reader.int32()) for _ in range(partitions)]
     generation = reader.int32() if reader.remaining >= _INT32.size else UNKNOWN_GENERATION
     return tuple(found), max(UNKNOWN_GENERATION, generation)
 
