@@ -70,6 +70,8 @@ class ConditionsInput:
     Attributes:
         generation: the resource's metadata.generation, which they become the observedGeneration of.
         suspended: spec.suspend.
+        deleting: whether the resource is being deleted.
+        deletion_waits: what keeps it from being gone; "" where nothing is known to.
         replicas: how many workers are wanted.
         members: how many of them are in the group and running.
         partitions: how many partitions the topics have; None: not known.
@@ -90,6 +92,8 @@ class ConditionsInput:
 
     generation: int
     suspended: bool = False
+    deleting: bool = False
+    deletion_waits: str = ""
     replicas: int = 0
     members: int = 0
     partitions: int | None = None
@@ -156,6 +160,9 @@ class _Verdict(NamedTuple):
 
 
 def _ready(seen: ConditionsInput) -> _Verdict:
+    if seen.deleting:
+        waits = f"; {seen.deletion_waits}" if seen.deletion_waits else ""
+        return _Verdict(_FALSE, "Deleting", f"the ConsumerGroup is being deleted{waits}")
     if seen.suspended:
         return _Verdict(_FALSE, "Suspended", "spec.suspend is true: no worker runs")
     if seen.group is None:

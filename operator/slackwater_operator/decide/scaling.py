@@ -377,7 +377,32 @@ def _down(policy: ScalingPolicy, seen: ScalingInput, verdict: _Verdict, bounds: 
         return verdict.kept("cost", "the lag that the rebalance makes would need the workers again")
     if seen.too_few is not None and target <= seen.too_few:
         return verdict.kept("flapping", f"{seen.too_few} were too few a short while ago")
-    return verdict.step(target, f"{verdict.need} for the whole window", "the need was lower for the window")
+    limit = _limit_of_step_down(seen, bounds, verdict, (highest, carrying, lasting))
+    return verdict.step(
+        target, f"{verdict.need} for the whole window{limit}", f"the need was lower for the window{limit}"
+    )
+
+
+def _limit_of_step_down(
+    seen: ScalingInput, bounds: _Bounds, verdict: _Verdict, stages: tuple[int, int, int]
+) -> str:
+    """What keeps a step down from going further, in words; "" where the need alone does.
+
+    `stages`: how many workers the needs of the window ask for, those that carry what is produced, and those
+    that do after the rebalance.
+    """
+    highest, carrying, lasting = stages
+    if bounds.apply(lasting)[0] > lasting:
+        return f"; no fewer, since {bounds.outside(0)}"
+    if lasting > carrying:
+        return "; no fewer, since the lag that the rebalance makes would need the workers again"
+    if carrying > highest and not seen.capacity_per_s:
+        return "; no fewer at once, since it is not known how much a worker can do"
+    if carrying > highest:
+        return "; no fewer, since those could not carry what is produced"
+    if highest > _enough(verdict.raw, len(seen.loads)):
+        return "; no fewer, since the need was higher within the window"
+    return ""
 
 
 def _lower(seen: ScalingInput, bounds: _Bounds, wanted: int) -> int:

@@ -235,6 +235,25 @@ class Case:
 
     # -- what to say
 
+    def why_rebalanced(self, seat: SeatView) -> str:
+        """Whose trouble may have made the group rebalance, as ` (f-1: exit code 4: ...)`; "" without any.
+
+        A member that has failed, or is not in the group, comes before what the successor itself has said.
+        """
+        group = self.seen.group
+        found = []
+        for other in self.seen.seats:
+            worker = self.view(other)
+            out = group is not None and group.member(other.name) is None
+            if other.ordinal != seat.ordinal and (out or worker.trouble or not worker.alive):
+                state = "is not in the group" if out else "does not run" if not worker.alive else ""
+                found.append(
+                    f"{other.name} {state}".rstrip() + (f": {worker.trouble}" if worker.trouble else "")
+                )
+        if not found and seat.new is not None and seat.new.trouble:
+            found.append(f"{self.new_pod(seat)}: {seat.new.trouble}")
+        return f" ({'; '.join(found[:3])})" if found else ""
+
     def wait(self, reason: str, summary: str = "", *, ordinal: int = -1) -> TakeoverDecision:
         """Nothing to do now; the note stays."""
         by = self.note.by if self.note else TAKEOVER

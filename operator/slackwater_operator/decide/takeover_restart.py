@@ -99,7 +99,8 @@ def after_retiring(case: Case, seat: SeatView) -> TakeoverDecision | None:
             # Within the session's budget it need not have joined, where warmTimeout is shorter than that.
             did = "joined, but does not run" if new.generation >= 0 else "has not joined"
             why = f"{case.new_pod(seat)} {did} within {allowed_ms / 1000:.0f} s"
-            return case.stop(seat, f"{why}: it is {new.phase or 'silent'}", why)
+            because = f" ({new.trouble})" if new.trouble else ""
+            return case.stop(seat, f"{why}: it is {new.phase or 'silent'}{because}", f"{why}{because}")
     if not new.running:
         return _tell(case, seat, new)
     lacks = case.lacks(seat, new)
@@ -119,9 +120,9 @@ def _tell(case: Case, seat: SeatView, new: WorkerView) -> TakeoverDecision:
             f"{pod} is {new.phase or 'started, but has not said how it is'}", ordinal=seat.ordinal
         )
     if case.refused_often():
-        return case.stop(
-            seat, f"{pod} was told {case.note.tells} times to take over, and is in standby still"
-        )
+        because = f": {new.trouble}" if new.trouble else ""
+        said = f"{pod} was told {case.note.tells} times to take over, and is in standby still{because}"
+        return case.stop(seat, said)
     return case.tell(seat, f"{case.old_pod(seat)} has ended", predecessor=False)
 
 

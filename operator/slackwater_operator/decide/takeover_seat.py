@@ -75,8 +75,9 @@ def _taken(case: Case, seat: SeatView, new: WorkerView) -> TakeoverDecision:
     if case.rebalanced(new) and case.blames:
         generation = case.note.generation if case.note else -1
         said = f"{case.new_pod(seat)} took over in generation {new.generation}, not {generation}"
-        why = f"{seat.name} was taken over, but the group rebalanced meanwhile"
-        return case.stop(seat, f"{said}: the group rebalanced meanwhile", why)
+        because = case.why_rebalanced(seat)
+        why = f"{seat.name} was taken over, but the group rebalanced meanwhile{because}"
+        return case.stop(seat, f"{said}: the group rebalanced meanwhile{because}", why)
     if seat.old is not None and not seat.old.can_hand_over and not old_runs:
         return retire_now(
             case, seat, f"{case.old_pod(seat)} would fence it, since it has no key to stand by with"
@@ -223,7 +224,8 @@ def _unserved(case: Case, seat: SeatView) -> TakeoverDecision:
     if case.told_lately():
         return case.wait(f"{case.new_pod(seat)} was told to take over", ordinal=seat.ordinal)
     if new.phase == STANDBY and case.refused_often():
-        said = f"{case.new_pod(seat)} was told again and again, and is in standby still"
+        because = f": {new.trouble}" if new.trouble else ""
+        said = f"{case.new_pod(seat)} was told again and again, and is in standby still{because}"
         return case.stop(seat, said)
     if unknown(old):
         return _silent(case, seat, new)
@@ -280,8 +282,9 @@ def _joins(case: Case, seat: SeatView) -> TakeoverDecision:
     unasked = not note.told_ms and now_ms - note.since_ms >= case.policy.warm_timeout_ms  # it has no key
     if not (case.overdue() or unasked):
         return case.wait(said, ordinal=seat.ordinal)
-    late = f"{said} for {ago(now_ms, note.told_ms or note.since_ms)}, and has not taken over"
-    return case.stop(seat, late, f"{case.new_pod(seat)} does not take over")
+    because = f": {seat.new.trouble}" if seat.new is not None and seat.new.trouble else ""
+    late = f"{said} for {ago(now_ms, note.told_ms or note.since_ms)}, and has not taken over{because}"
+    return case.stop(seat, late, f"{case.new_pod(seat)} does not take over{because}")
 
 
 def _nobody(case: Case, seat: SeatView) -> TakeoverDecision:

@@ -18,7 +18,9 @@ from slackwater_operator.reconcile.plan import (
     Plan,
     RemoveMembers,
     SetFinalizers,
+    WriteStatus,
 )
+from slackwater_operator.reconcile.status import status_of_deletion
 from slackwater_operator.reconcile.world import World
 
 DELETE = "Delete"
@@ -37,7 +39,8 @@ def wanted_finalizers(world: World) -> tuple[str, ...] | None:
 def end(world: World) -> Plan:
     """What is left to do for a ConsumerGroup that is being deleted."""
     if FINALIZER not in world.finalizers:
-        return Plan(status=world.status)
+        waits = f"the finalizers {', '.join(world.finalizers)} keep it" if world.finalizers else ""
+        return _plan(world, [], waits)
     if world.group is None or world.group.spec.deletion_policy != DELETE:
         return _plan(world, [_release(world)])
     left = [one for one in world.sets.values() if not one.deleting]
@@ -105,5 +108,11 @@ def _release(world: World) -> SetFinalizers:
     return SetFinalizers(tuple(one for one in world.finalizers if one != FINALIZER))
 
 
-def _plan(world: World, actions: list[Action]) -> Plan:
-    return Plan(tuple(actions), world.status, busy=True, wake_ms=world.now_ms + 1_000)
+def _plan(
+    world: World, actions: list[Action], waits: str = "its workers and its Kafka group go first"
+) -> Plan:
+    """What is to be done, and then the status, where the resource is not about to be gone."""
+    status = status_of_deletion(world, waits)
+    gone = any(isinstance(one, SetFinalizers) for one in actions)
+    written = (WriteStatus(status),) if status != world.status and not gone else ()
+    return Plan((*actions, *written), status, busy=True, wake_ms=world.now_ms + 1_000)

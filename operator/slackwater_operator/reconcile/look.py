@@ -119,7 +119,7 @@ def worker_view(
         failures=pod.restarts,
         uid=pod.uid,
         terminating=pod.deleting,
-        trouble=told.error or pod.trouble,
+        trouble=told.error or (told.standby.reason if told.standby is not None else "") or pod.trouble,
         pod=pod.name,
         holder=pod.name if told.is_member else told.holder,
         standby_since_ms=told.standby.since_ms if told.standby is not None else None,

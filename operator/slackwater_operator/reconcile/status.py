@@ -69,6 +69,19 @@ def status_of_trouble(
     return {**status, "conditions": list(kept.values())}
 
 
+def status_of_deletion(world: World, waits: str) -> dict[str, Any]:
+    """The status of a ConsumerGroup that is being deleted: as it was, but not Ready.
+
+    Args:
+        world: the group.
+        waits: what keeps it from being gone, in words; "" where nothing does.
+    """
+    seen = ConditionsInput(generation=world.generation, deleting=True, deletion_waits=waits)
+    before = world.memory.conditions
+    ready = conditions(seen, list(before.values()), now_ms=world.now_ms)[0]
+    return {**world.status, "conditions": list({**before, "Ready": ready}.values())}
+
+
 def troubles(draft: Draft) -> tuple[Trouble, ...]:
     """What needs a person, the gravest first."""
     found = [*stopped_troubles(draft.world), *draft.troubles]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -130,6 +131,28 @@ def test_down_only_when_the_need_was_lower_for_the_whole_window() -> None:
     assert (high.damping, high.applied) == ("window", 6)
     between = decide(BY_LAG, replace(low, recent_needs=[2.7, 1.2]))
     assert between.applied == 3
+    assert between.reason.endswith(
+        "for the whole window; no fewer, since the need was higher within the window"
+    )
+    assert decide(BY_LAG, low).summary == "6 to 2: the need was lower for the window"
+
+
+@pytest.mark.parametrize(
+    ("policy", "more", "to", "limit"),
+    [
+        (ScalingPolicy(lag_per_replica=1_000, min_replicas=4), {}, 4, "minReplicas is 4"),
+        (ScalingPolicy(lag_per_replica=1_000), {}, 3, "those could not carry what is produced"),
+        (ScalingPolicy(lag_per_replica=1_000), {"capacity_per_s": None}, 3,
+            "it is not known how much a worker can do"),
+    ],
+)  # fmt: skip
+def test_a_step_down_says_what_keeps_it_from_going_further(
+    policy: ScalingPolicy, more: dict[str, Any], to: int, limit: str
+) -> None:
+    decision = decide(policy, replace(busy(6, 285.0, recent_needs=[0.0]), **more))
+    assert decision.applied == to
+    assert decision.reason.endswith(f"since {limit}")
+    assert decision.summary.endswith(f"since {limit}")
 
 
 def test_a_hot_partition_asks_for_one_worker_only() -> None:

@@ -504,9 +504,24 @@ async def test_the_group_is_deleted_with_its_offsets() -> None:
     assert simulation.resource["metadata"]["finalizers"] == ["slackwater.dev/kafka-group"]
     simulation.merge(simulation.resource, {"metadata": {"deletionTimestamp": "2026-11-21T00:00:00Z"}})
     await operator.run(lambda: simulation.resource["metadata"]["finalizers"] == [])
+    (ready,) = [one for one in simulation.resource["status"]["conditions"] if one["type"] == "Ready"]
+    assert (ready["status"], ready["reason"]) == ("False", "Deleting")
     assert simulation.clusters.deleted == [NAME]
     assert simulation.group.removed == [("flights-0", "flights-1", "flights-2")]
     assert not simulation.pods
+
+
+async def test_a_group_that_somebody_elses_finalizer_keeps_is_not_ready() -> None:
+    simulation, operator = await started()
+    kept = {"deletionTimestamp": "2026-11-21T00:00:00Z", "finalizers": ["example.com/backup"]}
+    simulation.merge(simulation.resource, {"metadata": kept})
+
+    def ready() -> dict[str, Any]:
+        return next(one for one in simulation.resource["status"]["conditions"] if one["type"] == "Ready")
+
+    await operator.run(lambda: ready()["status"] == "False")
+    assert ready()["reason"] == "Deleting"
+    assert "example.com/backup" in ready()["message"]
 
 
 async def test_a_stranger_in_the_group_is_told_of_and_left_alone() -> None:
