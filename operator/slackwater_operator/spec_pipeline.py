@@ -120,7 +120,7 @@ class Delivery:
     retries: int = spec(
         "retries",
         fields.whole(minimum=0, maximum=100),
-        "How often a batch whose handler raised is tried again before the worker ends.",
+        "How often a batch whose handler raised is tried again before its records are tried apart.",
         default=2,
     )
     retry_backoff_ms: int = spec(

@@ -58,6 +58,15 @@ def fails_in_python(df):
         raise ValueError(f"offset {offset} is unlucky")
     return df.withColumn("x", broken("offset"))
 
+def amounts(df):
+    return df.select("topic", "partition", "offset", F.col("value").cast("string").cast("double").alias("n"))
+
+def unlucky(df):
+    @F.udf(IntegerType())
+    def number(value):
+        return int(value)
+    return df.select("topic", "partition", "offset", number(F.col("value").cast("string")).alias("n"))
+
 def hangs(df):
     @F.udf(IntegerType())
     def slow(offset):

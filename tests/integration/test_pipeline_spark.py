@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.dataset as ds
 import pytest
 
 from slackwater.pipeline.connect_server import ConnectServer
@@ -16,6 +17,7 @@ from slackwater.pipeline.spark_errors import SparkFailure
 from slackwater.runtime.errors import HandlerError, StartError
 from slackwater_operator.local.demo.source import read_rows, with_poison
 from tests.integration.pipeline_host import EngineHost, table
+from tests.support.runtime_fakes import Bench
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -90,6 +92,40 @@ def test_a_query_that_hangs_is_cancelled_and_the_engine_goes_on(host: EngineHost
         host.transform(table([13]))
     assert time.monotonic() - began < 45
     assert host.transform(table([14]))["x"].to_pylist() == [1]
+
+
+class HostedEngine:
+    """The engine of a host as a worker has it."""
+
+    def __init__(self, host: EngineHost) -> None:
+        self.transform = host.transform
+
+    def start(self) -> None: ...
+
+    def warm_up(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("handler", ["amounts", "unlucky"])
+def test_a_record_that_a_query_fails_with_becomes_a_dead_letter(
+    host: EngineHost, handler: str, tmp_path: Path
+) -> None:
+    host.start(handler)
+    host.warm_up()
+    bench = Bench(retries=0)
+    bench.sink = ParquetSink(str(tmp_path))
+    bench.restart(engine=HostedEngine(host))
+    produced = [str(number) for number in range(12)]
+    produced[5] = "12,50"
+    bench.assign(bench.produce(0, *produced))
+    bench.until_idle()
+    rows = ds.dataset(tmp_path, format="parquet").to_table().sort_by("offset")
+    assert rows["offset"].to_pylist() == [offset for offset in range(12) if offset != 5]
+    assert rows["n"].to_pylist() == rows["offset"].to_pylist()
+    assert bench.letters.origins() == ["flights-0@5"]
+    (letter,) = [letter for partition in bench.letters.partitions for letter in partition]
+    assert b"12,50" in (dict(letter[3])["slackwater.error"] or b"")
 
 
 def flights_and_poison() -> tuple[list[bytes | None], list[str | None]]:

@@ -19,6 +19,7 @@ from typing import Any
 from uuid import uuid4
 
 import confluent_kafka
+import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -163,7 +164,18 @@ class Site:
         ]
 
     def letters(self) -> list[str]:
-        """Values of all dead letters, read by librdkafka."""
+        """Values of all dead letters, which the handler has rejected."""
+        found = []
+        for value, partition, headers in self.dead_letters():
+            assert headers["slackwater.group"] == self.group.encode()
+            assert headers["slackwater.error"] == b"is bad"
+            assert headers["h"] == b"x"
+            assert int(headers["slackwater.partition"]) % 2 == partition
+            found.append(value.decode())
+        return found
+
+    def dead_letters(self) -> list[tuple[bytes, int, dict[str, bytes]]]:
+        """Value, partition and headers of all dead letters, read by librdkafka."""
         consumer = confluent_kafka.Consumer(
             {"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.auto.commit": False}
         )
@@ -179,12 +191,7 @@ class Site:
                     assert message is not None
                     assert message.error() is None
                     at = message.offset() + 1
-                    headers = dict(message.headers())
-                    assert headers["slackwater.group"] == self.group.encode()
-                    assert headers["slackwater.error"] == b"is bad"
-                    assert headers["h"] == b"x"
-                    assert int(headers["slackwater.partition"]) % 2 == partition
-                    found.append(message.value().decode())
+                    found.append((message.value(), partition, dict(message.headers())))
         finally:
             consumer.close()
         return found
@@ -253,6 +260,44 @@ def test_records_become_files_and_dead_letters(site: Site) -> None:
     assert b"slackwater_records_dead_total" in worker.ask("GET", "/metrics")
     assert worker.terminate() == 0
     site.check()
+
+
+AMOUNTS = """
+import json
+
+def transform(records):
+    for record in records:
+        position = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+        yield {**json.loads(record.value), **position}
+"""
+
+
+def test_one_record_of_another_type_becomes_a_dead_letter_and_the_worker_goes_on(site: Site) -> None:
+    (site.folder / "handlers" / "amounts.py").write_text(AMOUNTS)
+    producer = confluent_kafka.Producer({"bootstrap.servers": site.bootstrap, "linger.ms": 50})
+    for number in range(1000):
+        amount = '"12,50"' if number == 613 else number
+        producer.produce(site.topic, f'{{"amount": {amount}}}'.encode(), partition=1, headers=[("h", b"x")])
+    assert producer.flush(60) == 0
+    site.ends[1] += 1000
+    properties = {**site.config()["properties"], "max.poll.records": "1000"}
+    worker = site.worker(engine="python", handler="amounts:transform", properties=properties)
+    worker.until("committed", lambda event: event["offsets"].get(f"{site.topic}-1") == 1000)
+    metrics = worker.ask("GET", "/metrics").decode()
+    assert worker.terminate() == 0
+    assert len(worker.named("started")) == 1
+    assert not worker.named("error")
+    rows = pads.dataset(site.out, format="parquet").to_table(columns=["offset", "amount"]).sort_by("offset")
+    good = [number for number in range(1000) if number != 613]
+    assert rows.to_pydict() == {"offset": good, "amount": good}
+    ((value, _, headers),) = site.dead_letters()
+    assert value == b'{"amount": "12,50"}'
+    assert headers["h"] == b"x"
+    assert headers["slackwater.offset"] == b"613"
+    assert b"the column amount of its row for" in headers["slackwater.error"]
+    assert b"is '12,50', not like most rows (int64)" in headers["slackwater.error"]
+    assert re.search(r"slackwater_records_rejected_total\{[^}]*} 1\.0", metrics)
+    assert site.committed()[1] == 1000
 
 
 def test_a_restart_returns_into_the_same_generation_within_the_session(site: Site) -> None:

@@ -29,6 +29,7 @@ from slackwater.runtime.deadletters import DeadLetters, Headers
 from slackwater.runtime.delivery import Delivery
 from slackwater.runtime.events import EventLog, Log
 from slackwater.runtime.fault_points import Reached, go_on
+from slackwater.runtime.interfaces import AnyEngine
 from slackwater.runtime.metrics import Metrics
 from slackwater.runtime.status import Status
 from slackwater.runtime.tools import Tools
@@ -361,6 +362,8 @@ class ValueEngine:
     def __init__(self) -> None:
         self.calls = 0
         self.errors: deque[BaseException | None] = deque()
+        self.failure: Callable[[list[str]], BaseException | None] = lambda values: None
+        """What is raised for records of these values."""
         self.result: Any = None
 
     def start(self) -> None: ...
@@ -377,6 +380,9 @@ class ValueEngine:
         if self.result is not None:
             return self.result
         values = [value.decode() for value in table.column("value").to_pylist()]
+        error = self.failure(values)
+        if error is not None:
+            raise error
         errors = [f"rejected {value}" if value.startswith("bad") else None for value in values]
         table = table.append_column("_error", pa.array(errors, pa.string()))
         return table.filter(pa.array([not value.startswith("skip") for value in values]))
@@ -408,7 +414,14 @@ class Bench:
         self.reached: Reached = go_on
         self.restart()
 
-    def restart(self, instance: str = "w-0", max_records: int = 100) -> None:
+    def restart(
+        self,
+        instance: str = "w-0",
+        max_records: int = 100,
+        *,
+        engine: AnyEngine | None = None,
+    ) -> None:
+        """``engine``: a real one in place of ``self.engine``."""
         self.engine = ValueEngine()
         self.runner = VirtualRunner(self.clock)
         self.consumer = self.make_consumer(max_records)
@@ -427,7 +440,7 @@ class Bench:
             Log(instance, self.clock, self.stderr),
             self.metrics,
             self.status,
-            self.engine,
+            engine or self.engine,
             self.sink,
             DeadLetters(self.config.group_id, self.letters, self.clock) if topic else None,
             reached=self.reached,

@@ -415,11 +415,16 @@ _WORKERS = Row(
         ),
         Panel(
             "Dead letters",
-            "Records a second that the handler marked in _error.",
+            "Records a second that the handler marked in _error, or that the worker rejected because a batch "
+            "failed with them.",
             Kind.LINES,
             (
                 Query(
                     f"sum by (topic) (rate({_worker('records_dead_total')}[$__rate_interval]))", "{{topic}}"
+                ),
+                Query(
+                    f"sum by (topic) (rate({_worker('records_rejected_total')}[$__rate_interval]))",
+                    "{{topic}}, rejected by the worker",
                 ),
             ),
             unit="rps",

@@ -385,7 +385,7 @@ def test_an_error_in_the_listener_is_raised_after_the_poll(bench: Bench) -> None
     tp = bench.produce(0, *values(3))
     bench.assign(tp)
     bench.runner.durations.append(100)
-    bench.engine.errors.extend([ValueError("boom")] * 3)
+    bench.engine.errors.extend([RuntimeError("boom")] * 100)
     bench.steps(2)
     left = []
 
@@ -482,9 +482,9 @@ def test_a_handler_that_raises_is_tried_again_with_growing_waits(bench: Bench) -
 def test_a_handler_that_keeps_raising_ends_the_worker_and_names_the_batch(bench: Bench) -> None:
     tp = bench.produce(3, *values(3))
     bench.assign(tp)
-    bench.engine.errors.extend([ValueError("boom")] * 3)
+    bench.engine.errors.extend([RuntimeError("boom")] * 100)
     with pytest.raises(
-        HandlerError, match="failed 3 times on the batch flights-3 offsets 0 to 2: ValueError: boom"
+        HandlerError, match="failed 3 times on the batch flights-3 offsets 0 to 2: RuntimeError: boom"
     ):
         bench.steps(1000)
     assert bench.cluster.committed == {}

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from slackwater.runtime.errors import HandlerError
+from slackwater.runtime.errors import HandlerError, RecordsError
 from slackwater.runtime.interfaces import PLACE_COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_NO_ARRAY = (TypeError, ValueError, OverflowError, NotImplementedError, KeyError)
+"""What Arrow raises for values that make no array: its own errors are of these kinds, too."""
 
 
 def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None, handler: str) -> pa.Table:
@@ -20,8 +24,9 @@ def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None, handle
     null. A column of nulls only, whose type is not known, is left out: another batch's file has it.
 
     Raises:
-        HandlerError: a row is no mapping or lacks its place, or a column's values have no common type; the
-            message names the record.
+        HandlerError: a row is no mapping or lacks its place.
+        RecordsError: a row's place is none, or a column's values have no common type; the message names the
+            record.
     """
     import pyarrow as pa
 
@@ -64,7 +69,7 @@ def _check(row: Any, at: int, handler: str) -> None:
             f"handler {handler}: row {at} is {type(row).__name__}, not a mapping: {row!r:.100}"
         )
     for name in PLACE_COLUMNS:
-        if row.get(name) is None:
+        if name not in row:
             have = ", ".join(map(str, row)) or "nothing"
             raise HandlerError(
                 f"handler {handler}: row {at} has no {name} (it has: {have}); every row must carry "
@@ -80,7 +85,7 @@ def _check_place(name: str, values: Sequence[Any], handler: str) -> None:
     fits = _is_text if name == PLACE_COLUMNS[0] else _is_integer
     for at, value in enumerate(values):
         if not fits(value):
-            raise HandlerError(
+            raise RecordsError(
                 f"handler {handler}: row {at} has {name} {value!r:.100}, a {type(value).__name__}; every row "
                 f"must carry {', '.join(PLACE_COLUMNS)} of its record, unchanged. Write them after the "
                 "payload's fields, which may have the same names"
@@ -101,15 +106,49 @@ def _array(
     import pyarrow as pa
 
     try:
+        _check_whole(values, type_)
         return pa.array(values, type_)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as exc:
-        at = _first_bad(values, type_)
+    except _NO_ARRAY as exc:
+        at, wanted = _odd(values) if type_ is None else (_first_bad(values, type_), str(type_))
         where = f"{places[0][at]}-{places[1][at]} offset {places[2][at]}"
-        wanted = str(type_) if type_ is not None else f"like the rows before ({pa.array(values[:at]).type})"
-        raise HandlerError(
+        raise RecordsError(
             f"handler {handler}: the column {name} of its row for {where} is {values[at]!r:.100}, not "
             f"{wanted}; make all of one type ({' '.join(str(exc).split())})"
         ) from exc
+
+
+def _check_whole(values: list[Any], type_: pa.DataType | None) -> None:
+    """Refuses a fraction in a column that is declared to be of integers, where Arrow would cut it off."""
+    import pyarrow as pa
+
+    if type_ is not None and pa.types.is_integer(type_):
+        for value in values:
+            if isinstance(value, float) and not value.is_integer():
+                raise ValueError(f"{value} has a fraction")
+
+
+def _odd(values: list[Any]) -> tuple[int, str]:
+    """The first value that makes no array with those of the type that most have; and what it should be."""
+    import pyarrow as pa
+
+    usual = Counter(type(value) for value in values if value is not None).most_common(1)[0][0]
+    usually = [value for value in values if type(value) is usual]
+    try:
+        wanted = pa.array(usually).type
+    except _NO_ARRAY:  # values of one type, such as mappings, that differ within
+        at = _first_bad(values, None)
+        return at, f"like the rows before ({pa.array(values[:at]).type})"
+    tried: set[type] = {usual}
+    for at, value in enumerate(values):
+        if value is None or type(value) in tried:
+            continue
+        tried.add(type(value))
+        try:
+            pa.array([*usually[:1], value])
+        except _NO_ARRAY:
+            return at, f"like most rows ({wanted})"
+    at = _first_bad(values, None)
+    return at, f"like the rows before ({pa.array(values[:at]).type})"
 
 
 def _first_bad(values: list[Any], type_: pa.DataType | None) -> int:
@@ -120,8 +159,9 @@ def _first_bad(values: list[Any], type_: pa.DataType | None) -> int:
     while bad - good > 1:
         middle = (good + bad) // 2
         try:
+            _check_whole(values[:middle], type_)
             pa.array(values[:middle], type_)
             good = middle
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        except _NO_ARRAY:
             bad = middle
     return bad - 1

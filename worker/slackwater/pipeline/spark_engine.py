@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slackwater.pipeline import handler as handlers
-from slackwater.pipeline.spark_errors import SparkFailure, summary
+from slackwater.pipeline.spark_errors import SparkFailure, failure_of, summary
 from slackwater.pipeline.spark_session import Backend, make_backend
 from slackwater.pipeline.timed import CallTimedOut, TimedCalls
 from slackwater.runtime.errors import HandlerError, HandlerTimeoutError, StartError, WorkerError
@@ -151,7 +151,7 @@ class SparkEngine:
 
         if isinstance(exc, AnalysisException):
             return HandlerError(f"handler {self._spec} makes a query that Spark refuses: {summary(exc)}")
-        return SparkFailure(summary(exc))
+        return failure_of(exc)
 
     def _lost(self) -> EngineLostError:
         return EngineLostError(f"{self._backend} has ended or does not answer; this batch was not committed")

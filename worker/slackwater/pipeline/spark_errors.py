@@ -5,15 +5,28 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from slackwater.runtime.errors import QueryFailed
+
 _PYTHON_TRACEBACK = re.compile(r"Traceback \(most recent call last\):\n((?:[ \t].*\n|\n)*)(\S.*)")
 _USER_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 _CAUSED_BY = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
 _NOISE = re.compile(r"\s*SQLSTATE: \w+$")
 _MOST_CHARACTERS = 500
+_ENVIRONMENT = re.compile(
+    r"OutOfMemoryError|No space left on device|Disk quota exceeded|ExecutorLost|FetchFailed|Job \d+ cancelled"
+    r"|SparkContext was shut down|stopped SparkContext|Python worker (exited|failed)"
+    r"|Connection (refused|reset)|UNAVAILABLE|RESOURCE_EXHAUSTED"
+)
+"""Failures that are not the records' doing."""
 
 
-class SparkFailure(Exception):
+class SparkFailure(QueryFailed):
     """A query of the handler failed in Spark. The message is one line; the whole is its cause."""
+
+
+def failure_of(exc: BaseException) -> SparkFailure:
+    """``exc``, which Spark has raised, in one line."""
+    return SparkFailure(summary(exc), environment=_ENVIRONMENT.search(_text(exc)) is not None)
 
 
 def summary(exc: BaseException) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.clock import Clock
-from slackwater.runtime.errors import SinkError, WorkerError
+from slackwater.runtime.errors import RecordsError, SinkError, WorkerError
 from slackwater.runtime.fault_points import Reached, Step
 from slackwater.runtime.interfaces import (
     AnyEngine,
@@ -36,6 +36,8 @@ class Stage(Enum):
     """The handler runs, then the sink writes."""
     BACKING_OFF = "backing off"
     """The handler raised; it is called again later."""
+    ISOLATING = "finding the records at fault"
+    """The batch fails as a whole; parts of it are tried."""
     READING = "reading dead letters back"
     WRITING = "writing dead letters"
     READY = "ready"
@@ -54,6 +56,8 @@ class Part:
     end: int
     staged: Staged | None = None
     letters: list[Letter] = field(default_factory=list)
+    rejected: int = 0
+    """How many of ``letters`` the worker has rejected, because the handler or the sink fails on them."""
     rows_out: int = 0
     published: bool = False
 
@@ -115,7 +119,8 @@ class Handled:
 def handle(batch: Batch, engine: AnyEngine, sink: Sink, clock: Clock, reached: Reached) -> Handled:
     """Runs the handler on the batch and stages what comes out. On the handler's thread.
 
-    Raises TransformError, HandlerError, SinkError or StagedGoneError; nothing stays staged then.
+    Raises TransformError, HandlerError (RecordsError where single records are at fault), SinkError or
+    StagedGoneError; nothing stays staged then.
     """
     from slackwater.runtime.deadletters import letters_of
     from slackwater.runtime.split import split
@@ -184,9 +189,13 @@ def _stage(batch: Batch, sink: Sink, tables: Mapping[TopicPartition, Any]) -> di
 
 
 def sink_error(what: str, exc: BaseException) -> WorkerError:
-    """``exc`` as the error that ends the worker."""
+    """``exc`` as the error to raise: RecordsError where the sink's format cannot hold the values."""
+    import pyarrow as pa
+
     if isinstance(exc, WorkerError):
         return exc
+    if isinstance(exc, pa.ArrowException) and not isinstance(exc, OSError | MemoryError):
+        return RecordsError(f"the sink cannot {what}: {' '.join(str(exc).split())}")
     if isinstance(exc, OSError):
         where = f" ({exc.filename})" if exc.filename else ""
         return SinkError(f"the sink cannot {what}: {exc.strerror or exc}{where}; nothing of it was committed")

@@ -53,8 +53,23 @@ class HandlerError(WorkerError):
     exit_code = EXIT_HANDLER_OR_SINK
 
 
+class RecordsError(HandlerError):
+    """Some records of a batch cannot be handled or written: it fails again, but not without them."""
+
+
 class HandlerTimeoutError(HandlerError):
     """A call of the handler took longer than it may; where the machine was busy, another may not."""
+
+
+class QueryFailed(Exception):
+    """A query that the handler has made failed in the engine; its next one may not.
+
+    ``environment``: for want of memory, disk or a process, and so not because of the records.
+    """
+
+    def __init__(self, message: str, *, environment: bool = False) -> None:
+        super().__init__(message)
+        self.environment = environment
 
 
 class HandlerUnfitError(HandlerError):

@@ -22,11 +22,13 @@ from slackwater.runtime.batch import (
     handle,
     sink_error,
 )
+from slackwater.runtime.bisection import Fault
 from slackwater.runtime.commits import Committer, Outcome
 from slackwater.runtime.deadletters import DeadLetters, LateError
-from slackwater.runtime.errors import DeadLetterError, HandlerError
+from slackwater.runtime.errors import DeadLetterError, HandlerError, RecordsError
 from slackwater.runtime.fault_points import Step
 from slackwater.runtime.interfaces import StagedGoneError
+from slackwater.runtime.isolation import Isolation, IsolationError, attempt, fault_of
 from slackwater.runtime.notes import Notes
 from slackwater.runtime.tools import Tools
 
@@ -38,6 +40,8 @@ LETTERS_FENCE_MS = 1000
 """How long after the fence that announces them dead letters may still be written. A worker that was stopped
 in between may have an heir that has written them, so it asks the broker again. The time doubles with each
 such try, so that a slow machine gets on."""
+_MOST_LINES = 3
+"""How many rejected records of a batch are named by a line of the log each."""
 
 
 class InFlight:
@@ -59,6 +63,10 @@ class InFlight:
         self._committer, self._notes = committer, notes
         self._seek_back, self._ended = seek_back, ended
         self.batch: Batch | None = None
+        self._isolation: Isolation | None = None
+        """Of this batch, when it has failed as a whole."""
+        self._rejected_in_a_row: int | None = None
+        """How many records were rejected since the last that was handled; None: none was handled yet."""
 
     def begin(self, parts: dict[TopicPartition, Part]) -> None:
         """Hands ``parts`` over to the handler."""
@@ -119,7 +127,11 @@ class InFlight:
         batch.enter(stage, self._clock.mono_ms(), self._tools.runner.submit(call) if call else None)
 
     def _end(self, committed: Batch | None) -> None:
-        self.batch = None
+        if committed is not None:
+            rejected = sum(part.rejected for part in committed.parts.values())
+            none_handled = self._isolation is not None and self._isolation.all_rejected
+            self._rejected_in_a_row = (self._rejected_in_a_row or 0) + rejected if none_handled else 0
+        self.batch = self._isolation = None
         self._ended(committed)
 
     # ---- the handler
@@ -129,6 +141,7 @@ class InFlight:
         assert engine is not None, "records are taken after the warm-up only"
         assert sink is not None
         batch.attempt += 1
+        self._isolation = None
         self._enter(batch, Stage.HANDLING, partial(handle, batch, engine, sink, self._clock, self._reached))
 
     def _retry(self, batch: Batch) -> bool:
@@ -139,7 +152,10 @@ class InFlight:
 
     def _check_time(self, batch: Batch) -> None:
         limit = self._config.handler_timeout_ms
-        if batch.stage is Stage.HANDLING and self._clock.mono_ms() - batch.since_ms > limit + GRACE_MS:
+        if (
+            batch.stage in (Stage.HANDLING, Stage.ISOLATING)
+            and self._clock.mono_ms() - batch.since_ms > limit + GRACE_MS
+        ):
             raise HandlerError(
                 f"the handler {self._config.handler} did not return within handlerTimeoutMs ({limit}); "
                 f"the batch ({batch}) is not committed"
@@ -152,6 +168,9 @@ class InFlight:
             result = task.result()
         except TransformError as exc:
             self._handler_raised(batch, exc)
+            return
+        except RecordsError as exc:
+            self._isolate(batch, exc, f"{exc} (handler {self._config.handler}, batch {batch})")
             return
         except HandlerError as exc:
             raise HandlerError(f"{exc} (handler {self._config.handler}, batch {batch})") from exc
@@ -169,6 +188,8 @@ class InFlight:
             self._take_in(batch, result)
         elif batch.stage is Stage.READING:
             self._enter(batch, Stage.WRITING)
+        elif batch.stage is Stage.ISOLATING:
+            self._judge(batch, result)
         else:
             self._reached(Step.LETTERS_WRITTEN)
             self._enter(batch, Stage.READY)
@@ -179,14 +200,75 @@ class InFlight:
             return
         if batch.attempt > self._config.retries:
             tries = "once" if batch.attempt == 1 else f"{batch.attempt} times"
-            raise HandlerError(
-                f"the handler {self._config.handler} failed {tries} on the batch {batch}: {error}; it is not "
-                "committed. Correct the handler, or let it set _error on the records that it cannot take"
-            ) from error
+            failure = f"the handler {self._config.handler} failed {tries} on the batch {batch}: {error}"
+            self._isolate(batch, error, failure)
+            return
         wait = self._config.retry_backoff_ms * 2 ** (batch.attempt - 1)
         self._tools.log.line(f"the handler failed on {batch}, tries again in {wait} ms: {error}")
         batch.retry_at_ms = self._clock.mono_ms() + wait
         self._enter(batch, Stage.BACKING_OFF)
+
+    # ---- the records at fault
+
+    def _isolate(self, batch: Batch, error: Exception, failure: str) -> None:
+        """Looks for the records that the batch fails with. Raises HandlerError where ``error`` is not theirs,
+        or they have been looked for already."""
+        if not batch.parts:
+            return
+        fault = fault_of(error)
+        if fault is None or self._isolation is not None:
+            raise self._given_up(failure) from error
+        self._isolation = Isolation(batch, fault, failure)
+        self._tools.log.line(f"{failure}; looks for the records at fault")
+        self._try_next(batch, self._isolation)
+
+    def _try_next(self, batch: Batch, isolation: Isolation) -> None:
+        engine, sink = self._tools.engine, self._tools.sink
+        assert engine is not None
+        assert sink is not None
+        if isolation.done:
+            rest = partial(isolation.handle_rest, engine, sink, self._clock, self._reached)
+            self._enter(batch, Stage.HANDLING, rest)
+        else:
+            trial = partial(attempt, isolation.batch, engine, sink, self._clock, self._reached)
+            self._enter(batch, Stage.ISOLATING, trial)
+
+    def _judge(self, batch: Batch, fault: Fault | None) -> None:
+        """Takes in the end of a trial."""
+        isolation = self._isolation
+        assert isolation is not None
+        if not batch.parts:
+            return
+        try:
+            isolation.judge(fault, self._rejected_in_a_row)
+        except IsolationError as exc:
+            raise self._given_up(f"{isolation.failure}. {exc}") from exc
+        if isolation.done:
+            self._reject(batch, isolation)
+        self._try_next(batch, isolation)
+
+    def _reject(self, batch: Batch, isolation: Isolation) -> None:
+        rejected = [
+            (f"{tp} offset {offset}", reason)
+            for tp, records in isolation.rejected.items()
+            for offset, reason in records
+        ]
+        if rejected and self._tools.letters is None:
+            record, reason = rejected[0]
+            raise self._given_up(
+                f"{isolation.failure}. It is at {record} ({reason}), and the configuration has no "
+                "deadLetterTopic to send that to"
+            )
+        for record, reason in rejected[:_MOST_LINES]:
+            self._tools.log.line(f"rejects {record}: {reason}")
+        if len(rejected) > _MOST_LINES:
+            self._tools.log.line(f"rejects {len(rejected) - _MOST_LINES} more records of the batch {batch}")
+
+    def _given_up(self, failure: str) -> HandlerError:
+        return HandlerError(
+            f"{failure}; it is not committed. Correct the handler, or let it set _error on the records that "
+            "it cannot take"
+        )
 
     def _take_in(self, batch: Batch, handled: Handled) -> None:
         """What the handler's thread has made; what was given up meanwhile is removed."""
@@ -197,6 +279,7 @@ class InFlight:
                 staged.discard()
                 continue
             part.staged, part.rows_out, part.letters = staged, handled.rows[tp], handled.letters[tp]
+            part.rejected = len(self._isolation.rejected.get(tp, ())) if self._isolation is not None else 0
         lettered = [part.owned for part in batch.parts.values() if part.letters]
         if lettered:
             self._enter(batch, Stage.READING, partial(self._letters(batch).read_back, lettered))

@@ -24,6 +24,10 @@ _COUNTERS = {
         ("topic", "partition", "cause"),
     ),
     "batches": ("Batches by result: committed, or abandoned to another owner or a replay.", ("result",)),
+    "records_rejected": (
+        "Dead letters of records that the handler or the sink failed on, so that they were rejected unasked.",
+        ("topic", "partition"),
+    ),
     "rebalances": ("Generations joined: kind joined, follow_up or returned.", ("kind",)),
     "handler_failures": ("Calls of the handler that raised.", ()),
     "unserved_seconds": (

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from slackwater.runtime.errors import HandlerError
+from slackwater.runtime.errors import HandlerError, RecordsError
 from slackwater.runtime.interfaces import ERROR_COLUMN, PLACE_COLUMNS
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ def split(output: Any, inputs: Mapping[TopicPartition, pa.RecordBatch]) -> dict[
     A record of ``inputs`` may have no row, one or several. Every row must carry the position of one of them.
 
     Raises HandlerError where the output is no table, has a column twice, lacks ``topic``, ``partition`` or
-    ``offset``, has them in a wrong type or with nulls, or has a row whose position is no record's of
-    ``inputs``: of another partition, outside the batch, or in a gap that compaction has left in it.
+    ``offset``, or has them in a wrong type. Raises RecordsError where it has a row without them, or one
+    whose position is no record's of ``inputs``: of another partition, outside the batch, or in a gap that
+    compaction has left in it.
     """
     places = _places(output)
     errors = _errors(output)
@@ -46,7 +47,7 @@ def split(output: Any, inputs: Mapping[TopicPartition, pa.RecordBatch]) -> dict[
         taken += part.num_rows
         parts[tp] = _part(part, mask, places[2], errors)
     if taken != output.num_rows:
-        raise HandlerError(_stray(places, inputs, output.num_rows - taken))
+        raise RecordsError(_stray(places, inputs, output.num_rows - taken))
     return parts
 
 
@@ -79,7 +80,8 @@ def _place(output: pa.Table, name: str, wanted: pa.DataType) -> pa.ChunkedArray:
 
     column = output.column(name)
     if column.null_count:
-        raise HandlerError(
+        kind_of_error = HandlerError if column.null_count == len(column) else RecordsError
+        raise kind_of_error(
             f"the handler's result has no {name} in {column.null_count} of {len(column)} rows; {_KEEP}"
         )
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type

@@ -1,0 +1,122 @@
+"""Records that break a batch, with the real engines and the real sink: 999 of 1,000 are in the files."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+from slackwater.pipeline.arrow_engine import ArrowEngine
+from slackwater.pipeline.parquet_sink import ParquetSink
+from slackwater.pipeline.python_engine import PythonEngine
+from tests.support.runtime_fakes import Bench
+
+HANDLERS = """
+import json
+import pyarrow as pa
+import pyarrow.compute as pc
+
+def rows(records):
+    for record in records:
+        yield {**json.loads(record.value), "topic": record.topic, "partition": record.partition,
+               "offset": record.offset}
+
+def declared(records):
+    return rows(records)
+declared.schema = pa.schema([("amount", pa.float64())])
+
+def moved(records):
+    for record in records:
+        position = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+        yield {**position, **json.loads(record.value)}
+
+def cents(records):
+    return rows(records)
+cents.schema = pa.schema([("amount", pa.int64())])
+
+def table(batch):
+    values = [json.loads(value) for value in batch["value"].to_pylist()]
+    amounts = pa.array([str(value["amount"]) for value in values], pa.string()).cast(pa.float64())
+    return batch.select(["topic", "partition", "offset"]).append_column("amount", amounts)
+
+def nested(batch):
+    values = [json.loads(value) for value in batch["value"].to_pylist()]
+    position = batch.select(["topic", "partition", "offset"])
+    return position.append_column("tags", pa.array([value.get("tags") for value in values]))
+"""
+COUNT = 1000
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "iso_handlers.py").write_text(HANDLERS)
+    yield tmp_path
+    sys.modules.pop("iso_handlers", None)
+    if str(tmp_path) in sys.path:
+        sys.path.remove(str(tmp_path))
+
+
+def play(folder: Path, engine: ArrowEngine | PythonEngine, produced: list[bytes]) -> tuple[Bench, pa.Table]:
+    """Has a worker's delivery handle ``produced`` as one batch; its bench and what is in the files."""
+    bench = Bench(retries=0)
+    bench.sink = ParquetSink(str(folder / "out"))
+    engine.start()
+    try:
+        engine.warm_up()
+        bench.restart(max_records=COUNT, engine=engine)
+        bench.assign(bench.produce(0, *(value.decode() for value in produced)))
+        bench.until_idle()
+    finally:
+        engine.close()
+    assert not [path for path in (folder / "out" / ".staging").rglob("*") if path.is_file()]
+    return bench, ds.dataset(folder / "out", format="parquet").to_table()
+
+
+@pytest.mark.parametrize("at", [0, 499, 999])
+@pytest.mark.parametrize(
+    ("function", "bad", "reason"),
+    [
+        ("rows", b'{"amount": "12,50"}', r"is '12,50', not like most rows (int64)"),
+        ("declared", b'{"amount": "12,50"}', "is '12,50', not double"),
+        ("cents", b'{"amount": 12.5}', "is 12.5, not int64"),
+        ("rows", b'{"amount": 1, "text": "\\ud800"}', "surrogates not allowed"),
+        ("rows", b"{", "JSONDecodeError"),
+        ("moved", b'{"amount": 1, "offset": 4711}', "says flights-0 offset 4711"),
+        ("moved", b'{"amount": 1, "partition": "x"}', "has partition 'x', a str"),
+        ("table", b'{"amount": "12,50"}', "Failed to parse string: '12,50'"),
+        ("table", b"[]", "TypeError"),
+    ],
+)
+def test_one_of_a_thousand(folder: Path, function: str, bad: bytes, reason: str, at: int) -> None:
+    kind = ArrowEngine if function == "table" else PythonEngine
+    produced = [json.dumps({"amount": number}).encode() for number in range(COUNT)]
+    produced[at] = bad
+    bench, written = play(folder, kind(f"iso_handlers:{function}", [str(folder)]), produced)
+    assert written["offset"].to_pylist() == [offset for offset in range(COUNT) if offset != at]
+    assert written["amount"].to_pylist() == written["offset"].to_pylist()
+    assert bench.letters.origins() == [f"flights-0@{at}"]
+    (letter,) = [letter for partition in bench.letters.partitions for letter in partition]
+    assert letter[2] == bad, "the record as it was polled"
+    assert reason in (dict(letter[3])["slackwater.error"] or b"").decode()
+
+
+def test_a_value_that_parquet_cannot_hold(folder: Path) -> None:
+    """A struct without fields: Arrow has a type for it, Parquet has not; the handler raises nothing."""
+    produced = [b'{"tags": null}'] * 9 + [b'{"tags": {}}']
+    bench, written = play(folder, ArrowEngine("iso_handlers:nested", [str(folder)]), produced)
+    assert written["offset"].to_pylist() == list(range(9))
+    assert bench.letters.origins() == ["flights-0@9"]
+
+
+def test_records_of_two_types_where_one_is_rare(folder: Path) -> None:
+    produced = [b'{"amount": %d}' % n for n in range(400)]
+    produced[::20] = [b'{"amount": "%d"}' % n for n in range(0, 400, 20)]
+    bench, written = play(folder, PythonEngine("iso_handlers:rows", [str(folder)]), produced)
+    assert written.schema.field("amount").type == pa.int64()
+    assert written["amount"].to_pylist() == [n for n in range(400) if n % 20]
+    assert len(bench.letters.origins()) == 20
