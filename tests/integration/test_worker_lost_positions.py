@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import confluent_kafka
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from slackwater.kafka import KafkaAdmin
 from tests.integration.consumer_harness import wait_for
@@ -36,19 +37,36 @@ def transform(table):
 """
 
 
+def delete_records(bootstrap: str, topic: str, partition: int, before: int) -> None:
+    """Moves the log's start, as retention does."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    place = confluent_kafka.TopicPartition(topic, partition, before)
+    for future in admin.delete_records([place]).values():
+        assert future.result(60).low_watermark == before
+
+
+def make_anew(bootstrap: str, topic: str, partitions: int) -> None:
+    """Deletes the topic, and makes another one of that name."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.delete_topics([topic], operation_timeout=30).values():
+        future.result(60)
+
+    def made() -> bool:
+        try:
+            admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+        except confluent_kafka.KafkaException:  # the old one is not gone yet
+            return False
+        return True
+
+    wait_for(made, "the new topic")
+
+
 class LogSite(Site):
     """A site whose logs are cut under the group."""
 
     def properties(self, policy: str, **more: str) -> dict[str, str]:
         """The workers' properties with this reset policy."""
         return {**self.config()["properties"], "auto.offset.reset": policy, **more}
-
-    def delete_records(self, partition: int, before: int) -> None:
-        """Moves the log's start, as retention does."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        place = confluent_kafka.TopicPartition(self.topic, partition, before)
-        for future in admin.delete_records([place]).values():
-            assert future.result(60).low_watermark == before
 
     def commit(self, offsets: dict[int, int]) -> None:
         """Sets offsets of the group, which has no members, as kafka-consumer-groups.sh does."""
@@ -71,6 +89,16 @@ class LogSite(Site):
             for row in table.to_pylist():
                 found[row["partition"]].append(row["offset"])
         return {partition: sorted(offsets) for partition, offsets in found.items()}
+
+    def make_anew(self, count: int) -> None:
+        """Makes another topic of that name with ``count`` records of its own."""
+        make_anew(self.bootstrap, self.topic, PARTITIONS)
+        self.ends = dict.fromkeys(range(PARTITIONS), 0)
+        self.produce(count)
+
+    def check_rows(self) -> None:
+        """Each record that was ever produced is a row, once."""
+        assert Counter(self.rows()) == Counter(self.produced)
 
     def until_committed(self) -> None:
         """Waits until the group has committed all that was produced."""
@@ -119,7 +147,7 @@ def test_a_committed_offset_before_the_log_goes_to_its_start_and_is_counted(
     real.until_committed()
     assert first.terminate() == 0
     real.produce(400)
-    real.delete_records(0, 150)
+    delete_records(real.bootstrap, real.topic, 0, 150)
     worker = real.worker(properties=real.properties(policy))
     real.until_committed()
     assert real.offsets() == {
@@ -157,7 +185,7 @@ def test_retention_that_overtakes_a_worker_is_counted(real: LogSite, policy: str
     worker = real.worker(properties=real.properties(policy, **small), handler="waiting_handler:transform")
     worker.phase("running")
     wait_for(lambda: status(worker)["in_flight"], "the first batch")
-    real.delete_records(0, 900)
+    delete_records(real.bootstrap, real.topic, 0, 900)
     go_on.touch()
     real.until_committed()
     [skipped] = worker.named("skipped")
@@ -199,3 +227,62 @@ def test_an_offset_beyond_the_log_stops_its_partition_until_a_person_has_decided
     assert site.offsets() == {0: list(range(40, 100)), **{number: list(range(100)) for number in (1, 2, 3)}}
     assert again.terminate() == 0
     assert not again.named("partition_stopped")
+
+
+# -- topics made anew -----------------------------------------------------------------------------------
+
+
+def until_stopped(workers: list[WorkerProcess], topic: str) -> None:
+    """Waits until all partitions are stopped, by whichever worker."""
+    wanted = {f"{topic}-{partition}" for partition in range(PARTITIONS)}
+
+    def all_stopped() -> bool:
+        shown = [one for worker in workers for one in status(worker)["stopped"]]
+        return {one["partition"] for one in shown if one["reason"] == "TopicRecreated"} == wanted
+
+    wait_for(all_stopped, "the stop of all partitions")
+
+
+@pytest.mark.parametrize("running", [False, True], ids=["stopped", "running"])
+@pytest.mark.parametrize("count", [80, 800], ids=["shorter", "longer"])
+def test_a_topic_made_anew_stops_the_group_and_overwrites_nothing(
+    site: LogSite, running: bool, count: int
+) -> None:
+    """With 800 records no committed offset is beyond the new topic's end."""
+    site.produce(400)
+    worker = site.worker()
+    site.until_committed()
+    old = {file.name: file.read_bytes() for file in site.out.glob("*.parquet")}
+    if not running:
+        assert worker.terminate() == 0
+    site.make_anew(count)
+    if not running:
+        worker = site.worker()
+    until_stopped([worker], site.topic)
+    [shown, *_] = status(worker)["stopped"]
+    assert "the topic was deleted and created again" in shown["message"]
+    assert "--reset-offsets" in shown["message"]
+    assert metric(worker, "slackwater_stopped_partitions", reason="TopicRecreated") == PARTITIONS
+    assert status(worker)["phase"] == "running"
+    assert {file.name: file.read_bytes() for file in site.out.glob("*.parquet")} == old
+    assert worker.terminate() == 0
+    # A restart forgets nothing of that.
+    worker = site.worker()
+    until_stopped([worker], site.topic)
+    assert worker.terminate() == 0
+    assert {file.name: file.read_bytes() for file in site.out.glob("*.parquet")} == old
+    # The way on that the message names.
+    site.remove_members("w-0")
+    site.commit(dict.fromkeys(range(PARTITIONS), 0))
+    worker = site.worker()
+    site.until_committed()
+    site.check_rows()
+    assert worker.terminate() == 0
+    assert {name: (site.out / name).read_bytes() for name in old} == old
+    # What follows is of the new topic, and begins where its predecessor's offsets were, too.
+    site.produce(400)
+    worker = site.worker()
+    site.until_committed()
+    site.check_rows()
+    assert worker.terminate() == 0
+    assert not worker.named("partition_stopped")

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -99,6 +100,8 @@ class FakeCluster:
     committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     journal: list[tuple[Any, ...]] = field(default_factory=list)
     """What happened, in order: stage, publish, discard, commit, letters."""
+    topic_id: UUID | None = None
+    """As a new consumer learns it; one that is there already after a refresh."""
     instance_owner: object = None
     compacted: dict[TopicPartition, int] = field(default_factory=dict)
     """Records below this offset are gone, though the log begins at 0, as compaction leaves it."""
@@ -137,6 +140,7 @@ class FakeConsumer:
         self.looked_up: list[Any] = []
         """What was asked for: a partition, or several in one question."""
         self.polls = 0
+        self._known_topic_id = cluster.topic_id
         self.skipped: list[SkippedRecords] = []
         self.poll_errors: deque[Exception] = deque()
         self.reset_to_latest = False
@@ -227,6 +231,14 @@ class FakeConsumer:
         end = self.highwater(partition)
         return None if end is None else max(0, end - self.positions[partition])
 
+    def topic_id(self, partition: TopicPartition) -> UUID | None:
+        assert partition in self.positions
+        return self._known_topic_id
+
+    def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> None:
+        assert refresh
+        self._known_topic_id = self._cluster.topic_id
+
     def skipped_records(self) -> list[SkippedRecords]:
         skipped, self.skipped = self.skipped, []
         return skipped
@@ -271,6 +283,8 @@ class FakeSink:
         self._cluster = cluster
         self.published: dict[tuple[int, int], list[tuple[int, str | None]]] = {}
         self.staged = 0
+        self.identities: set[str] = set()
+        self.identified: list[tuple[TopicPartition, str, bool]] = []
         self.claim_error: Exception | None = None
         self.stage_error: Exception | None = None
         self.publish_error: Exception | None = None
@@ -282,6 +296,14 @@ class FakeSink:
         if self.claim_error is not None:
             raise self.claim_error
         self._cluster.journal.append(("claim", sorted(tp.partition for tp in partitions)))
+
+    def topic_ids(self, topic: str) -> Collection[str]:
+        return self.identities
+
+    def identify(self, partition: TopicPartition, topic_id: str, *, continues: bool) -> None:
+        self.identified.append((partition, topic_id, continues))
+        if topic_id:
+            self.identities.add(topic_id)
 
     def stage(self, topic: str, partition: int, start_offset: int, table: pa.Table) -> FakeStaged:
         if self.stage_error is not None:

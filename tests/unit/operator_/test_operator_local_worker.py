@@ -35,6 +35,23 @@ def test_its_member_id_is_that_of_its_last_join() -> None:
     assert worker.view({}).member_id == ""
 
 
+def test_what_it_does_not_read_is_known_until_it_goes() -> None:
+    worker = Worker("w-0", 0)
+
+    def told(event: str, **data: object) -> dict[str, str]:
+        worker.progress.take(WorkerEvent(5, event, "w-0", data))
+        return worker.progress.stopped
+
+    assert told("assigned", partitions=[["t", 0], ["t", 1]]) == {}
+    assert told("partition_stopped", partition="t-1", reason="TopicRecreated", message="why") == {
+        "t-1": "why"
+    }
+    assert told("revoked", partitions=[["t", 0]]) == {"t-1": "why"}
+    assert told("revoked", partitions=[["t", 1]]) == {}
+    told("partition_stopped", partition="t-1", reason="TopicRecreated", message="why")
+    assert told("phase", phase="standby") == {}
+
+
 def test_the_wait_grows_with_each_failure_and_not_for_the_first() -> None:
     worker = Worker("w-0", 0)
     assert [lives(worker, code=1) for _ in range(7)] == [0, 1000, 2000, 4000, 8000, 16000, 30000]

@@ -279,3 +279,100 @@ def test_what_writes_is_loaded_before_the_first_batch(tmp_path: Path) -> None:
         "assert set(sys.modules) == loaded, set(sys.modules) - loaded\n"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+
+
+# -- topics made anew
+
+
+OLD, NEW = "nxyNPlt6TCGPAAEjRWeJqw", "-_xyNPlt6TCGPAAEjRWeJq"
+
+
+def sink_of(folder: Path, topic_id: str, *, continues: bool = False) -> ParquetSink:
+    sink = ParquetSink(str(folder))
+    sink.claim([FLIGHTS_3])
+    sink.identify(FLIGHTS_3, topic_id, continues=continues)
+    return sink
+
+
+def published(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*.parquet"))
+
+
+PLAIN = "flights-3-00000000000000000000.parquet"
+
+
+def test_a_later_topic_of_the_name_overwrites_nothing(tmp_path: Path) -> None:
+    put(sink_of(tmp_path, OLD), 0, rows([0, 1]))
+    assert published(tmp_path) == [PLAIN]
+    put(sink_of(tmp_path, NEW), 0, rows([0]))
+    named = f"flights-3-00000000000000000000.{NEW}.parquet"
+    assert published(tmp_path) == sorted([PLAIN, named])
+    assert offsets(tmp_path) == [0, 0, 1]
+    # Replays of either replace their own, in whichever order and process.
+    put(sink_of(tmp_path, NEW, continues=True), 0, rows([0, 1, 2]))
+    put(sink_of(tmp_path, OLD, continues=True), 0, rows([0]))
+    assert offsets(tmp_path) == [0, 0, 1, 2]
+    # Also one that comes to nothing.
+    put(sink_of(tmp_path, NEW, continues=True), 0, rows([]))
+    assert published(tmp_path) == [PLAIN]
+    assert set(ParquetSink(str(tmp_path)).topic_ids("flights")) == {OLD, NEW}
+
+
+def test_a_folder_knows_no_topic_at_first(tmp_path: Path) -> None:
+    assert not ParquetSink(str(tmp_path)).topic_ids("flights")
+    put(sink_of(tmp_path, ""), 0, rows([0]))
+    assert not ParquetSink(str(tmp_path)).topic_ids("flights")
+
+
+def test_a_group_of_an_older_release_keeps_its_names(tmp_path: Path) -> None:
+    """Its replay of a batch that was published and not committed replaces the file."""
+    put(ParquetSink(str(tmp_path)), 0, rows([0, 1]))
+    put(sink_of(tmp_path, OLD, continues=True), 0, rows([0, 1, 2]))
+    assert published(tmp_path) == [PLAIN]
+    assert offsets(tmp_path) == [0, 1, 2]
+
+
+def test_files_of_an_older_release_that_no_commit_speaks_of_are_not_overwritten(tmp_path: Path) -> None:
+    """The topic was made anew before the update: the broker has dropped the offsets."""
+    put(ParquetSink(str(tmp_path)), 0, rows([0, 1]))
+    put(sink_of(tmp_path, NEW), 0, rows([0]))
+    assert offsets(tmp_path) == [0, 0, 1]
+    put(sink_of(tmp_path, NEW, continues=True), 0, rows([0]))
+    assert offsets(tmp_path) == [0, 0, 1]
+
+
+def test_names_with_ids_are_kept_where_the_record_was_lost(tmp_path: Path) -> None:
+    put(sink_of(tmp_path, OLD), 0, rows([0, 1]))
+    put(sink_of(tmp_path, NEW), 0, rows([0]))
+    shutil.rmtree(tmp_path / ".topics")
+    put(sink_of(tmp_path, NEW, continues=True), 0, rows([0]))
+    assert offsets(tmp_path) == [0, 0, 1]
+
+
+def test_another_partitions_files_are_no_reason_for_names_with_ids(tmp_path: Path) -> None:
+    sink = ParquetSink(str(tmp_path))
+    put(sink, 0, rows([0], partition=33), partition=33)
+    put(sink, 0, rows([0], topic="flights-3"), topic="flights-3")
+    put(sink_of(tmp_path, OLD), 0, rows([0]))
+    assert PLAIN in published(tmp_path)
+
+
+def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    put(sink_of(tmp_path, OLD), 0, rows([0]))
+    put(sink_of(tmp_path, NEW), 0, rows([0]))
+    assert offsets(tmp_path) == [0, 0]
+    assert set(ParquetSink(str(tmp_path)).topic_ids("flights")) == {OLD, NEW}
+
+
+def test_a_record_of_topics_that_cannot_be_kept_is_an_error(tmp_path: Path) -> None:
+    sink = sink_of(tmp_path, OLD)
+    assert not sink.topic_ids("flights"), "nothing was staged yet"
+    (tmp_path / ".topics").write_text("in the way")
+    with pytest.raises(SinkError, match=r"\.topics"):
+        sink.stage("flights", 3, 0, rows([0]))
+    with pytest.raises(SinkError, match=r"\.topics"):
+        sink.topic_ids("flights")

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import logging
 import os
 import re
@@ -25,6 +26,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from slackwater.pipeline.sink_topics import TOPICS, SinkTopics
 from slackwater.runtime.errors import ConfigError, SinkError
 from slackwater.runtime.interfaces import StagedGoneError
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 STAGING = ".staging"
 """Folder of what is not published yet. Readers leave out names that begin with a dot."""
+_DIGITS = "[0-9]" * 20
 GONE = ".gone-"
 """How the name of a folder begins that a claim has taken away, and whose files are to be removed."""
 
@@ -54,9 +57,11 @@ _ADVICE = {
 log = logging.getLogger(__name__)
 
 
-def file_name(topic: str, partition: int, start_offset: int) -> str:
-    """The name of a batch's file. A leading dot or underscore would hide it from readers: it is escaped."""
-    name = f"{topic}-{partition}-{start_offset:020d}.parquet"
+def file_name(topic: str, partition: int, start_offset: int, topic_id: str = "") -> str:
+    """The name of a batch's file, with the ``topic_id`` of a topic that is not the first of its name here. A
+    leading dot or underscore would hide it from readers: it is escaped.
+    """
+    name = f"{topic}-{partition}-{start_offset:020d}{'.' if topic_id else ''}{topic_id}.parquet"
     return f"%{ord(name[0]):02X}{name[1:]}" if name[0] in "._" else name
 
 
@@ -70,6 +75,11 @@ class ParquetSink:
         self._folder = _local(path)
         self._owned: dict[tuple[str, int], Path] = {}
         """Where each partition is staged."""
+        self._topics = SinkTopics(self._folder)
+        self._identities: dict[tuple[str, int], tuple[str, bool]] = {}
+        """What :meth:`identify` was told of each partition, until something is staged of it."""
+        self._named_ids: dict[tuple[str, int], str] = {}
+        """The topic id that is in the names of a partition's files; "": they have plain names."""
         staging = self._folder / STAGING
         try:
             staging.mkdir(parents=True, exist_ok=True)
@@ -82,7 +92,8 @@ class ParquetSink:
     def stage(self, topic: str, partition: int, start_offset: int, table: pa.Table) -> Staged:
         """Writes ``table`` below ``.staging`` and syncs it. Raises SinkError, StagedGoneError, and leaves
         nothing then."""
-        target = self._folder / file_name(topic, partition, start_offset)
+        named_id = self._named_id(topic, partition)
+        target = self._folder / file_name(topic, partition, start_offset, named_id)
         folder = self._owned.get((topic, partition)) or self._own(topic, partition)
         temporary = folder / f"{start_offset:020d}-{uuid.uuid4().hex}"
         made = False
@@ -104,6 +115,43 @@ class ParquetSink:
                 ) from exc
             raise
         return StagedFile(temporary, target)
+
+    def topic_ids(self, topic: str) -> Collection[str]:
+        """The ids of the topics of this name whose rows lie here. Raises SinkError."""
+        try:
+            return self._topics.ids(topic)
+        except OSError as exc:
+            raise _sink_error(f"read {self._folder / TOPICS}", exc) from exc
+
+    def identify(self, partition: TopicPartition, topic_id: str, *, continues: bool) -> None:
+        """Has the files of another topic than the first of its name called by their topic's id, too. Looks
+        nothing up before something is staged.
+        """
+        self._identities[partition] = topic_id, continues
+        self._named_ids.pop(partition, None)
+
+    def _named_id(self, topic: str, partition: int) -> str:
+        """The topic id for the names of a partition's files. Raises SinkError."""
+        place = (topic, partition)
+        if place not in self._named_ids:
+            topic_id, continues = self._identities.get(place, ("", False))
+            try:
+                plain = not topic_id or self._topics.is_first(
+                    topic, topic_id, lambda: self._is_plain(topic, partition, topic_id, continues)
+                )
+            except OSError as exc:
+                raise _sink_error(f"write to {self._folder / TOPICS}", exc) from exc
+            self._named_ids[place] = "" if plain else topic_id
+        return self._named_ids[place]
+
+    def _is_plain(self, topic: str, partition: int, topic_id: str, continues: bool) -> bool:
+        """Whether files with plain names are those of this topic, in a folder without a record: of an older
+        release, or where the record was lost. Where nothing says so, they may be another topic's.
+        """
+        stem = glob.escape(file_name(topic, partition, 0).removesuffix(f"{0:020d}.parquet"))
+        if any(self._folder.glob(f"{stem}{_DIGITS}.{topic_id}.parquet")):
+            return False
+        return continues or not any(self._folder.glob(f"{stem}{_DIGITS}.parquet"))
 
     def claim(self, partitions: Collection[TopicPartition]) -> None:
         """Removes the folders below ``.staging`` that are of ``partitions``. Raises SinkError."""

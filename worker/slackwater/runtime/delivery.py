@@ -15,7 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from slackwater.kafka.errors import FencedInstanceIdError, KafkaError, LogTruncationError
+from slackwater.kafka.errors import (
+    FencedInstanceIdError,
+    KafkaError,
+    LogTruncationError,
+    TopicRecreatedError,
+)
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.adoption import Adoption
 from slackwater.runtime.batch import Batch, Part, Stage, sink_error
@@ -31,6 +36,7 @@ from slackwater.runtime.partition import OwnedPartition, Stopped
 from slackwater.runtime.report import Report
 from slackwater.runtime.takeover_record import TakeoverRecord
 from slackwater.runtime.tools import Tools
+from slackwater.runtime.topic_identity import TOPIC_RECREATED, id_text, predecessor, recreated
 
 SETTLED = "stable"
 """A state of `protocol.membership.State`."""
@@ -106,6 +112,8 @@ class Delivery:
         polled = self._poll(min(timeout_ms, SLICE_MS) if busy else self._rest(timeout_ms))
         self._claim()
         self._look_up()
+        self._identify()
+        polled = self._readable(polled)
         if self.in_flight.batch is not None:
             self._advance()
         elif polled:
@@ -281,6 +289,9 @@ class Delivery:
     def _log_lost(self, error: LogTruncationError) -> None:
         """Logs that end before what was read of them: another place is for a person to choose."""
         for tp, position in error.offsets.items():
+            if isinstance(error, TopicRecreatedError):
+                self._topic_recreated(tp)
+                continue
             end = error.divergent_offsets.get(tp)
             message = truncated(tp, position, end.offset if end is not None else None, self._config.group_id)
             self._stop(tp, LOG_TRUNCATED, message)
@@ -294,6 +305,71 @@ class Delivery:
         owned.stopped = Stopped(reason, message, self._clock.wall_ms())
         self._consumer.pause(tp)
         self._report.stopped(owned)
+
+    # ---- which topic it is
+
+    def _identify(self) -> None:
+        """Makes sure that new partitions are of the topics that their positions belong to; then takes from
+        these."""
+        new = [owned for owned in self._owned.values() if owned.looked_up and not owned.identified]
+        new = [owned for owned in new if owned.claimed]
+        if not new:
+            return
+        if any(self._predecessor(owned) for owned in new):
+            try:  # what this client knows of the topics may be older than what is committed
+                self._consumer.bootstrap(LOOK_UP_TIMEOUT_MS, refresh=True)
+            except KafkaError as exc:
+                self._not_looked_up("a topic that seems to be another one", exc)
+                return
+        for owned in new:
+            owned.identified = True
+            self._take_identity(owned)
+        self._resume()
+        self._report.show()
+
+    def _take_identity(self, owned: OwnedPartition) -> None:
+        """Goes on with the topic that has the name, or stops where that is another one."""
+        if before := self._predecessor(owned):
+            owned.topic_id = before
+            self._topic_recreated(owned.tp)
+            return
+        note, sink = owned.found_note, self._tools.sink
+        assert sink is not None
+        known = owned.topic_id or (note.topic_id if note is not None else "")
+        owned.topic_id = id_text(self._consumer.topic_id(owned.tp)) or known
+        sink.identify(owned.tp, owned.topic_id, continues=note is not None)
+
+    def _predecessor(self, owned: OwnedPartition) -> str:
+        """The id of the topic that the position belongs to, if another one has its name."""
+        current, sink = id_text(self._consumer.topic_id(owned.tp)), self._tools.sink
+        if owned.topic_id:
+            return owned.topic_id if current not in ("", owned.topic_id) else ""
+        delivered: Collection[str] = ()
+        if current and owned.committed is None and sink is not None:
+            try:
+                delivered = sink.topic_ids(owned.tp.topic)
+            except Exception as exc:
+                raise sink_error(f"say which topic its rows of {owned.tp} are of", exc) from exc
+        return predecessor(owned.found_note, owned.committed, current, delivered)
+
+    def _topic_recreated(self, tp: TopicPartition) -> None:
+        owned = self._owned.get(tp)
+        if owned is not None:
+            current = id_text(self._consumer.topic_id(tp))
+            now = current if current != owned.topic_id else ""
+            self._stop(tp, TOPIC_RECREATED, recreated(tp, owned.topic_id, now, self._config.group_id))
+
+    def _readable(self, polled: Mapping[TopicPartition, Columns]) -> dict[TopicPartition, Columns]:
+        """What of ``polled`` may be handled. What is of another topic is not; what is of a topic that is not
+        identified yet is read again."""
+        for tp in polled:
+            owned = self._owned[tp]
+            if owned.readable and id_text(self._consumer.topic_id(tp)) not in ("", owned.topic_id):
+                self._take_identity(owned)
+        again = [tp for tp in polled if not self._owned[tp].readable]
+        self._consumer.pause(*again)
+        self._seek_back({tp: polled[tp].first_offset for tp in again})
+        return {tp: columns for tp, columns in polled.items() if tp not in again}
 
     def _look_up(self) -> None:
         """Asks for the committed offsets of new partitions, of all at once, then takes from these too."""

@@ -11,6 +11,8 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     import pyarrow as pa
 
     from slackwater.kafka.records import ConsumerRecord
@@ -102,6 +104,20 @@ class Sink(Protocol):
         its commits. Raises ``SinkError`` or OSError; nothing of ``partitions`` may be staged then.
         """
 
+    def topic_ids(self, topic: str) -> Collection[str]:
+        """The ids of the topics of this name that it holds rows of, as far as it was told.
+
+        Raises ``SinkError`` or OSError.
+        """
+
+    def identify(self, partition: TopicPartition, topic_id: str, *, continues: bool) -> None:
+        """What is staged of ``partition`` from now on is of the topic with this id ("": not known). It is
+        never published in the place of what came of another topic of its name.
+
+        ``continues``: a worker's commit says that rows of this very partition were delivered before. Looks
+        nothing up and raises nothing: that is for the first ``stage``.
+        """
+
     def stage(self, topic: str, partition: int, start_offset: int, table: pa.Table) -> Staged:
         """Writes ``table`` where no reader sees it, durably enough to be published by a rename.
 
@@ -154,6 +170,12 @@ class Consumer(Protocol):
     def current_lag(self, partition: TopicPartition) -> int | None: ...
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int: ...
+
+    def topic_id(self, partition: TopicPartition) -> UUID | None:
+        """The id of the topic that the partition's position belongs to."""
+
+    def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> None:
+        """Asks for new metadata."""
 
     def skipped_records(self) -> list[SkippedRecords]:
         """What was skipped since the last call."""

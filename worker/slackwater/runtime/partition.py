@@ -24,6 +24,7 @@ class CommitNote:
     ``pod``: in which pod ``instance`` is, and ``since_ms``: since when (wall clock, but later than the
     ``since_ms`` of the pod before, whatever the two clocks say); where pods are not called as their members.
     ``alive_ms``: when it was last known to live, where that is later than ``at_ms``: in a long batch.
+    ``topic_id``: of the topic that the offset belongs to; "" where brokers have none, and from older workers.
     """
 
     at_ms: int | None
@@ -33,9 +34,10 @@ class CommitNote:
     pod: str = ""
     since_ms: int | None = None
     alive_ms: int | None = None
+    topic_id: str = ""
 
     def encode(self) -> str:
-        """The metadata string, below 250 characters for any usual names."""
+        """The metadata string, below 300 characters for any usual names."""
         document: dict[str, object] = {"at": self.at_ms, "instance": self.instance}
         if self.letters is not None:
             document["letters"] = self.letters
@@ -45,6 +47,8 @@ class CommitNote:
             document["pod"], document["since"] = self.pod, self.since_ms
         if self.alive_ms is not None:
             document["alive"] = self.alive_ms
+        if self.topic_id:
+            document["topic"] = self.topic_id
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
@@ -55,12 +59,16 @@ class CommitNote:
             at, instance, letters = document["at"], document["instance"], document.get("letters")
             pair = None if letters is None else (whole(letters[0], "letters"), whole(letters[1], "letters"))
             drain, since, alive = (_whole(document.get(name)) for name in ("drain", "since", "alive"))
-            pod = document.get("pod", "")
+            pod, topic_id = (_text(document.get(name)) for name in ("pod", "topic"))
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):
             return None
         if not isinstance(instance, str) or (at is not None and _whole(at) is None):
             return None
-        return cls(at, instance, pair, drain, pod if isinstance(pod, str) else "", since, alive)
+        return cls(at, instance, pair, drain, pod, since, alive, topic_id)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _whole(value: object) -> int | None:
@@ -122,13 +130,17 @@ class OwnedPartition:
     """What commits are signed with, if they are."""
     signed: bool = False
     """Whether that was tried."""
+    identified: bool = False
+    """Whether the topic that has the name is known to be the one that the committed offset belongs to."""
+    topic_id: str = ""
+    """Of the topic that is read; "" where that is not known."""
     stopped: Stopped | None = None
     """Why nothing more is read; None: it is read."""
 
     @property
     def readable(self) -> bool:
         """Whether records of it may be taken."""
-        return self.looked_up and self.stopped is None
+        return self.looked_up and self.identified and self.stopped is None
 
     def found(self, offset: int | None, metadata: str) -> None:
         """Takes in what the broker has committed for the partition."""
@@ -154,9 +166,8 @@ class OwnedPartition:
         letters = note.letters if note is not None else None
         if letters is not None and letters[1] <= offset:
             letters = None
-        return OffsetAndMetadata(
-            offset, self._signed(CommitNote(now_ms, instance, letters, drain_ms)).encode()
-        )
+        made = CommitNote(now_ms, instance, letters, drain_ms, topic_id=self.topic_id)
+        return OffsetAndMetadata(offset, self._signed(made).encode())
 
     def _signed(self, note: CommitNote) -> CommitNote:
         if self.signature is None:
@@ -188,7 +199,7 @@ class OwnedPartition:
 
         Where the note at assignment was no worker's, anything may be in the dead-letter topic.
         """
-        note = self.note or CommitNote(None, instance)
+        note = self.note or CommitNote(None, instance, topic_id=self.topic_id)
         since, old_end = note.letters or (now_ms if self.found_note is not None else 0, end)
         return OffsetAndMetadata(start, replace(note, letters=(since, max(end, old_end))).encode())
 

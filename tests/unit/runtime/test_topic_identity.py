@@ -1,0 +1,171 @@
+"""Which topic a worker's positions belong to: notes, the sink's record, and topics that are made anew."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from slackwater.kafka.errors import TopicRecreatedError
+from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
+from slackwater.runtime.partition import CommitNote
+from slackwater.runtime.topic_identity import id_text, predecessor
+from tests.support.runtime_fakes import Bench
+
+FIRST, SECOND = UUID(int=1), UUID(int=2)
+OLD, NEW = id_text(FIRST), id_text(SECOND)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    found = Bench()
+    found.cluster.topic_id = FIRST
+    found.restart()
+    return found
+
+
+def run(bench: Bench, *values: str) -> TopicPartition:
+    tp = bench.produce(0, *values)
+    bench.assign(tp)
+    bench.steps(30)
+    return tp
+
+
+def restart(bench: Bench, tp: TopicPartition) -> None:
+    bench.restart()
+    bench.assign(tp)
+    bench.steps(30)
+
+
+def test_an_id_is_written_as_kafkas_tools_write_it() -> None:
+    assert id_text(UUID("9f1c8d3e-5b7a-4c21-8f00-0123456789ab")) == "nxyNPlt6TCGPAAEjRWeJqw"
+    assert id_text(None) == ""
+
+
+def test_a_note_carries_the_topic_and_older_notes_are_read() -> None:
+    note = CommitNote(5, "w-0", topic_id=OLD)
+    assert CommitNote.decode(note.encode()) == note
+    assert CommitNote.decode('{"at":5,"instance":"w-0"}') == CommitNote(5, "w-0")
+    assert CommitNote.decode('{"at":5,"instance":"w-0","topic":7}') == CommitNote(5, "w-0")
+    assert "topic" not in CommitNote(5, "w-0").encode()
+
+
+@pytest.mark.parametrize(
+    ("note", "committed", "current", "delivered", "found"),
+    [
+        (CommitNote(1, "w", topic_id=OLD), 5, OLD, [], ""),
+        (CommitNote(1, "w", topic_id=OLD), 5, NEW, [], OLD),
+        (CommitNote(1, "w", topic_id=OLD), 5, "", [OLD], ""),
+        (CommitNote(1, "w"), 5, NEW, [OLD], ""),
+        (None, 5, NEW, [OLD], ""),
+        (None, None, NEW, [OLD], OLD),
+        (None, None, NEW, [OLD, NEW], ""),
+        (None, None, NEW, [], ""),
+    ],
+    ids=["same", "another", "no ids", "old note", "set by a person", "dropped", "accepted", "first start"],
+)
+def test_whose_predecessor(
+    note: CommitNote | None, committed: int | None, current: str, delivered: list[str], found: str
+) -> None:
+    assert predecessor(note, committed, current, delivered) == found
+
+
+def test_what_is_committed_names_its_topic(bench: Bench) -> None:
+    tp = run(bench, "v0", "v1")
+    assert bench.note(tp)["topic"] == OLD
+    assert bench.sink.identified == [(tp, OLD, False)]
+    restart(bench, tp)
+    assert bench.sink.identified[1:] == [(tp, OLD, True)]
+    assert not bench.status.stopped
+
+
+def test_a_broker_without_ids_is_worked_with_as_before(bench: Bench) -> None:
+    bench.cluster.topic_id = None
+    bench.restart()
+    tp = run(bench, "v0", "v1")
+    assert "topic" not in bench.note(tp)
+    assert bench.sink.rows(0) == [0, 1]
+    assert bench.sink.identified == [(tp, "", False)]
+
+
+def test_an_older_workers_note_is_gone_on_from(bench: Bench) -> None:
+    tp = bench.produce(0, "v0", "v1")
+    bench.cluster.committed[tp] = OffsetAndMetadata(1, CommitNote(1, "w-0").encode())
+    bench.assign(tp)
+    bench.steps(30)
+    assert bench.sink.rows(0) == [1]
+    assert bench.sink.identified == [(tp, OLD, True)]
+    assert bench.note(tp)["topic"] == OLD
+
+
+def test_a_topic_made_anew_stops_at_the_assignment(bench: Bench) -> None:
+    tp = run(bench, "v0", "v1")
+    bench.cluster.topic_id = SECOND
+    bench.produce(0, "n0", "n1")
+    restart(bench, tp)
+    (told,) = bench.events("partition_stopped")
+    assert told["reason"] == "TopicRecreated"
+    assert f"records of the topic with id {OLD}" in told["message"]
+    assert f"has its name now (id {NEW})" in told["message"]
+    assert bench.sink.rows(0) == [0, 1]
+    bench.delivery.drain(1_000)
+    assert bench.cluster.committed[tp].offset == 2
+    assert bench.note(tp)["topic"] == OLD
+    # A person sets the offset, which leaves no note.
+    bench.cluster.committed[tp] = OffsetAndMetadata(2)
+    restart(bench, tp)
+    assert bench.sink.rows(0) == [0, 1, 2, 3]
+    assert bench.note(tp)["topic"] == NEW
+    assert not bench.events("partition_stopped")
+
+
+def test_a_topic_made_anew_whose_offsets_the_broker_has_dropped_stops_too(bench: Bench) -> None:
+    tp = run(bench, "v0", "v1")
+    bench.cluster.topic_id = SECOND
+    del bench.cluster.committed[tp]
+    restart(bench, tp)
+    assert bench.status.stopped[0]["reason"] == "TopicRecreated"
+    assert tp not in bench.cluster.committed
+    assert bench.sink.published.keys() == {(0, 0)}
+
+
+def test_metadata_older_than_the_commit_is_asked_for_again(bench: Bench) -> None:
+    """Another worker has gone on with the new topic; this one still knows the old one."""
+    tp = bench.produce(0, "n0", "n1")
+    bench.cluster.committed[tp] = OffsetAndMetadata(1, CommitNote(1, "w-1", topic_id=NEW).encode())
+    bench.cluster.topic_id = SECOND
+    bench.assign(tp)
+    bench.steps(30)
+    assert not bench.events("partition_stopped")
+    assert bench.sink.rows(0) == [1]
+
+
+def test_a_topic_made_anew_while_a_batch_is_in_flight(bench: Bench) -> None:
+    """The batch is of the old topic, and is delivered; its commit says so, also to who comes next."""
+    tp = bench.produce(0, "v0", "v1")
+    bench.runner.durations.append(500)
+    bench.assign(tp)
+    bench.steps(5)
+    assert bench.delivery.in_flight.batch is not None
+    bench.cluster.topic_id = SECOND
+    bench.consumer.poll_errors.append(TopicRecreatedError({tp: 2}, {tp: OffsetAndMetadata(0)}))
+    bench.steps(30)
+    assert bench.sink.rows(0) == [0, 1]
+    assert bench.note(tp)["topic"] == OLD
+    assert bench.status.stopped[0]["reason"] == "TopicRecreated"
+    bench.produce(0, "n0", "n1")
+    restart(bench, tp)
+    assert bench.sink.rows(0) == [0, 1]
+    assert bench.status.stopped[0]["reason"] == "TopicRecreated"
+
+
+def test_records_of_another_topic_are_not_handled(bench: Bench) -> None:
+    """Whatever the client has noticed: what it hands over says which topic it is of."""
+    tp = run(bench, "v0", "v1")
+    bench.cluster.topic_id = SECOND
+    bench.consumer.bootstrap(refresh=True)
+    bench.produce(0, "n0", "n1")
+    bench.steps(30)
+    assert bench.sink.rows(0) == [0, 1]
+    assert bench.status.stopped[0]["reason"] == "TopicRecreated"
+    assert bench.cluster.committed[tp].offset == 2
