@@ -137,7 +137,7 @@ class Frames:
     def check(self, given: Input) -> bool:
         found: list[bytes] = []
         rng, data, at = Random(given.options), memoryview(given.data), 0
-        reader = FrameReader(self._LIMIT, lambda _: None, lambda frame: found.append(bytes(frame)))
+        reader = FrameReader(self._check_size, lambda frame: found.append(bytes(frame)))
         try:
             while at < len(data):
                 room = reader.buffer()
@@ -148,6 +148,10 @@ class Frames:
         except DecodeError:
             return self._are_its_frames(found, given.data) and False
         return self._are_its_frames(found, given.data)
+
+    def _check_size(self, correlation_id: int, size: int) -> None:
+        if size > self._LIMIT:
+            raise DecodeError(f"{size} bytes")
 
     @staticmethod
     def _are_its_frames(found: list[bytes], data: bytes) -> bool:

@@ -77,6 +77,10 @@ DESCRIBED: dict[str, str] = {
         "objects, in order of preference"
     ),
     "receive_buffer_bytes": "of each socket; none or -1: the system's",
+    "receive_message_max_bytes": (
+        "what an answer of a broker may have (kafka-python's name); one to Fetch may have `fetch_max_bytes` "
+        "and 64 MiB, one to a login 512 KiB"
+    ),
     "reconnect_backoff_max_ms": "the longest pause between attempts to connect",
     "reconnect_backoff_ms": "the first such pause, doubled each time, give or take a fifth",
     "request_timeout_ms": "how long an answer is waited for before the connection is given up",
@@ -98,7 +102,7 @@ DESCRIBED: dict[str, str] = {
 OURS_ALONE = {
     "api_version", "bootstrap_timeout_ms", "consumer_timeout_ms", "default_offset_commit_callback",
     "enable_incremental_fetch_sessions", "fetch_max_decompressed_bytes", "lost_position",
-    "scheduled_rebalance_max_delay_ms", "subscription_change_max_delay_ms",
+    "receive_message_max_bytes", "scheduled_rebalance_max_delay_ms", "subscription_change_max_delay_ms",
 }  # fmt: skip
 """Options that Java does not have; as properties they are written with dots all the same."""
 

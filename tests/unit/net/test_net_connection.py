@@ -245,8 +245,7 @@ async def test_a_stream_that_cannot_be_read_fails_all_that_was_asked(kind: str) 
         await peer.gone()
         ended.set()
 
-    settings = ConnectionSettings(max_frame_bytes=1 << 20)
-    async with connected(script, settings) as connection:
+    async with connected(script) as connection:
         asked = [connection.send(BEAT) for _ in range(3)]
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(one) for one in outcomes] == [KafkaConnectionError] * 3

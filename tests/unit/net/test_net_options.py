@@ -61,11 +61,13 @@ async def test_they_reach_the_network(tmp_path: Any) -> None:
             bootstrap_servers=broker.bootstrap,
             connections_max_idle_ms=77_000,
             receive_buffer_bytes=30_000,
+            receive_message_max_bytes=40_000,
             metadata_recovery_strategy="none",
         )
         async with consumer:
             cluster = consumer._core.cluster
             assert cluster.settings.receive_buffer_bytes == 30_000
             assert cluster.settings.send_buffer_bytes is None
+            assert cluster.settings.receive_message_max_bytes == 40_000
             assert cluster._pool._max_idle_s == 77
             assert cluster._recovery == "none"

@@ -26,6 +26,7 @@ from slackwater.kafka.net.security import PLAIN_TEXT, Security, SecurityProblem
 from slackwater.kafka.protocol.assignors import BUILT_IN, JAVA_NAMES, Assignor, with_delay
 from slackwater.kafka.protocol.reset import LOST_POSITIONS, NEAREST, ResetPolicy
 from slackwater.kafka.records import DEFAULT_MAX_DECOMPRESSED_BYTES
+from slackwater.kafka.wire.limits import ANSWER_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +89,8 @@ class ConsumerConfig:
     receive_buffer_bytes: int | None = None
     """Of each socket; ``None`` (or -1): the system's. So for ``send_buffer_bytes``."""
     send_buffer_bytes: int | None = None
+    receive_message_max_bytes: int = ANSWER_BYTES
+    """What a broker's answer may have, but for those to Fetch and those of a small fixed form."""
     client_dns_lookup: str = USE_ALL_DNS_IPS
     metadata_recovery_strategy: str = REBOOTSTRAP
     metadata_recovery_rebootstrap_trigger_ms: int = 300_000

@@ -73,6 +73,7 @@ class Core(CoreStandby, CoreCommits):
             connections_max_idle_ms=config.connections_max_idle_ms,
             receive_buffer_bytes=config.receive_buffer_bytes,
             send_buffer_bytes=config.send_buffer_bytes,
+            receive_message_max_bytes=config.receive_message_max_bytes,
             client_dns_lookup=config.client_dns_lookup,
             metadata_recovery_strategy=config.metadata_recovery_strategy,
             metadata_recovery_rebootstrap_trigger_ms=config.metadata_recovery_rebootstrap_trigger_ms,

@@ -115,7 +115,6 @@ KEYWORDS_NOT_HERE: dict[str, NotHere] = {
     "metrics_enabled": NotHere("sensors are always kept; they cost next to nothing"),
     "metric_group_prefix": NotHere("the names of the metrics are Java's"),
     "selector": NotHere("asyncio does the I/O"),
-    "receive_message_max_bytes": NotHere("a frame may have 256 MiB"),
 }
 
 

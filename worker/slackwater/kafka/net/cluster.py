@@ -35,6 +35,7 @@ from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.metadata import ANY_NODE, ClusterMetadata
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
+from slackwater.kafka.wire.limits import ANSWER_BYTES
 from slackwater.kafka.wire.schema import Request, Response
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class Cluster:
 
     ``connections_max_idle_ms``: what is unused for so long is closed; ``None``: never.
     ``receive_buffer_bytes``, ``send_buffer_bytes``: of each socket; ``None``: the system's.
+    ``receive_message_max_bytes``: what an answer may have whose API has no limit of its own.
     ``client_dns_lookup``: ``use_all_dns_ips``, or ``resolve_canonical_bootstrap_servers_only``, which puts
     the canonical names of all their addresses in place of the bootstrap servers. ``resolve`` looks names up.
     ``metadata_recovery_strategy``: ``rebootstrap`` goes back to the bootstrap servers when no known broker
@@ -80,6 +82,7 @@ class Cluster:
         connections_max_idle_ms: int | None = 540_000,
         receive_buffer_bytes: int | None = None,
         send_buffer_bytes: int | None = None,
+        receive_message_max_bytes: int = ANSWER_BYTES,
         client_dns_lookup: str = USE_ALL_DNS_IPS,
         metadata_recovery_strategy: str = REBOOTSTRAP,
         metadata_recovery_rebootstrap_trigger_ms: int = 300_000,
@@ -97,6 +100,7 @@ class Cluster:
             request_timeout_ms=request_timeout_ms,
             receive_buffer_bytes=receive_buffer_bytes,
             send_buffer_bytes=send_buffer_bytes,
+            receive_message_max_bytes=receive_message_max_bytes,
             resolve=resolve,
             traffic=traffic,
         )

@@ -18,11 +18,13 @@ and what is asked meanwhile waits, since a broker takes nothing else between the
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import math
 import ssl
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -38,8 +40,9 @@ from slackwater.kafka.net.framing import FrameReader
 from slackwater.kafka.net.throttling import throttle_ms
 from slackwater.kafka.net.traffic import NOT_COUNTED, Traffic
 from slackwater.kafka.wire import messages as m
-from slackwater.kafka.wire.errors import DecodeError, ErrorCode
+from slackwater.kafka.wire.errors import DecodeError, ErrorCode, MemoryLimitError
 from slackwater.kafka.wire.frame import RequestHeader, decode_response, encode_request
+from slackwater.kafka.wire.limits import ANSWER_BYTES, AnswerLimit, answer_limit
 from slackwater.kafka.wire.primitives import Buffer, Reader
 from slackwater.kafka.wire.schema import Request, Response
 
@@ -52,6 +55,9 @@ _TLS_ALERT = b"\x15\x03"
 _ONLY_VERSIONS = 1
 _LENGTH_BYTES = 4
 _WORTH_A_WARNING_MS = 1_000
+_QUICK_ROOM_BYTES = 4 * 1024 * 1024
+"""An answer whose objects take more is decoded by another thread: this is a few thousand partitions, and
+takes some 30 ms."""
 _LOGIN_REQUESTS = (m.SaslHandshakeRequest, m.SaslAuthenticateRequest)
 
 
@@ -76,7 +82,8 @@ class ByVersion(Generic[R]):
 class ConnectionSettings:
     """What a connection needs to know.
 
-    ``max_frame_bytes`` bounds a single answer. ``receive_buffer_bytes`` and ``send_buffer_bytes`` are the
+    ``receive_message_max_bytes`` bounds an answer whose API has no limit of its own (:mod:`..wire.limits`).
+    ``receive_buffer_bytes`` and ``send_buffer_bytes`` are the
     socket's; ``None``: the system's. ``resolve`` looks names up, ``addresses`` remembers what worked.
     """
 
@@ -85,7 +92,7 @@ class ConnectionSettings:
     client_software_version: str = "0.1.0"
     connect_timeout_ms: int = 10_000
     request_timeout_ms: int = 30_000
-    max_frame_bytes: int = 256 * 1024 * 1024
+    receive_message_max_bytes: int = ANSWER_BYTES
     receive_buffer_bytes: int | None = None
     send_buffer_bytes: int | None = None
     resolve: Resolve = field(default=resolve, compare=False)
@@ -103,8 +110,9 @@ class _Pending:
     what: str
     correlation_id: int
     future: asyncio.Future[Any]
-    decode: Callable[[Buffer], Any]
+    decode: Callable[[Buffer, int | None], Any]
     limit_ms: int
+    limit: AnswerLimit
     throttle_ms: Callable[[Any], int]
     timer: asyncio.TimerHandle | None = None
     sent_at: float = 0.0
@@ -129,6 +137,16 @@ def api_name(api: type[Request[Any]]) -> str:
     return api.__name__.removesuffix("Request")
 
 
+@functools.cache
+def _aside() -> ThreadPoolExecutor:
+    """The thread that decodes large answers, of all connections one after the other."""
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-decode")
+
+
+def _undecodable(pending: _Pending, exc: DecodeError) -> DecodeError:
+    return DecodeError(f"the answer to {pending.what} does not decode: {exc}")
+
+
 def address(host: str, port: int) -> str:
     """``host:port``, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -145,8 +163,10 @@ class Connection(asyncio.BufferedProtocol):
         self.on_close: Callable[[Connection], None] | None = None
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._reader = FrameReader(settings.max_frame_bytes, self._check_header, self._take_frame)
+        self._reader = FrameReader(self._check_header, self._take_frame)
         self._pending: deque[_Pending] = deque()
+        self._aside: list[_Pending] = []
+        """Answered, and being decoded by another thread."""
         self._correlation_id = 0
         self._lost: asyncio.Future[None] = self._loop.create_future()
         self.error: KafkaConnectionError | None = None
@@ -181,7 +201,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def in_flight(self) -> int:
         """How many requests wait for their answer."""
-        return len(self._pending) + len(self._held)
+        return len(self._pending) + len(self._held) + len(self._aside)
 
     def version_of(self, api: type[Request[Any]], version_cap: int | None = None) -> int:
         """The version of ``api`` that this connection uses: the highest that both sides know.
@@ -228,8 +248,8 @@ class Connection(asyncio.BufferedProtocol):
         version = self.version_of(api, version_cap)
         body = request.make(version) if isinstance(request, ByVersion) else request
 
-        def decode(payload: Buffer) -> Any:
-            return decode_response(payload, api.api_key, version, api.response_type)[1]
+        def decode(payload: Buffer, room_bytes: int | None) -> Any:
+            return decode_response(payload, api.api_key, version, api.response_type, room_bytes)[1]
 
         future = self._write(body, version, decode, timeout_ms, answered)
         if not answered:
@@ -265,7 +285,8 @@ class Connection(asyncio.BufferedProtocol):
             self._muted.cancel()
             self._muted = None
         held = [one for one, _ in self._held if one is not None]
-        pending, self._pending, self._held = [*self._pending, *held], deque(), []
+        pending, self._pending, self._held = [*self._aside, *self._pending, *held], deque(), []
+        self._aside = []
         for one in pending:
             if one.timer is not None:
                 one.timer.cancel()
@@ -296,12 +317,13 @@ class Connection(asyncio.BufferedProtocol):
         self.versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
 
     async def _ask_versions(self, version: int) -> m.ApiVersionsResponse:
-        def decode(payload: Buffer) -> m.ApiVersionsResponse:
+        def decode(payload: Buffer, room_bytes: int | None) -> m.ApiVersionsResponse:
             head = Reader(payload)
             head.int32()
             refused = head.int16() == ErrorCode.UNSUPPORTED_VERSION
             form = 0 if refused else version
-            return decode_response(payload, m.ApiVersionsRequest.api_key, form, m.ApiVersionsResponse)[1]
+            key = m.ApiVersionsRequest.api_key
+            return decode_response(payload, key, form, m.ApiVersionsResponse, room_bytes)[1]
 
         body = m.ApiVersionsRequest(
             client_software_name=self.settings.client_software_name,
@@ -336,7 +358,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _log_in_again(self, login: Login) -> None:
         try:
-            if self._pending:
+            if self._pending or self._aside:
                 self._drained = self._loop.create_future()
                 await self._drained
             await self.log_in(login)
@@ -386,7 +408,7 @@ class Connection(asyncio.BufferedProtocol):
         self,
         body: Request[Any],
         version: int,
-        decode: Callable[[Buffer], Any],
+        decode: Callable[[Buffer, int | None], Any],
         timeout_ms: int | None,
         answered: bool,
     ) -> asyncio.Future[Any]:
@@ -408,7 +430,8 @@ class Connection(asyncio.BufferedProtocol):
             def quiet_ms(answer: Any) -> int:
                 return throttle_ms(type(body), version, answer)
 
-            pending = _Pending(what, correlation_id, future, decode, limit_ms, quiet_ms)
+            limit = answer_limit(body, self.settings.receive_message_max_bytes)
+            pending = _Pending(what, correlation_id, future, decode, limit_ms, limit, quiet_ms)
         if held:
             self._hold(pending, parts)
         else:
@@ -451,32 +474,69 @@ class Connection(asyncio.BufferedProtocol):
             pending.future.exception()
         self.fail(error)
 
-    def _check_header(self, correlation_id: int) -> None:
+    def _check_header(self, correlation_id: int, size: int) -> None:
         if not self._pending:
             raise DecodeError(f"an answer (correlation id {correlation_id}) that nothing was asked for")
-        expected = self._pending[0].correlation_id
-        if correlation_id != expected:
-            raise DecodeError(f"an answer with correlation id {correlation_id} where {expected} was due")
+        pending = self._pending[0]
+        if size > pending.limit.size_bytes:
+            raise DecodeError(
+                f"the answer to {pending.what} has {size} bytes, and {pending.limit.size_bytes} are allowed; "
+                f"{pending.limit.advice}"
+            )
+        if correlation_id != pending.correlation_id:
+            raise DecodeError(
+                f"an answer with correlation id {correlation_id} where {pending.correlation_id} was due"
+            )
 
     def _take_frame(self, payload: Buffer) -> None:
+        """Decodes an answer here if that takes a moment, and aside if it takes longer: meanwhile the loop
+        goes on with heartbeats and whatever else there is."""
         pending = self._pending[0]
         try:
-            answer = pending.decode(payload)
+            answer = pending.decode(payload, _QUICK_ROOM_BYTES)
+        except MemoryLimitError:
+            self._answered(pending, payload)
+            self._aside.append(pending)
+            decoding = self._loop.run_in_executor(_aside(), pending.decode, payload, None)
+            decoding.add_done_callback(functools.partial(self._decoded_aside, pending))
+            return
         except DecodeError as exc:
-            raise DecodeError(f"the answer to {pending.what} does not decode: {exc}") from exc
+            raise _undecodable(pending, exc) from exc
+        self._answered(pending, payload)
+        self._give(pending, answer)
+
+    def _decoded_aside(self, pending: _Pending, decoding: asyncio.Future[Any]) -> None:
+        if decoding.cancelled():
+            return
+        exc = decoding.exception()
+        if self.error is not None:
+            return  # and so the request has failed already
+        if isinstance(exc, DecodeError):
+            self._fail_unreadable(_undecodable(pending, exc))
+        elif exc is not None:
+            self.fail(KafkaConnectionError(f"{self.address}: {pending.what} could not be decoded: {exc!r}"))
+            raise exc
+        else:
+            self._aside.remove(pending)
+            self._give(pending, decoding.result())
+
+    def _answered(self, pending: _Pending, payload: Buffer) -> None:
+        """Notes that the oldest request has its answer, which may be still to decode."""
         self._pending.popleft()
         self._answers += 1
         self.last_used = self._loop.time()
         took_ms = (self.last_used - pending.sent_at) * 1000
         self.settings.traffic.received(self.node_id, len(payload) + _LENGTH_BYTES, took_ms)
+        if pending.timer is not None:
+            pending.timer.cancel()
+
+    def _give(self, pending: _Pending, answer: Any) -> None:
         quiet_ms = pending.throttle_ms(answer)
         if quiet_ms:
             self._mute(quiet_ms)
-        if pending.timer is not None:
-            pending.timer.cancel()
         if not pending.future.done():
             pending.future.set_result(answer)
-        if self._drained is not None and not self._pending:
+        if self._drained is not None and not self._pending and not self._aside:
             self._drained.set_result(None)
             self._drained = None
 
@@ -496,8 +556,11 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._reader.advance(nbytes)
         except DecodeError as exc:
-            log.warning("closing the connection to %s: %s", self.address, exc)
-            self.fail(KafkaConnectionError(f"{self.address} sent what cannot be read: {exc}"))
+            self._fail_unreadable(exc)
+
+    def _fail_unreadable(self, exc: DecodeError) -> None:
+        log.warning("closing the connection to %s: %s", self.address, exc)
+        self.fail(KafkaConnectionError(f"{self.address} sent what cannot be read: {exc}"))
 
     def _at_what(self, exc: Exception | None) -> str:
         """Says more about a connection that the broker has closed, where its behaviour tells more."""

@@ -19,6 +19,7 @@ _CORRELATION_ID = struct.Struct(">i")
 _PREFIX_BYTES = 8
 """The length and the correlation id: enough to say whether a frame is one that was asked for."""
 
+_MAX_FRAME_BYTES = 0x7FFFFFFF
 STAGING_BYTES = 64 * 1024
 
 _UNFILLED = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
@@ -30,18 +31,16 @@ _UNFILLED = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_
 class FrameReader:
     """Takes bytes in by :meth:`buffer` and :meth:`advance`, gives frames out.
 
-    ``on_header(correlation_id)`` is called as soon as a frame's first eight bytes are there, before
+    ``on_header(correlation_id, size)`` is called as soon as a frame's first eight bytes are there, before
     room is made for it, and may raise to refuse the frame; ``on_frame(payload)`` when it is whole
     (``payload`` is without the length, belongs to the receiver, and is not changed afterwards).
     """
 
     def __init__(
         self,
-        max_frame_bytes: int,
-        on_header: Callable[[int], None],
+        on_header: Callable[[int, int], None],
         on_frame: Callable[[Buffer], None],
     ) -> None:
-        self._max_frame_bytes = max_frame_bytes
         self._on_header = on_header
         self._on_frame = on_frame
         self._staging = memoryview(bytearray(STAGING_BYTES))
@@ -68,7 +67,7 @@ class FrameReader:
     def advance(self, size: int) -> None:
         """Says that ``size`` bytes were put into :meth:`buffer`.
 
-        Raises :class:`DecodeError` for a frame that is too large or too small to be a response, and
+        Raises :class:`DecodeError` for a frame whose length is negative or too small for a response, and
         whatever the callbacks raise. After that the stream cannot be read on.
         """
         if self._large is None:
@@ -84,10 +83,10 @@ class FrameReader:
         pos = 0
         while self._large is None and self._staged - pos >= _PREFIX_BYTES:
             body = pos + 4
-            size = frame_size(self._staging[pos:body], self._max_frame_bytes)
+            size = frame_size(self._staging[pos:body], _MAX_FRAME_BYTES)
             if size < _CORRELATION_ID.size:
                 raise DecodeError(f"response frame of {size} bytes, too short for a correlation id")
-            self._on_header(_CORRELATION_ID.unpack_from(self._staging, body)[0])
+            self._on_header(_CORRELATION_ID.unpack_from(self._staging, body)[0], size)
             if body + size <= self._staged:
                 self._on_frame(bytes(self._staging[body : body + size]))
                 pos = body + size

@@ -10,6 +10,7 @@ from slackwater.kafka.errors import KafkaConfigurationError
 from slackwater.kafka.net.security import PLAIN_TEXT, Security
 from slackwater.kafka.producer.partitioner import Partitioner
 from slackwater.kafka.records.compression import CODECS
+from slackwater.kafka.wire.limits import ANSWER_BYTES
 
 _ACKS = {"all": -1, -1: -1, 0: 0, 1: 1, "-1": -1, "0": 0, "1": 1}
 _MAX_IN_FLIGHT_IDEMPOTENT = 5
@@ -49,6 +50,7 @@ class ProducerConfig:
     max_block_ms: int = 60_000
     allow_auto_create_topics: bool = True
     metadata_max_age_ms: int = 300_000
+    receive_message_max_bytes: int = ANSWER_BYTES
     bootstrap_timeout_ms: int = 10_000
     key_serializer: Serializer | None = None
     value_serializer: Serializer | None = None

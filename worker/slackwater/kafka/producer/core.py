@@ -57,6 +57,7 @@ class ProducerCore:
             reconnect_backoff_max_ms=config.reconnect_backoff_max_ms,
             retry_backoff_ms=config.retry_backoff_ms,
             metadata_max_age_ms=config.metadata_max_age_ms,
+            receive_message_max_bytes=config.receive_message_max_bytes,
             allow_auto_topic_creation=config.allow_auto_create_topics,
             security=config.security,
             connect=connect,

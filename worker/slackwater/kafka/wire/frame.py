@@ -91,12 +91,15 @@ def encode_response(header: RequestHeader, body: Message) -> list[Buffer]:
     return _framed(writer)
 
 
-def decode_response(payload: Buffer, api_key: int, version: int, message: type[M]) -> tuple[int, M]:
+def decode_response(
+    payload: Buffer, api_key: int, version: int, message: type[M], room_bytes: int | None = None
+) -> tuple[int, M]:
     """The correlation id and the body of a response frame (its length taken off).
 
-    Raises :class:`DecodeError`, also for bytes left over behind the body.
+    ``room_bytes`` is what its objects may take (:class:`~.primitives.Reader`). Raises :class:`DecodeError`,
+    also for bytes left over behind the body, and :class:`~.errors.MemoryLimitError`.
     """
-    reader = Reader(payload)
+    reader = Reader(payload, room_bytes)
     correlation_id = reader.int32()
     if version >= message.flexible and api_key != API_VERSIONS_KEY:
         reader.skip_tagged_fields()
