@@ -113,6 +113,14 @@ def test_a_value_that_parquet_cannot_hold(folder: Path) -> None:
     assert bench.letters.origins() == ["flights-0@9"]
 
 
+def test_empty_objects_break_nothing(folder: Path) -> None:
+    produced = [b'{"amount": 1, "tags": {}}', b'{"amount": 2, "tags": null}', b'{"amount": 3, "tags": {}}']
+    bench, written = play(folder, PythonEngine("iso_handlers:rows", [str(folder)]), produced)
+    assert written["amount"].to_pylist() == [1, 2, 3]
+    assert "tags" not in written.column_names
+    assert bench.letters.origins() == []
+
+
 def test_records_of_two_types_where_one_is_rare(folder: Path) -> None:
     produced = [b'{"amount": %d}' % n for n in range(400)]
     produced[::20] = [b'{"amount": "%d"}' % n for n in range(0, 400, 20)]

@@ -21,7 +21,8 @@ def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None, handle
     """``rows`` as a table: the place columns, then the others in the order in which they come up first.
 
     Types are ``schema``'s where that names the column, else what the values are. A key that a row lacks is
-    null. A column of nulls only, whose type is not known, is left out: another batch's file has it.
+    null. A column of nulls and empty mappings only, whose type is not known, is left out: another batch's file
+    has it, and Parquet has no column without a type.
 
     Raises:
         HandlerError: a row is no mapping or lacks its place.
@@ -46,7 +47,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None, handle
         name: _array(name, values, types.get(name), places, handler) for name, values in columns.items()
     }
     kept = {
-        name: array for name, array in arrays.items() if name in types or not pa.types.is_null(array.type)
+        name: array for name, array in arrays.items() if name in types or not _has_no_type(array.type)
     }
     return pa.table(kept)
 
@@ -90,6 +91,12 @@ def _check_place(name: str, values: Sequence[Any], handler: str) -> None:
                 f"must carry {', '.join(PLACE_COLUMNS)} of its record, unchanged. Write them after the "
                 "payload's fields, which may have the same names"
             )
+
+
+def _has_no_type(type_: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_null(type_) or (pa.types.is_struct(type_) and type_.num_fields == 0))
 
 
 def _is_text(value: Any) -> bool:
