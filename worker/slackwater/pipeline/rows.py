@@ -21,8 +21,8 @@ def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None, handle
     """``rows`` as a table: the place columns, then the others in the order in which they come up first.
 
     Types are ``schema``'s where that names the column, else what the values are. A key that a row lacks is
-    null. A column of nulls and empty mappings only, whose type is not known, is left out: another batch's file
-    has it, and Parquet has no column without a type.
+    null. A column of nulls and empty mappings only, whose type is not known, is left out: another batch's
+    file has it, and Parquet has no column without a type.
 
     Raises:
         HandlerError: a row is no mapping or lacks its place.
