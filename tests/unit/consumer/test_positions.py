@@ -464,7 +464,7 @@ async def test_a_topic_made_anew_waits_for_the_application(policy: str) -> None:
     await bench.settle()
     [error] = bench.errors
     assert isinstance(error, TopicRecreatedError)
-    assert "the topic was deleted and made anew: t-0, read to 50" in str(error)
+    assert "the topic was deleted and made anew: t-0 was read to 50" in str(error)
     assert state.state is not FetchState.FETCHING
     assert state.topic_id == UUID(int=1)
     await bench.positions.close()

@@ -123,6 +123,8 @@ class LogTruncationError(OffsetOutOfRangeNoResetError):
     log is as it was read, which is where to seek to; ``None`` where the leader cannot tell.
     """
 
+    what: ClassVar[str] = "records that were read are gone from the log"
+
     def __init__(self, offsets: Mapping[Any, int], divergent_offsets: Mapping[Any, Any]) -> None:
         super().__init__(offsets)
         self.divergent_offsets = dict(divergent_offsets)
@@ -131,7 +133,7 @@ class LogTruncationError(OffsetOutOfRangeNoResetError):
             + (f"at {found.offset}" if (found := self.divergent_offsets.get(tp)) else "somewhere before")
             for tp, offset in self.offsets.items()
         )
-        self.args = (f"records that were read are gone from the log: {where}; seek() to where to go on",)
+        self.args = (f"{self.what}: {where}; seek() to where to go on",)
 
 
 class TopicRecreatedError(LogTruncationError):
@@ -139,12 +141,7 @@ class TopicRecreatedError(LogTruncationError):
     ``divergent_offsets`` are those of :class:`LogTruncationError`: the new topic begins at 0.
     """
 
-    def __init__(self, offsets: Mapping[Any, int], divergent_offsets: Mapping[Any, Any]) -> None:
-        super().__init__(offsets, divergent_offsets)
-        where = ", ".join(f"{tp.topic}-{tp.partition}, read to {at}" for tp, at in self.offsets.items())
-        self.args = (
-            f"the topic was deleted and made anew: {where} and cut off at 0; seek() to where to go on",
-        )
+    what: ClassVar[str] = "the topic was deleted and made anew"
 
 
 class WakeupError(KafkaError):
