@@ -8,7 +8,8 @@ import pytest
 
 from slackwater.kafka.errors import TopicRecreatedError
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
-from slackwater.runtime.partition import CommitNote
+from slackwater.runtime.deadletters import TOPIC_ID_HEADER, DeadLetters, Letter
+from slackwater.runtime.partition import CommitNote, OwnedPartition
 from slackwater.runtime.topic_identity import id_text, predecessor
 from tests.support.runtime_fakes import Bench
 
@@ -169,3 +170,25 @@ def test_records_of_another_topic_are_not_handled(bench: Bench) -> None:
     assert bench.sink.rows(0) == [0, 1]
     assert bench.status.stopped[0]["reason"] == "TopicRecreated"
     assert bench.cluster.committed[tp].offset == 2
+
+
+def test_a_recreated_topics_dead_letters_are_not_taken_for_its_successors(bench: Bench) -> None:
+    tp = run(bench, "bad0", "v1")
+    bench.cluster.topic_id = SECOND
+    for _ in range(2):  # the second time they are the new topic's own, and written already
+        bench.cluster.committed[tp] = OffsetAndMetadata(0, "")
+        restart(bench, tp)
+        assert bench.letters.origins() == ["flights-0@0", "flights-0@0"]
+    ids = [dict(headers)["slackwater.topic.id"] for _, _, _, headers in bench.letters.partitions[0]]
+    assert ids == [OLD.encode(), NEW.encode()]
+
+
+def test_a_dead_letter_that_is_rejected_again_does_not_keep_the_id_of_its_first_topic() -> None:
+    letter = Letter(0, "bad", None, b"bad0", [(TOPIC_ID_HEADER, OLD.encode())], 0)
+    for current in (NEW, ""):
+        owned = OwnedPartition(TopicPartition("flights.dlq", 0), topic_id=current)
+        bench = Bench()
+        owned.letters = set()
+        DeadLetters("g", bench.letters, bench.clock).write([(owned, [letter])])
+        ((_, _, _, headers),) = bench.letters.partitions[0]
+        assert dict(headers)[TOPIC_ID_HEADER] == current.encode()

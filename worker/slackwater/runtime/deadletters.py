@@ -29,6 +29,9 @@ TOPIC_HEADER = "slackwater.topic"
 PARTITION_HEADER = "slackwater.partition"
 OFFSET_HEADER = "slackwater.offset"
 GROUP_HEADER = "slackwater.group"
+TOPIC_ID_HEADER = "slackwater.topic.id"
+"""Of the topic that the record is of, where it is known: one that is created again has records of the same
+partition and offset."""
 TIMESTAMP_HEADER = "slackwater.timestamp"
 
 
@@ -124,29 +127,43 @@ class DeadLetters:
             (OFFSET_HEADER, str(letter.offset).encode()),
             (TIMESTAMP_HEADER, str(letter.timestamp_ms).encode()),
             (GROUP_HEADER, self._group.encode()),
+            *_topic_id(owned, letter),
         ]
 
     def _scan(self, target: int, sources: list[OwnedPartition]) -> None:
         since = min(owned.letters_since_ms or 0 for owned in sources)
         found: dict[tuple[str, int], set[int]] = {owned.tp: set() for owned in sources}
+        topic_ids: dict[tuple[str, int], str] = {owned.tp: owned.topic_id for owned in sources}
         for headers in self._store.headers_since(target, max(0, since - CLOCK_SLACK_MS) or None):
             origin = self._origin(headers)
-            if origin is not None and (origin[0], origin[1]) in found:
-                found[origin[0], origin[1]].add(origin[2])
+            if origin is None or origin[0] not in found:
+                continue
+            tp, offset, topic_id = origin
+            if topic_id in ("", topic_ids[tp]) or not topic_ids[tp]:
+                found[tp].add(offset)
         for owned in sources:
             owned.letters = found[owned.tp]
 
-    def _origin(self, headers: Headers) -> tuple[str, int, int] | None:
-        """Where a letter of this group came from; None for other records."""
+    def _origin(self, headers: Headers) -> tuple[tuple[str, int], int, str] | None:
+        """Where a letter of this group came from (partition, offset, the topic's id or ""); None for other
+        records."""
         # The last header of a name counts: a record that was a dead letter before has an older one too.
         values = dict(headers)
         if values.get(GROUP_HEADER) != self._group.encode():
             return None
         topic, partition, offset = (values.get(n) for n in (TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER))
         try:
-            return (topic or b"").decode(), int(partition or b""), int(offset or b"")
+            tp = (topic or b"").decode(), int(partition or b"")
+            return tp, int(offset or b""), (values.get(TOPIC_ID_HEADER) or b"").decode()
         except ValueError:
             return None
+
+
+def _topic_id(owned: OwnedPartition, letter: Letter) -> Headers:
+    """The header for the topic's id, if it is known; "" over one that the record has from another topic."""
+    if owned.topic_id or any(name == TOPIC_ID_HEADER for name, _ in letter.headers):
+        return [(TOPIC_ID_HEADER, owned.topic_id.encode())]
+    return []
 
 
 def _known(owned: OwnedPartition) -> set[int]:
