@@ -46,9 +46,7 @@ def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None, handle
     arrays = {
         name: _array(name, values, types.get(name), places, handler) for name, values in columns.items()
     }
-    kept = {
-        name: array for name, array in arrays.items() if name in types or not _has_no_type(array.type)
-    }
+    kept = {name: array for name, array in arrays.items() if name in types or not _has_no_type(array.type)}
     return pa.table(kept)
 
 
