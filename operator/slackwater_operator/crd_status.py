@@ -125,6 +125,14 @@ def _rollout() -> Schema:
             reason=_text("What went wrong."),
             retry=_text("The value of the annotation slackwater.dev/retry then."),
         ),
+        tries=_object(
+            "The preflights of the wanted template that failed for their environment; another one follows.",
+            hash=_text("The template's hash."),
+            reason=_text("What went wrong the last time."),
+            attempts=_whole("How many have failed."),
+            againMs=_whole("When the next one may start (milliseconds since 1970)."),
+            retry=_text("The value of the annotation slackwater.dev/retry then."),
+        ),
         updated=_whole("How many pods have the target revision."),
         underWay=_list(
             "The restarts that have been decided and are not over; written before the pod is deleted.",

@@ -1,22 +1,35 @@
 """What a preflight Job's state means for the rollout.
 
 The Job runs the new template with `slackwater worker --config FILE --preflight`: it imports the handler,
-reaches the brokers and joins nothing. Its pod is tried once (backoffLimit 0), so one failure is the answer.
+reaches the brokers and joins nothing. Its pod is tried once (backoffLimit 0). Where the revision itself is at
+fault, one failure is the answer. Where its environment is (brokers away, a topic missing, no node, no image,
+no Secret, a quota), another Job is made after a back-off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from slackwater.kafka.untrusted import json_object, one_line
+from slackwater_operator.decide.backoff import delay_ms
+from slackwater_operator.decide.object_events import ObjectEvent, cut, job_pod_not_created, pod_held_up
+
+FIRST_RETRY_MS = 10_000
+LONGEST_RETRY_MS = 300_000
+"""The cap of the back-off: each try starts a pod."""
+BLOCKED_AFTER_MS = 20_000
+"""How long a preflight's pod may be held up before people are told."""
 
 TIMEOUT_MS = 300_000
 """How long a preflight may take, image pull included."""
 
 _LONGEST = 500
+ENVIRONMENT = 5
+"""The exit code of a preflight that blames its environment alone (`slackwater.runtime.errors`)."""
 _EXIT_CODES = {
     2: "bad configuration or handler",
     3: "fenced",
@@ -35,7 +48,9 @@ class PreflightView:
         failed: whether it has failed for good.
         exit_code: its container's exit code, negative for a signal, None while unknown.
         last_line: the last line that it logged (or its termination message), "" when there is none.
-        waiting: why its pod does not run yet (`Unschedulable: ...`, `ImagePullBackOff`), "" when it does.
+        waiting: what keeps its pod from running, or kept it (`Unschedulable: ...`, `ImagePullBackOff: ...`,
+            `FailedMount: ...`, `FailedCreate: ...`), "" when it runs.
+        environment: of one that has failed: whether not the revision is at fault, but its environment.
     """
 
     created_ms: int | None
@@ -44,6 +59,7 @@ class PreflightView:
     exit_code: int | None = None
     last_line: str = ""
     waiting: str = ""
+    environment: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,10 +69,14 @@ class PreflightDecision:
     Attributes:
         action: `start` (there is no Job yet), `wait`, `pass`, `fail` or `timeout` (which is a failure, too).
         reason: one sentence for people.
+        again: of a failure: whether another try may pass without any change of the revision.
+        blocked: what keeps it from running, where that has lasted; "".
     """
 
     action: str
     reason: str
+    again: bool = False
+    blocked: str = ""
 
     @property
     def failed(self) -> bool:
@@ -65,11 +85,23 @@ class PreflightDecision:
 
 
 def preflight_view(
-    job: Mapping[str, Any] | None, pod: Mapping[str, Any] | None = None, log: str = ""
+    job: Mapping[str, Any] | None,
+    pod: Mapping[str, Any] | None = None,
+    log: str = "",
+    *,
+    job_events: Sequence[ObjectEvent] = (),
+    pod_events: Sequence[ObjectEvent] = (),
 ) -> PreflightView:
     """Reads a Job (batch/v1), its pod and its log (the tail is enough) as the API server gives them.
 
-    A pod that is gone, or has not been made yet, is None.
+    A pod that is gone, or has not been made yet, is None; then the Events say what became of it.
+
+    Args:
+        job: the Job.
+        pod: its pod.
+        log: the end of the pod's log.
+        job_events: the Events about the Job.
+        pod_events: the Events about its pod, be it gone by now.
     """
     if job is None:
         return PreflightView(None)
@@ -79,12 +111,26 @@ def preflight_view(
     # FailureTarget comes as soon as the outcome is certain, Failed when the pods are gone (Kubernetes 1.31).
     failed = held.get("Failed") or held.get("FailureTarget")
     exit_code, message, waiting = _container(pod)
+    started = _started(pod)
+    if not waiting and exit_code is None and not started and not done:
+        waiting = job_pod_not_created(job_events) or pod_held_up(pod_events)
     line = _last_line(message) or _last_line(log)
     if failed is not None and not line and exit_code is None:
         line = str(failed.get("message") or failed.get("reason") or "")
     created_ms = time_ms(_mapping(job.get("metadata")).get("creationTimestamp"))
     gone = failed is not None or (bool(exit_code) and not done)
-    return PreflightView(created_ms if created_ms is not None else 0, done, gone, exit_code, line, waiting)
+    # Its pod was deleted, evicted, or lost with its node.
+    lost = pod is None and failed is not None and failed.get("reason") == "BackoffLimitExceeded"
+    disrupted = lost or _condition(pod, "DisruptionTarget") == "True"
+    return PreflightView(
+        created_ms if created_ms is not None else 0,
+        done,
+        gone,
+        exit_code,
+        line,
+        waiting,
+        environment=disrupted or exit_code == ENVIRONMENT or (exit_code is None and bool(waiting)),
+    )
 
 
 def decide_preflight(seen: PreflightView, *, now_ms: int, timeout_ms: int = TIMEOUT_MS) -> PreflightDecision:
@@ -94,16 +140,36 @@ def decide_preflight(seen: PreflightView, *, now_ms: int, timeout_ms: int = TIME
     if seen.succeeded:
         return PreflightDecision("pass", "the preflight of the new revision has passed")
     if seen.failed:
-        return PreflightDecision("fail", f"the preflight failed: {_why(seen)}")
+        return PreflightDecision("fail", f"the preflight failed: {_why(seen)}", again=seen.environment)
     if now_ms - seen.created_ms > timeout_ms:
         why = seen.waiting or seen.last_line or "it has not come to its end"
-        return PreflightDecision("timeout", f"the preflight took more than {timeout_ms // 1000} s: {why}")
-    return PreflightDecision("wait", f"the preflight runs{f' ({seen.waiting})' if seen.waiting else ''}")
+        reason = f"the preflight took more than {timeout_ms // 1000} s: {why}"
+        return PreflightDecision("timeout", reason, again=seen.environment)
+    lasts = now_ms - seen.created_ms >= BLOCKED_AFTER_MS
+    return PreflightDecision(
+        "wait",
+        f"the preflight runs{f' ({seen.waiting})' if seen.waiting else ''}",
+        blocked=seen.waiting if lasts else "",
+    )
+
+
+def retry_delay_ms(attempts: int, key: str) -> int:
+    """How long to wait before the next preflight of a revision, in ms.
+
+    Args:
+        attempts: how many have failed for their environment.
+        key: which group's: the jitter is made from it, so that groups with one cause do not start their pods
+            at the same moment.
+    """
+    jitter = zlib.crc32(f"{key}/{attempts}".encode()) / 2**32
+    return delay_ms(attempts, jitter, first_ms=FIRST_RETRY_MS, longest_ms=LONGEST_RETRY_MS)
 
 
 def _why(seen: PreflightView) -> str:
     if seen.exit_code is None:
-        return seen.last_line or seen.waiting or "its pod left no trace"
+        if seen.waiting:
+            return f"its pod did not run: {seen.waiting}"
+        return seen.last_line or "its pod left no trace"
     code = f"signal {-seen.exit_code}" if seen.exit_code < 0 else f"exit code {seen.exit_code}"
     meaning = _EXIT_CODES.get(seen.exit_code, "")
     if seen.last_line:
@@ -130,10 +196,22 @@ def _container(pod: Mapping[str, Any] | None) -> tuple[int | None, str, str]:
     return None, "", waiting
 
 
+def _started(pod: Mapping[str, Any] | None) -> bool:
+    """Whether the container runs, or has run."""
+    status = _mapping((pod or {}).get("status"))
+    states = [_mapping(one.get("state")) for one in _items(status.get("containerStatuses"))]
+    return any("running" in state or "terminated" in state for state in states)
+
+
+def _condition(pod: Mapping[str, Any] | None, kind: str) -> str:
+    conditions = _items(_mapping((pod or {}).get("status")).get("conditions"))
+    return next((str(one.get("status")) for one in conditions if one.get("type") == kind), "")
+
+
 def _unscheduled(status: Mapping[str, Any]) -> str:
     for one in _items(status.get("conditions")):
         if one.get("type") == "PodScheduled" and one.get("status") == "False":
-            return f"{one.get('reason') or 'Unschedulable'}: {one.get('message') or ''}".rstrip(": ")
+            return cut(f"{one.get('reason') or 'Unschedulable'}: {one.get('message') or ''}".rstrip(": "))
     return ""
 
 

@@ -83,6 +83,7 @@ class Kube:
         namespace: str | None = None,
         label_selector: str = "",
         *,
+        field_selector: str = "",
         metadata_only: bool = False,
     ) -> list[Object]:
         """All objects of a kind, page by page; each with its `apiVersion` and `kind`.
@@ -92,12 +93,15 @@ class Kube:
             kind: of the objects.
             namespace: where; None: everywhere.
             label_selector: which; empty: all.
+            field_selector: which, by fields that the API server can select by; empty: all.
             metadata_only: without spec, status and data.
         """
         path = await self._path(api_version, kind, namespace or "")
         query = {"limit": str(PAGE)}
         if label_selector:
             query["labelSelector"] = label_selector
+        if field_selector:
+            query["fieldSelector"] = field_selector
         found: list[Object] = []
         while True:
             accept = _METADATA_LIST if metadata_only else _JSON

@@ -43,6 +43,7 @@ class Draft:
         spans: by suffix the ordinals that each StatefulSet is to have; one that is not there yet is made.
         skipped: the last records that the workers have skipped.
         taken_over: how each takeover that is over by now went: `asked`, `forced`, `restarted`, or `stopped`.
+        due_ms: when a turn is needed at the latest although nothing is under way; None: no such time.
     """
 
     world: World
@@ -65,6 +66,7 @@ class Draft:
     spans: dict[str, Span] = field(default_factory=dict)
     taken_over: list[str] = field(default_factory=list)
     skipped: tuple[Skip, ...] = ()
+    due_ms: int | None = None
 
     @classmethod
     def of(cls, world: World, look: Look) -> Draft:
@@ -101,6 +103,10 @@ class Draft:
     def trouble(self, reason: str, message: str) -> None:
         """Notes what needs a person."""
         self.troubles.append(Trouble(reason, message))
+
+    def wake(self, at_ms: int) -> None:
+        """Asks for a turn at this time, whether or not something is under way."""
+        self.due_ms = at_ms if self.due_ms is None else min(self.due_ms, at_ms)
 
     @property
     def wake_ms(self) -> int:

@@ -19,11 +19,11 @@ from slackwater_operator.reconcile.claims import Claims
 from slackwater_operator.reconcile.credentials import identity
 from slackwater_operator.reconcile.hearing import hear
 from slackwater_operator.reconcile.memory import KafkaMemory, Memory, parse
+from slackwater_operator.reconcile.object_events import ObjectEvents
 from slackwater_operator.reconcile.objects import CONFIG_MAP, STATEFULSET, makes_set, wanted_names
 from slackwater_operator.reconcile.parse import (
     good_template,
     is_worker,
-    job_seen,
     pod_seen,
     statefulset_seen,
     worker_seen,
@@ -56,6 +56,7 @@ class Gatherer:
         self._kube, self._store, self._clusters, self._workers = kube, store, clusters, workers
         self._clock, self._settings = clock, settings
         self._claims = Claims(store)
+        self._events = ObjectEvents(kube)
         self._uids: dict[Key, list[str]] = {}  # of the ConsumerGroups of each name, the newest last
 
     def former_uids(self, key: tuple[str, str]) -> tuple[str, ...]:
@@ -202,6 +203,8 @@ class Gatherer:
         all_pods = self._store.pods(key)
         configmaps = self._store.configmaps(key)
         owned = self._sets(key, metadata["uid"])
+        sets = {suffix: statefulset_seen(one, suffix) for suffix, one in owned.items()}
+        jobs = [one for one in self._store.jobs(key) if names.is_owned(one, metadata["uid"])]
         now_ms = self._clock.wall_ms()
         world = World(
             now_ms=now_ms,
@@ -222,13 +225,10 @@ class Gatherer:
             live={},
             rivals=self._rivals(key, raw),
             sharing=self._claims.sharing(key),
-            sets={suffix: statefulset_seen(one, suffix) for suffix, one in owned.items()},
+            sets=sets,
             pods=pods,
-            jobs=tuple(
-                job_seen(one, all_pods)
-                for one in self._store.jobs(key)
-                if names.is_owned(one, metadata["uid"])
-            ),
+            not_created=await self._events.not_created(session, [*sets.values()], pods, now_ms=now_ms),
+            jobs=await self._events.jobs(session, jobs, all_pods, now_ms=now_ms),
             configmaps={
                 one["metadata"]["name"]: one["metadata"]["uid"]
                 for one in configmaps

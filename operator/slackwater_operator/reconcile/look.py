@@ -87,7 +87,8 @@ def worker_view(
     )
     ended_ms = restart.ended_ms if restart is not None else _ended_ms(world, member)
     if pod is None:
-        return WorkerView(member, alive=False, phase="", ended_ms=ended_ms)
+        lacking = (why for name, why in world.not_created.items() if world.member_of(name) == member)
+        return WorkerView(member, alive=False, phase="", ended_ms=ended_ms, trouble=next(lacking, ""))
     told = world.worker(pod) if pod.started else None
     if told is None:
         return WorkerView(

@@ -80,6 +80,35 @@ class Failed:
 
 
 @dataclass(frozen=True)
+class Tries:
+    """The preflights of a template that failed for their environment; another one follows.
+
+    Attributes:
+        template: its HASH.
+        reason: what went wrong the last time.
+        attempts: how many have failed.
+        again_ms: when the next one may start.
+        retry: the value of the annotation slackwater.dev/retry then: another one means to try at once.
+    """
+
+    template: str
+    reason: str
+    attempts: int
+    again_ms: int
+    retry: str = ""
+
+    def dump(self) -> dict[str, Any]:
+        """As it stands in the status."""
+        return {
+            "hash": self.template,
+            "reason": self.reason,
+            "attempts": self.attempts,
+            "againMs": self.again_ms,
+            "retry": self.retry,
+        }
+
+
+@dataclass(frozen=True)
 class RolloutMemory:
     """The rollout: restarts, or takeovers.
 
@@ -88,6 +117,7 @@ class RolloutMemory:
         target: the StatefulSet's revision that all pods should have.
         good: the last revision that all pods had while the group was settled: a ControllerRevision's name.
         failed: the template that failed, None when none has.
+        tries: the preflights of the wanted template that failed for their environment, None without any.
         updated: how many pods have the target revision.
         under_way: the restarts that are not over.
         from_set: the StatefulSet that takeovers leave, "" where none go on.
@@ -104,6 +134,7 @@ class RolloutMemory:
     target: str = ""
     good: str = ""
     failed: Failed | None = None
+    tries: Tries | None = None
     updated: int = 0
     under_way: tuple[UnderWay, ...] = ()
     since_ms: int = 0
@@ -122,6 +153,7 @@ class RolloutMemory:
                 "target": self.target or None,
                 "good": self.good or None,
                 "failed": self.failed.dump() if self.failed else None,
+                "tries": self.tries.dump() if self.tries else None,
                 "updated": self.updated,
                 "underWay": [one.dump() for one in self.under_way],
                 "fromSet": self.from_set or None,
@@ -254,6 +286,7 @@ def _rollout(told: Mapping[str, Any]) -> RolloutMemory:
         target=_text(told.get("target")),
         good=_text(told.get("good")),
         failed=_failed(_mapping(told.get("failed"))),
+        tries=_tries(_mapping(told.get("tries"))),
         updated=_whole(told.get("updated")) or 0,
         under_way=tuple(_under_way(told.get("underWay"))),
         from_set=_text(told.get("fromSet")),
@@ -307,6 +340,19 @@ def _failed(told: Mapping[str, Any]) -> Failed | None:
 def _kafka(told: Mapping[str, Any]) -> KafkaMemory | None:
     servers = _text(told.get("bootstrapServers"))
     return KafkaMemory(servers, _text(told.get("clusterId"))) if servers else None
+
+
+def _tries(told: Mapping[str, Any]) -> Tries | None:
+    template = _text(told.get("hash"))
+    if not template:
+        return None
+    return Tries(
+        template,
+        _text(told.get("reason")),
+        max(1, _whole(told.get("attempts")) or 1),
+        _whole(told.get("againMs")) or 0,
+        _text(told.get("retry")),
+    )
 
 
 def _under_way(told: object) -> list[UnderWay]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from slackwater_operator.build import names
 from slackwater_operator.build.statefulset import template_hash
+from slackwater_operator.decide.object_events import ObjectEvent
 from slackwater_operator.decide.preflight import preflight_view
 from slackwater_operator.observe.workers import StandbyTold, TakeoverTold, WorkerStatus
 from slackwater_operator.reconcile.world import (
@@ -51,6 +52,8 @@ def pod_seen(pod: Mapping[str, Any]) -> PodSeen:
         phase=status.get("phase", "Pending"),
         ready=conditions.get("Ready", {}).get("status") == "True",
         deleting=bool(metadata.get("deletionTimestamp")),
+        node_lost=_node_lost(conditions, status),
+        deleted_ms=time_ms(metadata.get("deletionTimestamp")),
         evicted=conditions.get("DisruptionTarget", {}).get("status") == "True",
         started=state.get("running") is not None,
         restarts=int(container.get("restartCount") or 0),
@@ -60,6 +63,16 @@ def pod_seen(pod: Mapping[str, Any]) -> PodSeen:
         node=(pod.get("spec") or {}).get("nodeName", ""),
         can_hand_over=names.can_hand_over({"metadata": metadata}),
     )
+
+
+def _node_lost(conditions: Mapping[Any, Mapping[str, Any]], status: Mapping[str, Any]) -> bool:
+    """The node controller sets Ready to False, and leaves ContainersReady as the kubelet wrote it last; with
+    readiness gates Ready may be False for their sake."""
+    own = {"Initialized", "Ready", "ContainersReady", "PodScheduled", "PodReadyToStartContainers"}
+    others = [kind for kind, one in conditions.items() if kind not in own and one.get("status") == "False"]
+    ready, containers = conditions.get("Ready", {}), conditions.get("ContainersReady", {})
+    marked = ready.get("status") == "False" and containers.get("status") == "True" and not others
+    return marked or status.get("reason") == "NodeLost" or status.get("phase") == "Unknown"
 
 
 def _trouble(
@@ -89,6 +102,23 @@ def _ending(ended: Mapping[str, Any]) -> str:
     return f"{named}: {said}" if said else named
 
 
+def event_seen(event: Mapping[str, Any]) -> ObjectEvent:
+    """An Event (events.k8s.io/v1), whichever API it was written by."""
+    series = event.get("series") or {}
+    stamps = (
+        series.get("lastObservedTime"),
+        event.get("deprecatedLastTimestamp"),
+        event.get("eventTime"),
+        event["metadata"].get("creationTimestamp"),
+    )
+    return ObjectEvent(
+        reason=str(event.get("reason") or ""),
+        note=str(event.get("note") or ""),
+        warning=event.get("type") == "Warning",
+        at_ms=max((at for at in map(time_ms, stamps) if at is not None), default=0),
+    )
+
+
 def statefulset_seen(live: Manifest, suffix: str = "") -> StatefulSetSeen:
     """One of the group's StatefulSets; `suffix` says which."""
     metadata, spec, status = live["metadata"], live["spec"], live.get("status") or {}
@@ -108,14 +138,25 @@ def statefulset_seen(live: Manifest, suffix: str = "") -> StatefulSetSeen:
     )
 
 
-def job_seen(job: Manifest, pods: Iterable[Mapping[str, Any]], log: str = "") -> JobSeen:
-    """A preflight Job, with its pod if that is there, and the end of its log."""
+def pod_of_job(job: Manifest, pods: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The pod of a preflight Job, if it is there."""
+    name = job["metadata"]["name"]
+    return next((pod for pod in pods if _labels(pod).get("batch.kubernetes.io/job-name") == name), None)
+
+
+def job_seen(
+    job: Manifest,
+    pods: Iterable[Mapping[str, Any]],
+    *,
+    job_events: Sequence[ObjectEvent] = (),
+    pod_events: Sequence[ObjectEvent] = (),
+) -> JobSeen:
+    """A preflight Job, with its pod if that is there, and the Events about both."""
     metadata = job["metadata"]
-    own = [one for one in pods if _labels(one).get("batch.kubernetes.io/job-name") == metadata["name"]]
     return JobSeen(
         name=metadata["name"],
         uid=metadata["uid"],
-        view=preflight_view(job, own[0] if own else None, log),
+        view=preflight_view(job, pod_of_job(job, pods), job_events=job_events, pod_events=pod_events),
         deleting=bool(metadata.get("deletionTimestamp")),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from slackwater.kafka.untrusted import one_line
 from slackwater_operator.decide.backoff import LONGEST_MS
 from slackwater_operator.decide.refusals import UNAVAILABLE_LONGEST_MS, Refusals
 from slackwater_operator.kube.errors import KubeConflict, KubeError, KubeForbidden, KubeUnavailable
@@ -104,9 +105,7 @@ def note(
 def problem(subject: str, error: KubeError) -> tuple[str, str]:
     """The condition's reason and message of a refused request."""
     reason, advice = _reason(error)
-    answer = " ".join(error.answer.split())
-    if len(answer) > LONGEST_ANSWER:
-        answer = answer[: LONGEST_ANSWER - 1] + "\u2026"
+    answer = one_line(" ".join(error.answer.split()), LONGEST_ANSWER)
     return reason, f"the API server refuses to {subject} ({error.status}): {answer}; {advice}"
 
 

@@ -9,12 +9,19 @@ from typing import Any
 from slackwater_operator.build import names
 from slackwater_operator.build.preflight_job import preflight_job
 from slackwater_operator.build.statefulset import template_hash
-from slackwater_operator.decide.preflight import PreflightView, decide_preflight
+from slackwater_operator.decide.preflight import (
+    LONGEST_RETRY_MS,
+    PreflightDecision,
+    PreflightView,
+    decide_preflight,
+    retry_delay_ms,
+)
 from slackwater_operator.reconcile.draft import Draft
 from slackwater_operator.reconcile.drift import marked
-from slackwater_operator.reconcile.memory import ROLLING_BACK, Failed
+from slackwater_operator.reconcile.memory import ROLLING_BACK, Failed, Tries
 from slackwater_operator.reconcile.objects import key_for
 from slackwater_operator.reconcile.plan import ApplyObject, DeleteObject
+from slackwater_operator.reconcile.world import JobSeen
 
 # What the Job itself may take is spec.rollout.preflight.timeout (its activeDeadlineSeconds); this is for a
 # Job that nothing works on, such as where the Job controller is away.
@@ -93,7 +100,12 @@ def _rejected(draft: Draft, failed: Failed) -> Chosen:
 
 def forget_failure(draft: Draft) -> None:
     """Forgets a failure that counts no longer (`World.failed`). To be called first."""
-    draft.change_rollout(failed=draft.world.failed)
+    there, revision, tries = draft.world.statefulset, draft.world.revision, draft.rollout.tries
+    assert revision is not None
+    over = tries is not None and (
+        tries.template != revision.hash or (there is not None and there.template == revision.hash)
+    )
+    draft.change_rollout(failed=draft.world.failed, tries=None if over else tries)
 
 
 def retry_of(draft: Draft) -> str:
@@ -111,9 +123,15 @@ def _preflight(draft: Draft) -> Chosen:
         return Chosen(world.revision.template)
     name = names.preflight_job(world.name, world.revision.hash)
     job = next((one for one in world.jobs if one.name == name), None)
+    tries = _tries(draft)
+    if tries is not None and (job is None or job.deleting):
+        draft.trouble("PreflightFailed", _tried(tries))
     if job is not None and job.deleting:
         draft.busy = True
         return Chosen(waiting="the preflight before is still being deleted")
+    if tries is not None and job is None and not _due(draft, tries):
+        draft.wake(tries.again_ms)
+        return Chosen(waiting=_tried(tries))
     decision = decide_preflight(
         job.view if job is not None else PreflightView(None),
         now_ms=world.now_ms,
@@ -122,6 +140,9 @@ def _preflight(draft: Draft) -> Chosen:
     if decision.action == "start" and world.kafka_group is None:
         # It would fail for the broker's sake, and the revision would count as failed.
         return Chosen(waiting="the preflight waits for the brokers to answer")
+    if decision.failed and decision.again:
+        assert job is not None
+        return _try_again(draft, decision, job, tries)
     new = draft.decided("preflight", decision.action, decision.reason)
     if decision.failed:
         draft.change_rollout(
@@ -129,6 +150,10 @@ def _preflight(draft: Draft) -> Chosen:
         )
         draft.tell("PreflightFailed", f"revision {world.revision.hash}: {decision.reason}", warning=True)
         return Chosen(rejected=decision.reason)
+    if decision.blocked:
+        draft.trouble("PreflightBlocked", f"revision {world.revision.hash}: {decision.blocked}")
+    elif tries is not None and decision.action == "wait":
+        draft.trouble("PreflightFailed", _tried(tries))
     if decision.action == "pass":
         if new:  # takeovers may have to wait with it
             draft.tell("PreflightPassed", f"revision {world.revision.hash}: {decision.reason}")
@@ -138,3 +163,43 @@ def _preflight(draft: Draft) -> Chosen:
         draft.acts.append(ApplyObject(marked(preflight_job(world.group, world.revision))))
     draft.busy = True
     return Chosen(waiting=decision.reason or "the preflight runs")
+
+
+def _tries(draft: Draft) -> Tries | None:
+    """The preflights of the wanted template that failed for their environment."""
+    tries, revision = draft.rollout.tries, draft.world.revision
+    assert revision is not None
+    return tries if tries is not None and tries.template == revision.hash else None
+
+
+def _due(draft: Draft, tries: Tries) -> bool:
+    """Whether another preflight may start; a clock that was put back makes nobody wait for longer."""
+    now_ms = draft.world.now_ms
+    waits = now_ms < tries.again_ms <= now_ms + LONGEST_RETRY_MS
+    return not waits or tries.retry != retry_of(draft)
+
+
+def _try_again(draft: Draft, decision: PreflightDecision, job: JobSeen, before: Tries | None) -> Chosen:
+    """The preflight failed for its environment: its Job is deleted, and another is made after a back-off."""
+    world = draft.world
+    assert world.revision is not None
+    attempts = before.attempts + 1 if before is not None else 1
+    again_ms = world.now_ms + retry_delay_ms(attempts, f"{world.uid}/{world.revision.hash}")
+    tries = Tries(world.revision.hash, decision.reason, attempts, again_ms, retry_of(draft))
+    draft.change_rollout(tries=tries)
+    draft.decided("preflight", "again", decision.reason)
+    draft.acts.append(DeleteObject("batch/v1", "Job", job.name, job.uid))
+    draft.trouble("PreflightFailed", _tried(tries))
+    if before is None:
+        message = f"revision {world.revision.hash}: {decision.reason}; it is tried again"
+        draft.tell("PreflightFailed", message, warning=True)
+    draft.busy = True
+    return Chosen(waiting=_tried(tries))
+
+
+def _tried(tries: Tries) -> str:
+    """For people. Without figures that change with each try, so that the condition stays the same."""
+    return (
+        f"revision {tries.template}: {tries.reason}; it is tried again within "
+        f"{LONGEST_RETRY_MS // 60_000} min, or at once when the annotation {names.RETRY} changes"
+    )

@@ -10,6 +10,7 @@ from typing import Any
 from slackwater_operator.build.pod_template import Revision
 from slackwater_operator.decide.autoscale import Autoscaler
 from slackwater_operator.decide.forced import ForcedWatch
+from slackwater_operator.decide.object_events import ObjectEvent
 from slackwater_operator.decide.ownership import Owners
 from slackwater_operator.decide.refusals import Refusals
 from slackwater_operator.decide.scaling import ScalingPolicy
@@ -72,6 +73,9 @@ class Session:
         world: what the last turn looked at.
         unowned_ms: until when partitions without an owner have been counted.
         unchanged: by (kind, name) the resourceVersion that an apply left as it was, and what was applied.
+        missing_ms: by pod, since when a StatefulSet has lacked it.
+        object_events: by (kind, name) the Events about an object that does not come up, and when they were
+            asked for.
         failures: how many turns failed in a row.
         failed: whether the last turn could not be made, although the API server answers.
     """
@@ -108,6 +112,8 @@ class Session:
     world: World | None = None
     unowned_ms: int = 0
     unchanged: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    missing_ms: dict[str, int] = field(default_factory=dict)
+    object_events: dict[tuple[str, str], tuple[int, tuple[ObjectEvent, ...]]] = field(default_factory=dict)
     restored: bool = False
     failures: int = 0
     failed: bool = False

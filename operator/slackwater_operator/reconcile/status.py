@@ -7,6 +7,7 @@ from typing import Any
 
 from slackwater_operator.build import names
 from slackwater_operator.decide.conditions import ConditionsInput, Trouble, conditions
+from slackwater_operator.decide.lost_nodes import PlacedWorker, advice, lost_workers
 from slackwater_operator.decide.ownership import listed
 from slackwater_operator.reconcile.draft import Draft
 from slackwater_operator.reconcile.lost_log import skipped_troubles, stopped_partitions, stopped_troubles
@@ -26,7 +27,7 @@ def status_of(draft: Draft) -> dict[str, Any]:
     told: dict[str, Any] = {
         "observedGeneration": world.generation,
         "replicas": _existing(world),
-        "readyReplicas": len({one.member for one in world.pods if one.ready} & set(look.names)),
+        "readyReplicas": len(_ready_members(draft)),
         "selector": names.selector_text(world.name),
         "desiredReplicas": draft.desired if draft.desired is not None else world.group.initial_replicas,
         "members": len(look.group.members) if look.group is not None else world.status.get("members"),
@@ -92,10 +93,56 @@ def troubles(draft: Draft) -> tuple[Trouble, ...]:
         advice = f"correct the spec, or set the annotation {names.RETRY} to a new value to try it again"
         found.append(Trouble(reason, f"revision {failed.template}: {failed.reason}; {advice}"))
     found += [Trouble(reason, message) for reason, message in draft.world.problems]
+    found += _lost_nodes(draft)
+    found += _missing_pods(draft)
     found += _broken_pods(draft)
     found += _foreign_members(draft)
     found += skipped_troubles(draft)
     return tuple(found)
+
+
+def _ready_members(draft: Draft) -> set[str]:
+    """The members with a ready pod that are in Kafka's group, where the broker says who is: a pod on a lost
+    node keeps its Ready condition for 40 s and more."""
+    ready = {pod.member for pod in draft.world.pods if pod.ready} & set(draft.look.names)
+    group = draft.look.group
+    return ready if group is None else ready & group.instance_ids
+
+
+def _lost_nodes(draft: Draft) -> list[Trouble]:
+    """Workers whose node is gone."""
+    world, group = draft.world, draft.look.group
+    placed = []
+    for member in draft.look.names:
+        pod = world.pod(member)
+        if pod is not None:
+            placed.append(
+                PlacedWorker(
+                    pod.name,
+                    pod.node,
+                    ready=pod.ready,
+                    node_lost=pod.node_lost,
+                    silent=world.silent(pod),
+                    is_member=member in group.instance_ids if group is not None else None,
+                    deleted_ms=pod.deleted_ms,
+                )
+            )
+    told = advice(lost_workers(placed, now_ms=world.now_ms))
+    return [Trouble("NodeLost", told)] if told else []
+
+
+def _missing_pods(draft: Draft) -> list[Trouble]:
+    """Pods that a StatefulSet's controller cannot create."""
+    lacking = sorted(draft.world.not_created.items())
+    if not lacking:
+        return []
+    pod, why = lacking[0]
+    more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
+    message = (
+        f"{pod}{more} cannot be created: {why}; correct what it names: Kubernetes tries again by itself, "
+        "less and less often"
+    )
+    return [Trouble("PodsNotCreated", message)]
 
 
 def _broken_pods(draft: Draft) -> list[Trouble]:
@@ -103,7 +150,7 @@ def _broken_pods(draft: Draft) -> list[Trouble]:
     broken = [
         one
         for one in draft.look.workers
-        if not one.running and one.trouble and (one.failures >= 2 or not one.alive)
+        if one.uid and not one.running and one.trouble and (one.failures >= 2 or not one.alive)
     ]
     if not broken:
         return []

@@ -100,8 +100,14 @@ def _plan(draft: Draft) -> Plan:
         unplanned=draft.unplanned,
         taken_over=tuple(draft.taken_over),
         orphans=draft.look.strangers,
-        wake_ms=draft.wake_ms if busy else world.now_ms + (HINDERED_MS if draft.hindered else STEADY_MS),
+        wake_ms=draft.wake_ms if busy else _next_ms(draft),
     )
+
+
+def _next_ms(draft: Draft) -> int:
+    """When to look again at the latest while nothing is under way."""
+    steady_ms = draft.world.now_ms + (HINDERED_MS if draft.hindered else STEADY_MS)
+    return steady_ms if draft.due_ms is None else min(steady_ms, draft.due_ms)
 
 
 def _actions(draft: Draft, status: dict[str, object]) -> tuple[Action, ...]:

@@ -57,6 +57,10 @@ class PodSeen:
         phase: `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
         ready: its Ready condition.
         deleting: whether it has a deletionTimestamp.
+        node_lost: whether the node controller says that nobody hears of its node: its Ready condition is
+            False although the kubelet said last that its containers are ready.
+        deleted_ms: when it should be gone at the latest (its deletionTimestamp, grace period included); None
+            where it is not being deleted.
         evicted: whether it has the condition DisruptionTarget (an eviction, a drained node; Kubernetes 1.26).
         started: whether the container `worker` runs.
         restarts: how many times that container was started again in this pod.
@@ -77,6 +81,8 @@ class PodSeen:
     phase: str = "Pending"
     ready: bool = False
     deleting: bool = False
+    node_lost: bool = False
+    deleted_ms: int | None = None
     evicted: bool = False
     started: bool = False
     restarts: int = 0
@@ -243,6 +249,8 @@ class World:
         secret: the resourceVersion of the takeover Secret; empty: there is none; None: not known, or not
             asked for.
         pods: its pods, in whatever state.
+        not_created: by name the pods that a StatefulSet lacks, and why they cannot be created, where that is
+            known.
         jobs: its preflight Jobs.
         configmaps: the names and uids of its ConfigMaps.
         workers: what its pods' workers said last, by pod name; None or absent: no answer.
@@ -278,6 +286,7 @@ class World:
     sets: Mapping[str, StatefulSetSeen] = field(default_factory=dict)
     secret: str | None = None
     pods: tuple[PodSeen, ...] = ()
+    not_created: Mapping[str, str] = field(default_factory=dict)
     jobs: tuple[JobSeen, ...] = ()
     configmaps: Mapping[str, str] = field(default_factory=dict)
     workers: Mapping[str, WorkerSeen | None] = field(default_factory=dict)
@@ -426,6 +435,10 @@ class World:
             )
 
         return tuple(sorted(pods, key=rank))
+
+    def silent(self, pod: PodSeen) -> bool:
+        """Whether the worker in this pod was asked last for its status, and did not answer."""
+        return pod.name in self.workers and self.workers[pod.name] is None
 
     def worker(self, pod: PodSeen) -> WorkerSeen | None:
         """What the worker in this pod said last; not what one before it under the name said."""

@@ -12,7 +12,7 @@ from slackwater_operator.decide.lost_log import Skip
 from slackwater_operator.decide.scaling import ScalingDecision, ScalingPolicy
 from slackwater_operator.decide.takeover_view import RESTART, Moving
 from slackwater_operator.reconcile import memory
-from slackwater_operator.reconcile.memory import DecisionRecord, Failed, RolloutMemory, UnderWay
+from slackwater_operator.reconcile.memory import DecisionRecord, Failed, RolloutMemory, Tries, UnderWay
 
 TYPES_OF: dict[str, Any] = {
     "string": str,
@@ -57,6 +57,7 @@ def test_the_rollout() -> None:
         target="flights-1",
         good="flights-0",
         failed=Failed("abc", "it crashed", "1"),
+        tries=Tries("abd", "no topic", 2, 3_000, "1"),
         updated=2,
         under_way=(UnderWay("flights-1", "uid", 7, 12, 1_000, 2_000),),
         since_ms=900,

@@ -9,9 +9,19 @@ from typing import Any
 import pytest
 
 from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.errors import EXIT_ENVIRONMENT
 from slackwater_operator.decide.conditions import TYPES, ConditionsInput, Trouble, conditions
 from slackwater_operator.decide.explain import explain
-from slackwater_operator.decide.preflight import PreflightView, decide_preflight, preflight_view
+from slackwater_operator.decide.object_events import ObjectEvent
+from slackwater_operator.decide.preflight import (
+    BLOCKED_AFTER_MS,
+    ENVIRONMENT,
+    LONGEST_RETRY_MS,
+    PreflightView,
+    decide_preflight,
+    preflight_view,
+    retry_delay_ms,
+)
 from slackwater_operator.decide.scaling import (
     PartitionLoad,
     ScalingDecision,
@@ -345,6 +355,82 @@ def test_a_preflight_that_takes_too_long_fails_and_says_what_kept_it() -> None:
     assert (late.action, late.failed) == ("timeout", True)
     assert late.reason == "the preflight took more than 300 s: ImagePullBackOff"
     assert decide_preflight(replace(view, succeeded=True), now_ms=NOW + 900_000).action == "pass"
+
+
+CONFIG_ERROR = {"waiting": {"reason": "CreateContainerConfigError", "message": 'secret "x" not found'}}
+CREATING = {"waiting": {"reason": "ContainerCreating"}}
+NO_ACCOUNT = ObjectEvent("FailedCreate", 'Error creating: serviceaccount "x" not found', True, NOW)
+CREATED = ObjectEvent("SuccessfulCreate", "Created pod: p", False, NOW)
+NO_VOLUME = ObjectEvent("FailedMount", 'MountVolume.SetUp failed: secret "x" not found', True, NOW)
+NO_NODE = ObjectEvent("FailedScheduling", "0/3 nodes are available", True, NOW - 9)
+STARTED_EVENT = ObjectEvent("Started", "Started container worker", False, NOW + 1)
+LATE = job(conditions=[{"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}])
+
+
+@pytest.mark.parametrize(
+    ("pod", "job_events", "pod_events", "cause"),
+    [
+        (None, [NO_ACCOUNT], [], 'FailedCreate: Error creating: serviceaccount "x" not found'),
+        (pod_with({}, conditions=UNSCHEDULED), [], [], "Unschedulable: 0/3 nodes fit"),
+        (pod_with(CONFIG_ERROR), [], [], 'CreateContainerConfigError: secret "x" not found'),
+        (pod_with(CREATING), [CREATED], [NO_NODE, NO_VOLUME], "FailedMount: MountVolume.SetUp failed"),
+        (None, [CREATED], [NO_NODE], "FailedScheduling: 0/3 nodes are available"),
+        (None, [replace(NO_ACCOUNT, at_ms=NOW - 5), CREATED], [NO_VOLUME], "FailedMount: MountVolume"),
+    ],
+)
+def test_what_holds_a_preflight_up_is_named_and_is_not_the_revisions_fault(
+    pod: dict[str, Any] | None, job_events: list[ObjectEvent], pod_events: list[ObjectEvent], cause: str
+) -> None:
+    runs = decide_preflight(
+        preflight_view(job(active=1), pod, job_events=job_events, pod_events=pod_events),
+        now_ms=NOW + BLOCKED_AFTER_MS,
+    )
+    assert runs.action == "wait"
+    assert runs.blocked.startswith(cause)
+    late = decide_preflight(
+        preflight_view(LATE, pod, job_events=job_events, pod_events=pod_events), now_ms=NOW
+    )
+    assert (late.action, late.again) == ("fail", True)
+    assert late.reason.startswith(f"the preflight failed: its pod did not run: {cause}")
+
+
+@pytest.mark.parametrize(
+    ("pod", "pod_events", "again"),
+    [
+        (pod_with({"terminated": {"exitCode": 5, "message": "no topic flights"}}), [], True),
+        (pod_with({"terminated": {"exitCode": 2, "message": "no module"}}), [], False),
+        (pod_with({"terminated": {"exitCode": 4}}), [], False),
+        (pod_with({"terminated": {"exitCode": 1}}), [], False),
+        (
+            pod_with(
+                {"terminated": {"exitCode": 143}},
+                conditions=[{"type": "DisruptionTarget", "status": "True"}],
+            ),
+            [],
+            True,
+        ),
+        (None, [NO_NODE, STARTED_EVENT], False),  # it ran, and hung
+    ],
+)
+def test_only_what_the_environment_did_is_tried_again(
+    pod: dict[str, Any] | None, pod_events: list[ObjectEvent], again: bool
+) -> None:
+    decision = decide_preflight(
+        preflight_view(LATE, pod, job_events=[CREATED], pod_events=pod_events), now_ms=NOW
+    )
+    assert (decision.action, decision.again) == ("fail", again)
+
+
+def test_the_worker_and_the_operator_agree_on_the_exit_code() -> None:
+    assert ENVIRONMENT == EXIT_ENVIRONMENT
+
+
+def test_a_preflight_is_tried_again_less_and_less_often() -> None:
+    delays = [retry_delay_ms(attempts, "uid") for attempts in range(1, 12)]
+    for longest, delay in zip([10_000, 20_000, 40_000], delays, strict=False):
+        assert longest / 2 <= delay <= longest
+    assert delays[-1] <= LONGEST_RETRY_MS
+    assert retry_delay_ms(1, "uid") != retry_delay_ms(1, "another")
 
 
 # -- the explanation --

@@ -263,9 +263,19 @@ class SimulatedKube:
         return copy.deepcopy(self._simulation.objects.get((kind, name)))
 
     async def list(
-        self, api_version: str, kind: str, namespace: str | None = None, label_selector: str = ""
+        self,
+        api_version: str,
+        kind: str,
+        namespace: str | None = None,
+        label_selector: str = "",
+        *,
+        field_selector: str = "",
     ) -> list[Json]:
         self._check("list", kind)
+        if kind == "Event":
+            about = dict(part.split("=") for part in field_selector.split(","))
+            where = about["regarding.kind"], about["regarding.name"]
+            return copy.deepcopy(self._simulation.object_events.get(where, []))
         wanted = dict(one.split("=") for one in label_selector.split(",") if one)
         return [
             copy.deepcopy(one)
@@ -412,6 +422,8 @@ class Simulation:
         self.skipped: dict[str, tuple[Skip, ...]] = {}
         self.rate = 10  # records a partition and tick
         self.capacity = 1_000  # records a worker and tick
+        self.job_blocked = ""  # why the Job's controller cannot create a preflight's pod
+        self.object_events: dict[tuple[str, str], list[Json]] = {}
         self.each_tick: list[Callable[[Simulation], None]] = []
         self.pods_ever: list[str] = []
         self.room: int | None = None  # for how many pods there is room; None: for all
@@ -591,7 +603,30 @@ class Simulation:
         for (kind, name), job in list(self.objects.items()):
             if kind == "Job" and "status" not in job:
                 job["status"] = {}
+                if self.job_blocked:
+                    self._block_job(name, job)
+                    continue
                 self._after(self.timing.job, lambda name=name: self._finish_job(name))  # type: ignore[misc]
+
+    def _block_job(self, name: str, job: Json) -> None:
+        """Its pod cannot be created, until the Job's deadline is over."""
+        uid, deadline_s = job["metadata"]["uid"], job["spec"]["activeDeadlineSeconds"]
+        event = {
+            "metadata": {"name": f"{name}.1", "creationTimestamp": stamp(self.now_ms)},
+            "type": "Warning",
+            "reason": "FailedCreate",
+            "note": self.job_blocked,
+        }
+        self.object_events["Job", name] = [event]
+
+        def expire() -> None:
+            live = self.objects.get(("Job", name))
+            if live is not None and live["metadata"]["uid"] == uid:
+                failed = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}
+                live["status"] = {"conditions": [failed]}
+                self.touch(live)
+
+        self._after(deadline_s * 1_000, expire)
 
     def _finish_job(self, name: str) -> None:
         job = self.objects.get(("Job", name))

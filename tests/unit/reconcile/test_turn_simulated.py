@@ -188,6 +188,65 @@ async def test_a_revision_that_fails_its_preflight_stops_nobody() -> None:
     assert simulation.condition("Degraded")["status"] == "False"
 
 
+async def test_a_preflight_that_is_held_up_names_the_cause_and_is_tried_again_by_itself() -> None:
+    simulation, operator = await started()
+    cause = 'pods "x" is forbidden: error looking up service account default/gone: serviceaccount not found'
+    simulation.job_blocked = f"Error creating: {cause}"
+    simulation.change(pipeline=image("v2"))
+    await operator.run(lambda: simulation.condition("Degraded").get("reason") == "PreflightBlocked")
+    assert cause in simulation.condition("Degraded")["message"]
+    await operator.run(
+        lambda: simulation.condition("Degraded").get("reason") == "PreflightFailed", timeout_ms=200_000
+    )
+    told = simulation.condition("Degraded")["message"]
+    assert f"its pod did not run: FailedCreate: Error creating: {cause}" in told
+    assert "it is tried again within 5 min" in told
+    tries = simulation.status["rollout"]["tries"]
+    assert (tries["attempts"], "failed" in simulation.status["rollout"]) == (1, False)
+    assert 5_000 <= tries["againMs"] - simulation.now_ms <= 10_000
+    await operator.run(lambda: simulation.status["rollout"]["tries"]["attempts"] == 2, timeout_ms=300_000)
+    assert [reason for reason, _ in simulation.events.said].count("PreflightFailed") == 1
+    assert set(simulation.images().values()) == {"slackwater/worker:v1"}, "nobody was stopped"
+    simulation.job_blocked = ""
+    await operator.run(
+        lambda: settled(simulation, 3) and set(simulation.images().values()) == {"slackwater/worker:v2"}
+    )
+    assert simulation.condition("Degraded")["status"] == "False"
+    assert "tries" not in simulation.status["rollout"]
+
+
+async def test_another_try_can_be_asked_for_at_once() -> None:
+    simulation, operator = await started()
+    simulation.job_blocked = "Error creating: exceeded quota: q"
+    simulation.change(pipeline=image("v2"))
+    await operator.run(lambda: "tries" in simulation.status["rollout"], timeout_ms=200_000)
+    due_ms = simulation.status["rollout"]["tries"]["againMs"]
+    simulation.job_blocked = ""
+    simulation.annotate(retry="now")
+    await operator.run(lambda: set(simulation.images().values()) != {"slackwater/worker:v1"})
+    assert simulation.now_ms < due_ms
+
+
+async def test_a_pod_that_cannot_be_created_is_named_with_the_cause() -> None:
+    simulation, operator = await started()
+    simulation.quota = 3
+    cause = 'pods "flights-3" is forbidden: exceeded quota: q, requested: pods=1, used: pods=3'
+    event = {
+        "metadata": {"name": "flights.1"},
+        "type": "Warning",
+        "reason": "FailedCreate",
+        "note": f"create Pod flights-3 in StatefulSet flights failed error: {cause}",
+        "deprecatedLastTimestamp": "2026-09-21T00:00:00Z",
+    }
+    simulation.object_events["StatefulSet", NAME] = [event]
+    simulation.change(replicas=4)
+    await operator.run(lambda: simulation.condition("Degraded").get("reason") == "PodsNotCreated")
+    assert simulation.condition("Degraded")["message"].startswith(f"flights-3 cannot be created: {cause};")
+    simulation.quota = None
+    await operator.run(lambda: settled(simulation, 4))
+    assert simulation.condition("Degraded")["status"] == "False"
+
+
 @pytest.mark.parametrize("bad", ["crashes", "hangs"])
 async def test_a_revision_that_does_not_come_up_is_taken_back(bad: str) -> None:
     simulation, operator = await started()

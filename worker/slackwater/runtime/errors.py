@@ -9,6 +9,9 @@ EXIT_OTHER = 1
 EXIT_BAD_CONFIG = 2
 EXIT_FENCED = 3
 EXIT_HANDLER_OR_SINK = 4
+EXIT_ENVIRONMENT = 5
+"""Of a preflight alone: what failed lies outside the worker and its configuration, such as a broker that is
+away or a topic that is missing. Another try may pass without any change of the configuration."""
 
 
 class WorkerError(Exception):

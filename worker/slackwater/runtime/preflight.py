@@ -12,7 +12,15 @@ from typing import Protocol
 
 from slackwater.kafka.errors import KafkaError
 from slackwater.runtime.clock import Clock
-from slackwater.runtime.errors import EXIT_OK, EXIT_OTHER, HandlerError, HandlerUnfitError, WorkerError
+from slackwater.runtime.errors import (
+    EXIT_ENVIRONMENT,
+    EXIT_OK,
+    EXIT_OTHER,
+    HandlerError,
+    HandlerUnfitError,
+    StartError,
+    WorkerError,
+)
 from slackwater.runtime.events import EventLog
 from slackwater.runtime.interfaces import AnyEngine, Sink
 
@@ -42,7 +50,8 @@ def preflight(parts: Parts, handler: str, engine: str, events: EventLog, clock: 
     """Makes all checks, with an event ``check {name, ok, message, ms}`` for each, and at last ``preflight
     {ok, message}``.
 
-    Returns the exit code (that of the first failure; 0) and the message.
+    Returns the exit code and the message. The code is 0 where all passed, 5 where only the environment is at
+    fault, else that of the first failure that is not the environment's.
     """
     checks = [
         Check("handler", lambda: _try_handler(parts, handler, engine)),
@@ -54,7 +63,8 @@ def preflight(parts: Parts, handler: str, engine: str, events: EventLog, clock: 
         code, message = _run(check, events, clock)
         if code != EXIT_OK:
             failed.append((code, message))
-    code = failed[0][0] if failed else EXIT_OK
+    own = [code for code, _ in failed if code != EXIT_ENVIRONMENT]
+    code = own[0] if own else EXIT_ENVIRONMENT if failed else EXIT_OK
     passed = ", ".join(check.name for check in checks)
     return code, finish([message for _, message in failed] or [f"passed: {passed}"], events, ok=not failed)
 
@@ -72,10 +82,12 @@ def _run(check: Check, events: EventLog, clock: Clock) -> tuple[int, str]:
     code = EXIT_OK
     try:
         message = check.run()
+    except StartError as exc:
+        code, message = EXIT_ENVIRONMENT, str(exc)
     except WorkerError as exc:
         code, message = exc.exit_code, str(exc)
     except KafkaError as exc:
-        code, message = EXIT_OTHER, f"the Kafka client failed: {exc}"
+        code, message = EXIT_ENVIRONMENT, f"the Kafka client failed: {exc}"
     except Exception as exc:
         code, message = EXIT_OTHER, f"unexpected {type(exc).__name__}: {exc}"
     message = " ".join(message.split())

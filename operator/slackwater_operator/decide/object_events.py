@@ -1,0 +1,80 @@
+"""What Kubernetes' Events say of an object that does not come up: a pod that is not created, or waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from slackwater.kafka.untrusted import one_line
+
+_LONGEST = 500
+_CREATED = "SuccessfulCreate"
+_FAILED_CREATE = "FailedCreate"
+_STARTED = "Started"
+_CREATED_POD = "Created pod: "
+
+
+@dataclass(frozen=True)
+class ObjectEvent:
+    """An Event (events.k8s.io/v1) about an object.
+
+    Attributes:
+        reason: in CamelCase: `FailedCreate`, `FailedScheduling`, `FailedMount`.
+        note: the message.
+        warning: whether its type is Warning.
+        at_ms: when it was last seen, 0 where that is not known.
+    """
+
+    reason: str
+    note: str
+    warning: bool = False
+    at_ms: int = 0
+
+
+def pod_not_created(events: Iterable[ObjectEvent], pod: str) -> str:
+    """Why a StatefulSet's controller cannot create a pod; "" where it can, or has not said.
+
+    Args:
+        events: those about the StatefulSet.
+        pod: the pod's name.
+    """
+    about = [event for event in events if f"od {pod} " in event.note]  # "create Pod NAME in StatefulSet ..."
+    newest = max(about, key=lambda event: event.at_ms, default=None)
+    if newest is None or newest.reason != _FAILED_CREATE:
+        return ""
+    _, _, error = newest.note.partition("failed error: ")
+    return cut(error or newest.note)
+
+
+def job_pod(events: Iterable[ObjectEvent]) -> str:
+    """The name of the pod that a Job's controller created last, by the Events about the Job; ""."""
+    created = [event for event in events if event.reason == _CREATED and event.note.startswith(_CREATED_POD)]
+    newest = max(created, key=lambda event: event.at_ms, default=None)
+    return newest.note[len(_CREATED_POD) :].strip() if newest is not None else ""
+
+
+def job_pod_not_created(events: Iterable[ObjectEvent]) -> str:
+    """Why a Job's controller cannot create its pod; "" where it did, or has not said."""
+    kept = [event for event in events if event.reason in (_FAILED_CREATE, _CREATED)]
+    newest = max(kept, key=lambda event: event.at_ms, default=None)
+    if newest is None or newest.reason != _FAILED_CREATE:
+        return ""
+    return cut(f"{newest.reason}: {newest.note}")
+
+
+def pod_held_up(events: Iterable[ObjectEvent]) -> str:
+    """What keeps a pod from running: the newest warning about it that names a cause; "" once it has run."""
+    kept = [
+        event
+        for event in events
+        if event.reason == _STARTED or (event.warning and not event.note.startswith("Error: "))
+    ]
+    newest = max(kept, key=lambda event: event.at_ms, default=None)
+    if newest is not None and not newest.warning:
+        return ""
+    return cut(f"{newest.reason}: {newest.note}") if newest is not None else ""
+
+
+def cut(text: str) -> str:
+    """On one line, at most 500 characters."""
+    return one_line(" ".join(text.split()), _LONGEST)

@@ -1,0 +1,82 @@
+"""A preflight, or a pod, that does not run names the cause, and goes on by itself when that is gone."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from tests.support.controlplane import ControlPlane, path_of, until
+from tests.support.controlplane.api import Json
+from tests.support.kafka import KafkaCluster
+from tests.support.site import ClusterSite
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+
+
+def test_a_topic_that_is_made_later_heals_the_preflight(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        letters = f"letters-{namespace}"
+        group = site.group(
+            f"late-{namespace}", partitions=2, replicas=1, pipeline={"deadLetterTopic": letters}
+        )
+        told = group.await_condition("Degraded", reason="PreflightFailed")
+        assert f"no topic {letters}" in told["message"]
+        assert "is tried again" in told["message"]
+        assert "failed" not in group.status()["rollout"]
+        site.make_topic(letters, 1)
+        group.await_settled(1)
+        group.await_condition("Degraded", "False")
+
+
+@pytest.mark.parametrize(
+    ("pod", "missing", "cause"),
+    [
+        (
+            {"serviceAccountName": "later"},
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "later"}},
+            'serviceaccount "later" not found',
+        ),
+        (
+            {"volumes": [{"name": "more", "secret": {"secretName": "later"}}]},
+            {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "later"}},
+            "FailedMount",
+        ),
+    ],
+    ids=["ServiceAccount", "Secret"],
+)
+def test_what_holds_a_preflight_up_is_named_and_heals(
+    control_plane: ControlPlane,
+    kafka3: KafkaCluster,
+    namespace: str,
+    pod: Json,
+    missing: Json,
+    cause: str,
+) -> None:
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        group = site.group(f"held-{namespace}", partitions=2, replicas=1, template={"spec": pod})
+        told = group.await_condition("Degraded", reason="PreflightBlocked")
+        assert cause in told["message"]
+        control_plane.kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump(missing))
+        group.await_settled(1)
+        group.await_condition("Degraded", "False")
+
+
+def test_a_pod_for_which_there_is_no_quota_is_named(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    path = path_of("v1", "resourcequotas", namespace)
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        quota = {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "1"}}}
+        control_plane.api.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+        until(lambda: control_plane.api.get(f"{path}/small")["status"].get("hard"), "the quota counts", 30)
+        group = site.group(
+            f"pods-{namespace}", partitions=2, replicas=2, rollout={"preflight": {"enabled": False}}
+        )
+        told = group.await_condition("Degraded", reason="PodsNotCreated")
+        assert "cannot be created" in told["message"]
+        assert "exceeded quota: small" in told["message"]
+        control_plane.api.delete(f"{path}/small")
+        group.await_settled(2)
+        group.await_condition("Degraded", "False")
