@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
+import time
 
-_REQUEST = b"POST /join HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+from slackwater.runtime.signing import sign_request
+
+_REQUEST = "POST /join HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\nConnection: close\r\n"
 
 
 class GateError(Exception):
     """A gate that could not be opened; the next reconciliation tries again."""
 
 
-async def open_gate(port: int, *, timeout_s: float = 5.0) -> None:
+async def open_gate(port: int, *, key: bytes = b"", timeout_s: float = 5.0) -> None:
     """Lets the worker whose health endpoint listens on this loopback port join the group.
+
+    Args:
+        port: the port.
+        key: what the request is signed with, for workers that have this key; empty: none has one.
+        timeout_s: how long it may take.
 
     Raises:
         GateError: it did not answer, or not with success.
     """
+    head = _REQUEST
+    if key:
+        now_ms, nonce = time.time_ns() // 1_000_000, secrets.token_hex(16)
+        signed = sign_request(key, "POST", "/join", b"", now_ms=now_ms, nonce=nonce)
+        head += f"Authorization: {signed}\r\n"
     try:
         async with asyncio.timeout(timeout_s):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             try:
-                writer.write(_REQUEST)
+                writer.write(f"{head}\r\n".encode())
                 await writer.drain()
                 status = (await reader.readline()).split()
             finally:

@@ -26,9 +26,18 @@ class Reconciler:
     """Acts on a run's state. Idempotent: what was done, or failed, is seen in the next observation."""
 
     def __init__(
-        self, state: RunState, observer: Observer, autoscaler: Autoscaler, logs: Path, tell: Tell
+        self,
+        state: RunState,
+        observer: Observer,
+        autoscaler: Autoscaler,
+        logs: Path,
+        tell: Tell,
+        *,
+        key: bytes = b"",
     ) -> None:
+        """`key`: what workers that can take over from each other open their gates for; "": there are none."""
         self._state = state
+        self._key = key
         self._autoscaler = autoscaler
         self._forced = ForcedWatch()
         self._observer = observer
@@ -87,7 +96,9 @@ class Reconciler:
             for one in state.wanted
             if one.name in decision.open and one.progress.port is not None
         ]
-        opened = await asyncio.gather(*(open_gate(port) for _, port in ports), return_exceptions=True)
+        opened = await asyncio.gather(
+            *(open_gate(port, key=self._key) for _, port in ports), return_exceptions=True
+        )
         for (name, _), result in zip(ports, opened, strict=True):
             if isinstance(result, GateError):
                 state.notify(f"{name}'s gate did not open: {result}")

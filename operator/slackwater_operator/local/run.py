@@ -91,7 +91,9 @@ class LocalRun:
             down_window_ms=settings.down_window_ms,
             settle_ms=settings.settle_ms,
         )
-        self._reconciler = Reconciler(self._state, observer, self._autoscaler, workdir / "logs", self._tell)
+        self._reconciler = Reconciler(
+            self._state, observer, self._autoscaler, workdir / "logs", self._tell, key=takeover_key
+        )
         self._rolls = Rolls(self._state, self._revisions, self._operate)
         self._one_at_a_time = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []

@@ -31,7 +31,7 @@ CONNECTIONS = 200
 """How many pods are asked at the same time."""
 
 ACCEPTED, UNAUTHORIZED, NOT_FOUND = 202, 401, 404
-"""What POST /takeover may end in, beside 409."""
+"""What POST /join and POST /takeover may end in; an order to take over also in 409."""
 _LONGEST_ERROR = 500
 _LONGEST_MESSAGE = 2_000
 _REASON = re.compile("[A-Za-z]{1,64}")
@@ -368,14 +368,25 @@ class WorkerStatuses:
         told = await asyncio.gather(*(self._status(one) for one in asked))
         return {pod.name: status for pod, status in zip(asked, told, strict=True)}
 
-    async def open_gate(self, ip: str, port: int) -> bool:
-        """POST /join: lets a worker join that waits in phase `warm`. Whether it has taken that."""
+    async def open_gate(self, ip: str, port: int, key: bytes = b"") -> int:
+        """POST /join: lets a worker join that waits in phase `warm`.
+
+        Args:
+            ip: its address.
+            port: its port.
+            key: the group's takeover key, which the request is signed with; empty: the group has none.
+
+        Returns:
+            The HTTP status: 202 where it has taken that, 401 where it has a key, and this is another; 0 where
+            there was no answer.
+        """
+        headers = self._signed("/join", b"", key, self._nonce()) if key else None
         try:
-            answer = await self._ask("POST", _url(ip, port, "join"))
-            return answer.status == ACCEPTED
+            answer = await self._ask("POST", _url(ip, port, "join"), headers=headers)
+            return answer.status
         except (BadAnswer, aiohttp.ClientError, TimeoutError, OSError) as exc:
             log.debug("the gate at %s:%d does not answer: %s", ip, port, exc)
-            return False
+            return 0
 
     async def take_over(self, ip: str, port: int, predecessor: str, key: bytes) -> tuple[int, str]:
         """POST /takeover: tells a standby to take over.
@@ -394,8 +405,7 @@ class WorkerStatuses:
         """
         body = json.dumps({"predecessor": predecessor}).encode()
         nonce = self._nonce()
-        signed = sign_request(key, "POST", "/takeover", body, now_ms=self._wall_ms(), nonce=nonce)
-        headers = {"Authorization": signed, "Content-Type": "application/json"}
+        headers = self._signed("/takeover", body, key, nonce)
         url = _url(ip, port, "takeover")
         try:
             status, answered, told = await self._ask("POST", url, body=body, headers=headers)
@@ -410,6 +420,11 @@ class WorkerStatuses:
         if not check_answer(key, nonce, status, told, signature):
             return 0, f"what answers at {ip}:{port} did not sign with the group's key"
         return status, "" if status == ACCEPTED else _error(told) or f"HTTP {status}"
+
+    def _signed(self, path: str, body: bytes, key: bytes, nonce: str) -> dict[str, str]:
+        """The headers of a POST that is signed."""
+        signed = sign_request(key, "POST", path, body, now_ms=self._wall_ms(), nonce=nonce)
+        return {"Authorization": signed, "Content-Type": "application/json"}
 
     async def close(self) -> None:
         """Closes the session. May be called again."""

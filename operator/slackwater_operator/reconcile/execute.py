@@ -175,7 +175,7 @@ class Executor:
                     "v1", "Pod", world.namespace, action.name, uid=action.uid, grace_s=action.grace_s
                 )
             case OpenGate():
-                await self._open(action)
+                await self._open(world, action)
                 session.rebalances.scaled(now_ms)
             case RemoveMembers():
                 session.rebalances.scaled(now_ms)
@@ -231,8 +231,17 @@ class Executor:
     async def _delete(self, world: World, api_version: str, kind: str, name: str, uid: str) -> None:
         await self._kube.delete(api_version, kind, world.namespace, name, uid=uid)
 
-    async def _open(self, action: OpenGate) -> None:
-        closed = [name for name, ip in action.pods if not await self._workers.open_gate(ip, PORT)]
+    async def _open(self, world: World, action: OpenGate) -> None:
+        """Opens the gates; with the key that workers have which can take over from each other."""
+        assert world.group is not None
+        key = await self._keys.key(world) if world.group.spec.rollout.takes_over else b""
+        told = {name: await self._workers.open_gate(ip, PORT, key) for name, ip in action.pods}
+        if UNAUTHORIZED in told.values():
+            # They were started with another strategy, or with another Secret than the one known.
+            key = await self._keys.key(world, again=True)
+            again = [(name, ip) for name, ip in action.pods if told[name] == UNAUTHORIZED]
+            told |= {name: await self._workers.open_gate(ip, PORT, key) for name, ip in again}
+        closed = [name for name, status in told.items() if status != ACCEPTED]
         if closed:
             raise ActionFailed(f"the gate of {', '.join(closed)} did not open; it is tried again")
 

@@ -112,6 +112,14 @@ def test_who_does_not_sign_is_401_and_nothing_happens(pod: Pod) -> None:
     assert pod.desk.next_asked() is None
 
 
+def test_the_gate_opens_for_who_has_the_key_alone(pod: Pod) -> None:
+    assert pod.send("POST", "/join", key=OTHER_KEY)[0] == 401
+    assert pod.send("POST", "/join", Authorization="none")[0] == 401
+    assert not pod.status.gate.is_set()
+    assert pod.send("POST", "/join")[0] == 202
+    assert pod.status.gate.is_set()
+
+
 def test_a_request_that_is_sent_again_is_401(pod: Pod) -> None:
     pod.desk.take_orders()
     body = b'{"predecessor": ""}'
@@ -136,7 +144,8 @@ def test_without_a_key_there_is_nothing_to_ask() -> None:
 def test_other_paths_and_bodies(pod: Pod) -> None:
     assert pod.send("POST", "/handovers")[0] == 404
     assert pod.send("DELETE", "/takeover")[0] == 404
-    assert pod.send("POST", "/join")[0] == 202
+    assert pod.send("POST", "/join") == (202, {"phase": "starting"}, True)
+    assert pod.status.gate.is_set()
     assert pod.send("POST", "/takeover", b"{}")[0] == 400
     assert pod.send("POST", "/handover", b"{}")[0] == 400
     assert pod.send("POST", "/takeover", b"x" * 70_000)[0] == 413

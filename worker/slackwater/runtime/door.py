@@ -1,4 +1,4 @@
-"""POST /takeover, POST and DELETE /handover: who may, what is taken, and what is answered. No sockets here.
+"""POST /join, /takeover and /handover, DELETE /handover: who may, what is taken, what is answered. No I/O.
 
 Each request is signed with the group's key (:mod:`slackwater.runtime.signing`), and so is each answer to
 one that was.
@@ -32,6 +32,7 @@ class Door:
     def __init__(self, key: bytes, verifier: Verifier, desk: Desk, status: Status) -> None:
         self._key, self._verifier, self._desk, self._status = key, verifier, desk, status
         self._ways: dict[tuple[str, str], Callable[[bytes, str], tuple[int, dict[str, Any]]]] = {
+            ("POST", "/join"): self._join,
             ("POST", "/takeover"): self._take_over,
             ("POST", "/handover"): self._hand_over,
             ("DELETE", "/handover"): self._withdraw,
@@ -57,6 +58,10 @@ class Door:
             code, document = 400, {"error": str(exc)}
         answer = encode(document)
         return Answer(code, answer, {ANSWER_HEADER: sign_answer(self._key, nonce, code, answer)})
+
+    def _join(self, _: bytes, __: str) -> tuple[int, dict[str, Any]]:
+        self._status.gate.set()
+        return 202, {"phase": self._status.phase}
 
     def _take_over(self, body: bytes, _: str) -> tuple[int, dict[str, Any]]:
         self._desk.order(read_order(body))
