@@ -6,7 +6,7 @@ BROKER ?= dev
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test e2e long lint bench lock clean
+.PHONY: help setup demo test e2e long lint bench lock sbom audit clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,12 +40,29 @@ bench: $(VENV)/.dev ## Measure against the peers (results are printed, not kept)
 	$(BIN)/python -m benchmarks $(ARGS)
 
 lock: ## Make the lock files anew (wants uv on the PATH)
-	cd requirements && for set in build run dev jdk worker worker-spark operator; do \
+	cd requirements && for set in build run dev jdk worker worker-spark operator audit; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	    --custom-compile-command "make lock" $$set.in -o $$set.txt || exit 1; done
 
+sbom: .cache/audit/.made ## Write what is in the images: .cache/sbom/NAME.cdx.json (CycloneDX)
+	mkdir -p .cache/sbom
+	for set in $(IMAGES); do \
+	  .cache/audit/bin/cyclonedx-py requirements requirements/$$set.txt --pyproject $${set%%-*}/pyproject.toml \
+	    --sv 1.6 --of JSON --output-reproducible --validate -o .cache/sbom/$$set.cdx.json || exit 1; done
+
+audit: .cache/audit/.made ## Look the locked packages up among known vulnerabilities (asks PyPI's service)
+	for set in $(IMAGES); do \
+	  .cache/audit/bin/pip-audit --strict --require-hashes --disable-pip -r requirements/$$set.txt $(ARGS) || exit 1; done
+
 clean: ## Remove what the commands above made
 	rm -rf $(VENV) .demo .cache
+
+IMAGES := operator worker worker-spark
+
+.cache/audit/.made: requirements/audit.txt
+	$(PYTHON) -m venv .cache/audit
+	.cache/audit/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/audit.txt
+	touch $@
 
 SOURCES := worker/pyproject.toml worker/setup.py $(wildcard worker/slackwater/kafka/records/*.pyx) operator/pyproject.toml
 

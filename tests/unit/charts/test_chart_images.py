@@ -50,6 +50,19 @@ def test_what_is_copied_is_there_and_not_ignored(path: Path) -> None:
         built.append(stage)
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_no_base_is_taken_by_a_tag_that_can_move(path: Path) -> None:
+    """A base is an earlier stage, has a digest, or is PYTHON, which has no default but one with a digest."""
+    digest = re.compile(r"@sha256:[0-9a-f]{64}$")
+    defaults = re.findall(r"^ARG\s+PYTHON\b=?(\S*)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    assert defaults
+    assert [one for one in defaults if one and not digest.search(one)] == []
+    built: set[str] = set()
+    for stage in containerfile.read(path):
+        assert stage.base == "${PYTHON}" or stage.base in built or digest.search(stage.base), stage.base
+        built.add(stage.name)
+
+
 def test_every_source_file_gets_in_and_nothing_built_does() -> None:
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "worker", "operator"],
