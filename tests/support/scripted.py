@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+from slackwater.kafka.net import Connection, ConnectionSettings, open_connection
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.frame import (
     RequestHeader,
@@ -107,3 +108,21 @@ async def scripted_broker(
         await asyncio.gather(*tasks, return_exceptions=True)
     if errors:
         raise errors[0]
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    script: Callable[[Peer], Awaitable[None]], settings: ConnectionSettings, **versions: tuple[int, int]
+) -> AsyncIterator[Connection]:
+    """A connection to a broker that answers ApiVersions (:meth:`Peer.negotiate`) and then does ``script``."""
+
+    async def negotiated(peer: Peer) -> None:
+        await peer.negotiate(**versions)
+        await script(peer)
+
+    async with scripted_broker(negotiated) as port:
+        connection = await open_connection("127.0.0.1", port, settings)
+        try:
+            yield connection
+        finally:
+            await connection.close()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 
@@ -19,28 +19,19 @@ from slackwater.kafka.net import (
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import EncodeError, ErrorCode
 from slackwater.kafka.wire.frame import RequestHeader
+from tests.support import scripted
 from tests.support.scripted import Peer, all_versions, frame, scripted_broker
 
 SETTINGS = ConnectionSettings(client_id="me", request_timeout_ms=5_000, connect_timeout_ms=5_000)
 BEAT = m.HeartbeatRequest(group_id="g")
 
 
-@contextlib.asynccontextmanager
-async def connected(
+def connected(
     script: Callable[[Peer], Awaitable[None]],
     settings: ConnectionSettings = SETTINGS,
     **versions: tuple[int, int],
-) -> AsyncIterator[Connection]:
-    async def negotiated(peer: Peer) -> None:
-        await peer.negotiate(**versions)
-        await script(peer)
-
-    async with scripted_broker(negotiated) as port:
-        connection = await open_connection("127.0.0.1", port, settings)
-        try:
-            yield connection
-        finally:
-            await connection.close()
+) -> AbstractAsyncContextManager[Connection]:
+    return scripted.connected(script, settings, **versions)
 
 
 async def echo_generations(peer: Peer) -> None:

@@ -6,36 +6,22 @@ import asyncio
 import contextlib
 import gc
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from slackwater.kafka.errors import KafkaConnectionError
-from slackwater.kafka.net import Connection, ConnectionSettings, open_connection
+from slackwater.kafka.net import ConnectionSettings, open_connection
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.limits import ANSWER_BYTES, BATCH_BYTES, answer_limit
 from slackwater.kafka.wire.schema import Request
 from tests.support.definitions import declared
-from tests.support.scripted import Peer, frame, scripted_broker
+from tests.support.scripted import Peer, connected, frame, scripted_broker
 
 SETTINGS = ConnectionSettings(client_id="me", request_timeout_ms=60_000, connect_timeout_ms=60_000)
 MIB = 1 << 20
 Script = Callable[[Peer], Awaitable[None]]
-
-
-@contextlib.asynccontextmanager
-async def connected(script: Script, settings: ConnectionSettings = SETTINGS) -> AsyncIterator[Connection]:
-    async def negotiated(peer: Peer) -> None:
-        await peer.negotiate()
-        await script(peer)
-
-    async with scripted_broker(negotiated) as port:
-        connection = await open_connection("127.0.0.1", port, settings)
-        try:
-            yield connection
-        finally:
-            await connection.close()
 
 
 def claiming(size: int) -> Script:
@@ -140,7 +126,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 
 async def test_a_large_answer_is_decoded_beside_the_loop(held: threading.Event) -> None:
-    async with connected(answers) as connection:
+    async with connected(answers, SETTINGS) as connection:
         waiting = connection.send(m.MetadataRequest())
         for _ in range(3):
             assert (await connection.request(m.HeartbeatRequest())).error_code == 0
@@ -152,7 +138,7 @@ async def test_a_large_answer_is_decoded_beside_the_loop(held: threading.Event) 
 
 
 async def test_a_connection_that_fails_meanwhile_fails_the_large_answer(held: threading.Event) -> None:
-    async with connected(answers) as connection:
+    async with connected(answers, SETTINGS) as connection:
         waiting = connection.send(m.MetadataRequest())
         await connection.request(m.HeartbeatRequest())
         connection.fail(KafkaConnectionError("gone"))
@@ -169,8 +155,8 @@ async def test_a_large_answer_that_does_not_decode_fails_the_connection() -> Non
         await peer.send((len(whole) - 4 - 5).to_bytes(4, "big") + whole[4:-5])
         await peer.gone()
 
-    async with connected(script) as connection:
-        asked = [connection.send(m.MetadataRequest()), connection.send(m.HeartbeatRequest())]
+    async with connected(script, SETTINGS) as connection:
+        asked: list[Any] = [connection.send(m.MetadataRequest()), connection.send(m.HeartbeatRequest())]
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(each) for each in outcomes] == [KafkaConnectionError] * 2
         assert "the answer to Metadata v13 does not decode" in str(outcomes[0])
@@ -187,7 +173,7 @@ async def test_an_answer_of_objects_beyond_its_memory_fails_the_connection() -> 
         await peer.send(frame(header, answer))
         await peer.gone()
 
-    async with connected(script) as connection:
+    async with connected(script, SETTINGS) as connection:
         with pytest.raises(KafkaConnectionError, match="OffsetCommit .*array of 300000 elements"):
             await connection.request(m.OffsetCommitRequest())
     gc.collect()
@@ -195,7 +181,7 @@ async def test_an_answer_of_objects_beyond_its_memory_fails_the_connection() -> 
 
 async def test_small_answers_are_decoded_by_the_loop(held: threading.Event) -> None:
     """And so in the order in which they come: nothing waits for another thread."""
-    async with connected(answers) as connection:
+    async with connected(answers, SETTINGS) as connection:
         asked = [connection.send(m.HeartbeatRequest()) for _ in range(50)]
         await asyncio.gather(*asked)
         assert not held.is_set()

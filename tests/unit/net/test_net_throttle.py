@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 
@@ -17,10 +16,9 @@ from slackwater.kafka.net import (
     ConnectionSettings,
     Purpose,
     RequestTimeoutError,
-    open_connection,
 )
 from slackwater.kafka.wire import messages as m
-from tests.support.scripted import Peer, scripted_broker
+from tests.support.scripted import Peer, connected
 
 SETTINGS = ConnectionSettings(client_id="me", request_timeout_ms=5_000, connect_timeout_ms=5_000)
 
@@ -41,18 +39,8 @@ class Throttling:
             self.came.append((body.generation_id, asyncio.get_running_loop().time()))
             await peer.answer(header, m.HeartbeatResponse(throttle_time_ms=body.generation_id))
 
-    @asynccontextmanager
-    async def connected(self, **versions: tuple[int, int]) -> AsyncIterator[Connection]:
-        async def negotiated(peer: Peer) -> None:
-            await peer.negotiate(**versions)
-            await self(peer)
-
-        async with scripted_broker(negotiated) as port:
-            connection = await open_connection("127.0.0.1", port, SETTINGS)
-            try:
-                yield connection
-            finally:
-                await connection.close()
+    def connected(self, **versions: tuple[int, int]) -> AbstractAsyncContextManager[Connection]:
+        return connected(self, SETTINGS, **versions)
 
 
 async def test_nothing_is_written_until_the_time_is_over_and_then_in_order() -> None:
