@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from slackwater.kafka.error_copies import reduce_error
 from slackwater.kafka.error_hints import hint
 from slackwater.kafka.wire.errors import ErrorCode
 
@@ -21,6 +22,9 @@ class KafkaError(Exception):
     retriable: ClassVar[bool] = False
     invalid_metadata: ClassVar[bool] = False
     """Whether the client's view of the cluster is out of date, and should be refreshed."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduce_error(self)
 
 
 class RetriableError(KafkaError):

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from slackwater.kafka.error_copies import reduce_error
+
 
 class RecordError(Exception):
     """Records that cannot be read or written."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduce_error(self)
 
 
 class CorruptRecordError(RecordError):
