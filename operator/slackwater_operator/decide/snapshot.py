@@ -24,6 +24,8 @@ class KafkaSnapshot:
         coordinator: the node id of the group's coordinator; None when it was not asked for or not told.
         cluster_id: Kafka's id of the cluster; "" when that was not told.
         brokers: the node ids of the brokers that are there; empty when that was not told.
+        missing: the topics that the brokers say do not exist, in order.
+        topics_ms: when the brokers were asked for the topics last, wall clock; None when not known.
     """
 
     at_ms: int
@@ -35,6 +37,8 @@ class KafkaSnapshot:
     coordinator: int | None = None
     brokers: frozenset[int] = frozenset()
     cluster_id: str = ""
+    missing: tuple[str, ...] = ()
+    topics_ms: int | None = None
 
     @property
     def lag(self) -> dict[TopicPartition, int | None]:

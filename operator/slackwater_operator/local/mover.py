@@ -55,7 +55,7 @@ class Mover:
         assert state.sets.new is not None
         since_ms = moving.since_ms if moving is not None else wall_ms()
         if not roll.back:
-            roll.expect(state.group, state.group_view())
+            roll.expect(state.group, state.group_view(), state.topics.since(since_ms))
         return decide_takeover(
             roll.policy,
             TakeoverInput(

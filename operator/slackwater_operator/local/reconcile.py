@@ -48,6 +48,11 @@ class Reconciler:
         """Asks the broker how things are."""
         state = self._state
         state.observed(await self._observer.observe(self._state.group.spec.topics))
+        if state.seen is not None:
+            state.topics.observe(state.seen, now_ms=wall_ms(), topics=state.group.spec.topics)
+        for change in state.topics.untold:
+            state.notify(change.message)
+        state.topics.told(state.topics.untold)
         away = [one.name for one in state.wanted if one.process is None or one.progress.phase == "starting"]
         rolling = set(state.rollout.under_way) if state.rollout is not None else set()
         if state.takeover is not None and state.takeover.moving is not None:
@@ -154,7 +159,8 @@ class Reconciler:
     def _decide_rollout(self, rollout: Rollout) -> RolloutDecision:
         state = self._state
         under_way = list(rollout.under_way.values())
-        rollout.expect(state.group, state.group_view())
+        begun_ms = min((one.since_ms for one in under_way), default=wall_ms())
+        rollout.expect(state.group, state.group_view(), state.topics.since(begun_ms))
         return decide_rollout(
             rollout.policy,
             RolloutInput(
@@ -166,7 +172,7 @@ class Reconciler:
                 now_ms=wall_ms(),
                 produced_per_s=self._autoscaler.produced_per_s,
                 capacity_per_s=self._autoscaler.capacity_per_s,
-                forced=self._forced.since(min((one.since_ms for one in under_way), default=wall_ms())),
+                forced=self._forced.since(begun_ms),
                 sessions_since_ms=self._forced.sessions_since_ms,
                 expected=rollout.expected,
             ),

@@ -13,6 +13,7 @@ from slackwater_operator.decide.settled import unsettled
 from slackwater_operator.decide.snapshot import KafkaSnapshot
 from slackwater_operator.decide.subscription import expected_rebalance
 from slackwater_operator.decide.takeover import Moving, TakeoverDecision, TakeoverPolicy
+from slackwater_operator.decide.topics import TopicWatch
 from slackwater_operator.decide.view import GroupView, WorkerView
 from slackwater_operator.local.events import WorkerEvent
 from slackwater_operator.local.pool import WorkerPool
@@ -43,10 +44,11 @@ class Expecting:
 
     expected: str = ""
 
-    def expect(self, group: ConsumerGroup, seen: GroupView | None) -> None:
+    def expect(self, group: ConsumerGroup, seen: GroupView | None, topics_changed: str) -> None:
         """Looks whether members of Kafka's group still read other topics than the resource says, or use
-        another assignor."""
-        self.expected = expected_rebalance(seen, group.spec.topics, group.assignors) or self.expected
+        another assignor. `topics_changed` says what has happened to the topics meanwhile, or ""."""
+        expected = expected_rebalance(seen, group.spec.topics, group.assignors)
+        self.expected = expected or topics_changed or self.expected
 
 
 @dataclass
@@ -86,6 +88,7 @@ class RunState:
         self.pool: WorkerPool
         self.timeline = Timeline()
         self.seen: KafkaSnapshot | None = None
+        self.topics = TopicWatch()
         self.decisions: dict[str, DecisionView] = {}
         self.operation: Operation | None = None
         self.rollout: Rollout | None = None

@@ -38,8 +38,9 @@ K = TypeVar("K", bound=Hashable)
 
 REQUEST_TIMEOUT_MS = 5_000
 """So long that a process that gets little of its CPU does not take itself for cut off."""
-TOPICS_MAX_AGE_MS = 30_000.0
-"""How long the topics' partitions are taken as known."""
+TOPICS_MAX_AGE_MS = 10_000.0
+"""How long the topics' partitions are taken as known: a change of them is to be told within half a minute,
+and a group at rest is looked at every ten seconds only."""
 TOPICS_RETRY_MS = 3_000.0
 """The same while a topic is missing or has an error: it may have been created by now."""
 TOPICS_FORGOTTEN_MS = 300_000.0
@@ -54,6 +55,7 @@ class GroupWanted(Generic[K]):
         key: whatever the caller finds the answer by.
         group_id: Kafka's group.id.
         topics: its topics.
+        checked_topics: topics that it does not read, but that have to exist (for its dead letters).
         topic_pattern: in place of `topics`: a regular expression that names match from their beginning
             (`TopicPattern`, as the workers subscribe); internal topics are left out.
         offset_reset: the workers' auto.offset.reset: where the group starts without a committed offset.
@@ -64,6 +66,7 @@ class GroupWanted(Generic[K]):
     key: K
     group_id: str
     topics: tuple[str, ...] = ()
+    checked_topics: tuple[str, ...] = ()
     topic_pattern: str | None = None
     offset_reset: str = "earliest"
     read_committed: bool = False
@@ -97,6 +100,7 @@ class ClusterObserver:
         self._wanted_ms: dict[str, float] = {}
         self._all_wanted_ms = float("-inf")
         self._topics_ms = float("-inf")
+        self._topics_wall_ms: int | None = None
         self._matching: dict[str, list[str]] = {}
         cluster.on_metadata.append(lambda _: self._matching.clear())
 
@@ -200,7 +204,7 @@ class ClusterObserver:
             if one.topic_pattern is not None:
                 new |= now - self._all_wanted_ms > TOPICS_FORGOTTEN_MS
                 self._all_wanted_ms = now
-            for topic in one.topics:
+            for topic in (*one.topics, *one.checked_topics):
                 new |= topic not in known
                 self._wanted_ms[topic] = now
         self._wanted_ms = {t: ms for t, ms in self._wanted_ms.items() if now - ms <= TOPICS_FORGOTTEN_MS}
@@ -211,8 +215,18 @@ class ClusterObserver:
         self._cluster.track(self._wanted_ms, all_topics=now - self._all_wanted_ms <= TOPICS_FORGOTTEN_MS)
         failed = await asking.refresh()
         if failed is None:
-            self._topics_ms = now
+            self._topics_ms, self._topics_wall_ms = now, self._clock.wall_ms()
         return failed
+
+    def _missing(self, wanted: GroupWanted[K]) -> tuple[str, ...]:
+        """The topics that the brokers say do not exist; one that was not asked for yet is not among them."""
+        known = self._cluster.metadata.topics
+        names = {*wanted.topics, *wanted.checked_topics}
+        return tuple(
+            name
+            for name in sorted(names)
+            if name in known and known[name].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
 
     def _topics(self, wanted: GroupWanted[K]) -> list[str]:
         known = self._cluster.metadata.topics
@@ -231,11 +245,11 @@ class ClusterObserver:
         if wanted.topic_pattern is not None and not found:
             return [f"no topic matches {wanted.topic_pattern!r}; create one, or correct topicPattern"]
         problems = [f"topic {name} is not known yet" for name in sorted(wanted.topics) if name not in known]
+        missing = self._missing(wanted)
+        problems += [f"topic {name} does not exist; create it" for name in missing]
         for name in found:
             code = known[name].error_code
-            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                problems.append(f"topic {name} does not exist; create it")
-            elif code and not known[name].partitions:
+            if code and name not in missing and not known[name].partitions:
                 problems.append(str(for_code(code, f"topic {name}")))
         return problems
 
@@ -303,6 +317,8 @@ class ClusterObserver:
             None if view is None else facts.coordinators.get(wanted.group_id),
             frozenset(self._cluster.metadata.brokers),
             self._cluster.metadata.cluster_id or "",
+            self._missing(wanted),
+            self._topics_wall_ms,
         )
 
 

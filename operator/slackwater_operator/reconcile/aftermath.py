@@ -19,6 +19,8 @@ def learn(session: Session, world: World, plan: Plan, *, complete: bool) -> None
     """
     session.plan, session.world = plan, world
     session.told_stalls = world.measured.stalls
+    if complete:
+        session.topics.told(world.measured.topic_changes)
     if complete and plan.step is not None:
         session.autoscaler.stepping(*plan.step, plan.decision, now_ms=world.now_ms)
         session.step_ms = world.now_ms
@@ -50,12 +52,15 @@ def new_rebalances(session: Session, world: World) -> list[Rebalance]:
     }
     if world.memory.rollout.expected_rebalance:
         session.rebalances.announced(world.now_ms)
+    if world.measured.topic_changes:
+        session.rebalances.topics_changed(max(one.at_ms for one in world.measured.topic_changes))
     return session.rebalances.observe(
         [generation for one in told for generation in one.generations],
         now_ms=world.now_ms,
         restarting=bool(world.memory.rollout.under_way) or world.memory.rollout.moving is not None,
         forced=world.measured.forced,
         took_ms=took,
+        topics_ms=world.kafka.topics_ms if world.kafka is not None else None,
     )
 
 

@@ -32,6 +32,9 @@ def hear(session: Session, found: KafkaSnapshot | None, now_ms: int, problem: st
     session.autoscaler.observe(found, running)
     session.stalls.observe(found, now_ms=now_ms, hot=(*skewed, *session.autoscaler.hot()))
     session.forced.observe(found, now_ms=now_ms, away=_away(session))
+    session.topics.observe(found, now_ms=now_ms, topics=session.wanted.topics if session.wanted else ())
+    if session.rebalances.awaits(found.topics_ms):
+        return True
     return was_away or session.busy or _differs(before, found) or _decides(session, found, now_ms)
 
 
@@ -54,9 +57,10 @@ def _differs(before: KafkaSnapshot | None, found: KafkaSnapshot) -> bool:
     """Whether more has changed than offsets."""
     if before is None:
         return True
-    same = (before.group, before.partitions, before.problems) == (
+    same = (before.group, before.partitions, before.missing, before.problems) == (
         found.group,
         found.partitions,
+        found.missing,
         found.problems,
     )
     return not same or _unknown(before) != _unknown(found)

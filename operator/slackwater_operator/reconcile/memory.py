@@ -172,7 +172,7 @@ class DecisionRecord:
 
     Attributes:
         at_ms: when it was made first.
-        kind: `scaling`, `rollout`, `gate`, `membership`, `preflight`, `suspend`.
+        kind: `scaling`, `rollout`, `gate`, `membership`, `preflight`, `suspend`, `topics`.
         action: what it does, in a word.
         reason: why, in a sentence.
     """

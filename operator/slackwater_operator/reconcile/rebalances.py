@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-SCALE, ROLLOUT, UNPLANNED = "scale", "rollout", "unplanned"
+SCALE, ROLLOUT, TOPICS, UNPLANNED = "scale", "rollout", "topics", "unplanned"
 OURS_FOR_MS = 60_000
 """For how long after we let members in, or took some out, a rebalance is taken for ours."""
 UNPLANNED_KEPT_MS = 600_000
@@ -24,7 +24,7 @@ class Rebalance:
     Attributes:
         generation: the group's generation after it.
         at_ms: when the first worker joined it.
-        cause: `scale`, `rollout` or `unplanned`.
+        cause: `scale`, `rollout`, `topics` (partitions or topics have come or gone) or `unplanned`.
         took_ms: how long it took the slowest worker; None: not known.
     """
 
@@ -41,6 +41,8 @@ class RebalanceWatch:
         self._newest: int | None = None
         self._scaled_ms: int | None = None
         self._announced_ms: int | None = None
+        self._topics_ms: int | None = None
+        self._awaits_ms: int | None = None
         self._unplanned: deque[tuple[int, str]] = deque(maxlen=5)
 
     def scaled(self, now_ms: int) -> None:
@@ -51,6 +53,14 @@ class RebalanceWatch:
         """A rollout is under way that makes the group rebalance by itself."""
         self._announced_ms = now_ms
 
+    def topics_changed(self, now_ms: int) -> None:
+        """A topic was just seen to have got or lost partitions, or to have come or gone."""
+        self._topics_ms = now_ms
+
+    def awaits(self, topics_ms: int | None) -> bool:
+        """Whether a rebalance was not counted before the topics had been looked at, and by now they have."""
+        return self._awaits_ms is not None and topics_ms is not None and topics_ms >= self._awaits_ms
+
     def observe(
         self,
         generations: Iterable[tuple[int, bool, int]],
@@ -59,6 +69,7 @@ class RebalanceWatch:
         restarting: bool,
         forced: str = "",
         took_ms: Mapping[int, int] | None = None,
+        topics_ms: int | None = None,
     ) -> list[Rebalance]:
         """Takes in what the workers joined; gives the rebalances that are new.
 
@@ -68,6 +79,9 @@ class RebalanceWatch:
             restarting: whether a restart of ours is under way.
             forced: why the broker may have done it; "".
             took_ms: how long each generation's rebalance took, where known.
+            topics_ms: when the topics were looked at last; None: not known. The members see a change before
+                that shows here, so a rebalance without another cause is not counted before the topics have
+                been looked at.
         """
         first: dict[int, tuple[bool, int]] = {}
         for generation, second_half, at_ms in generations:
@@ -79,11 +93,16 @@ class RebalanceWatch:
         if self._newest is None:
             self._newest = max(first)
             return []
-        found = []
+        found: list[Rebalance] = []
+        self._awaits_ms = None
         for generation in sorted(one for one in first if one > self._newest):
             follows, at_ms = first[generation]
             if not (follows and generation == self._newest + 1):
                 cause = self._cause(at_ms, restarting=restarting, forced=forced)
+                looked = topics_ms is None or topics_ms >= at_ms or now_ms - at_ms >= OURS_FOR_MS
+                if cause == UNPLANNED and not forced and not looked:
+                    self._awaits_ms = at_ms
+                    break
                 found.append(Rebalance(generation, at_ms, cause, (took_ms or {}).get(generation)))
                 if cause == UNPLANNED:
                     why = forced or "none of our doing is known"
@@ -100,6 +119,8 @@ class RebalanceWatch:
             return SCALE
         if self._announced_ms is not None and at_ms - self._announced_ms < OURS_FOR_MS:
             return ROLLOUT
+        if self._topics_ms is not None and abs(at_ms - self._topics_ms) < OURS_FOR_MS:
+            return TOPICS
         if forced:
             return UNPLANNED
         return ROLLOUT if restarting else UNPLANNED

@@ -16,6 +16,7 @@ from slackwater_operator.decide.preflight import (
     decide_preflight,
     retry_delay_ms,
 )
+from slackwater_operator.decide.topics import said_of_missing
 from slackwater_operator.reconcile.draft import Draft
 from slackwater_operator.reconcile.drift import marked
 from slackwater_operator.reconcile.memory import ROLLING_BACK, Failed, Tries
@@ -140,6 +141,10 @@ def _preflight(draft: Draft) -> Chosen:
     if decision.action == "start" and world.kafka_group is None:
         # It would fail for the broker's sake, and the revision would count as failed.
         return Chosen(waiting="the preflight waits for the brokers to answer")
+    missing = world.kafka.missing if world.kafka is not None else ()
+    if decision.action == "start" and missing:
+        # It would fail for them, and begins by itself when they are there.
+        return Chosen(waiting=f"the preflight waits: {said_of_missing(missing)}")
     if decision.failed and decision.again:
         assert job is not None
         return _try_again(draft, decision, job, tries)

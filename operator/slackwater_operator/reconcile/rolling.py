@@ -337,7 +337,7 @@ def _input(draft: Draft, there: StatefulSetSeen) -> RolloutInput:
         capacity_per_s=world.measured.capacity_per_s,
         forced=world.measured.forced,
         sessions_since_ms=world.measured.sessions_since_ms,
-        expected=draft.rollout.expected_rebalance,
+        expected=draft.rollout.expected_rebalance or world.measured.topics_changed,
     )
 
 

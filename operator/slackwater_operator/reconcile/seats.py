@@ -67,7 +67,7 @@ def seen_by(draft: Draft, old: SetView, new: SetView, *, back: bool) -> Takeover
         forced=world.measured.forced,
         sessions_since_ms=world.measured.sessions_since_ms,
         back=back,
-        expected=draft.rollout.expected_rebalance,
+        expected=draft.rollout.expected_rebalance or world.measured.topics_changed,
     )
 
 

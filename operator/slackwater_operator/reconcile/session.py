@@ -16,6 +16,7 @@ from slackwater_operator.decide.refusals import Refusals
 from slackwater_operator.decide.scaling import ScalingPolicy
 from slackwater_operator.decide.snapshot import KafkaSnapshot
 from slackwater_operator.decide.stalls import Stall, StallWatch
+from slackwater_operator.decide.topics import TopicWatch
 from slackwater_operator.observe.clusters import ClusterIdentity, GroupWanted
 from slackwater_operator.observe.workers import WorkerStatus
 from slackwater_operator.reconcile.plan import Plan
@@ -84,6 +85,7 @@ class Session:
     autoscaler: Autoscaler
     stalls: StallWatch = field(default_factory=StallWatch)
     forced: ForcedWatch = field(default_factory=ForcedWatch)
+    topics: TopicWatch = field(default_factory=TopicWatch)
     rebalances: RebalanceWatch = field(default_factory=RebalanceWatch)
     refusals: Refusals = field(default_factory=Refusals)
     owners: Owners = field(default_factory=Owners)

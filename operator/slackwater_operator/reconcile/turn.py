@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from slackwater_operator.build.names import statefulset
 from slackwater_operator.decide.conditions import Trouble
+from slackwater_operator.decide.topics import TOPIC_MISSING, said_of_missing
 from slackwater_operator.reconcile.deletion import end, wanted_finalizers
 from slackwater_operator.reconcile.draft import Draft
 from slackwater_operator.reconcile.group_id import note_group_id
@@ -60,7 +61,18 @@ def turn(world: World) -> Plan:
     return _plan(draft)
 
 
+def _tell_topics(draft: Draft) -> None:
+    """Tells what has changed about the topics, and what is missing."""
+    for change in draft.world.measured.topic_changes:
+        draft.decided("topics", change.action, change.message)
+        draft.tell(change.reason, change.message, warning=change.warning)
+    missing = draft.world.kafka.missing if draft.world.kafka is not None else ()
+    if missing:
+        draft.trouble(TOPIC_MISSING, said_of_missing(missing))
+
+
 def _work(draft: Draft) -> None:
+    _tell_topics(draft)
     forget_failure(draft)
     apply_around(draft)
     chosen = choose(draft)

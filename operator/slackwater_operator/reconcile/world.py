@@ -23,6 +23,7 @@ from slackwater_operator.decide.scaling import ScalingDecision
 from slackwater_operator.decide.snapshot import KafkaSnapshot
 from slackwater_operator.decide.stalls import Stall
 from slackwater_operator.decide.takeover_view import RESTART
+from slackwater_operator.decide.topics import TopicChange
 from slackwater_operator.decide.view import GroupView, MemberView
 from slackwater_operator.reconcile.memory import Failed, Memory
 from slackwater_operator.reconcile.sets import (
@@ -198,6 +199,8 @@ class Measured:
         stalls: what does not move.
         forced: why the broker may have made the group rebalance since the oldest restart under way began.
         sessions_since_ms: when the broker began all sessions anew, as far as was seen.
+        topics_changed: what has changed about the topics since the oldest restart under way began; "".
+        topic_changes: what has changed about the topics, and has not been told yet.
         unplanned: why the group rebalanced lately without us, a line each.
         kafka_away_ms: for how long the cluster has not answered; 0 when it does.
         kafka_problem: why it did not answer when it was asked last; "" when it did.
@@ -213,6 +216,8 @@ class Measured:
     stalls: tuple[Stall, ...] = ()
     forced: str = ""
     sessions_since_ms: int = 0
+    topics_changed: str = ""
+    topic_changes: tuple[TopicChange, ...] = ()
     unplanned: tuple[str, ...] = ()
     kafka_away_ms: int = 0
     kafka_problem: str = ""

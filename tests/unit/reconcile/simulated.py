@@ -89,6 +89,7 @@ class SimulatedGroup:
         self.positions = dict.fromkeys(self.partitions, 0)
         self.removed: list[tuple[str, ...]] = []
         self.hidden = False  # whether nobody may see the committed offsets
+        self.missing: tuple[str, ...] = ()  # topics that do not exist
         self.bring_back: list[str] = []  # members that a moving coordinator brings back after a removal
 
     def join(self, name: str, process: str, now_ms: int, client: str = "", owner: str = "") -> None:
@@ -118,6 +119,16 @@ class SimulatedGroup:
             self.members[one.name] = one
         if len(back) < len(gone):
             self._rebalance(f"{', '.join(names)} removed")
+
+    def have(self, *partitions: TopicPartition) -> None:
+        """The topics have these partitions from now on; the leader notices, and asks for a rebalance."""
+        self.partitions = partitions
+        for kept in (self.ends, self.positions):
+            for one in kept.keys() - set(partitions):
+                del kept[one]
+            for one in partitions:
+                kept.setdefault(one, 0)
+        self._rebalance("the topics have changed")
 
     def _rebalance(self, why: str) -> None:
         self.why.append(why)
@@ -186,6 +197,8 @@ class SimulatedGroup:
             coordinator=1,
             brokers=frozenset({1}),
             cluster_id="cluster-1",
+            missing=self.missing,
+            topics_ms=now_ms,
         )
 
 

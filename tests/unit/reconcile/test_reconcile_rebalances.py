@@ -42,6 +42,32 @@ def test_one_that_a_rollout_announced_is_the_rollouts_whatever_else_happened() -
     assert causes(watch, (6, False, 90_000), now_ms=90_000) == ["unplanned"]
 
 
+def test_one_about_the_time_of_a_change_of_the_topics_is_theirs() -> None:
+    watch = RebalanceWatch()
+    causes(watch, (4, False, 0))
+    watch.topics_changed(30_000)
+    assert causes(watch, (5, False, 20_000), now_ms=31_000) == ["topics"]
+    assert watch.unplanned(31_000) == ()
+    assert causes(watch, (6, False, 95_000), now_ms=95_000) == ["unplanned"]
+
+
+def test_one_without_a_cause_waits_for_a_look_at_the_topics() -> None:
+    watch = RebalanceWatch()
+    causes(watch, (4, False, 0))
+    assert causes(watch, (5, False, 20_000), now_ms=21_000, topics_ms=15_000) == []
+    assert not watch.awaits(19_999)
+    assert watch.awaits(20_000)
+    assert causes(watch, (5, False, 20_000), now_ms=26_000, topics_ms=25_000) == ["unplanned"]
+    assert not watch.awaits(30_000)
+    assert causes(watch, (6, False, 40_000), now_ms=41_000, topics_ms=25_000, forced="a broker") == [
+        "unplanned"
+    ]
+    assert causes(watch, (7, False, 50_000), now_ms=51_000, topics_ms=25_000) == []
+    assert causes(watch, (7, False, 50_000), now_ms=110_000, topics_ms=25_000) == ["unplanned"], (
+        "not for ever"
+    )
+
+
 def test_during_a_restart_it_is_the_rollouts() -> None:
     watch = RebalanceWatch()
     causes(watch, (4, False, 0))
