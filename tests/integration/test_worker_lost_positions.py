@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from slackwater.kafka import KafkaAdmin
 from tests.integration.consumer_harness import wait_for
+from tests.integration.takeover_site import TakeoverSite
 from tests.integration.test_worker_process import PARTITIONS, Site
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
@@ -286,3 +288,74 @@ def test_a_topic_made_anew_stops_the_group_and_overwrites_nothing(
     site.check_rows()
     assert worker.terminate() == 0
     assert not worker.named("partition_stopped")
+
+
+# -- taken over -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def seats(kafka: KafkaCluster, tmp_path: Path) -> Iterator[TakeoverSite]:
+    found = TakeoverSite(kafka.bootstrap, tmp_path, partitions=1)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def either_seats(broker: KafkaCluster | DevBroker, tmp_path: Path) -> Iterator[TakeoverSite]:
+    found = TakeoverSite(broker.bootstrap, tmp_path, partitions=1)
+    yield found
+    found.close()
+
+
+def commit_first(site: TakeoverSite) -> None:
+    """Commits offset 0: a standby reads ahead from what is committed."""
+    admin = AdminClient({"bootstrap.servers": site.bootstrap})
+    places = [confluent_kafka.TopicPartition(site.topic, 0, 0)]
+    wanted = confluent_kafka.ConsumerGroupTopicPartitions(site.group, places)
+    for future in admin.alter_consumer_group_offsets([wanted]).values():
+        future.result(60)
+
+
+def test_a_successor_skips_what_was_deleted_and_counts_it(seats: TakeoverSite) -> None:
+    """Its predecessor hangs in its first batch; what the successor has read ahead is delivered."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": seats.bootstrap, "batch.num.messages": 20})
+    for number in range(1000):
+        producer.produce(seats.topic, b"0:%d" % number, partition=0)
+    assert producer.flush(60) == 0
+    commit_first(seats)
+    small = {"max.partition.fetch.bytes": "2000", "fetch.max.bytes": "8000", "auto.offset.reset": "latest"}
+    properties = {**seats.config()["properties"], **small}
+    before = seats.start(0, "a", slow_ms=600_000, properties=properties)
+    before.until_status(lambda status: bool(status["in_flight"]))
+    after = seats.standby(0, "b", 1, properties=properties)
+    delete_records(seats.bootstrap, seats.topic, 0, 900)
+    assert seats.order(after, None)[0] == 202
+    after.in_phase("running")
+    seats.ends = {0: 1000}
+    seats.until_done()
+    [skipped] = after.named("skipped")
+    begin, end = skipped["from"], skipped["to"]
+    assert 0 <= begin < end == 900
+    assert seats.rows() == Counter(f"0:{offset}" for offset in (*range(begin), *range(900, 1000)))
+    assert metric(after, "slackwater_records_skipped_total") == end - begin
+
+
+def test_a_successor_reads_nothing_of_a_topic_made_anew(either_seats: TakeoverSite) -> None:
+    seats = either_seats
+    before = seats.members(1)[0]
+    seats.flow(300)
+    before.until("committed")
+    seats.ebb()
+    seats.until_done()
+    old = seats.rows()
+    after = seats.standby(0, "b", 1)
+    make_anew(seats.bootstrap, seats.topic, 1)
+    producer = confluent_kafka.Producer({"bootstrap.servers": seats.bootstrap})
+    for number in range(3000):
+        producer.produce(seats.topic, b"new:%d" % number, partition=0)
+    assert producer.flush(60) == 0
+    before.signal(signal.SIGKILL)
+    assert seats.order(after, None)[0] == 202
+    told = after.until_status(lambda status: bool(status["stopped"]))
+    assert [one["reason"] for one in told["stopped"]] == ["TopicRecreated"]
+    assert seats.rows() == old
