@@ -13,23 +13,6 @@ from tests.support.site import ClusterSite
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
 
 
-def test_a_topic_that_is_made_later_heals_the_preflight(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
-) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
-        letters = f"letters-{namespace}"
-        group = site.group(
-            f"late-{namespace}", partitions=2, replicas=1, pipeline={"deadLetterTopic": letters}
-        )
-        told = group.await_condition("Degraded", reason="PreflightFailed")
-        assert f"no topic {letters}" in told["message"]
-        assert "is tried again" in told["message"]
-        assert "failed" not in group.status()["rollout"]
-        site.make_topic(letters, 1)
-        group.await_settled(1)
-        group.await_condition("Degraded", "False")
-
-
 @pytest.mark.parametrize(
     ("pod", "missing", "cause"),
     [
