@@ -38,6 +38,21 @@ def schema() -> Schema:
             "Where the group has its group.id to itself.",
             bootstrapServers=_text("How its workers reach that Kafka."),
             clusterId=_text("Kafka's id of the cluster; left out until it was told."),
+            security=_object(
+                "The spec.kafka.security that its workers have; left out for PLAINTEXT.",
+                protocol=_text("As there."),
+                mechanism=_text("As there."),
+                credentialsSecret=_text("As there."),
+                caSecret=_text("As there."),
+                clientCertificateSecret=_text("As there."),
+            ),
+            properties={
+                "type": "object",
+                "description": "Of the spec.kafka.properties that its workers have those that say how the "
+                "group is looked at.",
+                "additionalProperties": {"type": "string"},
+                "maxProperties": 10,
+            },
         ),
         restartGapsMs=_list(
             "How long the last restarts kept a worker away, in milliseconds, oldest first.",

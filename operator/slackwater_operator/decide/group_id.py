@@ -37,7 +37,7 @@ class Claim:
         name: NAMESPACE/NAME.
         uid: its uid.
         created: its creationTimestamp (UTC, in whole seconds).
-        place: where its spec leads.
+        place: where its workers are, or are to be.
         held: where it has had the group.id to itself, as its status says; None: nowhere yet.
     """
 

@@ -155,6 +155,17 @@ class ClusterObserver:
             raise failed or _first_error(facts)
         return {one.key: self._snapshot(at_ms, one, partitions[one.key], facts) for one in wanted}
 
+    async def identify(self) -> str:
+        """Kafka's id of the cluster; "" where it tells none.
+
+        Raises:
+            KafkaError: no broker answers.
+        """
+        failed = await Asking(self._cluster, asyncio.get_running_loop().time() + self._timeout_s).refresh()
+        if failed is not None:
+            raise failed
+        return self._cluster.metadata.cluster_id or ""
+
     def partitions(self, wanted: GroupWanted[K]) -> tuple[TopicPartition, ...]:
         """The partitions of a group's topics, in order, as far as they are known now."""
         topics = self._cluster.metadata.topics

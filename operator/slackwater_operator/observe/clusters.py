@@ -120,6 +120,13 @@ class Clusters:
             return Round({one.key: None for one in wanted}, str(error), took)
         return Round(snapshots, "", asyncio.get_running_loop().time() - began)
 
+    async def identify(self, cluster: ClusterIdentity) -> str | None:
+        """Kafka's id of the cluster, "" where it tells none; None: it does not answer."""
+        try:
+            return await self._with(cluster, lambda observer: observer.identify())
+        except KafkaError:
+            return None
+
     async def remove_members(
         self, cluster: ClusterIdentity, group_id: str, instance_ids: Sequence[str]
     ) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from slackwater_operator.decide.group_id import Claim, Place, Sharing, share
@@ -20,21 +21,23 @@ class Claims:
         self._claims: dict[str, dict[Key, Claim]] = {}
         self._group_ids: dict[Key, str] = {}
 
-    def put(self, key: Key, raw: Mapping[str, Any], held: KafkaMemory | None, cluster_id: str) -> None:
+    def put(
+        self, key: Key, raw: Mapping[str, Any], held: KafkaMemory | None, servers: str, cluster_id: str
+    ) -> None:
         """Takes a ConsumerGroup in as it is now.
 
         Args:
             key: the ConsumerGroup.
             raw: as the API server has it.
             held: what its status says of where it has its group.id.
-            cluster_id: of the Kafka that its spec leads to; "": not known.
+            servers: what its workers reach Kafka with, or are to; "": not known.
+            cluster_id: of the Kafka that they are on; "": not known.
         """
         spec, metadata = raw.get("spec") or {}, raw["metadata"]
         group_id = str(spec.get("groupId") or key.name)
         if self._group_ids.get(key, group_id) != group_id:
             self.drop(key)
         self._group_ids[key] = group_id
-        servers = str((spec.get("kafka") or {}).get("bootstrapServers") or "")
         self._claims.setdefault(group_id, {})[key] = Claim(
             name="/".join(key),
             uid=str(metadata.get("uid") or ""),
@@ -48,12 +51,16 @@ class Claims:
         claims = self._claims.get(self._group_ids.pop(key, ""), {})
         claims.pop(key, None)
 
-    def sharing(self, key: Key) -> Sharing:
-        """Who shares its group.id with a ConsumerGroup that has been put in. Forgets those that are gone."""
+    def sharing(self, key: Key, there: Place | None = None) -> Sharing:
+        """Who shares its group.id with a ConsumerGroup that has been put in: where it is, or `there`.
+
+        Forgets those that are gone.
+        """
         claims = self._claims[self._group_ids[key]]
         for other in [one for one in claims if one != key and self._store.group(one) is None]:
             self.drop(other)
-        return share(claims[key], [claim for other, claim in claims.items() if other != key])
+        own = claims[key] if there is None else replace(claims[key], place=there)
+        return share(own, [claim for other, claim in claims.items() if other != key])
 
 
 def place(namespace: str, bootstrap_servers: str, cluster_id: str) -> Place:

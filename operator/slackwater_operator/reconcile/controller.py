@@ -42,6 +42,7 @@ _FIRST_LOOK_MS = 8_000  # for how long a group's first turn waits for the first 
 _TOGETHER_S = 0.05  # changes that come at the same time make one turn
 _SHORTEST_S = 0.2  # between two turns of a group
 _AFTER_ERROR_MS = 1_000
+_TRY_OUT_AGAIN = 30  # rounds, after which a Kafka that workers are to be moved to is asked for its id again
 _LOOK_MS = 5_000  # how long a turn waits at the most where a refused object keeps the rest from being done
 _READING = "read the group's objects"
 
@@ -167,7 +168,8 @@ class Controller:
         )
 
     def _watch_clusters(self) -> None:
-        used = {one.cluster for one in self._sessions.values() if one.cluster is not None}
+        named = [each for one in self._sessions.values() for each in (one.cluster, one.next_cluster)]
+        used = {one for one in named if one is not None}
         for cluster in used - self._rounds.keys():
             self._rounds[cluster] = asyncio.create_task(self._observe(cluster), name=f"observe {cluster}")
         over = self._rounds.keys() - used
@@ -192,9 +194,13 @@ class Controller:
                 rounds += 1
             here = [one for one in self._sessions.values() if one.cluster == cluster]
             asked = [one for one in here if one.busy or (due and (rounds % 2 or not one.calm))]
+            again = rounds % _TRY_OUT_AGAIN == 0
+            nearing = [one for one in self._sessions.values() if one.next_cluster == cluster]
             try:
                 if asked:
                     await self._round(cluster, asked)
+                if due and nearing and (again or any(one.next_id is None for one in nearing)):
+                    await self._try_out(cluster, nearing)
             except Exception:
                 log.exception("cluster %s: the observation failed", cluster)
                 self._metrics.observed(str(cluster), 0.0, errors=1)
@@ -212,6 +218,14 @@ class Controller:
             elif session.world is not None and session.plan is not None:
                 shown = figures(session, replace(session.world, kafka=seen), session.plan)
                 self._metrics.show(Key(*session.key), shown)
+
+    async def _try_out(self, cluster: ClusterIdentity, nearing: list[Session]) -> None:
+        """Finds out whether the Kafka that a changed spec leads to answers, and which one it is."""
+        found = await self._clusters.identify(cluster)
+        for session in nearing:
+            if session.next_cluster == cluster and session.next_id != found:
+                session.next_id = found
+                session.wake.set()
 
     # -- turns ------------------------------------------------------------------------------------------
 

@@ -15,18 +15,17 @@ from slackwater_operator.kube.errors import KubeError
 from slackwater_operator.kube.store import Store
 from slackwater_operator.observe.cluster_dns import depends_on_namespace
 from slackwater_operator.observe.clusters import ClusterIdentity
-from slackwater_operator.resources import ConsumerGroup
+from slackwater_operator.spec_kafka import Kafka
 
 _PROTOCOL, _MECHANISM = "security.protocol", "sasl.mechanism"
 # Which Secret is for what; in a ClusterIdentity beside the properties by Java's names.
 _CREDENTIALS, _CA, _CERTIFICATE = "secret.credentials", "secret.ca", "secret.certificate"
 
 
-def identity(group: ConsumerGroup, store: Store) -> ClusterIdentity:
-    """Which cluster a group is on, and as whom it is looked at."""
-    kafka = group.spec.kafka
+def identity(kafka: Kafka, group_namespace: str, store: Store) -> ClusterIdentity:
+    """Which cluster a group of that namespace is on, and as whom it is looked at."""
     security = kafka.security
-    namespace = group.namespace if depends_on_namespace(kafka.bootstrap_servers) else ""
+    namespace = group_namespace if depends_on_namespace(kafka.bootstrap_servers) else ""
     if security.protocol == "PLAINTEXT":
         return ClusterIdentity(kafka.bootstrap_servers, namespace=namespace)
     told = {
@@ -37,7 +36,7 @@ def identity(group: ConsumerGroup, store: Store) -> ClusterIdentity:
         _CERTIFICATE: security.client_certificate_secret,
     }
     secrets = tuple(
-        f"{group.namespace}/{name}@{store.secret_version(group.namespace, name)}" for name in security.secrets
+        f"{group_namespace}/{name}@{store.secret_version(group_namespace, name)}" for name in security.secrets
     )
     properties = tuple(sorted((name, value) for name, value in told.items() if value))
     return ClusterIdentity(kafka.bootstrap_servers, properties, secrets, namespace)

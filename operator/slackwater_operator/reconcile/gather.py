@@ -8,6 +8,8 @@ from typing import Any
 from slackwater.kafka.net.clock import Clock
 from slackwater_operator.build import names, pod_monitor
 from slackwater_operator.build.pod_template import revision
+from slackwater_operator.build.statefulset import template_hash
+from slackwater_operator.decide.group_id import Sharing
 from slackwater_operator.decide.policy import scaling_policy
 from slackwater_operator.decide.snapshot import KafkaSnapshot
 from slackwater_operator.fields import FieldError, ResourceError
@@ -15,7 +17,8 @@ from slackwater_operator.kube.client import Kube
 from slackwater_operator.kube.store import Key, Store
 from slackwater_operator.observe.clusters import Clusters, GroupWanted
 from slackwater_operator.observe.workers import PodAddress, WorkerStatuses
-from slackwater_operator.reconcile.claims import Claims
+from slackwater_operator.reconcile.claims import Claims, place
+from slackwater_operator.reconcile.connection import in_force
 from slackwater_operator.reconcile.credentials import identity
 from slackwater_operator.reconcile.hearing import hear
 from slackwater_operator.reconcile.memory import KafkaMemory, Memory, parse
@@ -33,10 +36,14 @@ from slackwater_operator.reconcile.session import Resource, Session
 from slackwater_operator.reconcile.settings import Settings
 from slackwater_operator.reconcile.world import Manifest, Measured, PodSeen, World, time_ms
 from slackwater_operator.resources import API_VERSION, KIND, ConsumerGroup, parse as parse_resource
+from slackwater_operator.spec_kafka import Kafka
 from slackwater_operator.spec_rollout import TAKEOVER
+from slackwater_operator.validation import DEFAULT_MAX_POLL_INTERVAL_MS
 
 _UIDS_KEPT = 8
 """So many ConsumerGroups of one name are remembered, of those that came one after the other."""
+_AWAY_MS = 15_000
+"""After which time without an answer from the workers' Kafka the one that the spec leads to is looked at."""
 _LOOK_AGAIN_MS = 30_000
 """After which time a name that was free, or taken by somebody else, is looked up again."""
 
@@ -120,26 +127,54 @@ class Gatherer:
             after = session.resource.revision
             if before is not None and after is not None and before.hash != after.hash:
                 session.autoscaler.new_revision()
-        group = session.resource.group
+        group, held = session.resource.group, parse(raw.get("status")).kafka
         if group is not None:
-            self._place(session, group)
-        held = parse(raw.get("status")).kafka
-        seen = session.kafka.cluster_id if session.kafka is not None else ""
-        self._claims.put(Key(*session.key), raw, held, seen or _known_id(held, raw))
+            self._place(session, group, held)
+        servers = session.running.bootstrap_servers if session.running is not None else ""
+        known = held.cluster_id if held is not None and held.bootstrap_servers == servers else ""
+        seen = session.kafka.cluster_id if session.kafka is not None and session.moved is None else ""
+        session.cluster_id = seen or known
+        self._claims.put(Key(*session.key), raw, held, servers, session.cluster_id)
         if group is None:
             return
         session.autoscaler.policy = scaling_policy(group)
-        session.stalls.stuck_after_ms = group.max_poll_interval_ms
         if not session.restored:
             session.restored = True
             session.autoscaler.restore(parse(raw.get("status")).scaling, now_ms=self._clock.wall_ms())
 
-    def _place(self, session: Session, group: ConsumerGroup) -> None:
-        """Where the group is looked at; what was seen elsewhere says nothing of it."""
-        before, session.cluster = session.cluster, identity(group, self._store)
+    def _place(self, session: Session, group: ConsumerGroup, held: KafkaMemory | None) -> None:
+        """Where the group is looked at: where its workers are. Where that does not answer any more, and what
+        the spec says now does, there.
+
+        What was seen elsewhere says nothing of it.
+        """
+        assert session.resource is not None
+        assert session.resource.revision is not None
+        key, before = Key(*session.key), session.cluster
+        pods = [one["metadata"].get("labels") or {} for one in self._store.pods(key) if is_worker(one)]
+        uid = group.metadata.uid
+        owned = [one for one in self._store.statefulsets(key) if names.is_owned(one, uid)]
+        sets = [one["spec"].get("template") or {} for one in owned]
+        templates = {str(one.get(names.REVISION_LABEL, "")) for one in pods} | {*map(template_hash, sets)}
+        running = in_force(group.spec.kafka, held, templates, session.resource.revision.hash)
+        here = identity(running, key.namespace, self._store)
+        following = identity(group.spec.kafka, key.namespace, self._store)
+        if following != session.next_cluster:
+            session.next_id = session.moved = None
+        session.running, session.next_cluster = running, following if following != here else None
+        away_ms = self._clock.wall_ms() - session.kafka_since_ms if session.unanswered else 0
+        if session.next_cluster is None:
+            session.moved = None
+        elif session.next_id is not None and away_ms >= _AWAY_MS:
+            session.moved = session.next_cluster
+        session.cluster = session.moved or here
         if before is not None and before.bootstrap_servers != session.cluster.bootstrap_servers:
-            session.kafka = None
-        session.wanted = wanted(session.key, group)
+            session.kafka, session.unanswered = None, False
+            session.kafka_since_ms = self._clock.wall_ms()
+        session.wanted = wanted(session.key, group, running)
+        session.stalls.stuck_after_ms = int(
+            running.properties.get("max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS)
+        )
 
     # -- looking ---------------------------------------------------------------------------------------
 
@@ -224,7 +259,11 @@ class Gatherer:
             pod_monitors=await self._pod_monitors(),
             live={},
             rivals=self._rivals(key, raw),
+            running=session.running,
+            cluster_id=session.cluster_id,
             sharing=self._claims.sharing(key),
+            next_id=session.next_id or "",
+            sharing_next=self._sharing_next(session),
             sets=sets,
             pods=pods,
             not_created=await self._events.not_created(session, [*sets.values()], pods, now_ms=now_ms),
@@ -256,6 +295,14 @@ class Gatherer:
         if seen.group is None:
             return seen
         return replace(seen, group=session.owners.fill_in(seen.group, uid, self.former_uids(session.key)))
+
+    def _sharing_next(self, session: Session) -> Sharing:
+        """Who shares the group.id where the spec leads to; nobody where the workers are there."""
+        following, key = session.next_cluster, Key(*session.key)
+        if following is None:
+            return Sharing()
+        there = place(key.namespace, following.bootstrap_servers, session.next_id or "")
+        return self._claims.sharing(key, there)
 
     def _sets(self, key: Key, uid: str) -> dict[str, Manifest]:
         """The group's StatefulSets by their suffix."""
@@ -405,12 +452,6 @@ def _may_have(name: str, raw: Manifest) -> set[str]:
     return {*names.set_names(name)} if rollout.get("strategy") == TAKEOVER else {names.statefulset(name, "")}
 
 
-def _known_id(held: KafkaMemory | None, raw: Manifest) -> str:
-    """The id of the cluster that the spec leads to, as the status has it."""
-    servers = ((raw.get("spec") or {}).get("kafka") or {}).get("bootstrapServers")
-    return held.cluster_id if held is not None and held.bootstrap_servers == servers else ""
-
-
 def _since(raw: Manifest) -> tuple[str, str]:
     """What ConsumerGroups are ordered by their age by; creationTimestamp is in UTC, in whole seconds."""
     return str(raw["metadata"].get("creationTimestamp") or ""), str(raw["metadata"]["name"])
@@ -436,9 +477,9 @@ def read(raw: Manifest, version: tuple[Any, ...], worker_image: str) -> Resource
         return Resource(version, error=str(error))
 
 
-def wanted(key: tuple[str, str], group: ConsumerGroup) -> GroupWanted[tuple[str, str]]:
-    """What is asked of the cluster about a group."""
-    properties = group.spec.kafka.properties
+def wanted(key: tuple[str, str], group: ConsumerGroup, kafka: Kafka) -> GroupWanted[tuple[str, str]]:
+    """What is asked of the cluster about a group; `kafka` is what its workers have."""
+    properties = kafka.properties
     reset = properties.get("auto.offset.reset", "earliest")
     return GroupWanted(
         key,

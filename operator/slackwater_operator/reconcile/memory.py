@@ -189,20 +189,29 @@ class DecisionRecord:
 
 @dataclass(frozen=True)
 class KafkaMemory:
-    """Where the ConsumerGroup has its group.id to itself.
+    """Where the ConsumerGroup has its group.id to itself, and how its workers get there.
 
     Attributes:
         bootstrap_servers: how its workers reach that Kafka.
         cluster_id: Kafka's id of it; "" when it was not told yet.
+        security: their spec.kafka.security, by the names that it has there.
+        properties: of their spec.kafka.properties those that what is seen of the group depends on.
     """
 
     bootstrap_servers: str
     cluster_id: str = ""
+    security: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
 
     def dump(self) -> dict[str, Any]:
         """As it stands in the status."""
         return _without_none(
-            {"bootstrapServers": self.bootstrap_servers, "clusterId": self.cluster_id or None}
+            {
+                "bootstrapServers": self.bootstrap_servers,
+                "clusterId": self.cluster_id or None,
+                "security": dict(self.security) or None,
+                "properties": dict(self.properties) or None,
+            }
         )
 
 
@@ -339,7 +348,12 @@ def _failed(told: Mapping[str, Any]) -> Failed | None:
 
 def _kafka(told: Mapping[str, Any]) -> KafkaMemory | None:
     servers = _text(told.get("bootstrapServers"))
-    return KafkaMemory(servers, _text(told.get("clusterId"))) if servers else None
+    security, properties = _texts(told.get("security")), _texts(told.get("properties"))
+    return KafkaMemory(servers, _text(told.get("clusterId")), security, properties) if servers else None
+
+
+def _texts(told: object) -> dict[str, str]:
+    return {name: value for name, value in _mapping(told).items() if isinstance(value, str)}
 
 
 def _tries(told: Mapping[str, Any]) -> Tries | None:

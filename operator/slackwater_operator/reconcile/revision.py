@@ -22,7 +22,7 @@ from slackwater_operator.reconcile.drift import marked
 from slackwater_operator.reconcile.memory import ROLLING_BACK, Failed, Tries
 from slackwater_operator.reconcile.objects import key_for
 from slackwater_operator.reconcile.plan import ApplyObject, DeleteObject
-from slackwater_operator.reconcile.world import JobSeen
+from slackwater_operator.reconcile.world import JobSeen, World
 
 # What the Job itself may take is spec.rollout.preflight.timeout (its activeDeadlineSeconds); this is for a
 # Job that nothing works on, such as where the Job controller is away.
@@ -79,7 +79,44 @@ def _choose(draft: Draft) -> Chosen:
         return Chosen(waiting="the takeover under way is ended first")
     if there is not None and world.rollout_policy.paused:
         return Chosen(waiting="the rollout is paused")
+    if world.sharing_next.ahead or world.sharing_next.unclear:
+        return _in_use(draft)
+    if there is not None and _elsewhere(world):
+        return _other_kafka(draft)
     return _preflight(draft)
+
+
+def _in_use(draft: Draft) -> Chosen:
+    """Where the spec leads to now, somebody else has the group.id: the workers stay where they are."""
+    sharing, group = draft.world.sharing_next, draft.world.group
+    assert group is not None
+    other = (*sharing.ahead, *sharing.unclear)[0]
+    why = (
+        f"ConsumerGroup {other} has the group.id {group.group_id} at {group.spec.kafka.bootstrap_servers}; "
+        "the workers stay where they are"
+    )
+    draft.trouble("GroupIdInUse", f"{why}: set spec.kafka.bootstrapServers back")
+    return Chosen(waiting=why)
+
+
+def _elsewhere(world: World) -> bool:
+    """Whether the spec leads to another Kafka cluster than the one that the workers are on."""
+    here = world.kafka.cluster_id if world.kafka is not None else ""
+    return bool(here and world.next_id and world.pods) and here != world.next_id
+
+
+def _other_kafka(draft: Draft) -> Chosen:
+    """A roll would have some workers here and some there: only all together can go to another cluster."""
+    world = draft.world
+    assert world.group is not None
+    assert world.kafka is not None
+    why = (
+        f"spec.kafka.bootstrapServers ({world.group.spec.kafka.bootstrap_servers}) leads to another Kafka "
+        f"cluster (id {world.next_id}) than the workers are on (id {world.kafka.cluster_id})"
+    )
+    advice = "set spec.suspend until all workers have ended, or set bootstrapServers back"
+    draft.trouble("OtherKafka", f"{why}; to move the group there, {advice}")
+    return Chosen(waiting=why)
 
 
 def _rejected(draft: Draft, failed: Failed) -> Chosen:

@@ -23,6 +23,7 @@ from slackwater_operator.reconcile.plan import Plan
 from slackwater_operator.reconcile.rebalances import RebalanceWatch
 from slackwater_operator.reconcile.world import Manifest, WorkerSeen, World
 from slackwater_operator.resources import ConsumerGroup
+from slackwater_operator.spec_kafka import Kafka
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,11 @@ class Session:
         key: namespace and name.
         resource: the ConsumerGroup as it was read last.
         cluster: where its Kafka group is.
+        running: what its workers reach Kafka with.
+        cluster_id: Kafka's id of the cluster that they are on; "" when it is not known.
+        next_cluster: where spec.kafka leads to, where that is another than `cluster`.
+        next_id: Kafka's id of that; None while it does not answer.
+        moved: that of it which is looked at, since the workers' own does not answer any more.
         wanted: what is asked of that cluster.
         owners: whose the members of its Kafka group are, as far as they have said.
         kafka: the newest observation; None where the cluster did not answer.
@@ -91,6 +97,11 @@ class Session:
     owners: Owners = field(default_factory=Owners)
     resource: Resource | None = None
     cluster: ClusterIdentity | None = None
+    running: Kafka | None = None
+    cluster_id: str = ""
+    next_cluster: ClusterIdentity | None = None
+    next_id: str | None = None
+    moved: ClusterIdentity | None = None
     wanted: GroupWanted[tuple[str, str]] | None = None
     kafka: KafkaSnapshot | None = None
     kafka_since_ms: int = 0

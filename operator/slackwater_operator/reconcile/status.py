@@ -9,9 +9,10 @@ from slackwater_operator.build import names
 from slackwater_operator.decide.conditions import ConditionsInput, Trouble, conditions
 from slackwater_operator.decide.lost_nodes import PlacedWorker, advice, lost_workers
 from slackwater_operator.decide.ownership import listed
+from slackwater_operator.reconcile.connection import remembered
 from slackwater_operator.reconcile.draft import Draft
 from slackwater_operator.reconcile.lost_log import skipped_troubles, stopped_partitions, stopped_troubles
-from slackwater_operator.reconcile.memory import KafkaMemory, dump_skip
+from slackwater_operator.reconcile.memory import dump_skip
 from slackwater_operator.reconcile.revision import PREFLIGHT_SAYS
 from slackwater_operator.reconcile.world import World
 
@@ -236,10 +237,7 @@ def _kafka(draft: Draft) -> dict[str, Any] | None:
     assert world.group is not None
     if draft.hindered:
         return before.dump() if before is not None else None
-    servers = world.group.spec.kafka.bootstrap_servers
-    known = before.cluster_id if before is not None and before.bootstrap_servers == servers else ""
-    told = world.kafka.cluster_id if world.kafka is not None else ""
-    return KafkaMemory(servers, told or known).dump()
+    return remembered(world.running or world.group.spec.kafka, world.cluster_id).dump()
 
 
 def _two_digits(value: int) -> int:

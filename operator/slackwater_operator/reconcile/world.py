@@ -34,6 +34,7 @@ from slackwater_operator.reconcile.sets import (
     members,
 )
 from slackwater_operator.resources import ConsumerGroup
+from slackwater_operator.spec_kafka import Kafka
 
 STATEFULSET_REVISION_LABEL = "controller-revision-hash"
 APPLIED = "slackwater.dev/applied"
@@ -248,7 +249,14 @@ class World:
             ConfigMap only metadata. Also a StatefulSet under a name that is not wanted now, but may be.
         rivals: the ConsumerGroups of the namespace that are older, and may have a StatefulSet of the same
             name as this one may (`names.rivals`).
+        running: what the workers reach Kafka with, which the group is looked at with, too: spec.kafka, or
+            what it was as long as a pod or a StatefulSet has that.
         sharing: the other ConsumerGroups that name the same group.id on the same Kafka.
+        cluster_id: Kafka's id of the cluster that they are on; "" when it is not known.
+        next_id: Kafka's id of the cluster that spec.kafka leads to, where that is not `running`; "": it has
+            not told.
+        sharing_next: the same on the Kafka that spec.kafka leads to, where that is another than the workers
+            have.
         sets: the group's StatefulSets by their suffix, without foreign ones: one at rest, two while its
             members are being taken over.
         secret: the resourceVersion of the takeover Secret; empty: there is none; None: not known, or not
@@ -287,7 +295,11 @@ class World:
     pod_monitors: bool = False
     live: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
     rivals: tuple[str, ...] = ()
+    running: Kafka | None = None
     sharing: Sharing = field(default_factory=Sharing)
+    cluster_id: str = ""
+    next_id: str = ""
+    sharing_next: Sharing = field(default_factory=Sharing)
     sets: Mapping[str, StatefulSetSeen] = field(default_factory=dict)
     secret: str | None = None
     pods: tuple[PodSeen, ...] = ()

@@ -354,11 +354,19 @@ class SimulatedClusters:
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self.away = False
+        self.nowhere: set[str] = set()  # bootstrap servers that nobody answers at
+        self.ids: dict[str, str] = {}  # the cluster's id by its bootstrap servers, where that is another
         self.deleted: list[str] = []
 
     async def observe(self, cluster: Any, wanted: Sequence[Any]) -> Round[Any]:
-        found = None if self.away else self._simulation.group.snapshot(self._simulation.now_ms)
-        return Round({one.key: found for one in wanted}, "away" if self.away else "", 0.0)
+        away = self.away or cluster.bootstrap_servers in self.nowhere
+        found = None if away else self._simulation.group.snapshot(self._simulation.now_ms)
+        return Round({one.key: found for one in wanted}, "away" if away else "", 0.0)
+
+    async def identify(self, cluster: Any) -> str | None:
+        if self.away or cluster.bootstrap_servers in self.nowhere:
+            return None
+        return self.ids.get(cluster.bootstrap_servers, "cluster-1")
 
     async def remove_members(
         self, cluster: Any, group_id: str, instance_ids: Sequence[str]
@@ -1077,6 +1085,8 @@ class SimulatedOperator:
         session = self.session
         if session.wanted is None:
             self._gatherer.introduce(session)
+        if session.next_cluster is not None:
+            session.next_id = await self.simulation.clusters.identify(session.next_cluster)
         if session.wanted is not None:
             seen = await self.simulation.clusters.observe(session.cluster, [session.wanted])
             return hear(session, seen.snapshots[session.key], self.simulation.now_ms)

@@ -1,0 +1,47 @@
+"""spec.kafka.bootstrapServers changes under workers that run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.controlplane import ControlPlane, until
+from tests.support.kafka import KafkaCluster
+from tests.support.site import ClusterSite, now_ms
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
+
+NOWHERE = "127.0.0.1:1"
+
+
+def test_the_group_is_looked_at_where_its_workers_are(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    """A wrong address fails its preflight, and all else goes on; another spelling costs no rebalance."""
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        group = site.group(f"moved-{namespace}", partitions=4, replicas=2)
+        group.await_settled(2)
+        before = group.status()["kafka"]
+        assert before["bootstrapServers"] == kafka3.bootstrap
+        assert before["clusterId"]
+
+        group.change(kafka={"bootstrapServers": NOWHERE})
+        group.await_condition("Degraded", reason="PreflightFailed")
+        for kind in ("LagKnown", "Stable", "Ready"):
+            group.await_condition(kind)
+        with group.load(rate=0) as load:
+            load.burst(40)
+            group.await_handled(load.stop())
+        group.change(replicas=3)
+        group.await_settled(3)
+        group.change(replicas=2)
+        group.await_settled(2)  # its member is removed well before the session of 90 s could expire
+        assert group.status()["kafka"] == before
+
+        since, servers = now_ms(), kafka3.bootstrap.replace("127.0.0.1", "localhost")
+        group.change(kafka={"bootstrapServers": servers})
+        group.await_condition("RolledOut")
+        until(lambda: group.status()["kafka"]["bootstrapServers"] == servers, "the operator follows", 60)
+        group.await_settled(2)
+        group.await_condition("Degraded", "False")
+        assert group.status()["kafka"]["clusterId"] == before["clusterId"]
+        assert group.rebalances(since) == 0
