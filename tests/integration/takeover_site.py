@@ -240,15 +240,23 @@ class TakeoverSite:
         return made
 
     def members(self, count: int, **changes: Any) -> list[Pod]:
-        """Pods of the set ``a`` that all work."""
+        """Pods of the set ``a`` that all work, in one generation that all have been assigned.
+
+        Who has its share may still be a generation behind: the follow-up of a cooperative rebalance gives the
+        last member its partitions, and the others may hear of that later.
+        """
         pods = [self.start(ordinal, "a", **changes) for ordinal in range(count)]
         for pod in pods:
-            pod.until_status(
-                lambda status: (
-                    status["phase"] == "running" and len(status["assignment"]) == self.partitions // count
-                )
-            )
+            pod.until_status(lambda status: status["phase"] == "running")
+        pods[0].until_status(lambda _: self._settled(pods))
         return pods
+
+    def _settled(self, pods: list[Pod]) -> bool:
+        """Whether all have their share in one generation, and have said so."""
+        seen = [pod.status() for pod in pods]
+        shares = {len(status["assignment"]) for status in seen}
+        told = all(pod.last("joined", "assigned") == "assigned" for pod in pods)
+        return told and shares == {self.partitions // len(pods)} and len({s["generation"] for s in seen}) == 1
 
     def order(
         self, pod: Pod, predecessor: Pod | None, *, key: bytes | None = None

@@ -73,6 +73,11 @@ class WorkerProcess:
         with self._changed:
             return [one for one in self.events if one["event"] == event]
 
+    def last(self, *events: str) -> str:
+        """Which of these events was the last so far; empty if there was none."""
+        with self._changed:
+            return next((one["event"] for one in reversed(self.events) if one["event"] in events), "")
+
     def until(
         self,
         event: str,
