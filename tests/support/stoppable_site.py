@@ -118,12 +118,14 @@ class StoppableSite:
         self.key_file = folder / "key"
         self.key_file.write_text(self.key.hex() + "\n")
         self.pods: list[StoppablePod] = []
-        self.good: Counter[tuple[int, int]] = Counter()
-        self.bad: Counter[tuple[int, int]] = Counter()
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        topics = [NewTopic(self.topic, PARTITIONS, 1), NewTopic(self.letters_topic, LETTER_PARTITIONS, 1)]
-        for made in admin.create_topics(topics).values():
-            made.result(60)
+        self.good: Counter[str] = Counter()
+        self.bad: Counter[str] = Counter()
+        self._stored: dict[tuple[int, int], str] = {}
+        """The records of the topic as it is now, by partition and offset."""
+        self._rewound: set[str] = set()
+        """Those that somebody has had delivered again."""
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._create(NewTopic(self.topic, PARTITIONS, 1), NewTopic(self.letters_topic, LETTER_PARTITIONS, 1))
         self._producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 1})
 
     def __enter__(self) -> Self:
@@ -147,8 +149,9 @@ class StoppableSite:
 
         def stored(error: object, message: Any) -> None:
             assert error is None, error
-            where = self.bad if message.value().startswith(b"bad") else self.good
-            where[message.partition(), message.offset()] += 1
+            text = message.value().decode()
+            (self.bad if text.startswith("bad") else self.good)[text] += 1
+            self._stored[message.partition(), message.offset()] = text
 
         first = self.produced
         for number in range(first, first + count):
@@ -210,18 +213,67 @@ class StoppableSite:
             return {tp.partition: at.offset for tp, at in admin.committed_offsets(self.group).items()}
 
     def _ends(self) -> dict[int, int]:
-        return dict(Counter(partition for partition, _ in (*self.good.elements(), *self.bad.elements())))
+        return dict(Counter(partition for partition, _ in self._stored))
 
-    def rows(self) -> Counter[tuple[int, int]]:
-        """How often each (partition, offset) is in the files, as pyarrow reads the folder."""
+    # ---- what an administrator does, with no worker in the group
+
+    def until_empty(self) -> None:
+        """Waits until the group has no member, after all workers have ended."""
+
+        def state() -> str:
+            with KafkaAdmin(self.bootstrap) as admin:
+                return admin.describe_groups([self.group]).unwrap()[self.group].state
+
+        wait_until(lambda: state() in ("Empty", "Dead"), state)
+
+    def rewind(self, partition: int, share: float) -> None:
+        """Sets the committed offset of a partition back, to ``share`` of what it is."""
+        committed = self.committed().get(partition, 0)
+        offset = int(committed * share)
+        self._commit({partition: offset})
+        self._rewound |= {text for (p, at), text in self._stored.items() if p == partition and at >= offset}
+
+    def recreate(self) -> None:
+        """Deletes the topic and creates it again, and has the group begin at the new one's start. Only when
+        all of the old one is delivered."""
+        self._admin.delete_topics([self.topic])[self.topic].result(60)
+        wait_until(
+            lambda: self.topic not in self._admin.list_topics(timeout=60).topics, lambda: "it is not deleted"
+        )
+        self._create(NewTopic(self.topic, PARTITIONS, 1))
+        self._stored.clear()
+        self._commit(dict.fromkeys(range(PARTITIONS), 0))
+
+    def _create(self, *topics: NewTopic) -> None:
+        for made in self._admin.create_topics(list(topics)).values():
+            made.result(60)
+
+    def _commit(self, offsets: dict[int, int]) -> None:
+        partitions = [confluent_kafka.TopicPartition(self.topic, p, at) for p, at in offsets.items()]
+        asked = confluent_kafka.ConsumerGroupTopicPartitions(self.group, partitions)
+        errors: list[Any] = []
+
+        def stored() -> bool:
+            """A coordinator hears of a new topic a little later than the one who created it."""
+            (changed,) = self._admin.alter_consumer_group_offsets([asked]).values()
+            errors[:] = [tp.error for tp in changed.result(60).topic_partitions if tp.error is not None]
+            unknown = confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
+            assert all(error.code() == unknown for error in errors), errors
+            return not errors
+
+        wait_until(stored, lambda: errors)
+
+    # ---- what there is
+
+    def rows(self) -> Counter[str]:
+        """How often each record is in the files, as pyarrow reads the folder."""
         if not any(self.out.glob("*.parquet")):
             return Counter()
-        table = ds.dataset(self.out, format="parquet").to_table(columns=["partition", "offset"])
-        return Counter(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
+        return Counter(ds.dataset(self.out, format="parquet").to_table(columns=["text"])["text"].to_pylist())
 
-    def letters(self) -> Counter[tuple[int, int]]:
-        """How often each (partition, offset) is among the dead letters, as librdkafka reads them."""
-        found: Counter[tuple[int, int]] = Counter()
+    def letters(self) -> Counter[str]:
+        """How often each record is among the dead letters, as librdkafka reads them."""
+        found: Counter[str] = Counter()
         options = {"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.auto.commit": False}
         consumer = confluent_kafka.Consumer(options)
         try:
@@ -234,19 +286,21 @@ class StoppableSite:
                     assert message is not None
                     assert message.error() is None
                     at = (message.offset() or 0) + 1
-                    headers: dict[str, bytes] = dict(message.headers())  # type: ignore[arg-type]
-                    found[int(headers["slackwater.partition"]), int(headers["slackwater.offset"])] += 1
+                    found[(message.value() or b"").decode()] += 1
         finally:
             consumer.close()
         return found
 
-    def difference(self) -> tuple[int, int]:
-        """How many records are lost, and how many rows and letters are too many."""
-        lost = doubled = 0
+    def difference(self) -> tuple[int, int, int]:
+        """How many records are lost, how many rows and letters are too many, and how many were written again
+        because somebody has set the group's offsets back."""
+        lost = doubled = again = 0
         for wanted, found in ((self.good, self.rows()), (self.bad, self.letters())):
             lost += (wanted - found).total()
-            doubled += (found - wanted).total()
-        return lost, doubled
+            more = found - wanted
+            asked = sum(count for text, count in more.items() if text in self._rewound)
+            doubled, again = doubled + more.total() - asked, again + asked
+        return lost, doubled, again
 
     def check(self) -> None:
         """Each record is a row or a dead letter, once."""
