@@ -112,6 +112,9 @@ class Pod(ConsumerRebalanceListener):
         except Exception as exc:
             site.checks.fail("crash", f"{self.name}: {exc!r}")
             raise
+        finally:
+            # Its process has ended, so that nothing collects the consumer and says that it leaves.
+            self.consumer._closed = True
 
     async def _start(self) -> None:
         while True:

@@ -107,47 +107,6 @@ class NoOffsetForPartitionError(KafkaError):
     """No committed offset, and ``auto_offset_reset="none"``: seek, or commit one first."""
 
 
-class OffsetOutOfRangeNoResetError(NoOffsetForPartitionError):
-    """The position is outside the partition's log, and ``auto_offset_reset="none"``."""
-
-    def __init__(self, offsets: Mapping[Any, int]) -> None:
-        self.offsets = dict(offsets)
-        where = ", ".join(f"{tp.topic}-{tp.partition} at {offset}" for tp, offset in self.offsets.items())
-        super().__init__(
-            f'position outside the log: {where}; auto_offset_reset="none" asks for a seek() by the caller'
-        )
-
-
-class LogTruncationError(OffsetOutOfRangeNoResetError):
-    """Records that were read are gone from the log, and ``auto_offset_reset="none"`` or
-    ``lost_position="nearest"`` (KIP-320).
-
-    A leader was elected that did not have them (an unclean election), or the topic was deleted and made
-    anew. ``offsets``: the positions. ``divergent_offsets``: for each the OffsetAndMetadata up to which the
-    log is as it was read, which is where to seek to; ``None`` where the leader cannot tell.
-    """
-
-    what: ClassVar[str] = "records that were read are gone from the log"
-
-    def __init__(self, offsets: Mapping[Any, int], divergent_offsets: Mapping[Any, Any]) -> None:
-        super().__init__(offsets)
-        self.divergent_offsets = dict(divergent_offsets)
-        where = ", ".join(
-            f"{tp.topic}-{tp.partition} was read to {offset} and is cut off "
-            + (f"at {found.offset}" if (found := self.divergent_offsets.get(tp)) else "somewhere before")
-            for tp, offset in self.offsets.items()
-        )
-        self.args = (f"{self.what}: {where}; seek() to where to go on",)
-
-
-class TopicRecreatedError(LogTruncationError):
-    """The topic that was read was deleted, and another one has its name (KIP-516). ``offsets`` and
-    ``divergent_offsets`` are those of :class:`LogTruncationError`: the new topic begins at 0.
-    """
-
-    what: ClassVar[str] = "the topic was deleted and made anew"
-
-
 class WakeupError(KafkaError):
     """A blocking call was ended by ``wakeup()``."""
 
@@ -231,6 +190,49 @@ class UnknownError(BrokerError, code=E.UNKNOWN_SERVER_ERROR): ...
 
 
 class OffsetOutOfRangeError(BrokerError, code=E.OFFSET_OUT_OF_RANGE): ...
+
+
+class OffsetOutOfRangeNoResetError(NoOffsetForPartitionError, OffsetOutOfRangeError):
+    """The position is outside the partition's log, and ``auto_offset_reset="none"``.
+
+    ``except OffsetOutOfRangeError`` catches it, as in kafka-python and, by its name there, in Java.
+    """
+
+    def __init__(self, offsets: Mapping[Any, int]) -> None:
+        self.offsets = dict(offsets)
+        where = ", ".join(f"{tp.topic}-{tp.partition} at {offset}" for tp, offset in self.offsets.items())
+        asks = 'auto_offset_reset="none" asks for a seek() by the caller'
+        KafkaError.__init__(self, f"position outside the log: {where}; {asks}")
+
+
+class LogTruncationError(OffsetOutOfRangeNoResetError):
+    """Records that were read are gone from the log, and ``auto_offset_reset="none"`` or
+    ``lost_position="nearest"`` (KIP-320).
+
+    A leader was elected that did not have them (an unclean election), or the topic was deleted and made
+    anew. ``offsets``: the positions. ``divergent_offsets``: for each the OffsetAndMetadata up to which the
+    log is as it was read, which is where to seek to; ``None`` where the leader cannot tell.
+    """
+
+    what: ClassVar[str] = "records that were read are gone from the log"
+
+    def __init__(self, offsets: Mapping[Any, int], divergent_offsets: Mapping[Any, Any]) -> None:
+        super().__init__(offsets)
+        self.divergent_offsets = dict(divergent_offsets)
+        where = ", ".join(
+            f"{tp.topic}-{tp.partition} was read to {offset} and is cut off "
+            + (f"at {found.offset}" if (found := self.divergent_offsets.get(tp)) else "somewhere before")
+            for tp, offset in self.offsets.items()
+        )
+        self.args = (f"{self.what}: {where}; seek() to where to go on",)
+
+
+class TopicRecreatedError(LogTruncationError):
+    """The topic that was read was deleted, and another one has its name (KIP-516). ``offsets`` and
+    ``divergent_offsets`` are those of :class:`LogTruncationError`: the new topic begins at 0.
+    """
+
+    what: ClassVar[str] = "the topic was deleted and made anew"
 
 
 class CorruptRecordError(RetriableError, BrokerError, code=E.CORRUPT_MESSAGE, retriable=True):

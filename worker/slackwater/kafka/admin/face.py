@@ -18,7 +18,7 @@ from slackwater.kafka.admin.results import (
     PerItem,
     TopicDescription,
 )
-from slackwater.kafka.net.loop_thread import LoopThread
+from slackwater.kafka.net.loop_thread import LoopThread, warn_unclosed
 from slackwater.kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 T = TypeVar("T")
@@ -46,6 +46,12 @@ class KafkaAdmin:
         if self._thread.running:
             self._run(self._admin.close())
         self._thread.stop()
+
+    def __del__(self) -> None:
+        admin: AsyncAdmin | None = getattr(self, "_admin", None)
+        if admin is not None and self._thread.running:
+            warn_unclosed(self)
+            self._thread.stop_after(admin.close())
 
     def __enter__(self) -> Self:
         return self

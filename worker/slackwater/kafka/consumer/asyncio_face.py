@@ -19,6 +19,7 @@ from slackwater.kafka.consumer.listener import callback_for, listener_error
 from slackwater.kafka.consumer.lookups import Lookups, check_offsets, check_partitions, is_partition
 from slackwater.kafka.consumer.wakeups import Waiter, Wakeups
 from slackwater.kafka.errors import IllegalStateError
+from slackwater.kafka.net.loop_thread import close_later, warn_unclosed
 from slackwater.kafka.protocol.membership import NoticeKind
 from slackwater.kafka.protocol.subscription import EARLIEST, LATEST
 from slackwater.kafka.records import ConsumerRecord, RecordColumns
@@ -48,7 +49,7 @@ class AsyncConsumer(ConsumerBase):
         self._news = asyncio.Event()
         self._wakeups = Wakeups()
         self._polling = False
-        self._closed = False
+        self._closed = self._closing = self._parting = False
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, Any], *topics: str, **overrides: Any) -> Self:
@@ -57,6 +58,7 @@ class AsyncConsumer(ConsumerBase):
 
     async def start(self) -> Self:
         """Finds a broker. Raises :class:`NoBrokersAvailable` naming every address."""
+        self._loop = asyncio.get_running_loop()
         core = Core(self.config, self._news.set)
         try:
             await core.start()
@@ -136,7 +138,8 @@ class AsyncConsumer(ConsumerBase):
         try:
             await self._part(self.config.default_api_timeout_ms)
         finally:
-            await self._core.unsubscribe()
+            if not self._closed:  # by the listener
+                await self._core.unsubscribe()
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -356,8 +359,9 @@ class AsyncConsumer(ConsumerBase):
         self, autocommit: bool = True, timeout_ms: float | None = None, leave_group: bool | None = None
     ) -> None:
         """Commits (with auto-commit on), tells the listener, and closes; see :meth:`KafkaConsumer.close`."""
-        if self._opened is None or self._closed:
+        if self._opened is None or self._closed or self._closing:
             return
+        self._closing = True
         loop = asyncio.get_running_loop()
         limit_ms = self.config.request_timeout_ms if timeout_ms is None else max(0, int(timeout_ms))
         deadline = loop.time() + limit_ms / 1000
@@ -376,10 +380,24 @@ class AsyncConsumer(ConsumerBase):
 
     stop = close
 
+    def __del__(self) -> None:
+        """See :meth:`KafkaConsumer.__del__`."""
+        if getattr(self, "_closed", True) or self._opened is None or self._opened.closed:
+            return
+        self._closed = True
+        warn_unclosed(self)
+        close_later(self._opened.close(leave=self.config.group_instance_id is None), self._loop)
+
     async def _part(self, commit_within_ms: int | None) -> None:
-        if commit_within_ms is not None and self.config.auto_commits:
-            await self._core.commit_quietly(commit_within_ms)
-        await self._tell(self._core.farewell())
+        if self._parting:
+            return
+        self._parting = True
+        try:
+            if commit_within_ms is not None and self.config.auto_commits:
+                await self._core.commit_quietly(commit_within_ms)
+            await self._tell(self._core.farewell())
+        finally:
+            self._parting = False
 
 
 async def _await(result: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, Literal, TypeVar, overload
 from uuid import UUID
@@ -61,7 +62,14 @@ class ConsumerBase:
     def _attach(self, core: Core) -> None:
         self._opened = core
         if self._interceptors:
-            core.on_committed = self._was_committed
+            # Not a strong one: the client's loop would keep a consumer that is dropped without close().
+            tell = weakref.WeakMethod(self._was_committed)
+
+            def was_committed(offsets: Offsets) -> None:
+                if (method := tell()) is not None:
+                    method(offsets)
+
+            core.on_committed = was_committed
 
     def _was_committed(self, offsets: Offsets) -> None:
         self._commits.tell(lambda: self._interceptors.on_commit(offsets))

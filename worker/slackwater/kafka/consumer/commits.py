@@ -31,6 +31,10 @@ _NOBODY = Identity(-1, "", 0)
 """Who a commit outside of group management speaks for."""
 
 
+class _OutOfTimeError(KafkaError):
+    """No time is left for another try; the cause is what the last one met."""
+
+
 class _MovedOnError(Exception):
     """The member has joined anew since the request was made up: it is not to be written."""
 
@@ -65,7 +69,7 @@ class GroupOffsets:
         """Sends to the coordinator once, within the deadline; a lost connection forgets the coordinator."""
         left = deadline_ms - self.now_ms()
         if left <= 0:
-            raise KafkaTimeoutError(f"group {self.group_id!r}: the coordinator did not answer in time")
+            raise KafkaTimeoutError("the coordinator did not answer")
         node = await self._cluster.coordinator(self.group_id, left)
         timeout_ms = max(1, min(self._config.request_timeout_ms, deadline_ms - self.now_ms()))
         try:
@@ -81,21 +85,50 @@ class GroupOffsets:
         return response
 
     async def _pause(self, failures: int, deadline_ms: int, why: KafkaError) -> None:
-        """Waits before the next try. Raises a timeout that names ``why`` when no time is left for one."""
+        """Waits before the next try. Raises :class:`_OutOfTimeError` when no time is left for one."""
         delay = self._backoff.delay_ms(failures)
         if self.now_ms() + delay < deadline_ms:
             await asyncio.sleep(delay / 1000)
             # A busy process sleeps longer than it asked for.
             if self.now_ms() < deadline_ms:
                 return
-        raise KafkaTimeoutError(f"group {self.group_id!r}: gave up after the timeout; last: {why}") from why
+        raise _OutOfTimeError from why
 
     async def committed(
         self, partitions: Collection[TopicPartition], timeout_ms: int
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Committed offsets; ``None`` where there is none. Raises what is not retriable, or a timeout."""
+        """Committed offsets; ``None`` where there is none. Raises what is not retriable, or
+        :class:`KafkaTimeoutError`."""
+        deadline = self.now_ms() + timeout_ms
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await self._committed(partitions, deadline)
+        except KafkaError as exc:
+            error = self._timed(exc, "committed offsets", timeout_ms, deadline)
+            if error is exc:
+                raise
+            raise error from exc
+        except TimeoutError:
+            raise self._unanswered("committed offsets", timeout_ms) from None
+
+    def _unanswered(self, what: str, timeout_ms: int) -> KafkaError:
+        return KafkaTimeoutError(
+            f"group {self.group_id!r}: no {what} within {timeout_ms} ms: the coordinator does not answer"
+        )
+
+    def _timed(self, error: KafkaError, what: str, timeout_ms: int, deadline: int) -> KafkaError:
+        """The error to raise; where the time is over, a timeout that names the time given."""
+        why = error.__cause__ if isinstance(error, _OutOfTimeError) else error
+        late = isinstance(why, KafkaTimeoutError) and self.now_ms() >= deadline
+        if late or why is not error:
+            return KafkaTimeoutError(f"group {self.group_id!r}: no {what} within {timeout_ms} ms: {why}")
+        return error
+
+    async def _committed(
+        self, partitions: Collection[TopicPartition], deadline: int
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
-        deadline, failures = self.now_ms() + timeout_ms, 0
+        failures = 0
         error: KafkaError | None = None
         while missing := [tp for tp in partitions if tp not in found]:
             last, error = error, None
@@ -148,12 +181,19 @@ class GroupOffsets:
         """
         number = self._order.begin()
         error: KafkaError | None = KafkaTimeoutError(f"group {self.group_id!r}: the commit was given up")
+        deadline = self.now_ms() + timeout_ms
         try:
-            await self._commit(offsets, number, self.now_ms() + timeout_ms)
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._commit(offsets, number, deadline)
             error = None
         except KafkaError as exc:
-            error = exc
-            raise
+            error = self._timed(exc, "commit", timeout_ms, deadline)
+            if error is exc:
+                raise
+            raise error from exc
+        except TimeoutError:
+            error = self._unanswered("commit", timeout_ms)
+            raise error from None
         finally:
             self._order.end(number, error)
 

@@ -23,7 +23,7 @@ from slackwater.kafka.consumer.listener import callback_for, listener_error
 from slackwater.kafka.consumer.lookups import check_offsets, check_partitions
 from slackwater.kafka.consumer.wakeups import Waiter, Wakeups
 from slackwater.kafka.errors import IllegalStateError
-from slackwater.kafka.net.loop_thread import LoopThread
+from slackwater.kafka.net.loop_thread import LoopThread, warn_unclosed
 from slackwater.kafka.protocol.membership import NoticeKind
 from slackwater.kafka.records import ConsumerRecord, RecordColumns
 from slackwater.kafka.structs import TopicPartition
@@ -69,7 +69,7 @@ class KafkaConsumer(BlockingLookups):
         self._polling = threading.Lock()
         self._polled_by: int | None = None
         self._wakeups = Wakeups()
-        self._closed = False
+        self._closed = self._closing = self._parting = False
         self._thread = LoopThread(f"kafka-consumer {config.client_id}")
         try:
             self._attach(self._thread.run(self._start()))
@@ -183,7 +183,8 @@ class KafkaConsumer(BlockingLookups):
         try:
             self._part(self.config.default_api_timeout_ms)
         finally:
-            self._thread.run(self._core.unsubscribe())
+            if not self._closed:  # by the listener
+                self._thread.run(self._core.unsubscribe())
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -387,8 +388,9 @@ class KafkaConsumer(BlockingLookups):
         ``timeout_ms`` (default: the request timeout), broker or no broker, but for what the listener takes.
         May be called again.
         """
-        if self._closed:
+        if self._closed or self._closing:
             return
+        self._closing = True
         limit_ms = self.config.request_timeout_ms if timeout_ms is None else max(0, int(timeout_ms))
         deadline = time.monotonic() + limit_ms / 1000
         try:
@@ -407,11 +409,25 @@ class KafkaConsumer(BlockingLookups):
             for one in (self.config.key_deserializer, self.config.value_deserializer):
                 deserializers.close(one)
 
+    def __del__(self) -> None:
+        """A consumer that was dropped without :meth:`close` stops being a member; nothing is committed."""
+        if getattr(self, "_closed", True) or self._opened is None:
+            return
+        self._closed = True
+        warn_unclosed(self)
+        self._thread.stop_after(self._opened.close(leave=self.config.group_instance_id is None))
+
     def _part(self, commit_within_ms: int | None) -> None:
-        """Commits, and tells the listener that all partitions go, before they do."""
-        if commit_within_ms is not None:
-            self._auto_commit_now(commit_within_ms)
-        self._tell(self._core.farewell())
+        """Commits, and tells the listener that all partitions go, before they do; once, whatever it calls."""
+        if self._parting:
+            return
+        self._parting = True
+        try:
+            if commit_within_ms is not None:
+                self._auto_commit_now(commit_within_ms)
+            self._tell(self._core.farewell())
+        finally:
+            self._parting = False
 
     def __enter__(self) -> Self:
         return self

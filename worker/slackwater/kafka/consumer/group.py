@@ -177,8 +177,20 @@ class Group:
             error = for_code(ErrorCode.UNSUPPORTED_VERSION, f"the broker is too old for this: {exc}")
             member.on_fatal(error, send)
         else:
+            refused = isinstance(response, m.JoinGroupResponse) and response.error_code
+            if refused == ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
+                member.group_protocol_type = await self._protocol_type(node)
             member.on_response(send, response, self.now_ms())
         self.touch()
+
+    async def _protocol_type(self, node: int) -> str:
+        """What the group is, by DescribeGroups; "" where the broker does not say (it may be forbidden)."""
+        try:
+            answer = await self._cluster.send(node, m.DescribeGroupsRequest(groups=[self.group_id]))
+        except KafkaError as exc:
+            log.debug("group %s: not described: %s", self.group_id, exc)
+            return ""
+        return next((group.protocol_type for group in answer.groups), "")
 
     async def _ask(self, connection: Connection, send: Send) -> Response:
         ahead: asyncio.Future[Response] | None = None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
 
 from slackwater.kafka.consumer.core import Core
 from slackwater.kafka.consumer.positions import offsets_only, same_time
@@ -14,6 +14,20 @@ from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 
 _GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INVALID_TOPIC_EXCEPTION)
+
+
+T = TypeVar("T")
+
+
+async def within(timeout_ms: int, what: str, work: Coroutine[Any, Any, T]) -> T:
+    """Waits for ``work``, connecting included. Raises :class:`KafkaTimeoutError` after ``timeout_ms``."""
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            return await work
+    except KafkaTimeoutError:
+        raise
+    except TimeoutError:
+        raise KafkaTimeoutError(f"no {what} within {timeout_ms} ms: no broker answers") from None
 
 
 class Lookups:
@@ -34,18 +48,27 @@ class Lookups:
         self, partitions: Collection[TopicPartition], which: int, timeout_ms: int
     ) -> dict[TopicPartition, int]:
         """The beginnings or the ends (``EARLIEST``, ``LATEST``) of partitions."""
-        return offsets_only(await self._core.positions.by_time(same_time(partitions, which), timeout_ms))
+        return offsets_only(await self._by_time(same_time(partitions, which), timeout_ms))
 
     async def by_time(
         self, timestamps: Mapping[TopicPartition, int], timeout_ms: int
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first offsets at or after times in ms."""
+        if not isinstance(timestamps, Mapping):
+            raise TypeError(f"the times must be a mapping {{TopicPartition: ms}}, not {timestamps!r}")
         for tp, at in timestamps.items():
             check_partitions([tp])
             if at < 0:
                 raise ValueError(f"the time for {tp} is {at}; it must not be negative")
         wanted = {tp: int(at) for tp, at in timestamps.items()}
-        return await self._core.positions.by_time(wanted, timeout_ms)
+        return await self._by_time(wanted, timeout_ms)
+
+    async def _by_time(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: int
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        names = ", ".join(map(str, timestamps))
+        work = self._core.positions.by_time(timestamps, timeout_ms)
+        return await within(timeout_ms, f"offsets of {names}", work)
 
     async def topics(self, timeout_ms: int) -> set[str]:
         """The names of all topics."""
@@ -78,6 +101,9 @@ class Lookups:
         return {partition.partition_index for partition in found.partitions}
 
     async def _metadata(self, topics: list[str] | None, timeout_ms: int) -> m.MetadataResponse:
+        return await within(timeout_ms, "metadata", self._ask_for_metadata(topics, timeout_ms))
+
+    async def _ask_for_metadata(self, topics: list[str] | None, timeout_ms: int) -> m.MetadataResponse:
         names = None if topics is None else [m.MetadataRequestTopic(name=name) for name in topics]
         request = m.MetadataRequest(topics=names, allow_auto_topic_creation=False)
         loop = asyncio.get_running_loop()
@@ -112,6 +138,11 @@ def check_offsets(
     offsets: Mapping[Any, Any], purpose: str = "commit"
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """The offsets of a commit, or for another purpose; plain integers and kafka-python's tuples are taken."""
+    if not isinstance(offsets, Mapping):
+        raise TypeError(
+            f"the offsets to {purpose} must be a mapping {{TopicPartition: OffsetAndMetadata or int}}, "
+            f"not {offsets!r}"
+        )
     found: dict[TopicPartition, OffsetAndMetadata] = {}
     for key, given in offsets.items():
         (tp,) = check_partitions([key])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import warnings
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -11,6 +12,24 @@ from typing import Any, TypeVar
 from slackwater.kafka.errors import IllegalStateError, KafkaTimeoutError
 
 T = TypeVar("T")
+
+
+def warn_unclosed(client: object) -> None:
+    """Warns of a client that was dropped without ``close()``, as Python does of files and sockets."""
+    warnings.warn(
+        f"{client!r} was dropped without close(): call close(), or use it in a with statement",
+        ResourceWarning,
+        stacklevel=3,
+        source=client,
+    )
+
+
+def close_later(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> None:
+    """Starts the end of a client that was dropped, from whatever thread collects it; waits for nothing."""
+    if loop.is_closed():
+        work.close()
+    else:
+        asyncio.run_coroutine_threadsafe(work, loop)
 
 
 class LoopThread:
@@ -61,6 +80,20 @@ class LoopThread:
         except BaseException:
             future.cancel()
             raise
+
+    def stop_after(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Runs ``work``, then ends the loop and its thread; waits for neither."""
+
+        async def run() -> None:
+            try:
+                await work
+            finally:
+                self.loop.stop()
+
+        if self.running:
+            close_later(run(), self.loop)
+        else:
+            work.close()
 
     def stop(self) -> None:
         """Ends the loop and its thread. May be called again."""

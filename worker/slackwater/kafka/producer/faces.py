@@ -13,7 +13,7 @@ from slackwater.kafka.errors import KafkaConfigurationError, KafkaTimeoutError
 from slackwater.kafka.net import security_options
 from slackwater.kafka.net.clock import SYSTEM_CLOCK, Clock
 from slackwater.kafka.net.connection import Connect
-from slackwater.kafka.net.loop_thread import LoopThread
+from slackwater.kafka.net.loop_thread import LoopThread, warn_unclosed
 from slackwater.kafka.producer.accumulator import Headers
 from slackwater.kafka.producer.batch import Batch, FutureRecordMetadata, RecordMetadata
 from slackwater.kafka.producer.config import ProducerConfig
@@ -210,6 +210,13 @@ class KafkaProducer:
         finally:
             self._thread.run(self._core.stop())
             self._thread.stop()
+
+    def __del__(self) -> None:
+        core: ProducerCore | None = getattr(self, "_core", None)
+        if core is not None and not core.closed:
+            core.closed = True
+            warn_unclosed(self)
+            self._thread.stop_after(core.stop())
 
     def __enter__(self) -> Self:
         return self

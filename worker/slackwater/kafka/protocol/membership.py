@@ -400,7 +400,8 @@ class Membership(JoiningMember):
         elif action is Action.FENCED:
             self._on_fenced(now_ms)
         else:
-            self._die(for_code(code, explain(code, self.config, list(self._assignors)), api=api))
+            what = explain(code, self.config, list(self._assignors), self.group_protocol_type)
+            self._die(for_code(code, what, api=api))
 
     def _say_taken_out(self, code: str, now_ms: int) -> None:
         """Only of one that was in: a Join that meets UNKNOWN_MEMBER_ID has been told of before."""

@@ -65,6 +65,8 @@ class MemberCore:
         self.generation = -1
         self.leader_id = ""
         self.protocol_name = ""
+        self.group_protocol_type = ""
+        """What the group is at the broker, where it has refused a Join; "": not known."""
         self.returned = False
         self.notices: deque[Notice] = deque()
         self.coordinator_lost = False
