@@ -13,6 +13,23 @@ from tests.support.site import ClusterSite
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
 
 
+def test_what_the_environment_did_is_tried_again_until_it_passes(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+) -> None:
+    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+        passes = site.folder / "passes"
+        script = f'[ -e {passes} ] || {{ echo no broker answers >&2; exit 5; }}; exec "$@"'
+        image = site.push("later", ("sh", "-c", script, "sh"))
+        group = site.group(f"late-{namespace}", partitions=2, replicas=1, pipeline={"image": image})
+        told = group.await_condition("Degraded", reason="PreflightFailed")
+        assert "no broker answers" in told["message"]
+        assert "is tried again" in told["message"]
+        assert "failed" not in group.status()["rollout"]
+        passes.touch()
+        group.await_settled(1)
+        group.await_condition("Degraded", "False")
+
+
 @pytest.mark.parametrize(
     ("pod", "missing", "cause"),
     [
