@@ -87,6 +87,7 @@ def test_the_largest_count_that_is_taken_is_taken() -> None:
         (b"v=", "is not one"),
         (b"v=%%", "not base64"),
         (b"e=unknown-user", "the broker refused: unknown-user"),
+        (b"e=a\nb\x1b[2J", r"the broker refused: a\\nb\\x1b\[2J"),
         (b"", "is not one"),
         (b"\xff", "not UTF-8"),
     ],
