@@ -106,8 +106,7 @@ def goes_on_as_a_standby(site: StoppableSite, stopped: StoppablePod) -> None:
     site.produce(WHILE_STOPPED)
     site.until_done()
     stopped.go_on()
-    stopped.until("fenced")
-    stopped.until_phase("standby")
+    stopped.until_phase("standby")  # fenced; or, if it reads its heir's question first, handed over
     site.produce(LAST)
     site.until_done()
 
