@@ -3,6 +3,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -316,6 +317,26 @@ def test_a_later_topic_of_the_name_overwrites_nothing(tmp_path: Path) -> None:
     put(sink_of(tmp_path, NEW, continues=True), 0, rows([]))
     assert published(tmp_path) == [PLAIN]
     assert set(ParquetSink(str(tmp_path)).topic_ids("flights")) == {OLD, NEW}
+
+
+def test_a_topic_made_anew_while_the_old_ones_rows_are_staged_overwrites_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The main thread gets the partition back with another topic while the handler's thread stages."""
+    sink = sink_of(tmp_path, OLD)
+    is_first = sink._topics.is_first
+
+    def interrupted(topic: str, topic_id: str, may_become: Callable[[], bool]) -> bool:
+        found = is_first(topic, topic_id, may_become)
+        if topic_id == OLD:
+            sink.identify(FLIGHTS_3, NEW, continues=False)
+        return found
+
+    monkeypatch.setattr(sink._topics, "is_first", interrupted)
+    put(sink, 0, rows([0, 1]))
+    put(sink, 0, rows([0]))
+    assert published(tmp_path) == sorted([PLAIN, f"flights-3-00000000000000000000.{NEW}.parquet"])
+    assert offsets(tmp_path) == [0, 0, 1]
 
 
 def test_a_folder_knows_no_topic_at_first(tmp_path: Path) -> None:

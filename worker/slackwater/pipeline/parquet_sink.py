@@ -77,9 +77,9 @@ class ParquetSink:
         """Where each partition is staged."""
         self._topics = SinkTopics(self._folder)
         self._identities: dict[tuple[str, int], tuple[str, bool]] = {}
-        """What :meth:`identify` was told of each partition, until something is staged of it."""
-        self._named_ids: dict[tuple[str, int], str] = {}
-        """The topic id that is in the names of a partition's files; "": they have plain names."""
+        """What :meth:`identify` was told of each partition: by the main thread, while another one stages."""
+        self._plain: dict[tuple[str, str], bool] = {}
+        """By topic and its id, whether its files have plain names, without the id."""
         staging = self._folder / STAGING
         try:
             staging.mkdir(parents=True, exist_ok=True)
@@ -128,21 +128,23 @@ class ParquetSink:
         nothing up before something is staged.
         """
         self._identities[partition] = topic_id, continues
-        self._named_ids.pop(partition, None)
+        self._plain.pop((partition.topic, topic_id), None)
 
     def _named_id(self, topic: str, partition: int) -> str:
         """The topic id for the names of a partition's files. Raises SinkError."""
-        place = (topic, partition)
-        if place not in self._named_ids:
-            topic_id, continues = self._identities.get(place, ("", False))
+        topic_id, continues = self._identities.get((topic, partition), ("", False))
+        if not topic_id:
+            return ""
+        plain = self._plain.get((topic, topic_id))
+        if plain is None:
             try:
-                plain = not topic_id or self._topics.is_first(
+                plain = self._topics.is_first(
                     topic, topic_id, lambda: self._is_plain(topic, partition, topic_id, continues)
                 )
             except OSError as exc:
                 raise _sink_error(f"write to {self._folder / TOPICS}", exc) from exc
-            self._named_ids[place] = "" if plain else topic_id
-        return self._named_ids[place]
+            self._plain[topic, topic_id] = plain
+        return "" if plain else topic_id
 
     def _is_plain(self, topic: str, partition: int, topic_id: str, continues: bool) -> bool:
         """Whether files with plain names are those of this topic, in a folder without a record: of an older
