@@ -187,7 +187,7 @@ class KafkaParts:
         self._checks: KafkaChecks | None = None
         self._letter_topic: Any = None
         try:
-            ConsumerConfig.from_properties(self._properties(), **self._options())
+            self._client = ConsumerConfig.from_properties(self._properties(), **self._options())
         except KafkaConfigurationError as exc:
             raise ConfigError(str(exc), file=file, field="properties") from exc
 
@@ -214,6 +214,7 @@ class KafkaParts:
             security=self._config.security.client(),
             bootstrap_timeout_ms=2000,
             request_timeout_ms=5000,
+            receive_message_max_bytes=self._client.receive_message_max_bytes,
         )
 
     def watch(self) -> Watch:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import subprocess
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -82,6 +84,24 @@ def test_every_api_has_a_limit() -> None:
         most = BATCH_BYTES + (50 * MIB if kind is m.FetchRequest else 0)
         made = kind(max_bytes=50 * MIB) if kind is m.FetchRequest else kind()
         assert 1024 < answer_limit(made, ANSWER_BYTES).size_bytes <= most
+
+
+def test_the_answers_of_a_large_cluster_are_within_their_limits() -> None:
+    """10,000 topics of 50 partitions with three replicas, and the leader's answer in a group of 1,000 members
+    that each have 500 partitions of 20 topics."""
+    partition = m.MetadataResponsePartition(leader_id=1, replica_nodes=[1, 2, 3], isr_nodes=[1, 2, 3])
+    topic = m.MetadataResponseTopic(name="a-team.a-topic-of-theirs", partitions=[partition] * 50)
+    metadata = 10_000 * len(m.MetadataResponse(topics=[topic]).encode(13))
+    assert metadata < answer_limit(m.MetadataRequest(), ANSWER_BYTES).size_bytes
+    owned = [
+        m.ConsumerProtocolSubscriptionTopicPartition(topic="a-team.a-topic-of-theirs", partitions=[0] * 25)
+        for _ in range(20)
+    ]
+    topics = [each.topic for each in owned]
+    subscription = m.ConsumerProtocolSubscription(topics=topics, owned_partitions=owned).encode(3)
+    member = m.JoinGroupResponseMember(member_id="w-999-" + 36 * "a", metadata=subscription)
+    group = 1_000 * len(m.JoinGroupResponse(members=[member]).encode(9))
+    assert group < answer_limit(m.JoinGroupRequest(), ANSWER_BYTES).size_bytes
 
 
 def test_the_limit_of_a_fetch_stays_within_what_a_frame_can_have() -> None:
@@ -177,6 +197,22 @@ async def test_an_answer_of_objects_beyond_its_memory_fails_the_connection() -> 
         with pytest.raises(KafkaConnectionError, match="OffsetCommit .*array of 300000 elements"):
             await connection.request(m.OffsetCommitRequest())
     gc.collect()
+
+
+FORKS = """
+import os
+from slackwater.kafka.net.connection import _aside
+_aside().submit(int).result()
+child = os.fork()
+if not child:
+    os._exit(_aside().submit(lambda: 7).result(60))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_process_decodes_large_answers_by_a_thread_of_its_own() -> None:
+    ended = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=120)
+    assert (ended.stdout, ended.stderr) == ("7\n", "")
 
 
 async def test_small_answers_are_decoded_by_the_loop(held: threading.Event) -> None:

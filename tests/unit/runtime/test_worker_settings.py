@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from slackwater.worker_cli import settings
+from slackwater.runtime.config import parse
+from slackwater.worker_cli import KafkaParts, settings
+
+DOCUMENT = {
+    "groupId": "flights",
+    "topics": ["flights"],
+    "bootstrapServers": "kafka:9092",
+    "handler": "flights.pipeline:transform",
+    "engine": "arrow",
+    "sink": {"format": "parquet", "path": "/data"},
+}
 
 
 @pytest.mark.parametrize(
@@ -23,15 +34,22 @@ def test_where_it_listens_and_what_other_workers_are_told(
     environment: dict[str, str], host: str, advertised: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "worker.json"
-    document = {
-        "groupId": "flights",
-        "topics": ["flights"],
-        "bootstrapServers": "kafka:9092",
-        "handler": "flights.pipeline:transform",
-        "engine": "arrow",
-        "sink": {"format": "parquet", "path": "/data"},
-        "health": {"host": "::", "port": 8080},
-    }
-    file.write_text(json.dumps(document))
+    file.write_text(json.dumps({**DOCUMENT, "health": {"host": "::", "port": 8080}}))
     health = settings(file, environment).health
     assert (health.host, health.port, health.advertised_host) == (host, 8080, advertised)
+
+
+def test_the_limit_of_a_brokers_answer_counts_for_the_looks_from_outside_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A preflight asks for all topics' names where there is a pattern: the largest answer of all."""
+    given: dict[str, Any] = {}
+
+    class Admin:
+        def __init__(self, *_: object, **options: Any) -> None:
+            given.update(options)
+
+    monkeypatch.setattr("slackwater.kafka.KafkaAdmin", Admin)
+    config = parse({**DOCUMENT, "properties": {"receive.message.max.bytes": "100000000"}})
+    KafkaParts(config, "w-0", "worker.json")._admin()
+    assert given["receive_message_max_bytes"] == 100_000_000

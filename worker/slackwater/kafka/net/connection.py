@@ -21,6 +21,7 @@ import asyncio
 import functools
 import logging
 import math
+import os
 import ssl
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
@@ -141,6 +142,10 @@ def api_name(api: type[Request[Any]]) -> str:
 def _aside() -> ThreadPoolExecutor:
     """The thread that decodes large answers, of all connections one after the other."""
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-decode")
+
+
+# A forked process has no such thread, and its copy of the executor would wait for it for ever.
+os.register_at_fork(after_in_child=_aside.cache_clear)
 
 
 def _undecodable(pending: _Pending, exc: DecodeError) -> DecodeError:

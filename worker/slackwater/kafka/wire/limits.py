@@ -12,8 +12,8 @@ from typing import Any
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.schema import Request
 
-ANSWER_BYTES = 16 * 1024 * 1024
-"""The default of ``receive_message_max_bytes``: Metadata of about 300,000 partitions."""
+ANSWER_BYTES = 32 * 1024 * 1024
+"""The default of ``receive_message_max_bytes``: Metadata of about 700,000 partitions of three replicas."""
 BATCH_BYTES = 64 * 1024 * 1024
 """What an answer to Fetch may have beyond ``max_bytes``: a broker gives a first batch whole, however large
 (KIP-74), and says something about each partition."""
