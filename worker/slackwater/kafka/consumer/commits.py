@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from slackwater.kafka.consumer.commit_order import CommitOrder, OvertakenError
@@ -99,30 +100,27 @@ class GroupOffsets:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Committed offsets; ``None`` where there is none. Raises what is not retriable, or
         :class:`KafkaTimeoutError`."""
-        deadline = self.now_ms() + timeout_ms
+        async with self._within("committed offsets", timeout_ms) as deadline_ms:
+            return await self._committed(partitions, deadline_ms)
+
+    @asynccontextmanager
+    async def _within(self, what: str, timeout_ms: int) -> AsyncIterator[int]:
+        """Gives the deadline. What has come to nothing by then is a timeout that names the time given."""
+        deadline_ms = self.now_ms() + timeout_ms
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                return await self._committed(partitions, deadline)
+                yield deadline_ms
         except KafkaError as exc:
-            error = self._timed(exc, "committed offsets", timeout_ms, deadline)
-            if error is exc:
+            why = exc.__cause__ if isinstance(exc, _OutOfTimeError) else exc
+            late = isinstance(exc, KafkaTimeoutError) and self.now_ms() >= deadline_ms
+            if not late and why is exc:
                 raise
-            raise error from exc
+            raise self._timeout(what, timeout_ms, str(why)) from exc
         except TimeoutError:
-            raise self._unanswered("committed offsets", timeout_ms) from None
+            raise self._timeout(what, timeout_ms, "the coordinator does not answer") from None
 
-    def _unanswered(self, what: str, timeout_ms: int) -> KafkaError:
-        return KafkaTimeoutError(
-            f"group {self.group_id!r}: no {what} within {timeout_ms} ms: the coordinator does not answer"
-        )
-
-    def _timed(self, error: KafkaError, what: str, timeout_ms: int, deadline: int) -> KafkaError:
-        """The error to raise; where the time is over, a timeout that names the time given."""
-        why = error.__cause__ if isinstance(error, _OutOfTimeError) else error
-        late = isinstance(why, KafkaTimeoutError) and self.now_ms() >= deadline
-        if late or why is not error:
-            return KafkaTimeoutError(f"group {self.group_id!r}: no {what} within {timeout_ms} ms: {why}")
-        return error
+    def _timeout(self, what: str, timeout_ms: int, why: str) -> KafkaTimeoutError:
+        return KafkaTimeoutError(f"group {self.group_id!r}: no {what} within {timeout_ms} ms: {why}")
 
     async def _committed(
         self, partitions: Collection[TopicPartition], deadline: int
@@ -181,19 +179,13 @@ class GroupOffsets:
         """
         number = self._order.begin()
         error: KafkaError | None = KafkaTimeoutError(f"group {self.group_id!r}: the commit was given up")
-        deadline = self.now_ms() + timeout_ms
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                await self._commit(offsets, number, deadline)
+            async with self._within("commit", timeout_ms) as deadline_ms:
+                await self._commit(offsets, number, deadline_ms)
             error = None
         except KafkaError as exc:
-            error = self._timed(exc, "commit", timeout_ms, deadline)
-            if error is exc:
-                raise
-            raise error from exc
-        except TimeoutError:
-            error = self._unanswered("commit", timeout_ms)
-            raise error from None
+            error = exc
+            raise
         finally:
             self._order.end(number, error)
 
