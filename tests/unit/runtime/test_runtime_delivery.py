@@ -121,7 +121,7 @@ def test_an_answer_that_does_not_come_is_asked_for_again_before_anything_is_take
     bench.until_idle()
     assert bench.consumer.looked_up == [[a, b]] * 3
     assert bench.journal("stage")[0] == ("stage", 0, 0)
-    assert bench.stderr.getvalue().count("no committed offset of flights-0, flights-1 yet: gone") == 1
+    assert bench.stderr.getvalue().count("cannot read the committed offsets of flights-0, flights-1 yet") == 1
     assert bench.cluster.committed[b].offset == 2
 
 
@@ -129,7 +129,7 @@ def test_a_committed_offset_that_may_not_be_read_ends_the_worker(bench: Bench) -
     a, b = (bench.produce(n, *values(2)) for n in range(2))
     bench.consumer.committed_errors.append(TopicAuthorizationFailedError("no"))
     bench.assign(a, b)
-    with pytest.raises(WorkerError, match="the committed offset of flights-0, flights-1: no"):
+    with pytest.raises(WorkerError, match="the committed offsets of flights-0, flights-1: no"):
         bench.until_idle()
     assert bench.cluster.journal == [("claim", [0, 1])]
 

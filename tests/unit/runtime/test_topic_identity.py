@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from slackwater.kafka.errors import TopicRecreatedError
+from slackwater.kafka.errors import KafkaTimeoutError, TopicRecreatedError
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.deadletters import TOPIC_ID_HEADER, DeadLetters, Letter
 from slackwater.runtime.partition import CommitNote, OwnedPartition
@@ -170,6 +170,28 @@ def test_records_of_another_topic_are_not_handled(bench: Bench) -> None:
     assert bench.sink.rows(0) == [0, 1]
     assert bench.status.stopped[0]["reason"] == "TopicRecreated"
     assert bench.cluster.committed[tp].offset == 2
+
+
+def test_a_look_at_the_topics_that_fails_is_made_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this client knows of the topics is older than the commit. Nothing is read before it knows more."""
+    tp = bench.produce(0, "v0", "v1")
+    bench.cluster.committed[tp] = OffsetAndMetadata(1, CommitNote(5, "w-1", topic_id=NEW).encode())
+    bench.cluster.topic_id = SECOND
+    ask, errors = bench.consumer.bootstrap, [KafkaTimeoutError("late"), KafkaTimeoutError("late")]
+
+    def bootstrap(timeout_ms: float, *, refresh: bool) -> None:
+        if errors:
+            raise errors.pop()
+        ask(timeout_ms, refresh)
+
+    monkeypatch.setattr(bench.consumer, "bootstrap", bootstrap)
+    bench.assign(tp)
+    bench.steps(1)
+    assert "cannot read the topics' ids yet, tries again: late" in bench.stderr.getvalue()
+    assert bench.sink.rows(0) == []
+    bench.steps(30)
+    assert bench.sink.rows(0) == [1]
+    assert not bench.status.stopped
 
 
 def test_a_recreated_topics_dead_letters_are_not_taken_for_its_successors(bench: Bench) -> None:

@@ -319,7 +319,7 @@ class Delivery:
             try:  # what this client knows of the topics may be older than what is committed
                 self._consumer.bootstrap(LOOK_UP_TIMEOUT_MS, refresh=True)
             except KafkaError as exc:
-                self._not_looked_up("a topic that seems to be another one", exc)
+                self._not_looked_up("the topics' ids", exc)
                 return
         for owned in new:
             owned.identified = True
@@ -379,7 +379,7 @@ class Delivery:
         try:
             found = self._consumer.committed(new, metadata=True, timeout_ms=LOOK_UP_TIMEOUT_MS)
         except KafkaError as exc:
-            self._not_looked_up(", ".join(map(str, new)), exc)
+            self._not_looked_up(f"the committed offsets of {', '.join(map(str, new))}", exc)
             return
         for tp in new:
             self._found(self._owned[tp], found[tp])
@@ -387,12 +387,12 @@ class Delivery:
         self._report.show()
 
     def _not_looked_up(self, what: str, exc: KafkaError) -> None:
-        """Tries again later, or raises."""
+        """Goes on without ``what``, to be asked for again; raises where that is no use."""
         if isinstance(exc, FencedInstanceIdError):
             raise fenced() from exc
         if not exc.retriable:
-            raise WorkerError(f"cannot read the committed offset of {what}: {exc}") from exc
-        self._tools.log.seldom("committed", f"no committed offset of {what} yet: {exc}")
+            raise WorkerError(f"cannot read {what}: {exc}") from exc
+        self._tools.log.seldom("committed", f"cannot read {what} yet, tries again: {exc}")
 
     def _found(self, owned: OwnedPartition, found: OffsetAndMetadata | None) -> None:
         self.notes.found(owned, found)
@@ -414,7 +414,7 @@ class Delivery:
                 lambda asked: self._consumer.committed(asked, metadata=True, timeout_ms=LOOK_UP_TIMEOUT_MS)
             )
         except KafkaError as exc:
-            self._not_looked_up("what was taken over", exc)
+            self._not_looked_up("the committed offsets that were taken over", exc)
             self._clock.sleep(SLICE_MS)  # a handler that is done would have the loop turn without end
             return False
         for tp, there in wrong.items():
