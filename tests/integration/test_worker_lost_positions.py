@@ -26,7 +26,8 @@ from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.worker_process import WorkerProcess
 
-POLICIES = ["earliest", "latest", "none"]
+POLICIES = ["latest", *(pytest.param(policy, marks=pytest.mark.long) for policy in ("earliest", "none"))]
+"""``latest`` would skip the most. All three are tried in tests/unit/consumer/test_positions.py, too."""
 WAITING = """
 import os, time
 from arrow_handler import transform as handle
@@ -245,8 +246,15 @@ def until_stopped(workers: list[WorkerProcess], topic: str) -> None:
     wait_for(all_stopped, "the stop of all partitions")
 
 
-@pytest.mark.parametrize("running", [False, True], ids=["stopped", "running"])
-@pytest.mark.parametrize("count", [80, 800], ids=["shorter", "longer"])
+@pytest.mark.parametrize(
+    ("running", "count"),
+    [
+        pytest.param(False, 800, id="stopped-longer"),
+        pytest.param(True, 800, id="running-longer"),
+        pytest.param(False, 80, id="stopped-shorter", marks=pytest.mark.long),
+        pytest.param(True, 80, id="running-shorter", marks=pytest.mark.long),
+    ],
+)
 def test_a_topic_made_anew_stops_the_group_and_overwrites_nothing(
     site: LogSite, running: bool, count: int
 ) -> None:
