@@ -13,7 +13,14 @@ OBSERVED = ("auto.offset.reset", "isolation.level", "max.poll.interval.ms")
 """The properties that what is seen of a group depends on."""
 
 
-def in_force(wanted: Kafka, held: KafkaMemory | None, templates: Collection[str], revision: str) -> Kafka:
+def in_force(
+    wanted: Kafka,
+    held: KafkaMemory | None,
+    templates: Collection[str],
+    revision: str,
+    *,
+    deleting: bool = False,
+) -> Kafka:
     """What the workers have: what the status says, as long as a former template is there.
 
     Args:
@@ -21,8 +28,10 @@ def in_force(wanted: Kafka, held: KafkaMemory | None, templates: Collection[str]
         held: what the status says that they had last; None: nothing.
         templates: those of the group's pods and StatefulSets, by their hashes.
         revision: the hash of the template that the spec makes.
+        deleting: whether the ConsumerGroup is being deleted. Its last workers then had what the status says,
+            also when their pods are gone: the group that ends is the one there.
     """
-    if held is None or set(templates) <= {revision}:
+    if held is None or (not deleting and set(templates) <= {revision}):
         return wanted
     return _kafka_of(held) or wanted
 

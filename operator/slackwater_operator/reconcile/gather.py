@@ -12,6 +12,7 @@ from slackwater_operator.build.statefulset import template_hash
 from slackwater_operator.decide.group_id import Sharing
 from slackwater_operator.decide.policy import scaling_policy
 from slackwater_operator.decide.snapshot import KafkaSnapshot
+from slackwater_operator.decide.topics import TopicWatch
 from slackwater_operator.fields import FieldError, ResourceError
 from slackwater_operator.kube.client import Kube
 from slackwater_operator.kube.store import Key, Store
@@ -129,7 +130,7 @@ class Gatherer:
                 session.autoscaler.new_revision()
         group, held = session.resource.group, parse(raw.get("status")).kafka
         if group is not None:
-            self._place(session, group, held)
+            self._place(session, group, held, deleting=bool(metadata.get("deletionTimestamp")))
         servers = session.running.bootstrap_servers if session.running is not None else ""
         known = held.cluster_id if held is not None and held.bootstrap_servers == servers else ""
         seen = session.kafka.cluster_id if session.kafka is not None and session.moved is None else ""
@@ -142,9 +143,11 @@ class Gatherer:
             session.restored = True
             session.autoscaler.restore(parse(raw.get("status")).scaling, now_ms=self._clock.wall_ms())
 
-    def _place(self, session: Session, group: ConsumerGroup, held: KafkaMemory | None) -> None:
+    def _place(
+        self, session: Session, group: ConsumerGroup, held: KafkaMemory | None, *, deleting: bool
+    ) -> None:
         """Where the group is looked at: where its workers are. Where that does not answer any more, and what
-        the spec says now does, there.
+        the spec says now does, there; but a group that is being deleted ends where its workers were.
 
         What was seen elsewhere says nothing of it.
         """
@@ -156,9 +159,10 @@ class Gatherer:
         owned = [one for one in self._store.statefulsets(key) if names.is_owned(one, uid)]
         sets = [one["spec"].get("template") or {} for one in owned]
         templates = {str(one.get(names.REVISION_LABEL, "")) for one in pods} | {*map(template_hash, sets)}
-        running = in_force(group.spec.kafka, held, templates, session.resource.revision.hash)
+        wanted_hash = session.resource.revision.hash
+        running = in_force(group.spec.kafka, held, templates, wanted_hash, deleting=deleting)
         here = identity(running, key.namespace, self._store)
-        following = identity(group.spec.kafka, key.namespace, self._store)
+        following = here if deleting else identity(group.spec.kafka, key.namespace, self._store)
         if following != session.next_cluster:
             session.next_id = session.moved = None
         session.running, session.next_cluster = running, following if following != here else None
@@ -169,7 +173,7 @@ class Gatherer:
             session.moved = session.next_cluster
         session.cluster = session.moved or here
         if before is not None and before.bootstrap_servers != session.cluster.bootstrap_servers:
-            session.kafka, session.unanswered = None, False
+            session.kafka, session.unanswered, session.topics = None, False, TopicWatch()
             session.kafka_since_ms = self._clock.wall_ms()
         session.wanted = wanted(session.key, group, running)
         session.stalls.stuck_after_ms = int(

@@ -357,6 +357,7 @@ class SimulatedClusters:
         self.nowhere: set[str] = set()  # bootstrap servers that nobody answers at
         self.ids: dict[str, str] = {}  # the cluster's id by its bootstrap servers, where that is another
         self.deleted: list[str] = []
+        self.deleted_at: list[str] = []  # the bootstrap servers of each
 
     async def observe(self, cluster: Any, wanted: Sequence[Any]) -> Round[Any]:
         away = self.away or cluster.bootstrap_servers in self.nowhere
@@ -378,6 +379,7 @@ class SimulatedClusters:
 
     async def delete_group(self, cluster: Any, group_id: str) -> str:
         self.deleted.append(group_id)
+        self.deleted_at.append(cluster.bootstrap_servers)
         self._simulation.group.state = "Dead"
         return ""
 

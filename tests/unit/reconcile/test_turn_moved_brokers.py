@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.reconcile.connection import in_force, remembered
 from slackwater_operator.reconcile.memory import KafkaMemory, parse
 from slackwater_operator.reconcile.plan import DeletePod
 from slackwater_operator.spec_kafka import Kafka, Security
-from tests.unit.reconcile.simulated import SimulatedOperator, Simulation, spec
+from tests.unit.reconcile.simulated import SimulatedOperator, Simulation, spec, stamp
 from tests.unit.reconcile.test_turn_simulated import settled, started
 from tests.unit.reconcile.test_turn_twins import OTHER, other
 
@@ -130,6 +131,44 @@ async def test_to_another_kafka_all_workers_go_together() -> None:
     await operator.run(lambda: settled(simulation, 3))
     assert asked(simulation, operator) == NEW
     assert simulation.condition("Degraded")["status"] == "False"
+
+
+@pytest.mark.parametrize("dead", [False, True], ids=["both-answer", "the-old-one-is-away"])
+async def test_a_deletion_ends_the_group_where_its_workers_were(dead: bool) -> None:
+    """The spec leads elsewhere by now, where a group of that name may be somebody else's."""
+    simulation, operator = await started(deletionPolicy="Delete")
+    simulation.clusters.ids[NEW] = "cluster-2"
+    simulation.change(kafka=moved())
+    await operator.run(lambda: simulation.condition("Degraded").get("reason") == "OtherKafka")
+    if dead:
+        simulation.clusters.nowhere.add(OLD)
+    simulation.merge(simulation.resource, {"metadata": {"deletionTimestamp": stamp(simulation.now_ms)}})
+    await operator.run(lambda: not simulation.pods)
+    if dead:
+        await operator.pass_time(60_000)
+        assert not simulation.clusters.deleted
+        simulation.clusters.nowhere.clear()
+    await operator.run(lambda: simulation.resource["metadata"].get("finalizers") == [], timeout_ms=300_000)
+    assert simulation.clusters.deleted_at == [OLD]
+
+
+async def test_the_topics_of_another_kafka_are_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation, operator = await started()
+    simulation.clusters.ids[NEW] = "cluster-2"
+    observe = simulation.clusters.observe
+
+    async def observe_there(cluster: Any, wanted: Any) -> Any:
+        if cluster.bootstrap_servers == NEW and len(simulation.group.partitions) == 6:
+            simulation.group.have(*(TopicPartition("flights", number) for number in range(9)))
+        return await observe(cluster, wanted)
+
+    monkeypatch.setattr(simulation.clusters, "observe", observe_there)
+    simulation.change(kafka=moved(), suspend=True)
+    await operator.run(lambda: asked(simulation, operator) == NEW)
+    simulation.change(kafka=moved(), suspend=False)
+    await operator.run(lambda: settled(simulation, 3))
+    await operator.pass_time(20_000)
+    assert not [said for said, _ in simulation.events.said if said in ("PartitionsAdded", "TopicCreated")]
 
 
 @pytest.mark.parametrize("security", [Security(), SECRETS])
