@@ -52,10 +52,13 @@ class Refusals:
         """What a person has to see to, as (reason, message)."""
         return tuple((refusal.reason, refusal.message) for refusal in self._refused.values() if refusal.shown)
 
-    @property
-    def due_ms(self) -> int | None:
-        """When the next attempt is due; None where nothing is refused."""
-        return min((refusal.due_ms for refusal in self._refused.values()), default=None)
+    def next_due_ms(self, now_ms: int) -> int | None:
+        """When the next attempt is due after now; None: at no known time.
+
+        One that has been due and was not made waits for another request, whose own back-off counts.
+        """
+        due = (refusal.due_ms for refusal in self._refused.values() if refusal.due_ms > now_ms)
+        return min(due, default=None)
 
     def shown(self, subject: str) -> tuple[str, str] | None:
         """The (reason, message) of a refusal that people are told of; None where there is none."""

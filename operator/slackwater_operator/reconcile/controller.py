@@ -338,9 +338,9 @@ class Controller:
             return world, plan
         session.failures += 1
         wait_ms = min(_AFTER_ERROR_MS * 2 ** min(session.failures - 1, 5), _LONGEST_BACKOFF_MS)
-        due_ms = session.refusals.due_ms if outcome.refused else None
+        due_ms = session.refusals.next_due_ms(now_ms) if outcome.refused else None
         if due_ms is not None:
-            wait_ms = min(max(0, due_ms - now_ms), _LOOK_MS)
+            wait_ms = min(due_ms - now_ms, _LOOK_MS)
         return world, replace(plan, wake_ms=now_ms + int(wait_ms))
 
     def _after(self, session: Session, world: World, plan: Plan, *, complete: bool) -> None:

@@ -88,13 +88,13 @@ class RebalanceWatch:
             before = first.get(generation)
             follows = second_half or (before is not None and before[0])
             first[generation] = (follows, at_ms if before is None else min(at_ms, before[1]))
+        self._awaits_ms = None
         if not first:
             return []
         if self._newest is None:
             self._newest = max(first)
             return []
         found: list[Rebalance] = []
-        self._awaits_ms = None
         for generation in sorted(one for one in first if one > self._newest):
             follows, at_ms = first[generation]
             if not (follows and generation == self._newest + 1):

@@ -34,7 +34,7 @@ def test_a_refusal_is_news_once_and_is_held_for_longer_and_longer() -> None:
     for _ in range(8):
         news = refuse(refusals, answer(422, "spec.x: Invalid value"), now)
         assert (news is not None) == (not held)
-        due = refusals.due_ms
+        due = refusals.next_due_ms(now)
         assert due is not None
         held.append(due - now)
         assert refusals.held(SUBJECT, now_ms=due - 1) is not None
@@ -44,7 +44,7 @@ def test_a_refusal_is_news_once_and_is_held_for_longer_and_longer() -> None:
     assert held == [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]
     refusals.accepted(SUBJECT)
     assert refusals.problems == ()
-    assert refusals.due_ms is None
+    assert refusals.next_due_ms(now) is None
 
 
 def test_an_edit_tries_at_once_and_shows_it_until_it_is_healed() -> None:
@@ -55,7 +55,18 @@ def test_an_edit_tries_at_once_and_shows_it_until_it_is_healed() -> None:
     assert refusals.held(SUBJECT, now_ms=NOW + 6) is None
     assert refusals.problems
     assert refuse(refusals, answer(422, "spec.x"), NOW + 7) is None
-    assert refusals.due_ms == NOW + 7 + 1_000, "the back-off begins anew"
+    assert refusals.next_due_ms(NOW) == NOW + 7 + 1_000, "the back-off begins anew"
+
+
+def test_one_that_another_holds_up_is_not_what_is_waited_for() -> None:
+    """After an edit all are due at once; where the first is refused again, the others are not even asked."""
+    refusals = Refusals()
+    for subject in (SUBJECT, "apply ConfigMap flights"):
+        note(refusals, subject, answer(422, "spec.x"), now_ms=NOW, jitter=1.0)
+    refusals.try_now()
+    assert refusals.next_due_ms(NOW + 1) is None
+    note(refusals, "apply ConfigMap flights", answer(422, "spec.x"), now_ms=NOW + 1, jitter=1.0)
+    assert refusals.next_due_ms(NOW + 1) == NOW + 1 + 1_000
 
 
 def test_another_reason_is_news_again() -> None:
@@ -84,9 +95,9 @@ def test_what_may_pass_is_shown_only_when_it_persists(status: int, reason: str) 
 def test_a_server_that_says_when_to_come_back_is_obeyed_up_to_the_cap() -> None:
     refusals = Refusals()
     refuse(refusals, answer(429, "too many", "TooManyRequests", retry_after_s=7.0), NOW)
-    assert refusals.due_ms == NOW + 7_000
+    assert refusals.next_due_ms(NOW) == NOW + 7_000
     refuse(refusals, answer(429, "too many", "TooManyRequests", retry_after_s=7e9), NOW)
-    assert refusals.due_ms == NOW + LONGEST_MS
+    assert refusals.next_due_ms(NOW) == NOW + LONGEST_MS
 
 
 def test_a_clock_that_was_put_back_holds_nothing_for_long() -> None:
