@@ -26,6 +26,7 @@ from confluent_kafka.admin import (
 
 from slackwater.kafka import AsyncAdmin, KafkaConsumer, KafkaProducer, Security, TopicPartition
 from slackwater.kafka.net import Cluster
+from slackwater.kafka.net.clock import Clock
 from slackwater.kafka.net.dialing import Endpoint, resolve
 from slackwater.kafka.wire import messages as m
 from slackwater_operator.decide.snapshot import KafkaSnapshot
@@ -364,6 +365,25 @@ async def test_a_broker_that_went_away_is_found_again() -> None:
                 await asyncio.sleep(0.1)
         finally:
             await clusters.close()
+
+
+async def test_a_missing_topic_is_known_beside_a_pattern_and_costs_no_request_each_round() -> None:
+    """The metadata of all topics, which a pattern needs, names only those that exist."""
+    listed = GroupWanted("listed", "g", ("nowhere",))
+    with DevBroker() as broker:
+        observer = await ClusterObserver.connect(broker.bootstrap, timeout_ms=PATIENCE_MS)
+        observer._clock = Clock(wall_ms=lambda: 1_000, monotonic_ms=lambda: 1_000.0)
+        observer._timeout_s = PATIENCE_MS / 1000
+        try:
+            wanted = [listed, GroupWanted("pattern", "h", topic_pattern="some.*")]
+            found = await observer.observe(wanted)
+            assert found["listed"].missing == ("nowhere",)
+            assert "topic nowhere does not exist; create it" in found["listed"].problems
+            asked = observer.requests["Metadata"]
+            assert (await observer.observe(wanted))["listed"].missing == ("nowhere",)
+            assert observer.requests["Metadata"] == asked
+        finally:
+            await observer.close()
 
 
 async def test_a_short_name_leads_to_the_broker_of_the_namespace_of_the_workers() -> None:

@@ -223,8 +223,15 @@ class ClusterObserver:
         age = now - self._topics_ms
         if not new and age < (TOPICS_RETRY_MS if failing else TOPICS_MAX_AGE_MS):
             return None
-        self._cluster.track(self._wanted_ms, all_topics=now - self._all_wanted_ms <= TOPICS_FORGOTTEN_MS)
+        everything = now - self._all_wanted_ms <= TOPICS_FORGOTTEN_MS
+        self._cluster.track(self._wanted_ms, all_topics=everything)
         failed = await asking.refresh()
+        unnamed = self._wanted_ms.keys() - self._cluster.metadata.topics.keys()
+        if failed is None and everything and unnamed:
+            # The answer for all topics leaves these out: asked for by name, the broker says why.
+            self._cluster.track(unnamed)
+            failed = await asking.refresh()
+            self._cluster.track(self._wanted_ms, all_topics=True)
         if failed is None:
             self._topics_ms, self._topics_wall_ms = now, self._clock.wall_ms()
         return failed
