@@ -173,6 +173,7 @@ class Operator:
                 pod_monitors=options.pod_monitors,
                 round_ms=options.round_ms,
                 busy_round_ms=options.busy_round_ms,
+                receive_message_max_bytes=options.receive_message_max_bytes,
             ),
             may_act=self._may_act,
         )

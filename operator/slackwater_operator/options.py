@@ -13,6 +13,9 @@ from typing import NoReturn
 
 PREFIX = "SLACKWATER_"
 LEASE = "slackwater-operator"
+ANSWER_MAX_BYTES = 8 * 1024 * 1024
+"""Metadata of about 190,000 partitions. Objects take up to 32 times that (`slackwater.kafka.wire`), which has
+to fit into the chart's memory limit."""
 LEVELS = ("debug", "info", "warning", "error")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _LEASE_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
@@ -33,6 +36,7 @@ class Options:
         http_port: to listen on; 0: any.
         round_ms: how often a Kafka cluster is asked about all its groups.
         busy_round_ms: how often about those in which something is under way.
+        receive_message_max_bytes: the largest answer of a broker that is read.
         log_level: the least that is logged.
         log_format: `text` or `json`.
     """
@@ -47,6 +51,7 @@ class Options:
     http_port: int
     round_ms: int
     busy_round_ms: int
+    receive_message_max_bytes: int
     log_level: str
     log_format: str
 
@@ -92,6 +97,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
         http_port=args.http_port,
         round_ms=args.round_ms,
         busy_round_ms=args.busy_round_ms,
+        receive_message_max_bytes=args.receive_message_max_bytes,
         log_level=args.log_level,
         log_format=args.log_format,
     )
@@ -129,6 +135,14 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         "and about those in which something is under way",
         least=100,
         most=60_000,
+    )
+    given.number(
+        "--receive-message-max-bytes",
+        ANSWER_MAX_BYTES,
+        "BYTES",
+        "the largest answer of a broker that is read; the memory limit should be 40 times that",
+        least=1 << 20,
+        most=1 << 28,
     )
     given.choice("--log-level", "info", LEVELS, "the least that is logged")
     given.choice("--log-format", "text", ("text", "json"), "of the log, which goes to stderr")

@@ -411,6 +411,19 @@ async def test_a_short_name_leads_to_the_broker_of_the_namespace_of_the_workers(
     assert {"kafka-0.kafka.orders.svc", "kafka-0.kafka.returns.svc", "kafka-0.kafka"} <= set(asked)
 
 
+async def test_an_answer_beyond_the_limit_is_a_problem_that_names_the_setting() -> None:
+    clusters = Clusters(receive_message_max_bytes=16)
+    with DevBroker() as broker:
+        try:
+            found = await clusters.observe(
+                ClusterIdentity(broker.bootstrap), [GroupWanted("g", "g", ("nowhere",))]
+            )
+        finally:
+            await clusters.close()
+    assert "receive_message_max_bytes" in found.problem
+    assert found.snapshots == {"g": None}
+
+
 async def test_options_that_cannot_be_had_are_a_problem_of_that_cluster() -> None:
     async def no_secret(_: ClusterIdentity) -> dict[str, object]:
         raise LookupError("Secret kafka/login is not there")

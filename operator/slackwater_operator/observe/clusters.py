@@ -95,6 +95,7 @@ class Clusters:
         longest_backoff_ms: float = 10_000,
         rng: random.Random | None = None,
         look_up: Resolve = resolve,
+        receive_message_max_bytes: int | None = None,
     ) -> None:
         """Connects to nothing yet.
 
@@ -105,7 +106,9 @@ class Clusters:
                 (doubled each time, with a fifth of jitter), and gives None at once in between.
             rng: of the jitter.
             look_up: resolves the brokers' names.
+            receive_message_max_bytes: the largest answer that is read; None: the client's default.
         """
+        self._answer_max_bytes = receive_message_max_bytes
         self._options, self._look_up, self._timeout_s = options, look_up, round_timeout_ms / 1000
         self._backoff = Backoff(first_backoff_ms, longest_backoff_ms, rng or random.Random())
         self._slots: dict[ClusterIdentity, _Slot] = {}
@@ -190,6 +193,8 @@ class Clusters:
                     raise
                 except Exception as exc:  # a Secret that is missing, a certificate that cannot be read
                     raise KafkaConnectionError(f"{exc}") from exc
+                if self._answer_max_bytes is not None:
+                    options["receive_message_max_bytes"] = self._answer_max_bytes
                 if cluster.namespace:
                     options["resolve"] = resolve_in(cluster.namespace, self._look_up)
                 connected = await ClusterObserver.connect(

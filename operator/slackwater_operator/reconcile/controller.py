@@ -84,7 +84,9 @@ class Controller:
         """
         self._kube, self._store = kube, store
         self._metrics, self._clock, self._jitter = metrics, clock, jitter
-        self._clusters = clusters or Clusters(options(kube))
+        self._clusters = clusters or Clusters(
+            options(kube), receive_message_max_bytes=settings.receive_message_max_bytes
+        )
         self._own_clusters = clusters is None
         self._workers = workers or WorkerStatuses()
         self._own_workers = workers is None

@@ -15,6 +15,7 @@ class Settings:
         round_ms: how often a cluster is asked about its groups; about those that do not scale by lag half
             as often.
         busy_round_ms: how often it is asked about those in which something is under way.
+        receive_message_max_bytes: the largest answer of a broker that is read; None: the client's default.
         worker_poll_ms: how often the workers of a settled group are asked for their status.
         stale_ms: how old an observation may be to go by.
         figures_ms: how often figures that change all the time may be written into a status.
@@ -28,6 +29,7 @@ class Settings:
     pod_monitors: bool = True
     round_ms: int = 5_000
     busy_round_ms: int = 500
+    receive_message_max_bytes: int | None = None
     worker_poll_ms: int = 60_000
     stale_ms: int = 15_000
     figures_ms: int = 10_000
