@@ -8,18 +8,19 @@ from slackwater_operator.reconcile.session import Session
 from slackwater_operator.reconcile.world import World
 
 
-def learn(session: Session, world: World, plan: Plan, *, complete: bool) -> None:
+def learn(session: Session, world: World, plan: Plan, *, done: int) -> None:
     """Notes a step that has begun, and whether the group is settled.
 
     Args:
         session: the group.
         world: what the turn looked at.
         plan: what came out.
-        complete: whether all of it was done.
+        done: how many of its actions were done.
     """
+    complete = done >= len(plan.actions)
     session.plan, session.world = plan, world
     session.told_stalls = world.measured.stalls
-    if complete:
+    if done or complete:  # what was observed is told first
         session.topics.told(world.measured.topic_changes)
     if complete and plan.step is not None:
         session.autoscaler.stepping(*plan.step, plan.decision, now_ms=world.now_ms)

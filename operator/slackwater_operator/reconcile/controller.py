@@ -335,7 +335,7 @@ class Controller:
             session.problems = problems
             session.wake.set()  # the next turn's status says so
         session.plan = plan
-        self._after(session, world, plan, complete=not outcome.error)
+        self._after(session, world, plan, done=outcome.done)
         if not outcome.error:
             return world, plan
         session.failures += 1
@@ -345,10 +345,10 @@ class Controller:
             wait_ms = min(due_ms - now_ms, _LOOK_MS)
         return world, replace(plan, wake_ms=now_ms + int(wait_ms))
 
-    def _after(self, session: Session, world: World, plan: Plan, *, complete: bool) -> None:
+    def _after(self, session: Session, world: World, plan: Plan, *, done: int) -> None:
         """Takes in what the turn has shown and begun, and exports it."""
         key = Key(*session.key)
-        learn(session, world, plan, complete=complete)
+        learn(session, world, plan, done=done)
         for one in new_rebalances(session, world):
             seconds = one.took_ms / 1000 if one.took_ms is not None else None
             self._metrics.rebalanced(key, one.cause, seconds)

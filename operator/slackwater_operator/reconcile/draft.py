@@ -29,7 +29,8 @@ class Draft:
         desired: how many workers are wanted.
         decisions: the decision records.
         acts: what is to be done after the status is written.
-        events: what people are told after that.
+        news: what people are told of what was observed, whatever becomes of `acts`.
+        events: what people are told after `acts`.
         troubles: what needs a person.
         scaling: the scaling decision.
         step: the scaling step that begins, as (before, after).
@@ -53,6 +54,7 @@ class Draft:
     desired: int | None = None
     decisions: tuple[DecisionRecord, ...] = ()
     acts: list[Action] = field(default_factory=list)
+    news: list[EmitEvent] = field(default_factory=list)
     events: list[EmitEvent] = field(default_factory=list)
     troubles: list[Trouble] = field(default_factory=list)
     scaling: ScalingDecision | None = None
@@ -97,8 +99,12 @@ class Draft:
         return self.decisions is not before
 
     def tell(self, reason: str, message: str, *, warning: bool = False) -> None:
-        """Tells people."""
+        """Tells people what is done, once it is done."""
         self.events.append(EmitEvent(reason, message, warning))
+
+    def report(self, reason: str, message: str, *, warning: bool = False) -> None:
+        """Tells people what was observed."""
+        self.news.append(EmitEvent(reason, message, warning))
 
     def trouble(self, reason: str, message: str) -> None:
         """Notes what needs a person."""

@@ -22,12 +22,12 @@ def tell_lost(draft: Draft) -> None:
     told = [skip for worker in world.workers.values() if worker is not None for skip in worker.skipped]
     draft.skipped, new = take_skips(draft.skipped, told, world.now_ms)
     if new:
-        draft.tell(RECORDS_SKIPPED, skips_text(new), warning=True)
+        draft.report(RECORDS_SKIPPED, skips_text(new), warning=True)
     before = world.memory.conditions.get("Degraded", {})
     known = str(before.get("message", "")) if before.get("status") == "True" else ""
     for trouble in stopped_troubles(world):
         if trouble.message not in known:
-            draft.tell(trouble.reason, trouble.message, warning=True)
+            draft.report(trouble.reason, trouble.message, warning=True)
 
 
 def stopped_partitions(world: World) -> list[StoppedPartition]:

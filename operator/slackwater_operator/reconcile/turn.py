@@ -65,7 +65,7 @@ def _tell_topics(draft: Draft) -> None:
     """Tells what has changed about the topics, and what is missing."""
     for change in draft.world.measured.topic_changes:
         draft.decided("topics", change.action, change.message)
-        draft.tell(change.reason, change.message, warning=change.warning)
+        draft.report(change.reason, change.message, warning=change.warning)
     missing = draft.world.kafka.missing if draft.world.kafka is not None else ()
     if missing:
         draft.trouble(TOPIC_MISSING, said_of_missing(missing))
@@ -126,8 +126,8 @@ def _actions(draft: Draft, status: dict[str, object]) -> tuple[Action, ...]:
     """The status first (write-ahead); where only figures have changed in it, after what is more urgent."""
     written = _written(draft.world, status)
     if but_figures(status) == but_figures(draft.world.status):
-        return (*draft.acts, *written, *draft.events)
-    return (*written, *draft.acts, *draft.events)
+        return (*draft.news, *draft.acts, *written, *draft.events)
+    return (*written, *draft.news, *draft.acts, *draft.events)
 
 
 def _written(world: World, status: dict[str, object]) -> tuple[Action, ...]:

@@ -1116,7 +1116,7 @@ class SimulatedOperator:
                 self.die()
                 return
         self.taken_over += plan.taken_over
-        learn(self.session, world, plan, complete=True)
+        learn(self.session, world, plan, done=len(plan.actions))
         new_rebalances(self.session, world)
 
 

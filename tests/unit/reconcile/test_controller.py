@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from slackwater.kafka.net.clock import Clock
+from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.kube.errors import KubeError, from_answer
 from slackwater_operator.metrics import Metrics
 from slackwater_operator.reconcile import controller as module
@@ -20,7 +21,7 @@ from slackwater_operator.reconcile.settings import Settings
 from slackwater_operator.reconcile.turn import turn as real_turn
 from slackwater_operator.reconcile.world import World
 from tests.unit.reconcile.simulated import KEY, NAME, Simulation, spec
-from tests.unit.reconcile.test_turn_simulated import settled
+from tests.unit.reconcile.test_turn_simulated import image, settled
 
 SIMULATED = ("kube", "store", "events", "clusters", "workers")
 SETTINGS = Settings(worker_image="slackwater/worker:v1", busy_round_ms=20)
@@ -184,6 +185,39 @@ async def test_a_refused_object_heals_by_itself_and_holds_up_nothing_that_can_do
         full = False
         await reached(lambda: simulation.condition("Degraded")["status"] == "False")
         assert ("PodDisruptionBudget", NAME) in simulation.objects
+
+
+async def test_what_was_observed_is_told_once_though_an_object_is_refused() -> None:
+    """Two topics grow: each is a decision and an Event, and not again with each turn."""
+
+    def partitions(count: int) -> list[TopicPartition]:
+        return [TopicPartition(topic, number) for topic in ("flights", "late") for number in range(count)]
+
+    simulation = Simulation(spec(topics=["flights", "late"]))
+    simulation.group.have(*partitions(3))
+    controller = made(simulation, Metrics(), jitter=lambda: 0.0)
+    full = False
+    attempts: list[int] = []
+
+    def refuse(verb: str, kind: str) -> KubeError | None:
+        if not full or (verb, kind) != ("apply", "StatefulSet"):
+            return None
+        attempts.append(simulation.now_ms)
+        return refused(500, "", BAD_MEMORY)
+
+    simulation.kube.refuse = refuse
+    async with running(controller, simulation):
+        await reached(lambda: settled(simulation, 3))
+        full = True
+        simulation.change(replicas=2, rollout={"preflight": {"enabled": False}}, pipeline=image("v2"))
+        await reached(lambda: simulation.condition("Degraded").get("reason") == "Refused")
+        simulation.group.have(*partitions(4))
+        await reached(lambda: said(simulation, "PartitionsAdded") == 2)
+        begun = len(attempts)
+        await reached(lambda: len(attempts) >= begun + 3)
+        grown = [one["action"] for one in simulation.status["decisions"] if one["kind"] == "topics"]
+        assert sorted(grown) == ["grow flights to 4", "grow late to 4"]
+        assert said(simulation, "PartitionsAdded") == 2
 
 
 async def test_a_config_map_that_is_refused_holds_up_the_workers_that_need_it_and_no_others() -> None:
