@@ -84,13 +84,13 @@ class Controller:
         """
         self._kube, self._store = kube, store
         self._metrics, self._clock, self._jitter = metrics, clock, jitter
+        self._settings = settings or Settings()
         self._clusters = clusters or Clusters(
-            options(kube), receive_message_max_bytes=settings.receive_message_max_bytes
+            options(kube), receive_message_max_bytes=self._settings.receive_message_max_bytes
         )
         self._own_clusters = clusters is None
         self._workers = workers or WorkerStatuses()
         self._own_workers = workers is None
-        self._settings = settings or Settings()
         self._turned_ms = clock.monotonic_ms()
         self._gatherer = Gatherer(kube, store, self._clusters, self._workers, clock, self._settings)
         self._executor = Executor(kube, store, self._clusters, self._workers, events, may_act, jitter)
