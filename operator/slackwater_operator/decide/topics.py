@@ -17,6 +17,7 @@ TOPIC_MISSING = "TopicMissing"
 CREATED, GREW = "TopicCreated", "PartitionsAdded"
 
 _KEPT = 20
+_NAMED = 5
 _LINGERS_MS = 60_000
 """The members look at the metadata by themselves: their rebalance comes up to this much earlier or later."""
 
@@ -46,7 +47,9 @@ class TopicChange:
 def said_of_missing(topics: Sequence[str]) -> str:
     """What is wrong where topics are missing, and what to do."""
     one = len(topics) == 1
-    what = f"topic{'' if one else 's'} {', '.join(topics)} {'does' if one else 'do'} not exist"
+    more = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
+    named = ", ".join(topics[:_NAMED]) + more
+    what = f"topic{'' if one else 's'} {named} {'does' if one else 'do'} not exist"
     return f"{what}; create {'it' if one else 'them'}, or correct the spec"
 
 

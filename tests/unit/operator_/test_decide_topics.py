@@ -83,3 +83,9 @@ def test_what_has_not_been_told_is_kept() -> None:
 def test_what_to_do_about_missing_topics() -> None:
     assert said_of_missing(["t"]) == "topic t does not exist; create it, or correct the spec"
     assert said_of_missing(["t", "u"]) == "topics t, u do not exist; create them, or correct the spec"
+
+
+def test_of_many_missing_topics_a_few_are_named() -> None:
+    """100 names of 249 characters would leave no room in a condition."""
+    said = said_of_missing([f"topic-{number}" for number in range(100)])
+    assert said.startswith("topics topic-0, topic-1, topic-2, topic-3, topic-4 and 95 more do not exist")
