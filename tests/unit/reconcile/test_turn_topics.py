@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.config import WORKER_PROPERTIES
+from slackwater_operator.observe.cluster_observer import TOPICS_MAX_AGE_MS
 from slackwater_operator.reconcile.plan import ApplyObject
+from slackwater_operator.reconcile.settings import Settings
 from tests.unit.reconcile.simulated import NAME, SimulatedOperator, Simulation, spec
 from tests.unit.reconcile.test_turn_simulated import image, settled, started
 
@@ -19,6 +22,12 @@ def degraded(simulation: Simulation) -> tuple[str, str]:
 
 def told(simulation: Simulation, reason: str) -> list[str]:
     return [message for said, message in simulation.events.said if said == reason]
+
+
+def test_operator_and_workers_ask_for_topics_often_enough_to_see_a_change_within_30_s() -> None:
+    longest_round_ms = 2 * Settings().round_ms  # of a group that is settled and does not scale by lag
+    assert longest_round_ms + TOPICS_MAX_AGE_MS <= 30_000
+    assert int(WORKER_PROPERTIES["metadata.max.age.ms"]) <= 30_000
 
 
 async def test_a_topic_that_is_missing_holds_the_preflight_until_it_is_there() -> None:
