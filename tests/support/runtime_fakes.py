@@ -386,6 +386,8 @@ class ValueEngine:
         self.errors: deque[BaseException | None] = deque()
         self.failure: Callable[[list[str]], BaseException | None] = lambda values: None
         """What is raised for records of these values."""
+        self.rejects = True
+        """Whether it rejects any."""
         self.result: Any = None
 
     def start(self) -> None: ...
@@ -405,7 +407,9 @@ class ValueEngine:
         error = self.failure(values)
         if error is not None:
             raise error
-        errors = [f"rejected {value}" if value.startswith("bad") else None for value in values]
+        errors = [
+            f"rejected {value}" if self.rejects and value.startswith("bad") else None for value in values
+        ]
         table = table.append_column("_error", pa.array(errors, pa.string()))
         return table.filter(pa.array([not value.startswith("skip") for value in values]))
 

@@ -587,7 +587,7 @@ def test_letters_of_an_unfinished_batch_are_not_written_again(bench: Bench) -> N
     assert bench.letters.origins() == ["flights-0@0", "flights-0@3"]
     bench.restart(max_records=2)
     bench.assign(tp)
-    bench.runner.durations.extend([0, 0, 0, 10**6])
+    bench.runner.durations.extend([0, 0, 10**6])
     bench.steps(8)  # a batch of two, whose commit carries on that letters up to offset 4 may exist
     assert bench.cluster.committed[tp].offset == 2
     assert bench.note(tp)["letters"][1] == 4
@@ -598,6 +598,31 @@ def test_letters_of_an_unfinished_batch_are_not_written_again(bench: Bench) -> N
     assert bench.letters.origins() == ["flights-0@0", "flights-0@3", "flights-0@4"]
     assert bench.sink.rows(0) == [1, 2, 5]
     assert "letters" not in bench.note(tp)
+
+
+@pytest.mark.parametrize("all_of_them", [False, True], ids=["some", "all"])
+def test_a_record_that_an_earlier_try_has_rejected_never_becomes_a_row(
+    bench: Bench, all_of_them: bool
+) -> None:
+    """What a batch fails with can depend on its other records; a new revision may take what the one before
+    has not. The letter is there, so the record is not written as a row on top."""
+    given = ["bad0", "bad1"] if all_of_them else ["v0", "bad1", "v2", "bad3"]
+    bench.restart(max_records=4)
+    tp = bench.produce(0, *given)
+    bench.assign(tp)
+    bench.consumer.commit_errors.extend([None, *[KafkaTimeoutError("gone")] * 5])
+    bench.steps(4)  # killed between the letters and the publish
+    stored = [f"flights-0@{at}" for at, value in enumerate(given) if value.startswith("bad")]
+    assert bench.letters.origins() == stored
+    bench.restart(max_records=100)
+    bench.engine.rejects = False
+    bench.assign(tp)
+    bench.until_idle()
+    assert bench.letters.origins() == stored
+    assert bench.sink.rows(0) == [at for at, value in enumerate(given) if value.startswith("v")]
+    assert bench.cluster.committed[tp].offset == len(given)
+    (batch,) = bench.events("batch")
+    assert (batch["out"], batch["dead"]) == (len(given) - len(stored), len(stored))
 
 
 def test_the_topic_is_read_back_only_where_letters_may_stand_in_it(bench: Bench) -> None:

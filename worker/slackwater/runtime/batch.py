@@ -56,10 +56,22 @@ class Part:
     end: int
     staged: Staged | None = None
     letters: list[Letter] = field(default_factory=list)
+    stored_letters: int = 0
+    """How many of its records are dead letters that an earlier try has stored; ``columns`` lacks them."""
     rejected: int = 0
     """How many of ``letters`` the worker has rejected, because the handler or the sink fails on them."""
     rows_out: int = 0
     published: bool = False
+
+    @property
+    def records(self) -> int:
+        """How many were polled."""
+        return len(self.columns) + self.stored_letters
+
+    @property
+    def dead(self) -> int:
+        """How many of them are dead letters."""
+        return len(self.letters) + self.stored_letters
 
     def discard(self) -> None:
         """Removes what is written and not visible yet."""
@@ -122,33 +134,35 @@ def handle(batch: Batch, engine: AnyEngine, sink: Sink, clock: Clock, reached: R
     Raises TransformError, HandlerError (RecordsError where single records are at fault), SinkError or
     StagedGoneError; nothing stays staged then.
     """
+    from slackwater.kafka.records import ARROW_SCHEMA
     from slackwater.runtime.deadletters import letters_of
     from slackwater.runtime.split import split
 
     marks = [clock.mono_ms()]
-    inputs = {
-        tp: part.columns.to_arrow(tp.topic, tp.partition) for tp, part in sorted(dict(batch.parts).items())
-    }
-    if not inputs:
+    parts = sorted(dict(batch.parts).items())
+    inputs = {tp: part.columns.to_arrow(tp.topic, tp.partition) for tp, part in parts if len(part.columns)}
+    if not parts:
         return Handled({}, {}, {}, {})
-    call = _call(engine, batch, inputs)
+    call = _call(engine, batch, inputs) if inputs else None
     marks.append(clock.mono_ms())
     try:
-        output = call()
+        output = call() if call is not None else None
     except WorkerError:
         raise
     except BaseException as exc:  # also SystemExit: a handler that calls exit() has failed
         raise TransformError(f"{type(exc).__name__}: {exc}") from exc
     marks.append(clock.mono_ms())
     reached(Step.HANDLED)
-    outputs = split(output, inputs)
-    staged = _stage(batch, sink, {tp: part.rows for tp, part in outputs.items()})
+    outputs = split(output, inputs) if call is not None else {}
+    # Where all records are dead letters already, a file of an earlier try is removed all the same.
+    tables = {tp: outputs[tp].rows if tp in outputs else ARROW_SCHEMA.empty_table() for tp, _ in parts}
+    staged = _stage(batch, sink, tables)
     marks.append(clock.mono_ms())
     reached(Step.STAGED)
     return Handled(
         staged,
-        {tp: part.rows.num_rows for tp, part in outputs.items()},
-        {tp: letters_of(inputs[tp], part.dead) for tp, part in outputs.items()},
+        {tp: table.num_rows for tp, table in tables.items()},
+        {tp: letters_of(inputs[tp], outputs[tp].dead) if tp in outputs else [] for tp, _ in parts},
         {
             name: round(after - before, 3)
             for name, before, after in zip(("arrow", "transform", "stage"), marks, marks[1:], strict=False)

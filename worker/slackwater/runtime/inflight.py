@@ -24,7 +24,7 @@ from slackwater.runtime.batch import (
 )
 from slackwater.runtime.bisection import Fault
 from slackwater.runtime.commits import Committer, Outcome
-from slackwater.runtime.deadletters import DeadLetters, LateError
+from slackwater.runtime.deadletters import DeadLetters, LateError, leave_out_letters
 from slackwater.runtime.errors import DeadLetterError, HandlerError, RecordsError
 from slackwater.runtime.fault_points import Step
 from slackwater.runtime.interfaces import StagedGoneError
@@ -69,10 +69,14 @@ class InFlight:
         """How many records were rejected since the last that was handled; None: none was handled yet."""
 
     def begin(self, parts: dict[TopicPartition, Part]) -> None:
-        """Hands ``parts`` over to the handler."""
+        """Hands ``parts`` over to the handler, when it is known which of their records are dead letters."""
         assert self.batch is None
         self.batch = Batch(parts, Stage.HANDLING, None, self._clock.mono_ms())
-        self._hand_over(self.batch)
+        unknown = [part.owned for part in parts.values() if part.owned.may_have_letters(part.start)]
+        if unknown and self._tools.letters is not None:
+            self._enter(self.batch, Stage.READING, partial(self._tools.letters.read_back, unknown))
+        else:
+            self._hand_over(self.batch)
 
     def holds(self, partitions: Collection[TopicPartition]) -> bool:
         """Whether some of ``partitions`` are still to be committed."""
@@ -140,6 +144,9 @@ class InFlight:
         engine, sink = self._tools.engine, self._tools.sink
         assert engine is not None, "records are taken after the warm-up only"
         assert sink is not None
+        if not batch.attempt:
+            for part in batch.parts.values():
+                leave_out_letters(part)
         batch.attempt += 1
         self._isolation = None
         self._enter(batch, Stage.HANDLING, partial(handle, batch, engine, sink, self._clock, self._reached))
@@ -186,6 +193,8 @@ class InFlight:
             raise DeadLetterError(f"dead letters of {batch} cannot be stored in {topic}: {exc}") from exc
         if batch.stage is Stage.HANDLING:
             self._take_in(batch, result)
+        elif batch.stage is Stage.READING and not batch.attempt:
+            self._hand_over(batch)
         elif batch.stage is Stage.READING:
             self._enter(batch, Stage.WRITING)
         elif batch.stage is Stage.ISOLATING:

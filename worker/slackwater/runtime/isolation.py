@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
-from typing import TYPE_CHECKING
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.batch import Batch, Handled, Stage, TransformError, handle
@@ -21,12 +19,8 @@ from slackwater.runtime.clock import Clock
 from slackwater.runtime.deadletters import letters_of
 from slackwater.runtime.errors import QueryFailed, RecordsError
 from slackwater.runtime.fault_points import Reached
-from slackwater.runtime.interfaces import AnyEngine, Columns, Sink
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from slackwater.kafka.records import ConsumerRecord
+from slackwater.runtime.interfaces import AnyEngine, Sink
+from slackwater.runtime.selection import Selected, Whole
 
 _BY_VALUE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
 """What Python raises for a value that does not fit. Of another exception it is not known whether the record
@@ -72,7 +66,7 @@ class Isolation:
         self.rejected: dict[TopicPartition, list[tuple[int, str]]] = {}
         """When done: offset and reason, by offset."""
         self._parts = {
-            tp: replace(part, columns=_Whole(part.columns, tp)) for tp, part in sorted(batch.parts.items())
+            tp: replace(part, columns=Whole(part.columns, tp)) for tp, part in sorted(batch.parts.items())
         }
         self._rows = [(tp, row) for tp, part in self._parts.items() for row in range(len(part.columns))]
         self._left: Sequence[int] = ()
@@ -97,7 +91,7 @@ class Isolation:
             tp, row = self._rows[record]
             parts.setdefault(tp, []).append(row)
         selected = {
-            tp: replace(self._parts[tp], columns=_Selected(self._parts[tp].columns, rows))
+            tp: replace(self._parts[tp], columns=Selected(self._parts[tp].columns, rows))
             for tp, rows in parts.items()
         }
         return Batch(selected, Stage.ISOLATING, None, 0.0)
@@ -191,51 +185,3 @@ def attempt(batch: Batch, engine: AnyEngine, sink: Sink, clock: Clock, reached: 
     for staged in handled.staged.values():
         staged.discard()
     return None
-
-
-class _Whole:
-    """All of a partition's records, made once."""
-
-    def __init__(self, columns: Columns, tp: TopicPartition) -> None:
-        self._columns, self._tp = columns, tp
-        self.next_offset, self.first_offset = columns.next_offset, columns.first_offset
-
-    def __len__(self) -> int:
-        return len(self._columns)
-
-    def to_arrow(self, topic: str, partition: int) -> pa.RecordBatch:
-        return self._batch
-
-    def records(self, topic: str, partition: int) -> list[ConsumerRecord]:
-        return self._records
-
-    @cached_property
-    def _batch(self) -> pa.RecordBatch:
-        return self._columns.to_arrow(self._tp.topic, self._tp.partition)
-
-    @cached_property
-    def _records(self) -> list[ConsumerRecord]:
-        return self._columns.records(self._tp.topic, self._tp.partition)
-
-
-class _Selected:
-    """Some of a partition's records: those in ``rows``, which ascend."""
-
-    def __init__(self, columns: Columns, rows: Sequence[int]) -> None:
-        self._columns, self._rows = columns, rows
-        self.next_offset = columns.next_offset
-
-    @property
-    def first_offset(self) -> int:
-        offset: int = self.to_arrow("", 0).column("offset")[0].as_py()
-        return offset
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def to_arrow(self, topic: str, partition: int) -> pa.RecordBatch:
-        return self._columns.to_arrow(topic, partition).take(list(self._rows))
-
-    def records(self, topic: str, partition: int) -> list[ConsumerRecord]:
-        records = self._columns.records(topic, partition)
-        return [records[row] for row in self._rows]

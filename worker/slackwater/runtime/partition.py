@@ -203,6 +203,12 @@ class OwnedPartition:
         since, old_end = note.letters or (now_ms if self.found_note is not None else 0, end)
         return OffsetAndMetadata(start, replace(note, letters=(since, max(end, old_end))).encode())
 
+    def may_have_letters(self, start: int) -> bool:
+        """Whether an earlier try has announced dead letters for offsets from ``start`` on, and nobody has
+        looked yet which of them it has stored."""
+        announced = self.found_note.letters if self.found_note is not None else None
+        return self.letters is None and announced is not None and announced[1] > start
+
     @property
     def letters_since_ms(self) -> int | None:
         """From when letters of offsets not committed may have been written; None: there are none.

@@ -174,18 +174,18 @@ class Report:
         parts, metrics = batch.parts, self._tools.metrics
         for tp, part in parts.items():
             labels = (tp.topic, str(tp.partition))
-            metrics.count("records_in", labels, len(part.columns))
+            metrics.count("records_in", labels, part.records)
             metrics.count("records_out", labels, part.rows_out)
-            metrics.count("records_dead", labels, len(part.letters))
+            metrics.count("records_dead", labels, part.dead)
             metrics.count("records_rejected", labels, part.rejected)
         metrics.count("batches", ("committed",))
         for phase, ms in batch.ms.items():
             metrics.observe("batch_phase_seconds", ms / 1000, (phase,))
         self._tools.events.emit(
             "batch",
-            records=sum(len(part.columns) for part in parts.values()),
+            records=sum(part.records for part in parts.values()),
             out=sum(part.rows_out for part in parts.values()),
-            dead=sum(len(part.letters) for part in parts.values()),
+            dead=sum(part.dead for part in parts.values()),
             rejected=sum(part.rejected for part in parts.values()),
             by_partition={str(tp): [part.start, part.end] for tp, part in parts.items()},
             ms=batch.ms,
