@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 from slackwater.kafka import records
 from slackwater.kafka.records import BatchBuilder, _parser, _parser_py
 from slackwater.kafka.records.compression import CODECS
+from tests.support.record_parsers import PARSERS
 
 NO_TIME = None
 
@@ -119,6 +120,58 @@ def test_both_parsers_agree_on_damaged_records() -> None:
         assert compiled == pure
         refused += compiled == "refused"
     assert 0 < refused < 3000
+
+
+def with_columns(parser: Any, payload: bytes, **changed: int) -> Any:
+    """The first record of ``payload`` with numbers in its columns that no parser wrote."""
+    columns = parser.ColumnBuffers(1)
+    assert parser.parse_records(payload, 0, len(payload), 1, 10, 5, NO_TIME, 0, columns, 0) == 1
+    for column, number in changed.items():
+        getattr(columns, column)[0] = number
+    return parser.make_records("t", 0, 0, 0, payload, columns, 0, 1)[0]
+
+
+@pytest.mark.parametrize("parser", PARSERS.values(), ids=PARSERS)
+@pytest.mark.parametrize("start", [-(2**31), -1_000_000, -4, -1, 0, 1, 1_000_000, 2**31 - 1])
+def test_headers_that_start_outside_of_the_payload_are_refused(parser: Any, start: int) -> None:
+    payload = bytes(batch(count=1)[61:])
+    # 0 and 1 stand for the end of the payload, and one byte behind it.
+    position = len(payload) + start if start in (0, 1) else start
+    with pytest.raises(ValueError, match="a record is cut off"):
+        _ = with_columns(parser, payload, header_start=position).headers
+
+
+@pytest.mark.parametrize("parser", PARSERS.values(), ids=PARSERS)
+@pytest.mark.parametrize("count", [-(2**31), -1, 5, 2**31 - 1])
+def test_headers_of_an_impossible_number_are_refused(parser: Any, count: int) -> None:
+    payload = bytes(batch(count=1)[61:])
+    assert with_columns(parser, payload).headers == [("h", b"1")]
+    with pytest.raises(ValueError, match="headers"):
+        _ = with_columns(parser, payload, header_count=count).headers
+
+
+@pytest.mark.parametrize("parser", PARSERS.values(), ids=PARSERS)
+def test_no_headers_are_read_where_a_record_has_none(parser: Any) -> None:
+    payload = bytes(batch(count=1)[61:])
+    assert with_columns(parser, payload, header_start=-1, header_count=0).headers == []
+    assert parser.make_records("t", 0, 0, 0, b"", parser.ColumnBuffers(1), 0, 1)[0].headers == []
+
+
+@pytest.mark.parametrize("parser", PARSERS.values(), ids=PARSERS)
+def test_headers_in_an_empty_payload_are_refused(parser: Any) -> None:
+    columns = parser.ColumnBuffers(1)
+    columns.header_count[0] = 1
+    with pytest.raises(ValueError, match="a record is cut off"):
+        _ = parser.make_records("t", 0, 0, 0, b"", columns, 0, 1)[0].headers
+
+
+@pytest.mark.parametrize("parser", PARSERS.values(), ids=PARSERS)
+@pytest.mark.parametrize("start", [-5, 10**6])
+@pytest.mark.parametrize("field", ["key", "value"])
+def test_a_field_outside_of_the_payload_is_refused(parser: Any, field: str, start: int) -> None:
+    record = with_columns(parser, bytes(batch(count=1)[61:]), **{f"{field}_start": start})
+    with pytest.raises(ValueError, match="a field outside of its payload"):
+        _ = getattr(record, field)
 
 
 @settings(max_examples=300, deadline=None)

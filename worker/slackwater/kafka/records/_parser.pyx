@@ -690,10 +690,16 @@ cdef list read_headers(const uint8_t[::1] payload, Py_ssize_t position, int32_t 
     cdef list headers = []
     if count == 0:
         return headers
+    if position < 0 or position >= end:
+        raise ValueError(_REASONS[CUT_OFF])
+    if count < 0 or count > end - position:
+        raise ValueError(_REASONS[HEADER_COUNT])
     cdef const uint8_t* data = &payload[0]
     for i in range(count):
         if read_sized(data, &position, end, &key_start, &key_size) or read_sized(data, &position, end, &start, &size):
             raise ValueError(_REASONS[FIELD_SIZE])
+        if key_size < 0:
+            raise ValueError(_REASONS[HEADER_KEY])
         name = PyUnicode_DecodeUTF8(<const char*>data + key_start, key_size, "replace")
         value = None if size < 0 else PyBytes_FromStringAndSize(<const char*>data + start, size)
         headers.append((name, value))

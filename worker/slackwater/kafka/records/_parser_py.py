@@ -307,11 +307,23 @@ def _message_time(payload: Buffer, position: int, magic: int, append_time_ms: in
 
 
 def read_headers(payload: Buffer, position: int, count: int) -> list[tuple[str, bytes | None]]:
-    """The headers at ``position``, whose bounds :func:`parse_records` has checked."""
-    headers = []
+    """The headers at ``position``.
+
+    Raises ValueError where they do not fit ``payload``: columns that :func:`parse_records` did not write may
+    hold any numbers.
+    """
+    headers: list[tuple[str, bytes | None]] = []
     end = len(payload)
+    if count == 0:
+        return headers
+    if not 0 <= position < end:
+        raise ValueError("a record is cut off")
+    if not 0 < count <= end - position:
+        raise ValueError(f"{count} headers in a record")
     for _ in range(count):
         key_start, key_size, position = _sized(payload, position, end)
+        if key_size < 0:
+            raise ValueError("a header without a key")
         value_start, value_size, position = _sized(payload, position, end)
         key = str(payload[key_start : key_start + key_size], "utf-8", "replace")
         value = None if value_size < 0 else bytes(payload[value_start : value_start + value_size])
@@ -320,7 +332,9 @@ def read_headers(payload: Buffer, position: int, count: int) -> list[tuple[str, 
 
 
 def end_of_headers(payload: Buffer, position: int, count: int) -> int:
-    """Where the headers at ``position`` end, whose bounds :func:`parse_records` has checked."""
+    """Where the headers at ``position`` end. Raises ValueError where they do not fit ``payload``."""
+    if not 0 <= position <= len(payload):
+        raise ValueError("a record is cut off")
     return _skip_headers(payload, position, len(payload), count)
 
 
@@ -511,7 +525,11 @@ class ConsumerRecord:
         return None
 
     def _bytes(self, start: int, size: int) -> bytes | None:
-        return None if size < 0 else bytes(self._payload[start : start + size])
+        if size < 0:
+            return None
+        if start < 0 or start + size > len(self._payload):
+            raise ValueError("a field outside of its payload")
+        return bytes(self._payload[start : start + size])
 
     def __repr__(self) -> str:
         return describe_record(self)
