@@ -24,6 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from slackwater.kafka import KafkaAdmin
 from slackwater.kafka.admin.results import GroupDescription
 from slackwater.runtime.signing import ANSWER_HEADER, check_answer, sign_request
+from tests.support.takeover_worker import target_at
 from tests.support.worker_process import WorkerProcess
 
 HANDLER = """
@@ -266,7 +267,8 @@ class TakeoverSite:
         body = json.dumps({"predecessor": address}).encode()
         nonce = secrets.token_hex(16)
         used = key or self.key
-        signed = sign_request(used, "POST", "/takeover", body, now_ms=int(time.time() * 1000), nonce=nonce)
+        now_ms, target = int(time.time() * 1000), target_at(pod.port)
+        signed = sign_request(used, "POST", "/takeover", body, now_ms=now_ms, nonce=nonce, target=target)
         connection = http.client.HTTPConnection("127.0.0.1", pod.port, timeout=60)
         try:
             connection.request("POST", "/takeover", body, {"Authorization": signed})

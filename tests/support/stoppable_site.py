@@ -25,6 +25,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from slackwater.kafka import KafkaAdmin
 from slackwater.runtime.fault_points import VARIABLE
 from slackwater.runtime.signing import sign_request
+from tests.support.takeover_worker import target_at
 from tests.support.worker_process import WorkerProcess
 
 PARTITIONS = 4
@@ -186,7 +187,8 @@ class StoppableSite:
         address = f"127.0.0.1:{predecessor.until('started')['port']}"
         body = json.dumps({"predecessor": address}).encode()
         now_ms, nonce = int(time.time() * 1000), secrets.token_hex(16)
-        signed = sign_request(self.key, "POST", "/takeover", body, now_ms=now_ms, nonce=nonce)
+        target = target_at(pod.until("started")["port"])
+        signed = sign_request(self.key, "POST", "/takeover", body, now_ms=now_ms, nonce=nonce, target=target)
         connection = http.client.HTTPConnection("127.0.0.1", pod.until("started")["port"], timeout=60)
         try:
             connection.request("POST", "/takeover", body, {"Authorization": signed})

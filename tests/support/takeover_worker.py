@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
+import json
 from collections.abc import Iterator
 
 from slackwater.runtime.clock import SystemClock
@@ -11,8 +13,19 @@ from slackwater.runtime.desk import Desk
 from slackwater.runtime.door import Answer, Door
 from slackwater.runtime.health import HealthServer
 from slackwater.runtime.metrics import Metrics
-from slackwater.runtime.signing import Verifier
+from slackwater.runtime.signing import Verifier, target_of
 from slackwater.runtime.status import Status
+
+
+def target_at(port: int) -> str:
+    """Whom a request to the worker on a port of this machine must be signed for."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request("GET", "/status")
+        told = json.loads(connection.getresponse().read())
+        return target_of(told["pod"], told["process"])
+    finally:
+        connection.close()
 
 
 class TakeoverWorker(Door):
@@ -28,21 +41,25 @@ class TakeoverWorker(Door):
         port: where it listens.
     """
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, process: str | None = None) -> None:
+        """`process`: the token of its process's start; "": as an older version, None: a random one."""
         self.key = key
         self.signs_with: bytes | None = None
         self.desk, self.status = Desk(), Status("flights", "flights-3", SystemClock())
+        if process is not None:
+            self.status.process = process
         self.status.enter("standby")
         self.desk.take_orders()
         self.orders: list[str] = []
         self.requests = 0
         self.port = 0
-        super().__init__(key, Verifier(key, SystemClock()), self.desk, self.status)
+        super().__init__(key, Verifier(key, SystemClock(), self.status.target), self.desk, self.status)
 
     def answer(self, method: str, path: str, body: bytes, authorization: str | None, peer: str) -> Answer:
         """As the worker's own does, with the key of now."""
         self.requests += 1
-        door = Door(self.signs_with or self.key, Verifier(self.key, SystemClock()), self.desk, self.status)
+        verifier = Verifier(self.key, SystemClock(), self.status.target)
+        door = Door(self.signs_with or self.key, verifier, self.desk, self.status)
         answer = door.answer(method, path, body, authorization, peer)
         order = self.desk.next_order()
         if order is not None:

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import time
 
-from slackwater.runtime.signing import sign_request
+from slackwater.runtime.signing import sign_request, target_of
 
 _REQUEST = "POST /join HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\nConnection: close\r\n"
 
@@ -15,11 +15,13 @@ class GateError(Exception):
     """A gate that could not be opened; the next reconciliation tries again."""
 
 
-async def open_gate(port: int, *, key: bytes = b"", timeout_s: float = 5.0) -> None:
+async def open_gate(port: int, pod: str, process: str, *, key: bytes = b"", timeout_s: float = 5.0) -> None:
     """Lets the worker whose health endpoint listens on this loopback port join the group.
 
     Args:
         port: the port.
+        pod: what the worker's process is called.
+        process: the token of the process's start: no other process takes the request.
         key: what the request is signed with, for workers that have this key; empty: none has one.
         timeout_s: how long it may take.
 
@@ -29,7 +31,8 @@ async def open_gate(port: int, *, key: bytes = b"", timeout_s: float = 5.0) -> N
     head = _REQUEST
     if key:
         now_ms, nonce = time.time_ns() // 1_000_000, secrets.token_hex(16)
-        signed = sign_request(key, "POST", "/join", b"", now_ms=now_ms, nonce=nonce)
+        target = target_of(pod, process)
+        signed = sign_request(key, "POST", "/join", b"", now_ms=now_ms, nonce=nonce, target=target)
         head += f"Authorization: {signed}\r\n"
     try:
         async with asyncio.timeout(timeout_s):

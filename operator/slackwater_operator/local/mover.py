@@ -17,8 +17,8 @@ _FRESH = (EXTEND, TELL, RETIRE)
 """What is decided again on a new observation before it is done."""
 _GAPS_TO_LEARN_FROM = 20
 
-Tell = Callable[[int, str], Awaitable[str]]
-"""Tells the standby on a port of this machine to take over from an address ("": there is nobody to ask).
+Tell = Callable[[Worker, Worker | None], Awaitable[str]]
+"""Tells a standby of this machine to take over from a worker (None: there is nobody to ask).
 Gives why it did not take that, "" when it did."""
 
 
@@ -112,10 +112,8 @@ class Mover:
         old, new = self._places(decision.ordinal)
         if new is None or new.progress.port is None:
             return
-        predecessor = ""
-        if decision.predecessor and old is not None and old.progress.port is not None:
-            predecessor = f"127.0.0.1:{old.progress.port}"
-        refused = await self._tell(new.progress.port, predecessor)
+        asked = decision.predecessor and old is not None and old.progress.port is not None
+        refused = await self._tell(new, old if asked else None)
         if refused:
             self._state.notify(f"{new.pod} did not take the order to take over: {refused}")
 

@@ -97,16 +97,17 @@ class Reconciler:
         decision = decide_gate(state.group_view(), state.views(), now_ms=wall_ms(), patience_ms=patience)
         state.decided("gate", decision.reason, decision)
         ports = [
-            (one.name, one.progress.port)
+            (one, one.progress.port)
             for one in state.wanted
             if one.name in decision.open and one.progress.port is not None
         ]
         opened = await asyncio.gather(
-            *(open_gate(port, key=self._key) for _, port in ports), return_exceptions=True
+            *(open_gate(port, one.pod, one.progress.process, key=self._key) for one, port in ports),
+            return_exceptions=True,
         )
-        for (name, _), result in zip(ports, opened, strict=True):
+        for (one, _), result in zip(ports, opened, strict=True):
             if isinstance(result, GateError):
-                state.notify(f"{name}'s gate did not open: {result}")
+                state.notify(f"{one.name}'s gate did not open: {result}")
             elif isinstance(result, BaseException):
                 raise result
 

@@ -29,6 +29,7 @@ from slackwater_operator.local.settings import RunSettings
 from slackwater_operator.local.state import RunState
 from slackwater_operator.local.timeline import Timeline
 from slackwater_operator.local.views import Notice, OperationError, OperationReport, RunError, RunSnapshot
+from slackwater_operator.local.worker import Worker
 from slackwater_operator.observe.observer import Observer
 from slackwater_operator.resources import ConsumerGroup
 
@@ -415,13 +416,19 @@ class LocalRun:
             bounds = f"{low} to {high}" if high is not None else f"at least {low}"
             raise ValueError(f"{replicas} workers: spec.scaling allows {bounds}")
 
-    async def _tell(self, port: int, predecessor: str) -> str:
-        """Tells the standby on a port to take over; gives why it did not take that, "" when it did."""
-        from slackwater_operator.observe.workers import ACCEPTED, WorkerStatuses
+    async def _tell(self, standby: Worker, predecessor: Worker | None) -> str:
+        """Tells a standby to take over; gives why it did not take that, "" when it did."""
+        from slackwater_operator.observe.workers import ACCEPTED, PodAddress, WorkerStatuses
 
         statuses = WorkerStatuses(timeout_s=_TELL_S)
+        host, address, port = "127.0.0.1", "", standby.progress.port or 0
+        statuses.heard(PodAddress(standby.pod, host, port), standby.progress.process)
+        if predecessor is not None and predecessor.progress.port is not None:
+            at = PodAddress(predecessor.pod, host, predecessor.progress.port)
+            statuses.heard(at, predecessor.progress.process)
+            address = f"{host}:{at.port}"
         try:
-            status, said = await statuses.take_over("127.0.0.1", port, predecessor, self._revisions.key)
+            status, said = await statuses.take_over(host, port, standby.pod, address, self._revisions.key)
         finally:
             await statuses.close()
         return "" if status == ACCEPTED else said

@@ -41,6 +41,7 @@ class Progress:
 
     phase: str = ""
     port: int | None = None
+    process: str = ""
     generation: int = -1
     member_id: str = ""
     leader: bool = False
@@ -65,6 +66,7 @@ class Progress:
         match event.event:
             case "started":
                 self.port = int(data["port"]) if data.get("port") else None
+                self.process = str(data.get("process") or "")
             case "phase":
                 self.phase = str(data.get("phase", ""))
                 self.phase_ms = self.changed_ms = event.ts_ms

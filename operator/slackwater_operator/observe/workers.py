@@ -16,7 +16,8 @@ import aiohttp
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.untrusted import flag, json_object, one_line, text, whole
-from slackwater.runtime.signing import ANSWER_HEADER, check_answer, sign_request
+from slackwater.runtime.signing import ANSWER_HEADER, check_answer, sign_request, target_of
+from slackwater.runtime.takeover_messages import split_address
 from slackwater_operator.decide.lost_log import Skip, StoppedPartition
 from slackwater_operator.observe.bounded_http import Answer, BadAnswer, bounded_session, request
 
@@ -42,6 +43,7 @@ _MAX_INT32 = 2**31 - 1
 _MAX_MS = 10**15
 """Some 30,000 years: so that no sum of times is beyond what a metric or a clock can hold."""
 _MOST_FAULTS = 1_000
+_MOST_PROCESSES = 10_000
 
 log = logging.getLogger(__name__)
 
@@ -147,6 +149,7 @@ class WorkerStatus:
         generations: the last generations it joined, oldest first: (generation, whether it was the second half
             of a cooperative rebalance, when).
         rebalance_ms: when its last rebalance began and ended for it; the end is None while it goes on.
+        process: the token of its process's start, which requests to it are signed for; "": an older version.
         pod: the pod that it runs in, as it knows it.
         holder: the pod that is the member, as Kafka's client.id told it; "" where it does not know.
         standby: what it says of standing by; None while it does not.
@@ -171,6 +174,7 @@ class WorkerStatus:
     returned: bool = False
     generations: tuple[tuple[int, bool, int], ...] = ()
     rebalance_ms: tuple[int, int | None] | None = None
+    process: str = ""
     pod: str = ""
     holder: str = ""
     standby: StandbyTold | None = None
@@ -231,6 +235,7 @@ def parse_status(document: Any) -> WorkerStatus:
                 for n, half, at in _few(document.get("generations", ()), "generations")
             ),
             rebalance_ms=_rebalance(rebalance) if rebalance else None,
+            process=_token(document),
             pod=text(document.get("pod") or "", "pod", _LONGEST_NAME),
             holder=text(document.get("holder") or "", "holder", _LONGEST_NAME),
             standby=_standby(standby) if standby else None,
@@ -304,6 +309,12 @@ def _skip(told: Mapping[str, Any]) -> Skip:
     )
 
 
+def _token(told: Mapping[str, Any]) -> str:
+    process = text(told.get("process", ""), "process", _LONGEST_NAME)
+    target_of("", process)
+    return process
+
+
 def _generation(value: Any, name: str) -> int:
     return -1 if value is None else whole(value, name, -1, _MAX_INT32)
 
@@ -352,6 +363,8 @@ class WorkerStatuses:
         self._wall_ms, self._nonce = wall_ms, nonce
         self._session: aiohttp.ClientSession | None = None
         self._places = asyncio.Semaphore(CONNECTIONS)
+        self._processes: dict[tuple[str, int], tuple[str, str]] = {}
+        """Address -> the pod and the process that answered there last."""
         self._faults: dict[str, str] = {}
         """Pod -> what was wrong with its last answer: each is logged once."""
 
@@ -368,32 +381,42 @@ class WorkerStatuses:
         told = await asyncio.gather(*(self._status(one) for one in asked))
         return {pod.name: status for pod, status in zip(asked, told, strict=True)}
 
-    async def open_gate(self, ip: str, port: int, key: bytes = b"") -> int:
+    def heard(self, pod: PodAddress, process: str) -> None:
+        """Remembers the process (``process`` in its /status) that answers for a pod; "": it has told none."""
+        if len(self._processes) >= _MOST_PROCESSES:
+            self._processes.clear()
+        self._processes[pod.ip, pod.port] = pod.name, process
+
+    async def open_gate(self, ip: str, port: int, pod: str, key: bytes = b"") -> int:
         """POST /join: lets a worker join that waits in phase `warm`.
 
         Args:
             ip: its address.
             port: its port.
+            pod: its name: no other pod takes the request.
             key: the group's takeover key, which the request is signed with; empty: the group has none.
 
         Returns:
             The HTTP status: 202 where it has taken that, 401 where it has a key, and this is another; 0 where
             there was no answer.
         """
-        headers = self._signed("/join", b"", key, self._nonce()) if key else None
         try:
-            answer = await self._ask("POST", _url(ip, port, "join"), headers=headers)
+            if key:
+                answer, _ = await self._post(PodAddress(pod, ip, port), "/join", b"", key)
+            else:
+                answer = await self._ask("POST", _url(ip, port, "join"))
             return answer.status
         except (BadAnswer, aiohttp.ClientError, TimeoutError, OSError) as exc:
             log.debug("the gate at %s:%d does not answer: %s", ip, port, exc)
             return 0
 
-    async def take_over(self, ip: str, port: int, predecessor: str, key: bytes) -> tuple[int, str]:
+    async def take_over(self, ip: str, port: int, pod: str, predecessor: str, key: bytes) -> tuple[int, str]:
         """POST /takeover: tells a standby to take over.
 
         Args:
             ip: the standby's address.
             port: its port.
+            pod: its name: no other pod takes the request.
             predecessor: "host:port" of the pod that it asks for the handover; "": there is nobody to ask.
             key: the group's takeover key, which the request is signed with.
 
@@ -403,28 +426,55 @@ class WorkerStatuses:
             time), 404 where it has none; 0 where there was no answer, or one that no worker with this key
             has signed.
         """
-        body = json.dumps({"predecessor": predecessor}).encode()
-        nonce = self._nonce()
-        headers = self._signed("/takeover", body, key, nonce)
-        url = _url(ip, port, "takeover")
+        order = json.dumps({"predecessor": predecessor, "target": self._target_at(predecessor)}).encode()
         try:
-            status, answered, told = await self._ask("POST", url, body=body, headers=headers)
-            signature = answered.get(ANSWER_HEADER, "")
+            answer, nonce = await self._post(PodAddress(pod, ip, port), "/takeover", order, key)
         except (BadAnswer, aiohttp.ClientError, TimeoutError, OSError) as exc:
             return 0, f"{ip}:{port} does not answer: {one_line(exc) or type(exc).__name__}"
+        status, answered, told = answer
         # Who has no key, or another, cannot sign.
         if status == NOT_FOUND:
             return status, "it has no key for takeovers (it was started with strategy Restart)"
         if status == UNAUTHORIZED:
             return status, f"it did not take the signature: {_error(told) or 'its key is another'}"
-        if not check_answer(key, nonce, status, told, signature):
+        if not check_answer(key, nonce, status, told, answered.get(ANSWER_HEADER, "")):
             return 0, f"what answers at {ip}:{port} did not sign with the group's key"
         return status, "" if status == ACCEPTED else _error(told) or f"HTTP {status}"
 
-    def _signed(self, path: str, body: bytes, key: bytes, nonce: str) -> dict[str, str]:
-        """The headers of a POST that is signed."""
-        signed = sign_request(key, "POST", path, body, now_ms=self._wall_ms(), nonce=nonce)
-        return {"Authorization": signed, "Content-Type": "application/json"}
+    def _target(self, pod: PodAddress) -> str:
+        """Who a request to a pod is signed for; "" where its process is not known, or tells none."""
+        name, process = self._processes.get((pod.ip, pod.port), ("", ""))
+        return target_of(name, process) if name == pod.name else ""
+
+    def _target_at(self, address: str) -> str:
+        """Who a request to the worker at "host:port" is signed for, as far as its /status was read."""
+        try:
+            name, process = self._processes.get(split_address(address), ("", ""))
+        except ValueError:
+            return ""
+        return target_of(name, process)
+
+    async def _post(self, pod: PodAddress, path: str, body: bytes, key: bytes) -> tuple[Answer, str]:
+        """A signed POST: its answer and its nonce.
+
+        A worker whose process is not known, or is another by now, names it in its 401, and is asked once
+        more; the pod's name is the one known here, whatever the worker says.
+        """
+        target = self._target(pod)
+        answer, nonce = await self._post_to(target, pod, path, body, key)
+        if answer.status == UNAUTHORIZED and (process := _process(answer.body)):
+            self.heard(pod, process)
+            if self._target(pod) != target:
+                answer, nonce = await self._post_to(self._target(pod), pod, path, body, key)
+        return answer, nonce
+
+    async def _post_to(
+        self, target: str, pod: PodAddress, path: str, body: bytes, key: bytes
+    ) -> tuple[Answer, str]:
+        now_ms, nonce = self._wall_ms(), self._nonce()
+        signed = sign_request(key, "POST", path, body, now_ms=now_ms, nonce=nonce, target=target)
+        headers = {"Authorization": signed, "Content-Type": "application/json"}
+        return await self._ask("POST", _url(pod.ip, pod.port, path[1:]), body=body, headers=headers), nonce
 
     async def close(self) -> None:
         """Closes the session. May be called again."""
@@ -445,6 +495,7 @@ class WorkerStatuses:
             log.debug("%s at %s:%d tells no status: %s", pod.name, pod.ip, pod.port, one_line(exc))
             return None
         self._faults.pop(pod.name, None)
+        self.heard(pod, status.process)
         return status
 
     async def _ask(
@@ -475,6 +526,14 @@ class WorkerStatuses:
             pod.port,
             fault,
         )
+
+
+def _process(body: bytes) -> str:
+    """The process that a 401 names; "" where it names none."""
+    try:
+        return _token(json_object(body))
+    except ValueError:
+        return ""
 
 
 def _error(body: bytes) -> str:

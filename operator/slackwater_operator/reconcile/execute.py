@@ -235,12 +235,12 @@ class Executor:
         """Opens the gates; with the key that workers have which can take over from each other."""
         assert world.group is not None
         key = await self._keys.key(world) if world.group.spec.rollout.takes_over else b""
-        told = {name: await self._workers.open_gate(ip, PORT, key) for name, ip in action.pods}
+        told = {name: await self._workers.open_gate(ip, PORT, name, key) for name, ip in action.pods}
         if UNAUTHORIZED in told.values():
             # They were started with another strategy, or with another Secret than the one known.
             key = await self._keys.key(world, again=True)
             again = [(name, ip) for name, ip in action.pods if told[name] == UNAUTHORIZED]
-            told |= {name: await self._workers.open_gate(ip, PORT, key) for name, ip in again}
+            told |= {name: await self._workers.open_gate(ip, PORT, name, key) for name, ip in again}
         closed = [name for name, status in told.items() if status != ACCEPTED]
         if closed:
             raise ActionFailed(f"the gate of {', '.join(closed)} did not open; it is tried again")
@@ -253,11 +253,11 @@ class Executor:
             raise ActionFailed(f"{action.pod} is another pod by now; it is looked at again")
         log.info("%s: %s is told to take over from %s", *_told(world, action))
         key = await self._keys.key(world)
-        status, error = await self._workers.take_over(action.ip, PORT, action.predecessor, key)
+        status, error = await self._tell_with(action, key)
         if status == UNAUTHORIZED:
             again = await self._keys.key(world, again=True)
             if again != key:
-                status, error = await self._workers.take_over(action.ip, PORT, action.predecessor, again)
+                status, error = await self._tell_with(action, again)
         if status == UNAUTHORIZED:
             error += (
                 f"; if Secret {names.takeover_secret(world.name)} was replaced after the pod's start, set "
@@ -265,6 +265,9 @@ class Executor:
             )
         if status != ACCEPTED:
             raise ActionFailed(f"{action.pod} was not told to take over: {error}; it is tried again")
+
+    async def _tell_with(self, action: TellTakeover, key: bytes) -> tuple[int, str]:
+        return await self._workers.take_over(action.ip, PORT, action.pod, action.predecessor, key)
 
     async def _remove(self, session: Session, action: RemoveMembers) -> None:
         assert session.cluster is not None

@@ -39,14 +39,14 @@ def worker() -> Iterator[TakeoverWorker]:
 
 
 async def tell(statuses: WorkerStatuses, worker: TakeoverWorker, key: bytes = KEY) -> tuple[int, str]:
-    return await statuses.take_over("127.0.0.1", worker.port, PREDECESSOR, key)
+    return await statuses.take_over("127.0.0.1", worker.port, "flights-3", PREDECESSOR, key)
 
 
 @pytest.mark.parametrize("predecessor", [PREDECESSOR, ""])
 async def test_a_standby_is_told_whom_to_ask(
     statuses: WorkerStatuses, worker: TakeoverWorker, predecessor: str
 ) -> None:
-    assert await statuses.take_over("127.0.0.1", worker.port, predecessor, KEY) == (202, "")
+    assert await statuses.take_over("127.0.0.1", worker.port, "flights-3", predecessor, KEY) == (202, "")
     assert worker.orders == [predecessor]
 
 
@@ -58,6 +58,7 @@ async def test_each_request_has_a_nonce_of_its_own(worker: TakeoverWorker) -> No
         return nonces[-1]
 
     statuses = WorkerStatuses(nonce=nonce)
+    statuses.heard(address_of(worker), worker.status.process)
     try:
         assert [(await tell(statuses, worker))[0] for _ in range(2)] == [202, 202]
     finally:
@@ -70,8 +71,61 @@ async def test_one_that_cannot_now_says_why(statuses: WorkerStatuses, worker: Ta
     assert await tell(statuses, worker) == (409, "it is the member already")
 
 
+def address_of(worker: TakeoverWorker, name: str = "flights-3") -> PodAddress:
+    return PodAddress(name, "127.0.0.1", worker.port)
+
+
+async def test_a_pod_whose_status_was_read_is_asked_once(
+    statuses: WorkerStatuses, worker: TakeoverWorker
+) -> None:
+    read = (await statuses.statuses([address_of(worker)]))["flights-3"]
+    assert read is not None
+    assert read.process == worker.status.process
+    assert await tell(statuses, worker) == (202, "")
+    assert await statuses.open_gate(*address_of(worker)[1:], "flights-3", KEY) == 202
+    assert worker.requests == 2
+
+
+async def test_the_order_names_the_predecessors_process(
+    statuses: WorkerStatuses, worker: TakeoverWorker
+) -> None:
+    statuses.heard(PodAddress("flights-a-3", "10.1.2.3", 8080), "5" * 32)
+    assert await tell(statuses, worker) == (202, "")
+    assert worker.desk.target == f"flights-a-3/{'5' * 32}"
+
+
+@pytest.mark.parametrize("known", ["", "6" * 32], ids=["not known", "restarted"])
+async def test_a_pod_whose_process_is_another_is_asked_once_more(
+    statuses: WorkerStatuses, worker: TakeoverWorker, known: str
+) -> None:
+    statuses.heard(address_of(worker), known)
+    assert await tell(statuses, worker) == (202, "")
+    assert worker.requests == 2
+    assert await tell(statuses, worker) == (202, "")
+    assert worker.requests == 3, "it is known now"
+
+
+async def test_another_pod_at_the_address_does_not_take_the_order(
+    statuses: WorkerStatuses, worker: TakeoverWorker
+) -> None:
+    target = address_of(worker, "flights-2")
+    status, error = await statuses.take_over(target.ip, target.port, target.name, PREDECESSOR, KEY)
+    assert (status, worker.orders) == (401, [])
+    assert "not for this pod's process" in error
+    assert await statuses.open_gate(target.ip, target.port, target.name, KEY) == 401
+
+
+async def test_a_worker_of_an_older_version_gets_a_signature_that_names_no_process(
+    statuses: WorkerStatuses,
+) -> None:
+    worker = TakeoverWorker(KEY, process="")
+    with worker.serve():
+        assert await tell(statuses, worker) == (202, "")
+        assert worker.requests == 1
+
+
 async def test_an_address_that_is_none_is_refused(statuses: WorkerStatuses, worker: TakeoverWorker) -> None:
-    assert await statuses.take_over("127.0.0.1", worker.port, "nowhere", KEY) == (
+    assert await statuses.take_over("127.0.0.1", worker.port, "flights-3", "nowhere", KEY) == (
         400, "'nowhere' is no host:port",
     )  # fmt: skip
 
@@ -116,7 +170,7 @@ async def test_an_answer_that_is_not_signed_with_the_key_is_none(
 
 
 async def test_nobody_there_is_no_answer(statuses: WorkerStatuses) -> None:
-    status, error = await statuses.take_over("127.0.0.1", 1, PREDECESSOR, KEY)
+    status, error = await statuses.take_over("127.0.0.1", 1, "flights-3", PREDECESSOR, KEY)
     assert status == 0
     assert error.startswith("127.0.0.1:1 does not answer: ")
 
@@ -127,7 +181,7 @@ async def test_one_that_hangs_is_given_up() -> None:
     try:
         port = hanging.sockets[0].getsockname()[1]
         async with asyncio.timeout(60):
-            status, error = await statuses.take_over("127.0.0.1", port, PREDECESSOR, KEY)
+            status, error = await statuses.take_over("127.0.0.1", port, "flights-3", PREDECESSOR, KEY)
     finally:
         await statuses.close()
         hanging.close()

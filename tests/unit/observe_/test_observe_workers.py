@@ -102,11 +102,11 @@ async def test_a_workers_own_server_is_understood(statuses: WorkerStatuses) -> N
         assert told.waiting_since_ms is not None
         assert told.running_since_ms is None
         assert not status.gate.is_set()
-        assert await statuses.open_gate("127.0.0.1", server.port)
+        assert await statuses.open_gate("127.0.0.1", server.port, "p")
         assert status.gate.is_set()
     finally:
         server.close()
-    assert not await statuses.open_gate("127.0.0.1", server.port)
+    assert not await statuses.open_gate("127.0.0.1", server.port, "p")
 
 
 async def test_one_that_hangs_delays_nobody_else_and_is_given_up(
@@ -291,8 +291,8 @@ async def test_a_redirect_is_not_followed(
     elsewhere = await hostile(other)
     port = await hostile(body(b"", f"Location: http://127.0.0.1:{elsewhere}/status\r\n", status))
     assert await statuses.statuses([PodAddress("p", "127.0.0.1", port)]) == {"p": None}
-    assert await statuses.open_gate("127.0.0.1", port) == int(status[:3])
-    assert (await statuses.take_over("127.0.0.1", port, "", b"k" * 32))[0] == 0
+    assert await statuses.open_gate("127.0.0.1", port, "p") == int(status[:3])
+    assert (await statuses.take_over("127.0.0.1", port, "p", "", b"k" * 32))[0] == 0
     assert asked == []
 
 
@@ -300,8 +300,8 @@ async def test_answers_to_orders_are_bounded_too(
     statuses: WorkerStatuses, hostile: Callable[[Attack], Awaitable[int]]
 ) -> None:
     port = await hostile(endless)
-    assert not await statuses.open_gate("127.0.0.1", port)
-    code, said = await statuses.take_over("127.0.0.1", port, "", b"k" * 32)
+    assert not await statuses.open_gate("127.0.0.1", port, "p")
+    code, said = await statuses.take_over("127.0.0.1", port, "p", "", b"k" * 32)
     assert code == 0
     assert "more than 65536 bytes" in said
 

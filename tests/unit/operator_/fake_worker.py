@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import secrets
 import signal
 import socket
 import subprocess
@@ -22,7 +23,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
-from slackwater.runtime.signing import ANSWER_HEADER, Unauthorized, Verifier, read_key, sign_answer
+from slackwater.runtime.signing import ANSWER_HEADER, Unauthorized, Verifier, read_key, sign_answer, target_of
 
 NAME = os.environ["SLACKWATER_INSTANCE_ID"]
 POD = os.environ["SLACKWATER_POD_NAME"]
@@ -40,7 +41,8 @@ class Clock:
 
 TAKEOVER = json.loads(Path(sys.argv[2]).read_text()).get("takeover")
 KEY = read_key(Path(TAKEOVER["keyFile"]).read_text()) if TAKEOVER else b""
-VERIFIER = Verifier(KEY, Clock())
+PROCESS = secrets.token_hex(16)
+VERIFIER = Verifier(KEY, Clock(), target_of(POD, PROCESS))
 
 
 class State:
@@ -66,6 +68,12 @@ class Health(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if self.path == "/join":
+            try:
+                if KEY:
+                    VERIFIER.verify("POST", "/join", body, self.headers.get("Authorization"))
+            except Unauthorized as exc:
+                self.answer(401, json.dumps({"error": str(exc)}).encode())
+                return
             GATE.set()
             self.answer(202, b"{}")
         elif self.path == "/takeover" and KEY:
@@ -111,7 +119,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN if BEHAVE == "deaf" else drain)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Health)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    emit("started", pid=os.getpid(), port=server.server_port)
+    emit("started", pid=os.getpid(), port=server.server_port, process=PROCESS)
     print("a line that is no event", flush=True)
     if BEHAVE == "refuse":
         emit("error", message="flights.pipeline: no module of this name; check spec.pipeline.handler")

@@ -393,14 +393,14 @@ class SimulatedWorkers:
     async def statuses(self, pods: Iterable[PodAddress]) -> dict[str, WorkerStatus | None]:
         return {one.name: self._simulation.worker_status(one.name) for one in pods}
 
-    async def open_gate(self, ip: str, port: int, key: bytes = b"") -> int:
+    async def open_gate(self, ip: str, port: int, pod: str, key: bytes = b"") -> int:
         for process in self._simulation.processes.values():
             if self._simulation.address(process.pod) == ip:
                 process.gate_open = True
                 return 202
         return 0
 
-    async def take_over(self, ip: str, port: int, predecessor: str, key: bytes) -> tuple[int, str]:
+    async def take_over(self, ip: str, port: int, pod: str, predecessor: str, key: bytes) -> tuple[int, str]:
         secret = self._simulation.objects["Secret", f"{NAME}-takeover"]
         assert key.hex() == base64.b64decode(secret["data"]["key"]).decode(), "signed with another key"
         process = self._simulation.process_at(ip)

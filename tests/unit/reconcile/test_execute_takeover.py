@@ -13,7 +13,7 @@ from slackwater_operator.build import names
 from slackwater_operator.build.takeover_secret import takeover_secret
 from slackwater_operator.kube.errors import KubeConflict, KubeForbidden
 from slackwater_operator.kube.store import Key, Store
-from slackwater_operator.observe.workers import WorkerStatuses
+from slackwater_operator.observe.workers import PodAddress, WorkerStatuses
 from slackwater_operator.reconcile import execute
 from slackwater_operator.reconcile.execute import Executor, Outcome
 from slackwater_operator.reconcile.memory import Memory
@@ -102,7 +102,9 @@ TELL = TellTakeover("flights-b-3", "uid-b-3", "127.0.0.1", "10.1.2.3:8080")
 @pytest.fixture
 async def rig(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
     worker, workers = TakeoverWorker(bytes.fromhex(FIRST)), WorkerStatuses(timeout_s=2.0)
+    worker.status.pod = TELL.pod
     with worker.serve():
+        workers.heard(PodAddress(TELL.pod, TELL.ip, worker.port), worker.status.process)
         monkeypatch.setattr(execute, "PORT", worker.port)
         yield Rig(worker, workers)
         await workers.close()

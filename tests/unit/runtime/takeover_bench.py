@@ -218,7 +218,7 @@ class Neighbour:
         self.probes: list[float] = []
         self.addresses: list[str] = []
 
-    def handover(self, address: str, request: HandoverRequest, timeout_ms: float) -> Reply:
+    def handover(self, address: str, request: HandoverRequest, timeout_ms: float, target: str = "") -> Reply:
         self.asked.append((self._clock.now, address, request, timeout_ms))
         answer = self.answers.popleft() if len(self.answers) > 1 else self.answers[0]
         return answer(request)

@@ -20,10 +20,18 @@ from slackwater.runtime.door import Door
 from slackwater.runtime.health import HealthServer
 from slackwater.runtime.metrics import Metrics
 from slackwater.runtime.peers import HttpPeers, NoAnswer, Unreachable, Unsigned
-from slackwater.runtime.signing import ANSWER_HEADER, Verifier, check_answer, sign_request
+from slackwater.runtime.signing import (
+    ANSWER_HEADER,
+    WINDOW_MS,
+    Verifier,
+    check_answer,
+    sign_request,
+    target_of,
+)
 from slackwater.runtime.status import Status
 from slackwater.runtime.takeover_messages import HandoverAnswer, HandoverRequest
 from tests.support.processes import free_ports
+from tests.support.runtime_fakes import VirtualClock
 
 KEY, OTHER_KEY = b"k" * 32, b"j" * 32
 CLOCK = SystemClock()
@@ -38,7 +46,7 @@ class Pod:
         self.status = Status("flights", "flights-3", CLOCK, pod="flights-a-3")
         self.status.turned_ms = CLOCK.mono_ms()
         self.desk = Desk()
-        door = Door(key, Verifier(key, CLOCK), self.desk, self.status) if key else None
+        door = Door(key, Verifier(key, CLOCK, self.status.target), self.desk, self.status) if key else None
         metrics = Metrics(group="flights", instance="flights-3")
         self.server = HealthServer(HealthConfig(), self.status, metrics, "", door)
         self.server.serve()
@@ -46,14 +54,17 @@ class Pod:
         self._nonces = 0
 
     def send(
-        self, method: str, path: str, body: bytes = b"", *, key: bytes = KEY, **headers: str
+        self, method: str, path: str, body: bytes = b"", *, key: bytes = KEY, target: str = "", **headers: str
     ) -> tuple[int, dict[str, Any], bool]:
         """Status, body, and whether the answer is signed."""
         import http.client
 
         self._nonces += 1
         nonce = f"{self._nonces:032x}"
-        signed = {"Authorization": sign_request(key, method, path, body, now_ms=CLOCK.wall_ms(), nonce=nonce)}
+        signature = sign_request(
+            key, method, path, body, now_ms=CLOCK.wall_ms(), nonce=nonce, target=target or self.status.target
+        )
+        signed = {"Authorization": signature}
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
         try:
             connection.request(method, path, body, {**signed, **headers})
@@ -95,7 +106,8 @@ def test_what_is_not_the_time_for_it_is_409_with_the_reason(pod: Pod) -> None:
     code, told, signed = pod.send("POST", "/takeover", b'{"predecessor": ""}')
     assert (code, told, signed) == (409, {"error": "this worker is only starting"}, True)
     assert pod.send("POST", "/handover", REQUEST.encode())[:2] == (409, told)
-    assert pod.send("DELETE", "/handover")[:2] == (409, {"error": "no handover is under way"})
+    said = {"error": "no handover to flights-b-3 is under way"}
+    assert pod.send("DELETE", "/handover", b'{"by": "flights-b-3"}')[:2] == (409, said)
 
 
 def test_who_does_not_sign_is_401_and_nothing_happens(pod: Pod) -> None:
@@ -110,6 +122,81 @@ def test_who_does_not_sign_is_401_and_nothing_happens(pod: Pod) -> None:
         assert "sign" in told["error"] or "Authorization" in told["error"]
     assert pod.desk.next_order() is None
     assert pod.desk.next_asked() is None
+
+
+@pytest.mark.parametrize("late_ms", [0, WINDOW_MS - 1, WINDOW_MS + 1, 10 * WINDOW_MS])
+@pytest.mark.parametrize(("method", "path"), [("POST", "/takeover"), ("POST", "/join")])
+def test_a_captured_request_is_refused_everywhere_else_and_after_a_restart(
+    method: str, path: str, late_ms: int
+) -> None:
+    """The same bytes go to another pod of the group, to the pod after its restart, and to it again."""
+    clock, body = VirtualClock(), b'{"predecessor": ""}'
+
+    def start(name: str) -> tuple[Status, Door]:
+        status, desk = Status("flights", "flights-3", clock, pod=name), Desk()
+        desk.take_orders()
+        return status, Door(KEY, Verifier(KEY, clock, status.target), desk, status)
+
+    status, door = start("flights-a-3")
+    captured = sign_request(
+        KEY, method, path, body, now_ms=clock.wall_ms(), nonce="7" * 32, target=status.target
+    )
+    assert door.answer(method, path, body, captured, "").status == 202
+    clock.sleep(late_ms)
+    assert door.answer(method, path, body, captured, "").status == 401
+    for name in ("flights-a-3", "flights-b-3"):
+        other, elsewhere = start(name)
+        answer = elsewhere.answer(method, path, body, captured, "")
+        assert (answer.status, dict(answer.headers)) == (401, {})
+        assert json.loads(answer.body)["process"] == other.process
+        assert not other.gate.is_set()
+
+
+def answer_next(pod: Pod) -> None:
+    """Answers the next request for the handover, as the main thread does."""
+    while (asked := pod.desk.next_asked()) is None:
+        time.sleep(0.001)
+    asked.answer(LEFT)
+
+
+def test_the_client_asks_once_more_where_the_process_is_another(pod: Pod, peers: HttpPeers) -> None:
+    pod.desk.hand_over()
+    threading.Thread(target=lambda: answer_next(pod), daemon=True).start()
+    before = target_of("flights-a-3", "0" * 32)
+    assert peers.handover(pod.address, REQUEST, 60_000, before).status == 200
+    peers.withdraw(pod.address, REQUEST.by)
+    assert pod.desk.withdrawn
+
+
+def test_the_client_signs_for_the_process_that_the_order_names(pod: Pod) -> None:
+    nonces: list[str] = []
+
+    def nonce() -> str:
+        nonces.append(f"{len(nonces):032x}")
+        return nonces[-1]
+
+    pod.desk.hand_over()
+    threading.Thread(target=lambda: answer_next(pod), daemon=True).start()
+    assert (
+        HttpPeers(KEY, CLOCK, nonce).handover(pod.address, REQUEST, 60_000, pod.status.target).status == 200
+    )
+    assert len(nonces) == 1, "one request, no other before it"
+
+
+def test_the_client_signs_for_no_other_pod_than_the_one_of_the_order(pod: Pod, peers: HttpPeers) -> None:
+    pod.desk.hand_over()
+    with pytest.raises(Unsigned):
+        peers.handover(pod.address, REQUEST, 60_000, target_of("flights-b-3", "0" * 32))
+    assert pod.desk.next_asked() is None
+
+
+def test_who_withdraws_another_pods_handover_is_refused(pod: Pod) -> None:
+    pod.desk.hand_over()
+    pod.desk.ask(REQUEST)
+    assert pod.send("DELETE", "/handover", b'{"by": "flights-c-3"}')[0] == 409
+    assert not pod.desk.withdrawn
+    assert pod.send("DELETE", "/handover", b'{"by": "flights-b-3"}')[0] == 200
+    assert pod.desk.withdrawn
 
 
 def test_the_gate_opens_for_who_has_the_key_alone(pod: Pod) -> None:
@@ -208,13 +295,7 @@ def test_an_answer_comes_in_one_packet(pod: Pod) -> None:
 
 def test_the_client_gets_the_answer(pod: Pod, peers: HttpPeers) -> None:
     pod.desk.hand_over()
-
-    def answer() -> None:
-        while (asked := pod.desk.next_asked()) is None:
-            time.sleep(0.001)
-        asked.answer(LEFT)
-
-    thread = threading.Thread(target=answer)
+    thread = threading.Thread(target=answer_next, args=(pod,))
     thread.start()
     reply = peers.handover(pod.address, REQUEST, 5_000)
     thread.join()

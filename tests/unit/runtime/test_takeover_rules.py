@@ -276,8 +276,9 @@ def test_addresses() -> None:
 
 
 def test_orders() -> None:
-    assert read_order(b'{"predecessor": "10.1.2.3:8080"}') == "10.1.2.3:8080"
-    assert read_order(b'{"predecessor": ""}') == ""
+    assert read_order(b'{"predecessor": "10.1.2.3:8080"}') == ("10.1.2.3:8080", "")
+    assert read_order(b'{"predecessor": "10.1.2.3:8080", "target": "a/b"}') == ("10.1.2.3:8080", "a/b")
+    assert read_order(b'{"predecessor": ""}') == ("", "")
     for wrong in (b"", b"[]", b"{}", b'{"predecessor": null}', b'{"predecessor": "x"}', b"\xff"):
         with pytest.raises(ValueError, match="body|predecessor|host:port"):
             read_order(wrong)
@@ -361,13 +362,13 @@ def test_a_handover_is_asked_for_once() -> None:
     with pytest.raises(Refused, match="only starting"):
         desk.ask(request)
     with pytest.raises(Refused, match="no handover"):
-        desk.withdraw()
+        desk.withdraw("flights-b-3")
     desk.hand_over()
     asked = desk.ask(request)
     assert desk.next_asked() is asked
     assert desk.next_asked() is None
     assert asked.wait(0) is None
-    assert desk.withdraw() == {"withdrawn": "flights-b-3"}
+    assert desk.withdraw("flights-b-3") == {"withdrawn": "flights-b-3"}
     assert desk.withdrawn
     assert desk.ask(request) is asked
     assert not desk.withdrawn, "it has thought better of it"

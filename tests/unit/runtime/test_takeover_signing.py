@@ -15,16 +15,18 @@ from slackwater.runtime.signing import (
     read_key,
     sign_answer,
     sign_request,
+    target_of,
 )
 from tests.support.runtime_fakes import START_MS, VirtualClock
 
 KEY, OTHER_KEY = b"k" * 32, b"j" * 32
 NONCE, OTHER_NONCE = "0123456789abcdef" * 2, "f" * 32
 BODY = b'{"predecessor":""}'
+TARGET = target_of("flights-b-3", "1" * 32)
 
 
-def signed(*, key: bytes = KEY, now_ms: int = START_MS, nonce: str = NONCE) -> str:
-    return sign_request(key, "POST", "/takeover", BODY, now_ms=now_ms, nonce=nonce)
+def signed(*, key: bytes = KEY, now_ms: int = START_MS, nonce: str = NONCE, target: str = TARGET) -> str:
+    return sign_request(key, "POST", "/takeover", BODY, now_ms=now_ms, nonce=nonce, target=target)
 
 
 @pytest.fixture
@@ -34,11 +36,11 @@ def clock() -> VirtualClock:
 
 @pytest.fixture
 def verifier(clock: VirtualClock) -> Verifier:
-    return Verifier(KEY, clock)
+    return Verifier(KEY, clock, TARGET)
 
 
 def test_the_signature_is_what_the_design_says() -> None:
-    text = "\n".join(["POST", "/takeover", str(START_MS), NONCE, hashlib.sha256(BODY).hexdigest()])
+    text = "\n".join(["POST", "/takeover", str(START_MS), NONCE, hashlib.sha256(BODY).hexdigest(), TARGET])
     expected = hmac.new(KEY, text.encode(), hashlib.sha256).hexdigest()
     assert signed() == f"SLACKWATER-HMAC ts={START_MS},nonce={NONCE},sig={expected}"
     answer = "\n".join(["answer", NONCE, "202", hashlib.sha256(b"{}").hexdigest()])
@@ -58,6 +60,21 @@ def test_a_signature_holds_for_its_request_alone(
 ) -> None:
     with pytest.raises(Unauthorized, match="not by this group's key"):
         verifier.verify(method, path, body, signed())
+
+
+@pytest.mark.parametrize(
+    "target", ["", target_of("flights-a-3", "1" * 32), target_of("flights-b-3", "2" * 32)],
+    ids=["nobody", "another pod", "the same pod before its restart"],
+)  # fmt: skip
+def test_a_request_for_another_process_is_refused(verifier: Verifier, target: str) -> None:
+    with pytest.raises(Unauthorized, match="not for this pod's process|names no process"):
+        verifier.verify("POST", "/takeover", BODY, signed(target=target))
+    assert verifier.verify("POST", "/takeover", BODY, signed()) == NONCE
+
+
+def test_a_worker_of_before_tells_no_process_and_takes_what_names_nobody(clock: VirtualClock) -> None:
+    assert target_of("flights-b-3", "") == ""
+    assert Verifier(KEY, clock, "").verify("POST", "/takeover", BODY, signed(target="")) == NONCE
 
 
 def test_another_key_is_refused(verifier: Verifier) -> None:

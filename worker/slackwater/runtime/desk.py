@@ -53,6 +53,7 @@ class Desk:
         self._lock = threading.Lock()
         self._orders_refused = self._handovers_refused = STARTS
         self._order: str | None = None
+        self._target = ""
         self._asked: Asked | None = None
         self._taken = False
         self._withdrawn = False
@@ -78,6 +79,11 @@ class Desk:
         with self._lock:
             order, self._order = self._order, None
             return order
+
+    @property
+    def target(self) -> str:
+        """Who a request to the predecessor of the last order is signed for; "": not known."""
+        return self._target
 
     def hand_over(self) -> None:
         """Requests for the handover are taken from now on; what came of one before is forgotten."""
@@ -105,12 +111,15 @@ class Desk:
 
     # ---- for the server's threads
 
-    def order(self, predecessor: str) -> None:
-        """POST /takeover. One that comes again replaces the one before. Raises :class:`Refused`."""
+    def order(self, predecessor: str, target: str = "") -> None:
+        """POST /takeover. ``target``: of the predecessor's process, "" where it is not known.
+
+        One that comes again replaces the one before. Raises :class:`Refused`.
+        """
         with self._lock:
             if self._orders_refused:
                 raise Refused(self._orders_refused)
-            self._order = predecessor
+            self._order, self._target = predecessor, target
 
     def ask(self, request: HandoverRequest) -> Asked:
         """POST /handover. The same pod that asks again (it may have lost the answer) gets the same answer.
@@ -127,10 +136,10 @@ class Desk:
             self._withdrawn = False
             return self._asked
 
-    def withdraw(self) -> dict[str, Any]:
-        """DELETE /handover. Raises :class:`Refused` where none is under way."""
+    def withdraw(self, by: str) -> dict[str, Any]:
+        """DELETE /handover by a pod. Raises :class:`Refused` where none to it is under way."""
         with self._lock:
-            if self._asked is None:
-                raise Refused("no handover is under way")
+            if self._asked is None or self._asked.request.by != by:
+                raise Refused(f"no handover to {by} is under way")
             self._withdrawn = True
             return {"withdrawn": self._asked.request.by}

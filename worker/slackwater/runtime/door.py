@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from slackwater.runtime.desk import Desk, Refused
 from slackwater.runtime.signing import ANSWER_HEADER, Unauthorized, Verifier, sign_answer
 from slackwater.runtime.status import Status
-from slackwater.runtime.takeover_messages import HandoverRequest, encode, read_order
+from slackwater.runtime.takeover_messages import HandoverRequest, encode, read_order, read_withdrawal
 
 GRACE_MS = 1_000
 """How long a request for the handover is kept beyond its deadline: who asked has given up by then."""
@@ -49,7 +49,9 @@ class Door:
         try:
             nonce = self._verifier.verify(method, path, body, authorization)
         except Unauthorized as exc:
-            return Answer(401, encode({"error": str(exc)}), {})
+            # Who has the key, and did not know this process, signs for it once more.
+            pod = self._status.pod or self._status.instance
+            return Answer(401, encode({"error": str(exc), "pod": pod, "process": self._status.process}), {})
         try:
             code, document = self._ways[method, path](body, peer)
         except Refused as exc:
@@ -64,7 +66,7 @@ class Door:
         return 202, {"phase": self._status.phase}
 
     def _take_over(self, body: bytes, _: str) -> tuple[int, dict[str, Any]]:
-        self._desk.order(read_order(body))
+        self._desk.order(*read_order(body))
         return 202, {"phase": self._status.phase}
 
     def _hand_over(self, body: bytes, peer: str) -> tuple[int, dict[str, Any]]:
@@ -78,5 +80,5 @@ class Door:
             return 503, {"error": f"no answer within {request.deadline_ms} ms"}
         return 200, answer.document()
 
-    def _withdraw(self, _: bytes, __: str) -> tuple[int, dict[str, Any]]:
-        return 200, self._desk.withdraw()
+    def _withdraw(self, body: bytes, _: str) -> tuple[int, dict[str, Any]]:
+        return 200, self._desk.withdraw(read_withdrawal(body))

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from slackwater.kafka.untrusted import one_line
+from slackwater.kafka.untrusted import one_line, text
 from slackwater.runtime.clock import Clock
-from slackwater.runtime.signing import ANSWER_HEADER, check_answer, sign_request
+from slackwater.runtime.signing import ANSWER_HEADER, check_answer, sign_request, target_of
 from slackwater.runtime.takeover_messages import MOST_BYTES, HandoverRequest, decode, encode, split_address
 
 if TYPE_CHECKING:
@@ -46,8 +46,11 @@ class Reply(NamedTuple):
 class Peers(Protocol):
     """Other pods, by their ``host:port``."""
 
-    def handover(self, address: str, request: HandoverRequest, timeout_ms: float) -> Reply:
-        """POST /handover. Raises :class:`Unreachable`, :class:`NoAnswer`, :class:`Unsigned`."""
+    def handover(self, address: str, request: HandoverRequest, timeout_ms: float, target: str = "") -> Reply:
+        """POST /handover, signed for ``target`` ("": not known).
+
+        Raises :class:`Unreachable`, :class:`NoAnswer`, :class:`Unsigned`.
+        """
 
     def withdraw(self, address: str, by: str) -> None:
         """DELETE /handover, as well as it can be done: raises nothing."""
@@ -66,9 +69,12 @@ class HttpPeers:
     ) -> None:
         """``nonce``: 32 random lower-case hex digits, others each time."""
         self._key, self._clock, self._nonce = key, clock, nonce
+        self._asked: tuple[str, str] = ("", "")
+        """The address that was asked last for the handover, and who that was signed for."""
 
-    def handover(self, address: str, request: HandoverRequest, timeout_ms: float) -> Reply:
+    def handover(self, address: str, request: HandoverRequest, timeout_ms: float, target: str = "") -> Reply:
         """See :meth:`Peers.handover`."""
+        self._asked = (address, target)
         return self._signed("POST", address, request.encode(), timeout_ms)
 
     def withdraw(self, address: str, by: str) -> None:
@@ -86,16 +92,30 @@ class HttpPeers:
             return False
 
     def _signed(self, method: str, address: str, body: bytes, timeout_ms: float) -> Reply:
-        path, nonce = "/handover", self._nonce()
-        signature = sign_request(self._key, method, path, body, now_ms=self._clock.wall_ms(), nonce=nonce)
-        headers = {"Authorization": signature, "Content-Type": "application/json"}
-        status, answer, signed = self._exchange(method, address, path, body, headers, timeout_ms)
+        began = self._clock.mono_ms()
+        target = self._asked[1] if self._asked[0] == address else ""
+        nonce, (status, answer, signed) = self._send(method, address, body, target, timeout_ms)
+        if status == 401 and (told := _process_of(answer, target)) not in ("", target):
+            # The process was not known, or is another by now. The body names the member and who asks, so that
+            # nobody gains who names another process here.
+            self._asked = (address, told)
+            left = max(timeout_ms - (self._clock.mono_ms() - began), 1.0)
+            nonce, (status, answer, signed) = self._send(method, address, body, told, left)
         if not check_answer(self._key, nonce, status, answer, signed):
             raise Unsigned(f"{address} answers {status}, not signed with this group's key{_error(answer)}")
         try:
             return Reply(status, decode(answer))
         except ValueError as exc:
             raise Unsigned(f"{address} answers {status}, but {exc}") from None
+
+    def _send(
+        self, method: str, address: str, body: bytes, target: str, timeout_ms: float
+    ) -> tuple[str, tuple[int, bytes, str]]:
+        """The nonce of a request to /handover, and what :meth:`_exchange` gives for it."""
+        path, nonce, now_ms = "/handover", self._nonce(), self._clock.wall_ms()
+        signature = sign_request(self._key, method, path, body, now_ms=now_ms, nonce=nonce, target=target)
+        headers = {"Authorization": signature, "Content-Type": "application/json"}
+        return nonce, self._exchange(method, address, path, body, headers, timeout_ms)
 
     def _exchange(
         self, method: str, address: str, path: str, body: bytes, headers: Mapping[str, str], timeout_ms: float
@@ -157,6 +177,19 @@ class _Limit:
     def end(self) -> None:
         """The socket is no longer watched."""
         self._timer.cancel()
+
+
+def _process_of(body: bytes, known: str) -> str:
+    """Who a 401 says requests are to be signed for.
+
+    "" where it says nothing, or names another pod than the target that is ``known``.
+    """
+    try:
+        told = decode(body)
+        pod, process = text(told.get("pod"), "pod"), text(told.get("process"), "process")
+        return target_of(pod, process) if not known or known.rpartition("/")[0] == pod else ""
+    except ValueError:
+        return ""
 
 
 def _error(body: bytes) -> str:

@@ -43,7 +43,9 @@ class Seating:
         self._tools, self._means, self._watch, self._loop, self._roles = tools, means, watch, loop, roles
         self._desk = Desk()
         self._handover = Handover(tools, means, self._desk, loop, roles, stopping)
-        self.door = Door(means.key, Verifier(means.key, tools.clock), self._desk, tools.status)
+        self.door = Door(
+            means.key, Verifier(means.key, tools.clock, tools.status.target), self._desk, tools.status
+        )
         self._address = ""
         self._former: Former | None = None
         self._standby: Standby | None = None
@@ -132,6 +134,7 @@ class Seating:
             self._loop,
             record,
             predecessor=call.predecessor,
+            target=self._desk.target,
             address=self._address,
         )
         return self._succession.run()

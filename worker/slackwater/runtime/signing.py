@@ -1,8 +1,9 @@
 """Signatures of the requests that a takeover consists of, and of their answers.
 
-HMAC-SHA256 (RFC 2104) with the group's key. A request's signature covers method, path, time, nonce and
-body, so it cannot be used for another request; its time limits how long it can be replayed, and within
-that time a nonce counts once. An answer's covers the request's nonce, so that an answer of before does
+HMAC-SHA256 (RFC 2104) with the group's key. A request's signature covers method, path, time, nonce, body, and
+the process that it is for (its pod's name, and a random token of its start): so it cannot be used for another
+request, in another pod or after a restart. Its time limits how long it can be replayed, and within that time
+a nonce counts once. An answer's covers the request's nonce, so that an answer of before does
 not do. Nothing is encrypted: none of it is secret. Pure: times and nonces come in as arguments.
 """
 
@@ -24,6 +25,7 @@ WINDOW_MS = 60_000
 _HEADER = re.compile(
     rf"{SCHEME} ts=(?P<ts>[0-9]{{1,15}}),nonce=(?P<nonce>[0-9a-f]{{32}}),sig=(?P<sig>[0-9a-f]{{64}})"
 )
+_PROCESS = re.compile("[0-9a-f]{32}")
 
 
 class WallClock(Protocol):
@@ -54,12 +56,26 @@ def read_key(text: str) -> bytes:
     return key
 
 
-def sign_request(key: bytes, method: str, path: str, body: bytes, *, now_ms: int, nonce: str) -> str:
+def target_of(pod: str, process: str) -> str:
+    """Who a request is for: a pod by its name, and the token of its process (``process`` in GET /status).
+
+    "" where there is no token: a worker of an older version takes requests that name no process.
+    Raises ValueError where ``process`` is no token.
+    """
+    if process and not _PROCESS.fullmatch(process):
+        raise ValueError("process must be 32 lower-case hex digits")
+    return f"{pod}/{process}" if process else ""
+
+
+def sign_request(
+    key: bytes, method: str, path: str, body: bytes, *, now_ms: int, nonce: str, target: str
+) -> str:
     """The ``Authorization`` header of a request.
 
-    ``now_ms``: wall clock. ``nonce``: 32 lower-case hex digits, never used before.
+    ``now_ms``: wall clock. ``nonce``: 32 lower-case hex digits, never used before. ``target``: of
+    :func:`target_of`.
     """
-    signature = _request_signature(key, method, path, body, str(now_ms), nonce)
+    signature = _request_signature(key, method, path, body, str(now_ms), nonce, target)
     return f"{SCHEME} ts={now_ms},nonce={nonce},sig={signature}"
 
 
@@ -78,8 +94,9 @@ class Verifier:
     as their time is taken, so that nobody without the key can fill the memory.
     """
 
-    def __init__(self, key: bytes, clock: WallClock) -> None:
-        self._key, self._clock = key, clock
+    def __init__(self, key: bytes, clock: WallClock, target: str) -> None:
+        """``target``: who requests must be for, of :func:`target_of`."""
+        self._key, self._clock, self._target = key, clock, target
         self._seen: dict[str, int] = {}
         """Nonce -> until when (wall clock, ms) a request with it would be taken."""
         self._lock = threading.Lock()
@@ -96,9 +113,17 @@ class Verifier:
             raise Unauthorized(
                 f"the header Authorization must be {SCHEME} ts=<ms>,nonce=<32 hex>,sig=<64 hex>"
             )
-        expected = _request_signature(self._key, method, path, body, found["ts"], found["nonce"])
+        ts, nonce = found["ts"], found["nonce"]
+        expected = _request_signature(self._key, method, path, body, ts, nonce, self._target)
         if not hmac.compare_digest(expected, found["sig"]):
-            raise Unauthorized("the signature is not by this group's key")
+            if hmac.compare_digest(
+                _request_signature(self._key, method, path, body, ts, nonce, ""), found["sig"]
+            ):
+                raise Unauthorized(
+                    "the signature names no process, as those of older versions; upgrade the operator before "
+                    "the workers' image"
+                )
+            raise Unauthorized("the signature is not by this group's key, or not for this pod's process")
         self._use(found["nonce"], int(found["ts"]))
         return found["nonce"]
 
@@ -117,8 +142,10 @@ class Verifier:
             self._seen[nonce] = at_ms + WINDOW_MS
 
 
-def _request_signature(key: bytes, method: str, path: str, body: bytes, ts: str, nonce: str) -> str:
-    return _mac(key, method, path, ts, nonce, _digest(body))
+def _request_signature(
+    key: bytes, method: str, path: str, body: bytes, ts: str, nonce: str, target: str
+) -> str:
+    return _mac(key, method, path, ts, nonce, _digest(body), *([target] if target else []))
 
 
 def _mac(key: bytes, *parts: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass, field
 from typing import Any
@@ -61,6 +62,8 @@ class Status:
     rebalance: dict[str, int | None] | None = None
     """``started_ms`` and ``ended_ms`` of the last one."""
     restart: dict[str, Any] | None = None
+    process: str = field(default_factory=lambda: os.urandom(16).hex())
+    """A random token of this process, which signed requests must name."""
     pod: str = ""
     """The pod's name; "": as the instance."""
     holder: str | None = None
@@ -87,12 +90,21 @@ class Status:
         """Whether the worker is in the group and handles records."""
         return self.phase == "running" and self.generation >= 0
 
+    @property
+    def target(self) -> str:
+        """Who requests to this process are signed for."""
+        # Here, as a worker without a key needs no hmac on its way to the group.
+        from slackwater.runtime.signing import target_of
+
+        return target_of(self.pod or self.instance, self.process)
+
     def document(self) -> dict[str, Any]:
         """The body of /status."""
         return {
             "group": self.group,
             "instance": self.instance,
             "pod": self.pod or self.instance,
+            "process": self.process,
             "holder": self.holder,
             "phase": self.phase,
             "generation": self.generation,

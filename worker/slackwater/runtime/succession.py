@@ -39,11 +39,14 @@ class Succession:
         record: TakeoverRecord,
         *,
         predecessor: str,
+        target: str,
         address: str,
     ) -> None:
-        """``predecessor``: its ``host:port``. ``address``: where this worker answers."""
+        """``predecessor``: its ``host:port``. ``target``: who requests to it are signed for, "": not known.
+        ``address``: where this worker answers.
+        """
         self._tools, self._means, self._watch, self._loop, self._record = tools, means, watch, loop, record
-        self._clock, self._predecessor = tools.clock, predecessor
+        self._clock, self._predecessor, self._target = tools.clock, predecessor, target
         self._deadline_ms = tools.config.takeover_deadline_ms
         self._request = HandoverRequest(tools.instance, tools.pod, address, self._deadline_ms)
         self._may_wait = False
@@ -112,7 +115,8 @@ class Succession:
 
     def _post(self, timeout_ms: float) -> Reply:
         self._may_wait = True
-        post = partial(self._means.peers.handover, self._predecessor, self._request, timeout_ms)
+        handover = self._means.peers.handover
+        post = partial(handover, self._predecessor, self._request, timeout_ms, self._target)
         reply: Reply = self._loop.wait_for(self._means.caller.submit(post))
         return reply
 

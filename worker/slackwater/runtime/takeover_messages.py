@@ -51,12 +51,21 @@ def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def read_order(body: bytes) -> str:
-    """The predecessor's ``host:port`` in POST /takeover; "": there is nobody to ask. Raises ValueError."""
-    address = _text(decode(body), "predecessor")
+def read_order(body: bytes) -> tuple[str, str]:
+    """The predecessor's ``host:port`` in POST /takeover, and who a request to it is signed for.
+
+    The first is "" where there is nobody to ask, the second where that is not known. Raises ValueError.
+    """
+    document = decode(body)
+    address = _text(document, "predecessor")
     if address:
         split_address(address)
-    return address
+    return address, text(document.get("target", ""), "target")
+
+
+def read_withdrawal(body: bytes) -> str:
+    """The pod that does not come, in DELETE /handover. Raises ValueError."""
+    return _text(decode(body), "by")
 
 
 @dataclass(frozen=True)

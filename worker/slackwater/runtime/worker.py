@@ -123,7 +123,9 @@ class Worker:
             self._health = HealthServer(health, self.status, self.metrics, self._around.file, door)
             if self._seating is not None:
                 self._seating.listens(health.advertised_host or health.host, self._health.port)
-            self._events.emit("started", pid=self._around.pid, port=self._health.port)
+            self._events.emit(
+                "started", pid=self._around.pid, port=self._health.port, process=self.status.process
+            )
             self._health.serve()
             self.enter("starting")
             self._work(self._watch)
