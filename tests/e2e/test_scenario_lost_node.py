@@ -36,6 +36,8 @@ def test_a_lost_node_is_named_and_costs_two_rebalances(plane: ControlPlane, kafk
     ):
         group = site.group(f"node-{namespace}", partitions=6, replicas=3, session_timeout_ms=SESSION_MS)
         group.await_settled(3)
+        # Of a pod that was not ready the kubelet's last word tells nothing about the node.
+        until(lambda: group.status()["readyReplicas"] == 3, "all pods are ready", 120)
         lost = group.pods()[-1]
         node, name = lost["spec"]["nodeName"], lost["metadata"]["name"]
         gone = [pod["metadata"]["name"] for pod in group.pods() if pod["spec"]["nodeName"] == node]
