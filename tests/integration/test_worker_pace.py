@@ -54,14 +54,17 @@ def test_what_is_fetched_is_handled_before_it_ends(kafka: KafkaCluster, tmp_path
     try:
         worker = site.worker(batchIntervalMs=LONGEST_MS)
 
+        before = 0
+
         def waits() -> bool:
+            nonlocal before
+            before = sum(site.committed().values())
             lag = json.loads(worker.ask("GET", "/status"))["lag"]
             return len(worker.named("batch")) > 1 and any(lag.values())
 
         site.produce(PARTITIONS)
         worker.until("batch")
         trickle(site, worker, waits)
-        before = sum(site.committed().values())
         assert worker.terminate() == 0
         between, last = (one["ts_ms"] for one in worker.named("batch")[-2:])
         assert last - between < LONGEST_MS, "it does not wait for the next batch's time"

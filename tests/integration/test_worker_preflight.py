@@ -273,7 +273,7 @@ def test_a_worker_that_fails_leaves_a_last_word_that_names_the_record(
 ) -> None:
     last = dev.folder / "last"
     dev.produce(dev.topic, b"1", b"x")
-    config = dev.config(engine="python", handler="pf_handler:boom", retries=0)
+    config = dev.config(engine="python", handler="pf_handler:boom", retries=0, deadLetterTopic=None)
     worker = WorkerProcess(dev.folder / "w", "w-0", config, SLACKWATER_TERMINATION_LOG=str(last))
     workers.append(worker)
     assert worker.wait() == 4
