@@ -138,6 +138,8 @@ def full_status() -> dict[str, Any]:
     """A status with every field that the schema names."""
 
     def filled(schema: dict[str, Any], name: str) -> Any:
+        if schema["type"] == "object" and "additionalProperties" in schema:
+            return {name: filled(schema["additionalProperties"], name)}
         if schema["type"] == "object":
             return {key: filled(one, key) for key, one in schema["properties"].items()}
         if schema["type"] == "array":
