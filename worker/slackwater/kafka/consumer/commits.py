@@ -105,7 +105,7 @@ class GroupOffsets:
 
     @asynccontextmanager
     async def _within(self, what: str, timeout_ms: int) -> AsyncIterator[int]:
-        """Gives the deadline. What has come to nothing by then is a timeout that names the time given."""
+        """Bounds a call, and gives its deadline. The timeout that it raises names ``timeout_ms``."""
         deadline_ms = self.now_ms() + timeout_ms
         try:
             async with asyncio.timeout(timeout_ms / 1000):
