@@ -26,7 +26,7 @@ from slackwater.kafka.protocol.assignors import (
     RoundRobinAssignor,
     StickyAssignor,
 )
-from slackwater.kafka.protocol.assignors.claims import encode_sticky
+from slackwater.kafka.protocol.assignors.ownership import encode_sticky
 from tests.support.java_assignors import JavaAssignors
 
 SIZES = ((125, 2_500), (250, 5_000), (500, 10_000), (1_000, 20_000))

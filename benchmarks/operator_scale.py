@@ -137,7 +137,7 @@ class _Bench:
         environment = self._plane.environment(self._plane.kubeconfig)
         command = [
             *(sys.executable, *os.environ.get("SLACKWATER_PYTHON_OPTIONS", "").split()),
-            *("-m", "slackwater_operator.main", "--namespace", NAMESPACE, "--no-leader-election"),
+            *("-m", "slackwater_operator.cli.operator", "--namespace", NAMESPACE, "--no-leader-election"),
             *("--http-host", "127.0.0.1", "--http-port", "0"),
         ]
         with log.open("ab") as output:

@@ -143,7 +143,7 @@ def records() -> Iterator[Path]:
     import pyarrow as pa
 
     from slackwater.kafka.records import ARROW_SCHEMA
-    from slackwater_operator.local.demo.source import flight_record, read_rows
+    from slackwater_operator.demo.source import flight_record, read_rows
 
     flights = [flight_record(row) for row in islice(read_rows(), 100_000)]
     rows = len(flights)

@@ -12,7 +12,7 @@ import yaml
 
 from benchmarks.rollouts import manifests
 from benchmarks.rollouts.work import JOURNAL
-from slackwater_operator.build.names import selector_text
+from slackwater_operator.model.names import selector_text
 from tests.support.controlplane import Image, path_of, this_checkout
 from tests.support.controlplane.api import Json
 from tests.support.site import ClusterSite, Group

@@ -43,7 +43,7 @@ import time
 import pyarrow as pa
 import pyarrow.compute as pc
 from slackwater.pipeline.parquet_sink import StagedFile
-from slackwater.runtime.deadletter_topic import DeadLetterTopic
+from slackwater.runtime.delivery.dead_letter_topic import DeadLetterTopic
 
 
 def linger_after(owner, name):

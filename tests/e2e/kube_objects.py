@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from slackwater_operator.kube.client import Kube
-from slackwater_operator.kube.store import GROUP_LABEL
+from slackwater_operator.kubernetes.client import Kube
+from slackwater_operator.kubernetes.store import GROUP_LABEL
 
 Object = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from slackwater_operator.resources import ResourceError, parse
+from slackwater_operator.api.v1alpha1.consumer_group import ResourceError, parse
 from tests.support.bad_resources import GONE, NOT_FOR_PODS, REFUSED, UNREADABLE, Bad, good
 from tests.support.controlplane import CommandFailed, ControlPlane
 

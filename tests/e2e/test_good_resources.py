@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from slackwater_operator import crd_status, fields, resources
-from slackwater_operator.resources import parse
+from slackwater_operator.api.v1alpha1 import consumer_group, fields, status_schema
+from slackwater_operator.api.v1alpha1.consumer_group import parse
 from tests.support.bad_resources import GONE, changed, good
 from tests.support.controlplane import ControlPlane, until
 
@@ -71,7 +71,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "spec/rollout": {"strategy": "Takeover", "takeover": {"warmTimeout": "1h", "fallback": "Stop"}}
     },
     "the longest name for takeovers": {
-        "metadata/name": "f" * resources.MAX_NAME_TAKEOVER,
+        "metadata/name": "f" * consumer_group.MAX_NAME_TAKEOVER,
         "spec/rollout/strategy": "Takeover",
     },
     "suspended, and deleted with its offsets": {"spec/suspend": True, "spec/deletionPolicy": "Delete"},
@@ -82,7 +82,7 @@ GOOD: dict[str, dict[str, Any]] = {
         }
     },
     "a folder as a URL": {"spec/pipeline/sink/path": "file:///data/flights"},
-    "the longest name": {"metadata/name": "f" * resources.MAX_NAME},
+    "the longest name": {"metadata/name": "f" * consumer_group.MAX_NAME},
 }
 
 
@@ -150,7 +150,7 @@ def full_status() -> dict[str, Any]:
             return schema["enum"][0]
         return {"string": name, "integer": 7, "number": 1.5}[schema["type"]]
 
-    status: dict[str, Any] = filled(crd_status.schema(), "status")
+    status: dict[str, Any] = filled(status_schema.schema(), "status")
     status["conditions"][0]["type"] = "Ready"
     return status
 
@@ -195,7 +195,7 @@ def test_explain_says_what_a_field_is(api_server: ControlPlane) -> None:
     # The API server publishes what it knows of a definition's fields some time after it serves it.
     until(lambda: "catchUp" in api_server.kubectl("explain", "cg.spec.scaling", check=False), "the fields")
     told = api_server.kubectl("explain", "cg.spec.scaling")
-    for _, declared in fields.declared_fields(resources.Scaling):
+    for _, declared in fields.declared_fields(consumer_group.Scaling):
         assert declared.name in told
     told = " ".join(api_server.kubectl("explain", "cg.spec.scaling.catchUp").split())
     assert "How soon the lag should be worked off (5m, 90s)" in told

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from slackwater_operator.resources import API_VERSION, KIND
+from slackwater_operator.api.v1alpha1.consumer_group import API_VERSION, KIND
 from tests.e2e.test_kube_explain import explain
 from tests.support.controlplane import ApiError, ControlPlane, path_of, until
 from tests.support.controlplane.api import Json

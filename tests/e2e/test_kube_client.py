@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from slackwater_operator.kube import access
-from slackwater_operator.kube.access import Access
-from slackwater_operator.kube.client import Kube
-from slackwater_operator.kube.errors import (
+from slackwater_operator.kubernetes import access
+from slackwater_operator.kubernetes.access import Access
+from slackwater_operator.kubernetes.client import Kube
+from slackwater_operator.kubernetes.errors import (
     KubeConfigError,
     KubeConflict,
     KubeForbidden,
@@ -61,7 +61,7 @@ async def test_get_list_and_delete(
 async def test_a_list_of_several_pages_is_whole(
     control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slackwater_operator.kube.client.PAGE", 3)
+    monkeypatch.setattr("slackwater_operator.kubernetes.client.PAGE", 3)
     async with connected(monkeypatch, control_plane.kubeconfig) as kube:
         names = [f"m{number}" for number in range(8)]
         await asyncio.gather(*(kube.create(config_map(namespace, name, of="g")) for name in names))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slackwater_operator.kube.events import Events
+from slackwater_operator.kubernetes.events import Events
 from tests.e2e.conftest import Command
 from tests.e2e.kube_objects import connected, group
 from tests.support.controlplane import ControlPlane, path_of

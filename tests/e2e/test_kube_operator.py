@@ -49,7 +49,7 @@ class OperatorProcess:
                 [
                     sys.executable,
                     "-m",
-                    "slackwater_operator.main",
+                    "slackwater_operator.cli.operator",
                     "--http-host=127.0.0.1",
                     "--http-port=0",
                     *arguments,
@@ -350,7 +350,7 @@ def test_bad_arguments_and_configuration_end_in_one_line(
     arguments: list[str], environment: dict[str, str], told: str
 ) -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "slackwater_operator.main", *arguments],
+        [sys.executable, "-m", "slackwater_operator.cli.operator", *arguments],
         env={**os.environ, "PYTHONPATH": f"{Path.cwd() / 'operator'}:{Path.cwd() / 'worker'}", **environment},
         capture_output=True,
         text=True,
@@ -367,7 +367,7 @@ def test_a_port_that_is_taken_is_named(start: Start, control_plane: ControlPlane
         [
             sys.executable,
             "-m",
-            "slackwater_operator.main",
+            "slackwater_operator.cli.operator",
             f"--http-port={first.port}",
             "--http-host=127.0.0.1",
         ],

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from slackwater_operator.kube import secrets
-from slackwater_operator.kube.client import Kube
-from slackwater_operator.kube.store import Key, Store
-from slackwater_operator.kube.watch import Watches
+from slackwater_operator.kubernetes import secrets
+from slackwater_operator.kubernetes.client import Kube
+from slackwater_operator.kubernetes.store import Key, Store
+from slackwater_operator.kubernetes.watch import Watches
 from tests.e2e.api_proxy import ApiProxy
 from tests.e2e.conftest import Command
 from tests.e2e.kube_objects import config_map, connected, eventually, group

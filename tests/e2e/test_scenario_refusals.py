@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from slackwater_operator.decide.backoff import delay_ms
-from slackwater_operator.decide.explain import explain
+from slackwater_operator.policies.backoff import delay_ms
+from slackwater_operator.policies.explanations import explain
 from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group, now_ms

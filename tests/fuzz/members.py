@@ -6,7 +6,7 @@ import functools
 from random import Random
 
 from slackwater.kafka.protocol.assignors import BUILT_IN, MemberSubscription
-from slackwater.kafka.protocol.assignors.claims import encode_sticky
+from slackwater.kafka.protocol.assignors.ownership import encode_sticky
 from slackwater.kafka.protocol.consumer_protocol import (
     decode_subscription,
     encode_assignment,

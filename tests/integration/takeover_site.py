@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from slackwater.kafka import KafkaAdmin
 from slackwater.kafka.admin.results import GroupDescription
-from slackwater.runtime.signing import ANSWER_HEADER, check_answer, sign_request
+from slackwater.runtime.takeover.signing import ANSWER_HEADER, check_answer, sign_request
 from tests.support.takeover_worker import target_at
 from tests.support.worker_process import WorkerProcess
 
@@ -44,7 +44,7 @@ if KILLED == "before the join":
     from slackwater.kafka import KafkaConsumer
     KafkaConsumer.take_over = killed
 if KILLED == "after the join":
-    from slackwater.runtime.takeover_record import TakeoverRecord
+    from slackwater.runtime.telemetry.takeover_timings import TakeoverRecord
     TakeoverRecord.joined = killed
 if WRONG_ADDRESS:
     from slackwater.runtime import seating

@@ -29,7 +29,7 @@ from slackwater.kafka.protocol.assignors import (
     RoundRobinAssignor,
     StickyAssignor,
 )
-from slackwater.kafka.protocol.assignors.claims import decode_sticky
+from slackwater.kafka.protocol.assignors.ownership import decode_sticky
 from slackwater.kafka.protocol.assignors.racks import member_racks, racks_matter
 from slackwater.kafka.structs import ConsumerGroupMetadata, TopicPartition
 from tests.support.assignor_groups import (

@@ -14,7 +14,7 @@ import kafka
 import pytest
 
 from slackwater.kafka import AsyncConsumer, KafkaConsumer, TopicPartition
-from slackwater.kafka.consumer.metrics_raw import MetricName
+from slackwater.kafka.consumer.metrics.raw import MetricName
 from tests.integration.consumer_harness import drain, make_topic, options, produce, unique, wait_for
 from tests.support.devbroker import DevBroker
 from tests.support.java_programs import java_command

@@ -7,10 +7,10 @@ from dataclasses import fields
 
 import pytest
 
-from slackwater.kafka.consumer.config import ConsumerConfig
-from slackwater.kafka.consumer.options import NOT_HERE, java_name
+from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
+from slackwater.kafka.consumer.config.java_names import NOT_HERE, java_name
 from slackwater.kafka.errors import KafkaConfigurationError
-from slackwater.kafka.net import security_options
+from slackwater.kafka.net.security import options as security_options
 from tests.support.java_options import JavaOption, ask_java
 
 OURS = {java_name(one.name) for one in fields(ConsumerConfig)} - {"security", "api.version"}

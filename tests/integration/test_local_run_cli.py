@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from slackwater.kafka import KafkaAdmin
-from slackwater_operator.resources import load
+from slackwater_operator.api.v1alpha1.consumer_group import load
 from tests.integration.local_run_files import Feed, create_topic, write_group
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import free_ports

@@ -10,7 +10,7 @@ import pytest
 
 from slackwater.kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
 from slackwater.kafka.errors import NoBrokersAvailable
-from slackwater_operator.observe.kafka import KafkaObserver
+from slackwater_operator.kafka.group_observer import KafkaObserver
 from tests.integration.local_run_files import PARTITIONS, create_topic
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster, free_ports

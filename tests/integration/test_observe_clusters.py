@@ -27,10 +27,10 @@ from confluent_kafka.admin import (
 from slackwater.kafka import AsyncAdmin, KafkaConsumer, KafkaProducer, Security, TopicPartition
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.net.clock import Clock
-from slackwater.kafka.net.dialing import Endpoint, resolve
+from slackwater.kafka.net.dialer import Endpoint, resolve
 from slackwater.kafka.wire import messages as m
-from slackwater_operator.decide.snapshot import KafkaSnapshot
-from slackwater_operator.observe.clusters import ClusterIdentity, ClusterObserver, Clusters, GroupWanted
+from slackwater_operator.kafka.clusters import ClusterIdentity, ClusterObserver, Clusters, GroupWanted
+from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 
@@ -234,7 +234,7 @@ def deny(kind: ResourceType, name: str) -> tuple[Any, ...]:
 async def test_a_pattern_finds_topics_and_those_that_come_later(
     brokers: KafkaCluster, observer: ClusterObserver, run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slackwater_operator.observe.cluster_observer.TOPICS_MAX_AGE_MS", 100.0)
+    monkeypatch.setattr("slackwater_operator.kafka.cluster_observer.TOPICS_MAX_AGE_MS", 100.0)
     prefix = f"{run}-pattern"
     one = GroupWanted("p", f"{run}-pattern-group", topic_pattern=f"{prefix}-.*")
     seen = (await observer.observe([one]))["p"]

@@ -15,7 +15,7 @@ from slackwater.pipeline.parquet_sink import ParquetSink
 from slackwater.pipeline.spark_engine import EngineLostError
 from slackwater.pipeline.spark_errors import SparkFailure
 from slackwater.runtime.errors import HandlerError, StartError
-from slackwater_operator.local.demo.source import read_rows, with_poison
+from slackwater_operator.demo.source import read_rows, with_poison
 from tests.integration.pipeline_host import EngineHost, table
 from tests.support.runtime_fakes import Bench
 

@@ -59,7 +59,7 @@ if DIE_AFTER == "publish":
     from slackwater.pipeline.parquet_sink import StagedFile
     after(StagedFile, "publish")
 if DIE_AFTER == "letters":
-    from slackwater.runtime.deadletter_topic import DeadLetterTopic
+    from slackwater.runtime.delivery.dead_letter_topic import DeadLetterTopic
     after(DeadLetterTopic, "write")
 
 

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from slackwater.kafka.consumer.commit_order import CommitOrder
-from slackwater.kafka.consumer.commits import GroupOffsets
-from slackwater.kafka.consumer.core import Core
+from slackwater.kafka.consumer.engine import Core
+from slackwater.kafka.consumer.offsets.commit_order import CommitOrder
+from slackwater.kafka.consumer.offsets.commits import GroupOffsets
 from slackwater.kafka.errors import KafkaError
-from slackwater.kafka.protocol import membership_core
+from slackwater.kafka.protocol.assignors.balanced_plan import share_out
 from slackwater.kafka.protocol.assignors.base import GroupAssignment, GroupSubscription
-from slackwater.kafka.protocol.assignors.shares import share_out
 from slackwater.kafka.protocol.assignors.sticky import CooperativeStickyAssignor
-from slackwater.kafka.protocol.membership import Membership
-from slackwater.kafka.protocol.membership_core import MemberCore
-from slackwater.kafka.protocol.membership_timers import Timers
+from slackwater.kafka.protocol.membership import application_side as membership_core
+from slackwater.kafka.protocol.membership.application_side import MemberCore
+from slackwater.kafka.protocol.membership.member import Membership
+from slackwater.kafka.protocol.membership.timers import Timers
 from slackwater.kafka.protocol.subscription import PartitionState, Subscription
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 

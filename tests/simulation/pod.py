@@ -6,8 +6,8 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from slackwater.kafka.consumer.asyncio_face import AsyncConsumer
-from slackwater.kafka.consumer.config import ConsumerConfig
+from slackwater.kafka.consumer.async_consumer import AsyncConsumer
+from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.consumer.listener import ConsumerRebalanceListener
 from slackwater.kafka.errors import (
     CommitFailedError,

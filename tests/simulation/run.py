@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
-from slackwater.kafka.consumer import core
+from slackwater.kafka.consumer import engine as core
 from tests.simulation.checks import Broken
 from tests.simulation.scenario import draw
 from tests.simulation.site import Site

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from slackwater.kafka.protocol.assignors import GroupSubscription, MemberSubscription, Plan
-from slackwater.kafka.protocol.assignors.claims import encode_sticky
+from slackwater.kafka.protocol.assignors.ownership import encode_sticky
 from slackwater.kafka.structs import TopicPartition
 
 RACKS = ("east", "north", "west")

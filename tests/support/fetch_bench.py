@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from slackwater.kafka.consumer.buffer import FetchBuffer
-from slackwater.kafka.consumer.config import ConsumerConfig
-from slackwater.kafka.consumer.fetcher import Fetcher
+from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
+from slackwater.kafka.consumer.fetch.buffer import FetchBuffer
+from slackwater.kafka.consumer.fetch.fetcher import Fetcher
 from slackwater.kafka.errors import KafkaConnectionError, KafkaError
 from slackwater.kafka.protocol.metadata import ClusterMetadata
 from slackwater.kafka.protocol.subscription import Subscription

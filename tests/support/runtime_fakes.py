@@ -25,15 +25,15 @@ from slackwater.kafka.structs import (
     SkippedRecords,
     TopicPartition,
 )
-from slackwater.runtime.config import WorkerConfig, parse
-from slackwater.runtime.deadletters import DeadLetters, Headers
-from slackwater.runtime.delivery import Delivery
-from slackwater.runtime.events import EventLog, Log
+from slackwater.runtime.config.worker_config import WorkerConfig, parse
+from slackwater.runtime.delivery.dead_letters import DeadLetters, Headers
+from slackwater.runtime.delivery.loop import Delivery
 from slackwater.runtime.fault_points import Reached, go_on
 from slackwater.runtime.interfaces import AnyEngine
-from slackwater.runtime.metrics import Metrics
-from slackwater.runtime.status import Status
-from slackwater.runtime.tools import Tools
+from slackwater.runtime.telemetry.events import EventLog, Log
+from slackwater.runtime.telemetry.metrics import Metrics
+from slackwater.runtime.telemetry.status import Status
+from slackwater.runtime.worker_context import Tools
 
 START_MS = 1_700_000_000_000
 

@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from slackwater.kafka import KafkaAdmin
 from slackwater.runtime.fault_points import VARIABLE
-from slackwater.runtime.signing import sign_request
+from slackwater.runtime.takeover.signing import sign_request
 from tests.support.takeover_worker import target_at
 from tests.support.worker_process import WorkerProcess
 

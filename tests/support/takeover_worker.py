@@ -8,13 +8,13 @@ import json
 from collections.abc import Iterator
 
 from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.config import HealthConfig
-from slackwater.runtime.desk import Desk
-from slackwater.runtime.door import Answer, Door
-from slackwater.runtime.health import HealthServer
-from slackwater.runtime.metrics import Metrics
-from slackwater.runtime.signing import Verifier, target_of
-from slackwater.runtime.status import Status
+from slackwater.runtime.config.worker_config import HealthConfig
+from slackwater.runtime.takeover.http_handler import Answer, Door
+from slackwater.runtime.takeover.requests import Desk
+from slackwater.runtime.takeover.signing import Verifier, target_of
+from slackwater.runtime.telemetry.http_server import HealthServer
+from slackwater.runtime.telemetry.metrics import Metrics
+from slackwater.runtime.telemetry.status import Status
 
 
 def target_at(port: int) -> str:

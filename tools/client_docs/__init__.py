@@ -12,10 +12,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from slackwater.kafka.consumer.config import ConsumerConfig
-from slackwater.kafka.consumer.options import KEYWORDS_NOT_HERE, NOT_HERE, NotHere, java_name
-from slackwater.kafka.net import security_options
-from slackwater.kafka.protocol.membership_states import TRANSITIONS
+from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
+from slackwater.kafka.consumer.config.java_names import KEYWORDS_NOT_HERE, NOT_HERE, NotHere, java_name
+from slackwater.kafka.net.security import options as security_options
+from slackwater.kafka.protocol.membership.states import TRANSITIONS
 from slackwater.kafka.protocol.subscription import MOVES
 from tools.client_docs.described import DESCRIBED, OURS_ALONE, SECURITY
 from tools.kafka_python_suite.reasons import CANNOT_PASS, OWN_CLASSES

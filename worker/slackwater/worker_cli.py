@@ -11,19 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slackwater.runtime.config import WORKER_PROPERTIES, WorkerConfig, load
+from slackwater.runtime.config.worker_config import WORKER_PROPERTIES, WorkerConfig, load
 from slackwater.runtime.errors import ConfigError, StartError, WorkerError
-from slackwater.runtime.stopping import Stopping
+from slackwater.runtime.shutdown import Stopping
 
 if TYPE_CHECKING:
     from slackwater.kafka.admin import KafkaAdmin
     from slackwater.runtime.clock import Clock
-    from slackwater.runtime.deadletters import DeadLetters
+    from slackwater.runtime.delivery.dead_letters import DeadLetters
     from slackwater.runtime.interfaces import AnyEngine, Consumer, Sink, StandbyConsumer
-    from slackwater.runtime.means import TakeoverMeans
-    from slackwater.runtime.preflight import Check
-    from slackwater.runtime.preflight_kafka import KafkaChecks
-    from slackwater.runtime.seat import Watch
+    from slackwater.runtime.preflight.checks import Check
+    from slackwater.runtime.preflight.kafka_checks import KafkaChecks
+    from slackwater.runtime.takeover.member_view import Watch
+    from slackwater.runtime.takeover.takeover_context import TakeoverMeans
 
 
 def register(subparsers: Any) -> None:
@@ -65,11 +65,11 @@ def run(args: argparse.Namespace) -> int:
 def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
     """Builds the worker that ``file`` describes and runs it. Returns the exit code."""
     from slackwater.runtime.clock import SystemClock
-    from slackwater.runtime.events import EventLog, Log
     from slackwater.runtime.fault_points import from_environment
-    from slackwater.runtime.naming import instance_of, owner_of, pod_of
-    from slackwater.runtime.runner import ThreadRunner
-    from slackwater.runtime.termination import note
+    from slackwater.runtime.handler_thread import ThreadRunner
+    from slackwater.runtime.names import instance_of, owner_of, pod_of
+    from slackwater.runtime.telemetry.events import EventLog, Log
+    from slackwater.runtime.telemetry.termination_message import note
     from slackwater.runtime.worker import Surroundings, Worker
 
     clock = SystemClock()
@@ -115,20 +115,20 @@ def takeover_means(config: WorkerConfig, clock: Clock, file: str) -> TakeoverMea
     """
     if config.takeover is None:
         return None
-    from slackwater.runtime.means import TakeoverMeans, load_key
-    from slackwater.runtime.peers import HttpPeers
-    from slackwater.runtime.runner import ThreadRunner
+    from slackwater.runtime.handler_thread import ThreadRunner
+    from slackwater.runtime.takeover.http_client import HttpPeers
+    from slackwater.runtime.takeover.takeover_context import TakeoverMeans, load_key
 
     key = load_key(config.takeover, file)
     return TakeoverMeans(key, HttpPeers(key, clock), ThreadRunner("watcher"), ThreadRunner("caller"))
 
 
 def try_out(file: Path) -> int:
-    """A preflight of the configuration ``file`` (:mod:`slackwater.runtime.preflight`). Returns the code."""
+    """Runs the preflight of a configuration file (:mod:`slackwater.runtime.preflight`). Returns the code."""
     from slackwater.runtime.clock import SystemClock
-    from slackwater.runtime.events import EventLog
-    from slackwater.runtime.preflight import finish, preflight
-    from slackwater.runtime.termination import note
+    from slackwater.runtime.preflight.checks import finish, preflight
+    from slackwater.runtime.telemetry.events import EventLog
+    from slackwater.runtime.telemetry.termination_message import note
 
     clock = SystemClock()
     instance = os.environ.get("SLACKWATER_INSTANCE_ID") or "preflight"
@@ -179,7 +179,7 @@ class KafkaParts:
         which its subscription is marked; "": it is not marked. Raises ConfigError for properties that the
         client does not take.
         """
-        from slackwater.kafka.consumer.config import ConsumerConfig
+        from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
         from slackwater.kafka.errors import KafkaConfigurationError
 
         self._config, self._instance, self._file, self._pod = config, instance, file, pod or instance
@@ -219,7 +219,7 @@ class KafkaParts:
 
     def watch(self) -> Watch:
         """Looks at the group from outside."""
-        from slackwater.runtime.kafka_watch import KafkaWatch
+        from slackwater.runtime.takeover.group_observer import KafkaWatch
 
         return KafkaWatch(self._config.group_id, self._instance, self._admin)
 
@@ -242,7 +242,7 @@ class KafkaParts:
     def kafka_checks(self) -> Iterable[Check]:
         """A preflight's checks of the brokers."""
         from slackwater.runtime.clock import SystemClock
-        from slackwater.runtime.preflight_kafka import KafkaChecks
+        from slackwater.runtime.preflight.kafka_checks import KafkaChecks
 
         self._checks = KafkaChecks(self._config, self._admin, SystemClock(), self._file)
         return self._checks.checks()
@@ -262,7 +262,7 @@ class KafkaParts:
 
         properties, options = self._properties(), self._options()
         if self._owner:
-            from slackwater.kafka.consumer.config import ConsumerConfig
+            from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
             from slackwater.kafka.protocol.assignors import MarkedAssignor
 
             made = ConsumerConfig.from_properties(properties, **options).assignors()
@@ -301,8 +301,8 @@ class KafkaParts:
         if topic is None:
             return None
         from slackwater.runtime.clock import SystemClock
-        from slackwater.runtime.deadletter_topic import DeadLetterTopic
-        from slackwater.runtime.deadletters import DeadLetters
+        from slackwater.runtime.delivery.dead_letter_topic import DeadLetterTopic
+        from slackwater.runtime.delivery.dead_letters import DeadLetters
 
         clock = SystemClock()
         self._letter_topic = DeadLetterTopic(topic, producer=self._producer, reader=self._reader, clock=clock)

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import time
 
-from slackwater.runtime.signing import sign_request, target_of
+from slackwater.runtime.takeover.signing import sign_request, target_of
 
 _REQUEST = "POST /join HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\nConnection: close\r\n"
 

@@ -10,14 +10,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from slackwater.kafka.errors import KafkaError, NoBrokersAvailable
+from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, load_local
+from slackwater_operator.kafka.group_observer import KafkaObserver
 from slackwater_operator.local.prepare import Source
 from slackwater_operator.local.revisions import KEY_BYTES
 from slackwater_operator.local.run import LocalRun, RunSettings
 from slackwater_operator.local.settings import GRACE_BEYOND_DRAIN_MS
 from slackwater_operator.local.views import RunError
 from slackwater_operator.local.workfolder import WorkFolder
-from slackwater_operator.observe.kafka import KafkaObserver
-from slackwater_operator.resources import ConsumerGroup, load_local
 
 if TYPE_CHECKING:
     from slackwater.pipeline.connect_server import ConnectServer

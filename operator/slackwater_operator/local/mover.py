@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from slackwater_operator.decide.forced import ForcedWatch
-from slackwater_operator.decide.takeover import SeatView, TakeoverDecision, TakeoverInput, decide_takeover
-from slackwater_operator.decide.takeover_view import DONE, EXTEND, REFUSE, RETIRE, STOP, TELL, WITHDRAW
 from slackwater_operator.local.processes import wall_ms
 from slackwater_operator.local.returns import gaps_for_budget
 from slackwater_operator.local.state import RunState, TakeoverRoll
 from slackwater_operator.local.worker import Worker
+from slackwater_operator.policies.rollout.broker_disruptions import ForcedWatch
+from slackwater_operator.policies.takeover.decision import (
+    SeatView,
+    TakeoverDecision,
+    TakeoverInput,
+    decide_takeover,
+)
+from slackwater_operator.policies.takeover.types import DONE, EXTEND, REFUSE, RETIRE, STOP, TELL, WITHDRAW
 
 _ENDED = (REFUSE, STOP, DONE)
 _FRESH = (EXTEND, TELL, RETIRE)

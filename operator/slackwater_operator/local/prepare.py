@@ -8,8 +8,8 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from slackwater_operator.build.worker_config import worker_config
-from slackwater_operator.resources import ConsumerGroup
+from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
+from slackwater_operator.specs.worker_config import worker_config
 
 JOIN_GATE_MS = 600_000
 """How long a warm worker waits for the supervisor to let it in before it joins by itself. The supervisor

@@ -5,11 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from slackwater_operator.decide.autoscale import Autoscaler
-from slackwater_operator.decide.forced import ForcedWatch
-from slackwater_operator.decide.gate import decide_gate
-from slackwater_operator.decide.membership import decide_removal
-from slackwater_operator.decide.rollout import RestartView, RolloutDecision, RolloutInput, decide_rollout
+from slackwater_operator.kafka.observer import Observer
 from slackwater_operator.local.events import EXIT_BAD_CONFIG, WorkerEvent
 from slackwater_operator.local.gatekeeper import GateError, open_gate
 from slackwater_operator.local.mover import Mover, Tell
@@ -17,7 +13,16 @@ from slackwater_operator.local.processes import wall_ms
 from slackwater_operator.local.returns import gaps_for_budget
 from slackwater_operator.local.state import Rollout, RunState
 from slackwater_operator.local.views import RunError
-from slackwater_operator.observe.observer import Observer
+from slackwater_operator.policies.rollout.broker_disruptions import ForcedWatch
+from slackwater_operator.policies.rollout.gate import decide_gate
+from slackwater_operator.policies.rollout.member_removal import decide_removal
+from slackwater_operator.policies.rollout.restarts import (
+    RestartView,
+    RolloutDecision,
+    RolloutInput,
+    decide_rollout,
+)
+from slackwater_operator.policies.scaling.autoscaler import Autoscaler
 
 _GAPS_TO_LEARN_FROM = 20
 

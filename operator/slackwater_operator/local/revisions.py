@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
 from slackwater_operator.local.prepare import Source, write_worker_config
 from slackwater_operator.local.views import RunError
-from slackwater_operator.resources import ConsumerGroup
 
 KEY_BYTES = 32
 """How long the key of takeovers is."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from slackwater_operator.decide.policy import rollout_policy, takeover_policy
+from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
 from slackwater_operator.local.operations import OperationStopped
 from slackwater_operator.local.prepare import Source
 from slackwater_operator.local.revisions import Revisions
 from slackwater_operator.local.state import Rollout, RunState, TakeoverRoll
 from slackwater_operator.local.views import OperationError, OperationReport, RunError
-from slackwater_operator.resources import ConsumerGroup
+from slackwater_operator.policies.resource_policies import rollout_policy, takeover_policy
 
 Operate = Callable[..., Coroutine[Any, Any, OperationReport]]
 """Waits until something is done, and reports: kind, text, timeout_s, and what `operations.operate` takes."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from slackwater_operator.decide.view import WorkerView
 from slackwater_operator.local.processes import wall_ms
 from slackwater_operator.local.state import RunState
 from slackwater_operator.local.views import OperationView, RunSnapshot, WorkerRow
 from slackwater_operator.local.worker import Worker
+from slackwater_operator.model.group import WorkerView
 
 
 def take_snapshot(state: RunState, consumed_per_s: float | None) -> RunSnapshot:

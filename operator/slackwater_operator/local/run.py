@@ -13,9 +13,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from pathlib import Path
 from typing import Any
 
-from slackwater_operator.decide.autoscale import Autoscaler
-from slackwater_operator.decide.policy import scaling_policy
-from slackwater_operator.decide.scaling import ScalingDecision
+from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
+from slackwater_operator.kafka.observer import Observer
 from slackwater_operator.local.events import WorkerEvent
 from slackwater_operator.local.operations import operate
 from slackwater_operator.local.pool import WorkerPool
@@ -30,8 +29,9 @@ from slackwater_operator.local.state import RunState
 from slackwater_operator.local.timeline import Timeline
 from slackwater_operator.local.views import Notice, OperationError, OperationReport, RunError, RunSnapshot
 from slackwater_operator.local.worker import Worker
-from slackwater_operator.observe.observer import Observer
-from slackwater_operator.resources import ConsumerGroup
+from slackwater_operator.policies.resource_policies import scaling_policy
+from slackwater_operator.policies.scaling.autoscaler import Autoscaler
+from slackwater_operator.policies.scaling.decision import ScalingDecision
 
 __all__ = ["LocalRun", "OperationError", "OperationReport", "RunError", "RunSettings", "RunSnapshot"]
 
@@ -418,7 +418,7 @@ class LocalRun:
 
     async def _tell(self, standby: Worker, predecessor: Worker | None) -> str:
         """Tells a standby to take over; gives why it did not take that, "" when it did."""
-        from slackwater_operator.observe.workers import ACCEPTED, PodAddress, WorkerStatuses
+        from slackwater_operator.workers.client import ACCEPTED, PodAddress, WorkerStatuses
 
         statuses = WorkerStatuses(timeout_s=_TELL_S)
         host, address, port = "127.0.0.1", "", standby.progress.port or 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from slackwater_operator.decide.takeover_view import SetView
+from slackwater_operator.policies.takeover.types import SetView
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slackwater_operator.build.worker_config import DRAIN_TIMEOUT_MS
+from slackwater_operator.specs.worker_config import DRAIN_TIMEOUT_MS
 
 GRACE_BEYOND_DRAIN_MS = 10_000
 """What a worker may take after its drain."""

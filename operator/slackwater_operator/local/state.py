@@ -7,14 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater_operator.decide.ownership import Owners
-from slackwater_operator.decide.rollout import RestartView, RolloutDecision, RolloutPolicy
-from slackwater_operator.decide.settled import unsettled
-from slackwater_operator.decide.snapshot import KafkaSnapshot
-from slackwater_operator.decide.subscription import expected_rebalance
-from slackwater_operator.decide.takeover import Moving, TakeoverDecision, TakeoverPolicy
-from slackwater_operator.decide.topics import TopicWatch
-from slackwater_operator.decide.view import GroupView, WorkerView
+from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
 from slackwater_operator.local.events import WorkerEvent
 from slackwater_operator.local.pool import WorkerPool
 from slackwater_operator.local.processes import wall_ms
@@ -23,7 +16,14 @@ from slackwater_operator.local.settings import RunSettings
 from slackwater_operator.local.timeline import Timeline
 from slackwater_operator.local.views import DecisionView, Notice, Operation, RunError
 from slackwater_operator.local.worker import Worker
-from slackwater_operator.resources import ConsumerGroup
+from slackwater_operator.model.group import GroupView, WorkerView
+from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
+from slackwater_operator.policies.ownership import Owners
+from slackwater_operator.policies.rollout.restarts import RestartView, RolloutDecision, RolloutPolicy
+from slackwater_operator.policies.rollout.stability import unsettled
+from slackwater_operator.policies.rollout.subscription import expected_rebalance
+from slackwater_operator.policies.takeover.decision import Moving, TakeoverDecision, TakeoverPolicy
+from slackwater_operator.policies.topics import TopicWatch
 
 # Events that change nothing that is decided on: they come too often to decide anew after each.
 _QUIET_EVENTS = frozenset({"batch", "committed", "first_records"})

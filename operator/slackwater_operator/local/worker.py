@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater_operator.decide.view import WorkerView
 from slackwater_operator.local.events import EXIT_BAD_CONFIG, EXIT_HANDLER_OR_SINK, WorkerEvent
 from slackwater_operator.local.processes import WorkerProcess
+from slackwater_operator.model.group import WorkerView
 
 STANDBY = "standby"
 """The phase of a process that is ready to take its member over, or has handed it over."""

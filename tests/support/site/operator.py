@@ -80,7 +80,7 @@ class OperatorProcess:
         with self.log_path.open("ab") as log:
             self._owned = OwnedProcess(
                 [
-                    sys.executable, "-m", "slackwater_operator.main",
+                    sys.executable, "-m", "slackwater_operator.cli.operator",
                     *self._arguments, "--http-port", str(self._port),
                 ],
                 env={**self._plane.environment(self._kubeconfig), "PYTHONUNBUFFERED": "1"},

@@ -14,8 +14,8 @@ import pytest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from slackwater.runtime import metrics as worker_metrics
-from slackwater_operator import metrics as operator_metrics
+from slackwater.runtime.telemetry import metrics as worker_metrics
+from slackwater_operator.telemetry import metrics as operator_metrics
 from tests.support import chart
 from tools import dashboards
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from slackwater_operator import options, resources
-from slackwater_operator.build import names
-from slackwater_operator.decide import conditions
+from slackwater_operator.api.v1alpha1 import consumer_group
+from slackwater_operator.cli import operator_options as options
+from slackwater_operator.model import names
+from slackwater_operator.policies import conditions
 from tests.support import chart
 
 DOCS = chart.ROOT / "docs"
@@ -25,7 +26,7 @@ def text(path: Path) -> str:
 
 def test_the_first_group_can_be_read() -> None:
     (block,) = re.findall(r"```yaml\n(apiVersion.*?)```", text(DOCS / "install.md"), re.DOTALL)
-    group = resources.parse(yaml.safe_load(block))
+    group = consumer_group.parse(yaml.safe_load(block))
     assert group.name == "flights"
     assert group.spec.scaling is not None
 

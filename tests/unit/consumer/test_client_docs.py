@@ -6,10 +6,10 @@ import re
 from dataclasses import fields
 
 from slackwater.kafka import errors
-from slackwater.kafka.consumer.config import ConsumerConfig
-from slackwater.kafka.net import security_options
+from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
+from slackwater.kafka.net.security import options as security_options
 from slackwater.kafka.protocol.diagnostics import Kind
-from slackwater.kafka.protocol.membership_states import TRANSITIONS, Event, State
+from slackwater.kafka.protocol.membership.states import TRANSITIONS, Event, State
 from slackwater.kafka.protocol.subscription import MOVES, FetchState
 from tools.client_docs import PAGE, PARTS, fetch_picture, membership_picture, render
 from tools.client_docs.described import DESCRIBED, SECURITY

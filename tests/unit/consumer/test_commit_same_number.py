@@ -13,7 +13,7 @@ import pytest
 
 from slackwater.kafka.errors import CommitFailedError, KafkaConnectionError
 from slackwater.kafka.net import ByVersion
-from slackwater.kafka.protocol.membership import State
+from slackwater.kafka.protocol.membership.member import State
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from slackwater.kafka.consumer import commits
-from slackwater.kafka.consumer.commits import GroupOffsets
-from slackwater.kafka.consumer.config import ConsumerConfig
+from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
+from slackwater.kafka.consumer.offsets import commits
+from slackwater.kafka.consumer.offsets.commits import GroupOffsets
 from slackwater.kafka.errors import KafkaTimeoutError
 from slackwater.kafka.net import ByVersion
 from slackwater.kafka.protocol.subscription import Subscription

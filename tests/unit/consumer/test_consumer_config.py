@@ -13,7 +13,7 @@ from kafka import IsolationLevel, KafkaConsumer as PythonConsumer
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor as PythonAssignor
 
 from slackwater.kafka import KafkaConsumer
-from slackwater.kafka.consumer.config import ConsumerConfig
+from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.errors import KafkaConfigurationError
 from slackwater.kafka.protocol.assignors import CooperativeStickyAssignor, RangeAssignor
 

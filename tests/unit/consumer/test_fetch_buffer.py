@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slackwater.kafka.consumer.buffer import Chunk, FetchBuffer
-from slackwater.kafka.consumer.config import ConsumerConfig
+from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
+from slackwater.kafka.consumer.fetch.buffer import Chunk, FetchBuffer
 from slackwater.kafka.consumer.iteration import RecordIterator
 from slackwater.kafka.errors import CorruptRecordError
 from slackwater.kafka.protocol.subscription import Subscription

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slackwater.kafka.consumer.buffer import Chunk, FetchBuffer
+from slackwater.kafka.consumer.fetch.buffer import Chunk, FetchBuffer
 from slackwater.kafka.errors import CorruptRecordError
 from slackwater.kafka.protocol.subscription import Subscription
 from slackwater.kafka.records import BatchBuilder, measure, set_base_offset, stamp_crc

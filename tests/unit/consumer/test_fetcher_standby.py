@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.kafka.consumer import fetcher as fetching
+from slackwater.kafka.consumer.fetch import fetcher as fetching
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.support.fetch_bench import A, B, Bench, C, batch, part
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from slackwater.kafka.consumer.fetch_targets import DISTRUST_S, FetchTargets
+from slackwater.kafka.consumer.fetch.targets import DISTRUST_S, FetchTargets
 from slackwater.kafka.protocol.metadata import Broker, ClusterMetadata
 from slackwater.kafka.protocol.subscription import FetchState
 from slackwater.kafka.records import set_base_offset

@@ -7,11 +7,11 @@ import math
 
 import pytest
 
-from slackwater.kafka.consumer.fetch_targets import FetchTargets
-from slackwater.kafka.consumer.metrics import ConsumerMetrics
-from slackwater.kafka.consumer.metrics_fetch import GROUP as FETCH, FetchMetrics
-from slackwater.kafka.consumer.metrics_net import NetMetrics
-from slackwater.kafka.consumer.metrics_sensors import SensorMaker
+from slackwater.kafka.consumer.fetch.targets import FetchTargets
+from slackwater.kafka.consumer.metrics.consumer_metrics import ConsumerMetrics
+from slackwater.kafka.consumer.metrics.fetch import GROUP as FETCH, FetchMetrics
+from slackwater.kafka.consumer.metrics.net import NetMetrics
+from slackwater.kafka.consumer.metrics.sensors import SensorMaker
 from slackwater.kafka.errors import AuthenticationError
 from slackwater.kafka.net.connection import Connection, ConnectionSettings
 from slackwater.kafka.protocol.metadata import ClusterMetadata

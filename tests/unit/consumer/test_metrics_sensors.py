@@ -6,7 +6,7 @@ import math
 
 from hypothesis import given, settings, strategies as st
 
-from slackwater.kafka.consumer.metrics_sensors import (
+from slackwater.kafka.consumer.metrics.sensors import (
     HOUR_MS,
     Sensor,
     SensorMaker,

@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from slackwater.kafka.consumer.config import ConsumerConfig
-from slackwater.kafka.consumer.positions import Positions
+from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
+from slackwater.kafka.consumer.offsets.positions import Positions
 from slackwater.kafka.errors import (
     KafkaConnectionError,
     KafkaError,

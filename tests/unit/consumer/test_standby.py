@@ -9,12 +9,12 @@ from unittest.mock import patch
 
 import pytest
 
-from slackwater.kafka.consumer.asyncio_face import AsyncConsumer
-from slackwater.kafka.consumer.buffer import Chunk
-from slackwater.kafka.consumer.core import Core
-from slackwater.kafka.consumer.face import KafkaConsumer
-from slackwater.kafka.consumer.fetcher import Fetcher
-from slackwater.kafka.consumer.group import Group
+from slackwater.kafka.consumer.async_consumer import AsyncConsumer
+from slackwater.kafka.consumer.coordinator import Group
+from slackwater.kafka.consumer.engine import Core
+from slackwater.kafka.consumer.fetch.buffer import Chunk
+from slackwater.kafka.consumer.fetch.fetcher import Fetcher
+from slackwater.kafka.consumer.sync_consumer import KafkaConsumer
 from slackwater.kafka.errors import (
     FencedInstanceIdError,
     IllegalStateError,
@@ -25,7 +25,7 @@ from slackwater.kafka.errors import (
 )
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.protocol.consumer_protocol import encode_assignment
-from slackwater.kafka.protocol.membership import State
+from slackwater.kafka.protocol.membership.member import State
 from slackwater.kafka.protocol.subscription import FetchState, Mode
 from slackwater.kafka.records import measure, set_base_offset
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_operator.local.demo.pace import STAGES, Pace, Stage
-from slackwater_operator.local.demo.report import (
+from slackwater_operator.demo.pace import STAGES, Pace, Stage
+from slackwater_operator.demo.report import (
     OperationFigures,
     Report,
     RestartFigures,
     TakeoverFigures,
 )
-from slackwater_operator.local.demo.verify import Accounting
+from slackwater_operator.demo.verify import Accounting
 
 
 def restart(instance: str, operation: str, gap_ms: int | None, longest_ms: int | None) -> RestartFigures:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from slackwater_operator.local.demo import verify
-from slackwater_operator.local.demo.source import TEXT_COLUMNS, Row, read_rows
+from slackwater_operator.demo import verify
+from slackwater_operator.demo.source import TEXT_COLUMNS, Row, read_rows
 
 ROWS = list(islice(read_rows(), 3_000))
 

@@ -8,7 +8,7 @@ import pytest
 
 from slackwater.devbroker import DevBroker
 from slackwater.kafka import AsyncConsumer
-from slackwater.kafka.consumer.config import ConsumerConfig
+from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.errors import KafkaConfigurationError
 
 

@@ -20,14 +20,9 @@ from slackwater.kafka.errors import (
     RefusedForNowError,
     SaslAuthenticationError,
 )
-from slackwater.kafka.net import (
-    Cluster,
-    Connection,
-    ConnectionSettings,
-    open_connection,
-    security_connect as module,
-)
-from slackwater.kafka.net.security_connect import SecureConnect
+from slackwater.kafka.net import Cluster, Connection, ConnectionSettings, open_connection
+from slackwater.kafka.net.security import connect as module
+from slackwater.kafka.net.security.connect import SecureConnect
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from tests.support.scripted import Peer, scripted_broker

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from slackwater.kafka import ClientCredentials, Security
-from slackwater.kafka.consumer.config import ConsumerConfig
+from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.errors import (
     AuthenticationError,
     KafkaConfigurationError,
@@ -26,8 +26,8 @@ from slackwater.kafka.errors import (
     SaslAuthenticationError,
     SslAuthenticationError,
 )
-from slackwater.kafka.net.security import SecurityProblem
-from slackwater.kafka.net.security_options import from_keywords
+from slackwater.kafka.net.security.options import from_keywords
+from slackwater.kafka.net.security.settings import SecurityProblem
 from tests.support.certificates import Authority
 from tests.support.token_endpoint import Answer, TokenEndpoint, granting
 

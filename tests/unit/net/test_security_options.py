@@ -12,11 +12,11 @@ import pytest
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from slackwater.kafka import Security
-from slackwater.kafka.consumer.config import ConsumerConfig
+from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.errors import KafkaConfigurationError
-from slackwater.kafka.net import security_jaas
-from slackwater.kafka.net.security import PLAIN_TEXT, TokenProvider
-from slackwater.kafka.net.security_options import KEYWORDS, from_keywords
+from slackwater.kafka.net.security import jaas as security_jaas
+from slackwater.kafka.net.security.options import KEYWORDS, from_keywords
+from slackwater.kafka.net.security.settings import PLAIN_TEXT, TokenProvider
 
 SECRET = "hunter2"
 LOGIN = {"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}

@@ -8,7 +8,7 @@ import hmac
 
 import pytest
 
-from slackwater.kafka.net.security_sasl import (
+from slackwater.kafka.net.security.sasl import (
     LEAST_ITERATIONS,
     MOST_ITERATIONS,
     OAuthBearer,

@@ -15,8 +15,8 @@ import pytest
 from slackwater.kafka import Security
 from slackwater.kafka.errors import KafkaConnectionError, SslAuthenticationError
 from slackwater.kafka.net.connection import ConnectionSettings, TlsFailure
-from slackwater.kafka.net.opening import open_connection
-from slackwater.kafka.net.security_tls import TlsContexts, explain
+from slackwater.kafka.net.connection_setup import open_connection
+from slackwater.kafka.net.security.tls import TlsContexts, explain
 from tests.support.certificates import Authority, Issued
 from tests.support.scripted import Peer
 

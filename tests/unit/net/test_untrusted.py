@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from slackwater.kafka.untrusted import flag, json_object, one_line, text, whole
-from slackwater.runtime.partition import CommitNote
-from slackwater.runtime.takeover_messages import HandoverAnswer, HandoverRequest, decode
+from slackwater.runtime.delivery.partition import CommitNote
+from slackwater.runtime.takeover.messages import HandoverAnswer, HandoverRequest, decode
 
 
 def test_one_line_stays_one_line() -> None:

@@ -15,9 +15,9 @@ from slackwater.kafka.records import BatchBuilder, decode
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.arrow_engine import ArrowEngine
 from slackwater.pipeline.python_engine import PythonEngine, RowFailed
+from slackwater.runtime.delivery.output_split import split
 from slackwater.runtime.errors import HandlerError, HandlerTimeoutError
 from slackwater.runtime.interfaces import RecordEngine
-from slackwater.runtime.split import split
 
 HANDLERS = """
 import threading

@@ -24,10 +24,10 @@ from slackwater.kafka.protocol.assignors import (
     generation_of,
     ordered,
 )
-from slackwater.kafka.protocol.assignors.board import Board
-from slackwater.kafka.protocol.assignors.claims import decode_sticky, encode_sticky
-from slackwater.kafka.protocol.assignors.improve import improve
-from slackwater.kafka.protocol.assignors.shares import share_out
+from slackwater.kafka.protocol.assignors.assignment_state import Board
+from slackwater.kafka.protocol.assignors.balanced_plan import share_out
+from slackwater.kafka.protocol.assignors.local_search import improve
+from slackwater.kafka.protocol.assignors.ownership import decode_sticky, encode_sticky
 from slackwater.kafka.protocol.consumer_protocol import (
     MemberSubscription,
     decode_assignment,

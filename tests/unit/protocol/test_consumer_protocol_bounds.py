@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from slackwater.kafka.protocol.assignors.claims import decode_sticky, encode_sticky
+from slackwater.kafka.protocol.assignors.ownership import decode_sticky, encode_sticky
 from slackwater.kafka.protocol.consumer_protocol import (
     MAX_MEMBER_BYTES,
     MemberSubscription,

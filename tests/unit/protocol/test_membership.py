@@ -24,7 +24,7 @@ from slackwater.kafka.protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from slackwater.kafka.protocol.membership import (
+from slackwater.kafka.protocol.membership.member import (
     NEVER_MS,
     TRANSITIONS,
     Event,
@@ -35,7 +35,7 @@ from slackwater.kafka.protocol.membership import (
     Send,
     State,
 )
-from slackwater.kafka.protocol.membership_states import NET_MARGIN_MS
+from slackwater.kafka.protocol.membership.states import NET_MARGIN_MS
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E

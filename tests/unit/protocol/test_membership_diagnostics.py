@@ -13,7 +13,7 @@ from slackwater.kafka.errors import (
     InvalidSessionTimeoutError,
 )
 from slackwater.kafka.protocol.diagnostics import Diagnostics, Finding, Kind
-from slackwater.kafka.protocol.membership import MembershipConfig, State
+from slackwater.kafka.protocol.membership.member import MembershipConfig, State
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.unit.protocol.test_membership import Bench, tps

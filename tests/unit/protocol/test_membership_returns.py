@@ -20,7 +20,7 @@ from slackwater.kafka.protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from slackwater.kafka.protocol.membership import State
+from slackwater.kafka.protocol.membership.member import State
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E

@@ -14,8 +14,8 @@ from slackwater.kafka.protocol.assignors import (
 )
 from slackwater.kafka.protocol.consumer_protocol import MemberSubscription, encode_subscription
 from slackwater.kafka.protocol.diagnostics import Kind
-from slackwater.kafka.protocol.membership import Lane, State
-from slackwater.kafka.protocol.membership_states import JOIN_MARGIN_MS
+from slackwater.kafka.protocol.membership.member import Lane, State
+from slackwater.kafka.protocol.membership.states import JOIN_MARGIN_MS
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E

@@ -10,8 +10,8 @@ import pytest
 from slackwater.kafka.errors import IllegalArgumentError
 from slackwater.kafka.protocol.subscription import Subscription
 from slackwater.kafka.topic_pattern import MAX_PROGRAM, TopicPattern
-from slackwater_operator.fields import FieldError
-from slackwater_operator.validation import check_pattern, whole_pattern
+from slackwater_operator.api.v1alpha1.fields import FieldError
+from slackwater_operator.api.v1alpha1.validation import check_pattern, whole_pattern
 
 LONG = "a" * 249
 """Python's `re` would try 2**248 ways to split it by `(a+)+b`, and never end."""

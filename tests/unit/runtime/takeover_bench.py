@@ -12,15 +12,15 @@ from typing import Any
 
 from slackwater.kafka.errors import IllegalStateError
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
-from slackwater.runtime.deadletters import DeadLetters
-from slackwater.runtime.desk import Asked
-from slackwater.runtime.events import EventLog, Log
-from slackwater.runtime.means import TakeoverMeans
-from slackwater.runtime.partition import CommitNote
-from slackwater.runtime.peers import Reply
-from slackwater.runtime.seat import STABLE, Seat
-from slackwater.runtime.stopping import Stopping
-from slackwater.runtime.takeover_messages import HandoverAnswer, HandoverRequest
+from slackwater.runtime.delivery.dead_letters import DeadLetters
+from slackwater.runtime.delivery.partition import CommitNote
+from slackwater.runtime.shutdown import Stopping
+from slackwater.runtime.takeover.http_client import Reply
+from slackwater.runtime.takeover.member_view import STABLE, Seat
+from slackwater.runtime.takeover.messages import HandoverAnswer, HandoverRequest
+from slackwater.runtime.takeover.requests import Asked
+from slackwater.runtime.takeover.takeover_context import TakeoverMeans
+from slackwater.runtime.telemetry.events import EventLog, Log
 from slackwater.runtime.worker import Surroundings, Worker
 from tests.support.runtime_fakes import (
     FakeCluster,

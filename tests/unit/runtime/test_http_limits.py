@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from slackwater.runtime import health, http_limits
 from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.config import HealthConfig
-from slackwater.runtime.health import HealthServer
-from slackwater.runtime.http_limits import MOST_OF_ONE_HOST, Deadlines, Places
-from slackwater.runtime.metrics import Metrics
-from slackwater.runtime.status import Status
+from slackwater.runtime.config.worker_config import HealthConfig
+from slackwater.runtime.telemetry import http_limits, http_server
+from slackwater.runtime.telemetry.http_limits import MOST_OF_ONE_HOST, Deadlines, Places
+from slackwater.runtime.telemetry.http_server import HealthServer
+from slackwater.runtime.telemetry.metrics import Metrics
+from slackwater.runtime.telemetry.status import Status
 
 DRIP = b"GET /status HTTP/1.1\r\nX: "
 LONG_S = 3600.0
@@ -155,9 +155,9 @@ def test_what_is_too_long_is_refused(port: int) -> None:
     )
     first = b"GET /status HTTP/1.1\r\n"
     lines = b"".join(b"X-%d: %s\r\n" % (number, b"x" * 1_000) for number in range(80))
-    answer = exchange(port, first, lines[: health.MOST_HEAD_BYTES + 1 - len(first)])
+    answer = exchange(port, first, lines[: http_server.MOST_HEAD_BYTES + 1 - len(first)])
     assert answer.startswith(b"HTTP/1.0 431 ")
-    assert exchange(port, b"G" * (health.MOST_HEAD_BYTES + 1)).startswith(b"HTTP/1.0 431 ")
+    assert exchange(port, b"G" * (http_server.MOST_HEAD_BYTES + 1)).startswith(b"HTTP/1.0 431 ")
 
 
 @pytest.mark.parametrize(

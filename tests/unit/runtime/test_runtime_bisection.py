@@ -8,7 +8,14 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from slackwater.runtime.bisection import ALWAYS, Fault, SizeFaultError, TooManyFaultsError, limit, search
+from slackwater.runtime.delivery.bisection import (
+    ALWAYS,
+    Fault,
+    SizeFaultError,
+    TooManyFaultsError,
+    limit,
+    search,
+)
 
 Fails = Callable[[Sequence[int]], bool]
 

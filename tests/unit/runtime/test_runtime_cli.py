@@ -82,11 +82,13 @@ def test_the_way_to_the_group_loads_nothing_heavy(tmp_path: Path) -> None:
     """What a returning worker imports before it makes its consumer."""
     code = (
         "import sys; sys.argv = ['slackwater', 'worker']\n"
-        "import slackwater.cli, slackwater.worker_cli, slackwater.runtime.worker, slackwater.runtime.config\n"
-        "import slackwater.runtime.runner, slackwater.runtime.events, slackwater.runtime.clock\n"
+        "import slackwater.cli, slackwater.worker_cli, slackwater.runtime.worker\n"
+        "import slackwater.runtime.config.worker_config\n"
+        "import slackwater.runtime.handler_thread, slackwater.runtime.telemetry.events\n"
+        "import slackwater.runtime.clock\n"
         "heavy = {'pyarrow', 'pyspark', 'prometheus_client', 'yaml', 'http.server', 'importlib.metadata',"
         " 'numpy', 'pandas', 'slackwater.pipeline', 'slackwater.devbroker', 'http.client', 'hmac',"
-        " 'slackwater.runtime.seating'}\n"
+        " 'slackwater.runtime.takeover.coordinator'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(

@@ -8,9 +8,16 @@ from typing import Any
 
 import pytest
 
-from slackwater.runtime.config import SinkConfig, TakeoverConfig, WorkerConfig, dump, load, parse
+from slackwater.runtime.config.worker_config import (
+    SinkConfig,
+    TakeoverConfig,
+    WorkerConfig,
+    dump,
+    load,
+    parse,
+)
 from slackwater.runtime.errors import ConfigError
-from slackwater.runtime.means import load_key
+from slackwater.runtime.takeover.takeover_context import load_key
 
 FULL = """\
 groupId: flights

@@ -17,9 +17,9 @@ from slackwater.kafka.errors import (
     TopicAuthorizationFailedError,
 )
 from slackwater.kafka.structs import OffsetAndMetadata, SkippedRecords
+from slackwater.runtime.delivery.partition import CommitNote
 from slackwater.runtime.errors import DeadLetterError, FencedError, HandlerError, SinkError, WorkerError
 from slackwater.runtime.interfaces import StagedGoneError
-from slackwater.runtime.partition import CommitNote
 from tests.support.runtime_fakes import START_MS, Bench
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from slackwater.kafka.structs import GenerationSeen, MembershipSnapshot, TopicPartition
-from slackwater.runtime import termination
-from slackwater.runtime.lagging import MOST_SAMPLES, Lagging
-from slackwater.runtime.metrics import Metrics
-from slackwater.runtime.partition import CommitNote
-from slackwater.runtime.rebalances import Rebalances
-from slackwater.runtime.restart import Restart
-from slackwater.runtime.status import Status
+from slackwater.runtime.delivery.partition import CommitNote
+from slackwater.runtime.telemetry import termination_message as termination
+from slackwater.runtime.telemetry.lag_age import MOST_SAMPLES, Lagging
+from slackwater.runtime.telemetry.metrics import Metrics
+from slackwater.runtime.telemetry.rebalances import Rebalances
+from slackwater.runtime.telemetry.restart_timings import Restart
+from slackwater.runtime.telemetry.status import Status
 from tests.support.runtime_fakes import Bench, VirtualClock
 
 A, B = TopicPartition("flights", 0), TopicPartition("flights", 1)

@@ -16,8 +16,8 @@ import pytest
 from slackwater.kafka.errors import KafkaConnectionError
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.config import HealthConfig, WorkerConfig
-from slackwater.runtime.deadletters import DeadLetters
+from slackwater.runtime.config.worker_config import HealthConfig, WorkerConfig
+from slackwater.runtime.delivery.dead_letters import DeadLetters
 from slackwater.runtime.errors import (
     ConfigError,
     HandlerError,
@@ -25,15 +25,15 @@ from slackwater.runtime.errors import (
     HandlerTimeoutError,
     StartError,
 )
-from slackwater.runtime.events import EventLog, Log
-from slackwater.runtime.health import HealthServer
+from slackwater.runtime.handler_thread import ThreadRunner
 from slackwater.runtime.interfaces import StandbyConsumer
-from slackwater.runtime.metrics import Metrics
-from slackwater.runtime.naming import instance_of, owner_of, pod_of
-from slackwater.runtime.runner import ThreadRunner
-from slackwater.runtime.seat import Seat
-from slackwater.runtime.status import Status
-from slackwater.runtime.stopping import Stopping
+from slackwater.runtime.names import instance_of, owner_of, pod_of
+from slackwater.runtime.shutdown import Stopping
+from slackwater.runtime.takeover.member_view import Seat
+from slackwater.runtime.telemetry.events import EventLog, Log
+from slackwater.runtime.telemetry.http_server import HealthServer
+from slackwater.runtime.telemetry.metrics import Metrics
+from slackwater.runtime.telemetry.status import Status
 from slackwater.runtime.worker import Surroundings, Worker
 from tests.support.runtime_fakes import (
     FakeCluster,

@@ -14,13 +14,12 @@ import pytest
 
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.clock import SystemClock
-from slackwater.runtime.config import HealthConfig
-from slackwater.runtime.desk import Desk
-from slackwater.runtime.door import Door
-from slackwater.runtime.health import HealthServer
-from slackwater.runtime.metrics import Metrics
-from slackwater.runtime.peers import HttpPeers, NoAnswer, Unreachable, Unsigned
-from slackwater.runtime.signing import (
+from slackwater.runtime.config.worker_config import HealthConfig
+from slackwater.runtime.takeover.http_client import HttpPeers, NoAnswer, Unreachable, Unsigned
+from slackwater.runtime.takeover.http_handler import Door
+from slackwater.runtime.takeover.messages import HandoverAnswer, HandoverRequest
+from slackwater.runtime.takeover.requests import Desk
+from slackwater.runtime.takeover.signing import (
     ANSWER_HEADER,
     WINDOW_MS,
     Verifier,
@@ -28,8 +27,9 @@ from slackwater.runtime.signing import (
     sign_request,
     target_of,
 )
-from slackwater.runtime.status import Status
-from slackwater.runtime.takeover_messages import HandoverAnswer, HandoverRequest
+from slackwater.runtime.telemetry.http_server import HealthServer
+from slackwater.runtime.telemetry.metrics import Metrics
+from slackwater.runtime.telemetry.status import Status
 from tests.support.processes import free_ports
 from tests.support.runtime_fakes import VirtualClock
 

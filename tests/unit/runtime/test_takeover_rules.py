@@ -7,18 +7,18 @@ import json
 import pytest
 
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
-from slackwater.runtime.adoption import Adoption
-from slackwater.runtime.desk import Desk, Refused
-from slackwater.runtime.partition import CommitNote, OwnedPartition, Signature
-from slackwater.runtime.seat import Seat
-from slackwater.runtime.takeover import TABLE, Event, Role, Roles, Silence, TakeBack, Unfenced, at_start
-from slackwater.runtime.takeover_messages import (
+from slackwater.runtime.delivery.partition import CommitNote, OwnedPartition, Signature
+from slackwater.runtime.takeover.handed_over_offsets import Adoption
+from slackwater.runtime.takeover.member_view import Seat
+from slackwater.runtime.takeover.messages import (
     HandoverAnswer,
     HandoverRequest,
     join_address,
     read_order,
     split_address,
 )
+from slackwater.runtime.takeover.requests import Desk, Refused
+from slackwater.runtime.takeover.roles import TABLE, Event, Role, Roles, Silence, TakeBack, Unfenced, at_start
 
 A, B = TopicPartition("flights", 0), TopicPartition("flights.all-2", 1)
 

@@ -7,7 +7,7 @@ import hmac
 
 import pytest
 
-from slackwater.runtime.signing import (
+from slackwater.runtime.takeover.signing import (
     WINDOW_MS,
     Unauthorized,
     Verifier,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from slackwater.kafka.errors import KafkaConnectionError, SaslAuthenticationError
-from slackwater.runtime.peers import NoAnswer, Reply, Unreachable, Unsigned
-from slackwater.runtime.takeover_messages import HandoverRequest
+from slackwater.runtime.takeover.http_client import NoAnswer, Reply, Unreachable, Unsigned
+from slackwater.runtime.takeover.messages import HandoverRequest
 from tests.unit.runtime.takeover_bench import ADDRESS, DEADLINE_MS, MEMBER, OTHER, POD, Member, Scene
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from slackwater.kafka.errors import KafkaTimeoutError, TopicRecreatedError
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
-from slackwater.runtime.deadletters import TOPIC_ID_HEADER, DeadLetters, Letter
-from slackwater.runtime.partition import CommitNote, OwnedPartition
+from slackwater.runtime.delivery.dead_letters import TOPIC_ID_HEADER, DeadLetters, Letter
+from slackwater.runtime.delivery.partition import CommitNote, OwnedPartition
 from slackwater.runtime.topic_identity import id_text, predecessor
 from tests.support.runtime_fakes import Bench
 

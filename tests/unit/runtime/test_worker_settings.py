@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.runtime.config import parse
+from slackwater.runtime.config.worker_config import parse
 from slackwater.worker_cli import KafkaParts, settings
 
 DOCUMENT = {

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     )
     from slackwater.kafka.errors import *  # noqa: F403
     from slackwater.kafka.errors import KafkaError
-    from slackwater.kafka.net.security import Security
-    from slackwater.kafka.net.security_oauth import ClientCredentials
+    from slackwater.kafka.net.security.oauth import ClientCredentials
+    from slackwater.kafka.net.security.settings import Security
     from slackwater.kafka.producer import AsyncProducer, KafkaProducer
     from slackwater.kafka.records import ConsumerRecord, RecordColumns
     from slackwater.kafka.serializers import DefaultSerializer, Deserializer, JsonSerializer, Serializer
@@ -40,12 +40,12 @@ _HOME = {
     "KafkaAdmin": "admin",
     "AsyncConsumer": "consumer",
     "AsyncConsumerRebalanceListener": "consumer",
-    "ClientCredentials": "net.security_oauth",
+    "ClientCredentials": "net.security.oauth",
     "ConsumerInterceptor": "consumer",
     "ConsumerRebalanceListener": "consumer",
     "KafkaConsumer": "consumer",
     "KafkaError": "errors",
-    "Security": "net.security",
+    "Security": "net.security.settings",
     "AsyncProducer": "producer",
     "KafkaProducer": "producer",
     "ConsumerRecord": "records",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from slackwater.runtime.config import WorkerConfig
+    from slackwater.runtime.config.worker_config import WorkerConfig
     from slackwater.runtime.interfaces import AnyEngine, Sink
 
 __all__ = ["make_engine", "make_sink"]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from slackwater.pipeline import handler as handlers
 from slackwater.pipeline.in_process import InProcessEngine
+from slackwater.runtime.delivery.output_split import split
 from slackwater.runtime.errors import HandlerError
-from slackwater.runtime.split import split
 
 if TYPE_CHECKING:
     import pyarrow as pa

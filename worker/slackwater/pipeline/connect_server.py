@@ -22,7 +22,7 @@ from types import TracebackType
 
 from slackwater.pipeline.spark_session import LOCAL, TUNED, prepare_environment
 from slackwater.runtime.errors import StartError
-from slackwater.runtime.runner import ThreadRunner
+from slackwater.runtime.handler_thread import ThreadRunner
 
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 SERVER = {

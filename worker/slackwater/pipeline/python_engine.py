@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from slackwater.pipeline import handler as handlers
 from slackwater.pipeline.in_process import InProcessEngine
 from slackwater.pipeline.rows import table_of
+from slackwater.runtime.delivery.output_split import split
 from slackwater.runtime.errors import HandlerError
-from slackwater.runtime.split import split
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,8 +10,8 @@ from slackwater.pipeline import handler as handlers
 from slackwater.pipeline.spark_errors import SparkFailure, failure_of, summary
 from slackwater.pipeline.spark_session import Backend, make_backend
 from slackwater.pipeline.timed import CallTimedOut, TimedCalls
+from slackwater.runtime.delivery.output_split import split
 from slackwater.runtime.errors import HandlerError, HandlerTimeoutError, StartError, WorkerError
-from slackwater.runtime.split import split
 
 if TYPE_CHECKING:
     import pyarrow as pa

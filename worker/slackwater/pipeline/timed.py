@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from slackwater.runtime.runner import ThreadRunner
+from slackwater.runtime.handler_thread import ThreadRunner
 
 T = TypeVar("T")
 

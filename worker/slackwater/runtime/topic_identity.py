@@ -11,8 +11,8 @@ from collections.abc import Collection
 from uuid import UUID
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.lost_log import go_on
-from slackwater.runtime.partition import CommitNote
+from slackwater.runtime.delivery.lost_log import go_on
+from slackwater.runtime.delivery.partition import CommitNote
 
 TOPIC_RECREATED = "TopicRecreated"
 """The topic that was read was deleted, and another one has its name."""

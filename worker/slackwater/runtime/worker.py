@@ -3,7 +3,7 @@
 A member that the group knows already joins first and warms up after, because its session is running
 out; its partitions are paused meanwhile. A new one warms up first, because its join takes partitions
 from others; it may wait at the gate, so that several new members cost one rebalance. Where another pod is
-the member, it gets ready beside it and takes over when it is told to (:mod:`slackwater.runtime.takeover`).
+the member, it gets ready beside it and takes over on request (:mod:`slackwater.runtime.takeover.roles`).
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.kafka.errors import FencedInstanceIdError, KafkaError
 from slackwater.runtime.clock import Clock
-from slackwater.runtime.commits import fenced
-from slackwater.runtime.config import WorkerConfig
-from slackwater.runtime.delivery import SLICE_MS, Delivery
+from slackwater.runtime.config.worker_config import WorkerConfig
+from slackwater.runtime.delivery.commits import fenced
+from slackwater.runtime.delivery.in_flight import InFlight
+from slackwater.runtime.delivery.loop import SLICE_MS, Delivery
 from slackwater.runtime.errors import EXIT_OK, EXIT_OTHER, FencedError, TwinError, WorkerError
-from slackwater.runtime.events import EventLog, Log
 from slackwater.runtime.fault_points import Reached, go_on
-from slackwater.runtime.health import HealthServer
-from slackwater.runtime.inflight import InFlight
+from slackwater.runtime.handler_thread import Runner, Task
 from slackwater.runtime.interfaces import Consumer
-from slackwater.runtime.loading import Loaded, Loader, Parts
-from slackwater.runtime.metrics import Metrics
-from slackwater.runtime.runner import Runner, Task
-from slackwater.runtime.seat import Watch
-from slackwater.runtime.status import PHASES, Status
-from slackwater.runtime.stopping import Stopping
-from slackwater.runtime.takeover import Event, Role, Roles, at_start
-from slackwater.runtime.tools import Tools
+from slackwater.runtime.shutdown import Stopping
+from slackwater.runtime.startup import Loaded, Loader, Parts
+from slackwater.runtime.takeover.member_view import Watch
+from slackwater.runtime.takeover.roles import Event, Role, Roles, at_start
+from slackwater.runtime.telemetry.events import EventLog, Log
+from slackwater.runtime.telemetry.http_server import HealthServer
+from slackwater.runtime.telemetry.metrics import Metrics
+from slackwater.runtime.telemetry.status import PHASES, Status
+from slackwater.runtime.worker_context import Tools
 
 if TYPE_CHECKING:
-    from slackwater.runtime.means import TakeoverMeans
-    from slackwater.runtime.seating import Seating
+    from slackwater.runtime.takeover.coordinator import Seating
+    from slackwater.runtime.takeover.takeover_context import TakeoverMeans
 
 FIRST_JOIN_MS = 500.0
 """How long a returning member waits for its join before it warms up beside it: a rebalance may hold it up."""
@@ -137,7 +137,9 @@ class Worker:
         return self._end(code)
 
     def _seat(self, means: TakeoverMeans, watch: Watch) -> Seating:
-        from slackwater.runtime.seating import Seating  # what it imports takes a returning worker some ms
+        from slackwater.runtime.takeover.coordinator import (
+            Seating,  # what it imports takes a returning worker some ms
+        )
 
         return Seating(self._tools, means, watch, self, self._roles, self._stopping)
 

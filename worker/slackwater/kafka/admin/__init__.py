@@ -1,7 +1,6 @@
 """The admin client: topics, groups, offsets, configurations."""
 
-from slackwater.kafka.admin.asyncio_face import AsyncAdmin
-from slackwater.kafka.admin.face import KafkaAdmin
+from slackwater.kafka.admin.async_admin import AsyncAdmin
 from slackwater.kafka.admin.results import (
     EARLIEST,
     LATEST,
@@ -16,6 +15,7 @@ from slackwater.kafka.admin.results import (
     ResourceType,
     TopicDescription,
 )
+from slackwater.kafka.admin.sync_admin import KafkaAdmin
 
 __all__ = [
     "EARLIEST",

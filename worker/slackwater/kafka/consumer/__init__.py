@@ -1,10 +1,10 @@
 """The consumer: :class:`KafkaConsumer` for blocking code, :class:`AsyncConsumer` for asyncio."""
 
-from slackwater.kafka.consumer.asyncio_face import AsyncConsumer
-from slackwater.kafka.consumer.config import ConsumerConfig
-from slackwater.kafka.consumer.face import KafkaConsumer
+from slackwater.kafka.consumer.async_consumer import AsyncConsumer
+from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.consumer.interceptors import ConsumerInterceptor
 from slackwater.kafka.consumer.listener import AsyncConsumerRebalanceListener, ConsumerRebalanceListener
+from slackwater.kafka.consumer.sync_consumer import KafkaConsumer
 
 __all__ = [
     "AsyncConsumer",

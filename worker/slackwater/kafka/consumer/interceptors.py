@@ -10,13 +10,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from slackwater.kafka.consumer.deserializers import load
+from slackwater.kafka.consumer.config.deserializers import load
 from slackwater.kafka.errors import KafkaConfigurationError
 from slackwater.kafka.records import ConsumerRecord
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from slackwater.kafka.consumer.config import ConsumerConfig
+    from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 
 log = logging.getLogger(__name__)
 

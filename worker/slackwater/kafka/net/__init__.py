@@ -13,7 +13,7 @@ from slackwater.kafka.net.connection import (
     ConnectionSettings,
     RequestTimeoutError,
 )
-from slackwater.kafka.net.opening import open_connection
+from slackwater.kafka.net.connection_setup import open_connection
 from slackwater.kafka.net.pool import Purpose
 
 __all__ = [

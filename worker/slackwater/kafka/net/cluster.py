@@ -26,10 +26,10 @@ from slackwater.kafka.net.connection import (
     RequestTimeoutError,
 )
 from slackwater.kafka.net.coordinators import Coordinators
-from slackwater.kafka.net.dialing import Resolve, canonical_names, reason, resolve
+from slackwater.kafka.net.dialer import Resolve, canonical_names, reason, resolve
 from slackwater.kafka.net.pool import Pool, Purpose
-from slackwater.kafka.net.security import PLAIN_TEXT, Security
-from slackwater.kafka.net.security_connect import connector
+from slackwater.kafka.net.security.connect import connector
+from slackwater.kafka.net.security.settings import PLAIN_TEXT, Security
 from slackwater.kafka.net.traffic import NOT_COUNTED, Traffic
 from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.metadata import ANY_NODE, ClusterMetadata

@@ -36,7 +36,7 @@ from slackwater.kafka.errors import (
     KafkaTimeoutError,
     UnsupportedVersionError,
 )
-from slackwater.kafka.net.dialing import AddressBook, Resolve, resolve
+from slackwater.kafka.net.dialer import AddressBook, Resolve, resolve
 from slackwater.kafka.net.framing import FrameReader
 from slackwater.kafka.net.throttling import throttle_ms
 from slackwater.kafka.net.traffic import NOT_COUNTED, Traffic

@@ -2,8 +2,8 @@
 
 from slackwater.kafka.producer.batch import FutureRecordMetadata, RecordMetadata
 from slackwater.kafka.producer.config import ProducerConfig
-from slackwater.kafka.producer.faces import AsyncProducer, KafkaProducer
 from slackwater.kafka.producer.partitioner import murmur2
+from slackwater.kafka.producer.producers import AsyncProducer, KafkaProducer
 
 __all__ = [
     "AsyncProducer",

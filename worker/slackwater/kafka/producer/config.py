@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slackwater.kafka.errors import KafkaConfigurationError
-from slackwater.kafka.net.security import PLAIN_TEXT, Security
+from slackwater.kafka.net.security.settings import PLAIN_TEXT, Security
 from slackwater.kafka.producer.partitioner import Partitioner
 from slackwater.kafka.records.compression import CODECS
 from slackwater.kafka.wire.limits import ANSWER_BYTES

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from slackwater.kafka.protocol.membership_states import JOIN_MARGIN_MS, MembershipConfig
+from slackwater.kafka.protocol.membership.states import JOIN_MARGIN_MS, MembershipConfig
 from slackwater.kafka.wire.errors import ErrorCode
 
 log = logging.getLogger(__name__)

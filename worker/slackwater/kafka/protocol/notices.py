@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Collection
 from dataclasses import replace
 
-from slackwater.kafka.protocol.membership_states import Notice, NoticeKind
+from slackwater.kafka.protocol.membership.states import Notice, NoticeKind
 from slackwater.kafka.structs import TopicPartition
 
 

@@ -18,9 +18,9 @@ from slackwater.kafka.protocol.assignors.base import (
     common_protocol,
     ordered,
 )
-from slackwater.kafka.protocol.assignors.claims import generation_of
 from slackwater.kafka.protocol.assignors.delayed import DelayedAssignor, with_delay
 from slackwater.kafka.protocol.assignors.marked import MarkedAssignor, owner_of
+from slackwater.kafka.protocol.assignors.ownership import generation_of
 from slackwater.kafka.protocol.assignors.ranges import RangeAssignor, RoundRobinAssignor
 from slackwater.kafka.protocol.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 from slackwater.kafka.protocol.consumer_protocol import MemberAssignment, MemberSubscription

@@ -30,7 +30,7 @@ from slackwater.kafka.protocol.assignors.base import (
     Members,
     ordered,
 )
-from slackwater.kafka.protocol.assignors.claims import (
+from slackwater.kafka.protocol.assignors.ownership import (
     UNKNOWN_GENERATION,
     decode_sticky,
     encode_sticky,

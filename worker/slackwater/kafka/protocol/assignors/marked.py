@@ -16,7 +16,7 @@ from slackwater.kafka.protocol.assignors.base import (
     Members,
     Plan,
 )
-from slackwater.kafka.protocol.assignors.claims import UNKNOWN_GENERATION, encode_sticky
+from slackwater.kafka.protocol.assignors.ownership import UNKNOWN_GENERATION, encode_sticky
 from slackwater.kafka.protocol.consumer_protocol import MemberAssignment
 from slackwater.kafka.structs import ConsumerGroupMetadata
 

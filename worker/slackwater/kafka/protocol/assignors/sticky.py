@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterable, Mapping
 
+from slackwater.kafka.protocol.assignors.balanced_plan import share_out
 from slackwater.kafka.protocol.assignors.base import (
     GroupAssignment,
     GroupAssignor,
@@ -16,14 +17,13 @@ from slackwater.kafka.protocol.assignors.base import (
     RebalanceProtocol,
     ordered,
 )
-from slackwater.kafka.protocol.assignors.claims import (
+from slackwater.kafka.protocol.assignors.ownership import (
     UNKNOWN_GENERATION,
     encode_sticky,
     owned_claim,
     settle_claims,
     sticky_claim,
 )
-from slackwater.kafka.protocol.assignors.shares import share_out
 from slackwater.kafka.protocol.consumer_protocol import MemberAssignment
 from slackwater.kafka.structs import ConsumerGroupMetadata, TopicPartition
 

@@ -1,0 +1,1 @@
+"""The Kubernetes API of Slackwater."""

@@ -1,0 +1,420 @@
+"""The ConsumerGroup (`slackwater.dev/v1alpha1`) in types, and how one is read.
+
+The CRD in `crds/` is generated from these types (`python -m slackwater_operator.api.v1alpha1.crd`), so that
+`kubectl apply` and `slackwater local run` accept the same. What CEL cannot check (Kafka property names, cron
+expressions, pod templates) is checked by `parse`.
+"""
+
+# ruff: noqa: RUF009  (`spec` and `required` give dataclass fields)
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from slackwater.kafka.protocol.assignors import JAVA_NAMES
+from slackwater_operator.api.v1alpha1 import fields, validation, yaml_file as yamlfile
+from slackwater_operator.api.v1alpha1.fields import FieldError, ResourceError, Rule, required, spec
+from slackwater_operator.api.v1alpha1.kafka import Kafka, Security, check_security
+from slackwater_operator.api.v1alpha1.pipeline import Delivery, Pipeline, Sink, Spark, topic
+from slackwater_operator.api.v1alpha1.rollout import Preflight, Rollout, Takeover
+from slackwater_operator.api.v1alpha1.scaling import (
+    MAX_REPLICAS,
+    Scaling,
+    Schedule,
+    check_replicas,
+    check_scaling,
+)
+from slackwater_operator.api.v1alpha1.validation import (
+    DEFAULT_MAX_POLL_INTERVAL_MS,
+    DEFAULT_SESSION_TIMEOUT_MS,
+)
+
+__all__ = [
+    "ConsumerGroup",
+    "ConsumerGroupSpec",
+    "Delivery",
+    "FieldError",
+    "Kafka",
+    "Metadata",
+    "Pipeline",
+    "Preflight",
+    "ResourceError",
+    "Rollout",
+    "Scaling",
+    "Schedule",
+    "Security",
+    "Sink",
+    "Spark",
+    "Takeover",
+    "check_local",
+    "load",
+    "load_local",
+    "parse",
+]
+
+DEFAULT_ASSIGNOR = "cooperative-sticky"
+"""The workers' partition.assignment.strategy, unless spec.kafka.properties has another."""
+
+API_VERSION = "slackwater.dev/v1alpha1"
+KIND = "ConsumerGroup"
+
+MAX_NAME = 52
+"""A StatefulSet's pods carry its name, a dash and ten characters as a label, which takes 63."""
+MAX_NAME_TAKEOVER = MAX_NAME - len("-a")
+"""With strategy Takeover the StatefulSets are called NAME-a and NAME-b."""
+_NAME_TOO_LONG = (
+    f"metadata.name must have at most {MAX_NAME_TAKEOVER} characters for spec.rollout.strategy Takeover, "
+    "whose pods are called NAME-a-0 and NAME-b-0; make a ConsumerGroup with a shorter name, or use Restart"
+)
+
+_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_PLAIN = r"\S(.*\S)?"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metadata:
+    """Whose resource this is."""
+
+    name: str = required(
+        "name",
+        fields.text(pattern=_NAME, example="flights", max_length=MAX_NAME),
+        "The group's name. Its workers are called NAME-0, NAME-1 and so on: their group.instance.id.",
+    )
+    namespace: str = spec("namespace", fields.text(), "Kubernetes' namespace.", absent="")
+    labels: dict[str, str] = spec("labels", fields.text_map(), "Kubernetes' labels.", default={})
+    annotations: dict[str, str] = spec(
+        "annotations", fields.anything(), "Kubernetes' annotations.", default={}
+    )
+    uid: str = spec("uid", fields.text(), "Written by Kubernetes: which of this name it is.", absent="")
+    generation: int = spec(
+        "generation", fields.whole(minimum=0), "Written by Kubernetes: how often the spec changed.", absent=0
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerGroupSpec:
+    """What the user wants."""
+
+    RULES: ClassVar[list[Rule]] = [
+        Rule(
+            "has(self.groupId) == has(oldSelf.groupId) && "
+            "(!has(self.groupId) || self.groupId == oldSelf.groupId)",
+            "groupId cannot be changed; make another ConsumerGroup",
+        ),
+        Rule(
+            "has(self.topics) != has(self.topicPattern)",
+            "give one of topics (a list) and topicPattern (a regular expression), not both",
+        ),
+        Rule(
+            "!has(self.replicas) || !has(self.scaling) || (self.replicas >= self.scaling.minReplicas && "
+            "(!has(self.scaling.maxReplicas) || self.replicas <= self.scaling.maxReplicas))",
+            "must be between scaling.minReplicas and scaling.maxReplicas; change one of them (suspend: true "
+            "stops all workers)",
+            ".replicas",
+        ),
+        Rule(
+            "!has(self.topics) || !has(self.pipeline.deadLetterTopic) || "
+            "!(self.pipeline.deadLetterTopic in self.topics)",
+            "is one of topics, so that dead letters would be read again; name another topic",
+            ".pipeline.deadLetterTopic",
+        ),
+        Rule(
+            "!has(self.pipeline.handlerTimeout) || "
+            "duration(self.pipeline.handlerTimeout) < ('max.poll.interval.ms' in self.kafka.properties && "
+            "self.kafka.properties['max.poll.interval.ms'].matches('^[0-9]{1,9}$') ? "
+            "duration(self.kafka.properties['max.poll.interval.ms'] + 'ms') : "
+            f"duration('{DEFAULT_MAX_POLL_INTERVAL_MS}ms'))",
+            "must be below max.poll.interval.ms (5m where spec.kafka.properties does not set it); raise that "
+            "or lower this",
+            ".pipeline.handlerTimeout",
+        ),
+    ]
+
+    group_id: str = spec(
+        "groupId",
+        fields.text(pattern=_PLAIN, example="flights", max_length=249),
+        "Kafka's group.id; cannot be changed later. Without it, metadata.name.",
+        absent="",
+    )
+    kafka: Kafka = required("kafka", fields.nested(Kafka), "How the group reaches Kafka.")
+    topics: tuple[str, ...] = spec(
+        "topics",
+        fields.text_list(topic("flights"), at_least=1),
+        "The topics to read (a list). Give this or topicPattern.",
+        absent=(),
+    )
+    topic_pattern: str = spec(
+        "topicPattern",
+        fields.expression(pattern=_PLAIN, example=r"orders\..*", max_length=512),
+        "A regular expression in RE2's syntax; all topics whose whole name it matches are read, also those "
+        "that are made later. Kafka's internal topics never match.",
+        absent="",
+    )
+    pipeline: Pipeline = required("pipeline", fields.nested(Pipeline), "What the records go through.")
+    delivery: Delivery = spec(
+        "delivery", fields.nested(Delivery), "When a batch begins, and how it ends.", default={}
+    )
+    template: dict[str, Any] = spec(
+        "template",
+        fields.anything(),
+        "A pod template (metadata and spec as in a Deployment) laid over the operator's own: resources, "
+        "environment, volumes, node selection. Containers, volumes and the like are merged by name; the "
+        "worker's container is called worker. Not for local runs.",
+        default={},
+    )
+    replicas: int | None = spec(
+        "replicas",
+        fields.whole(minimum=0, maximum=MAX_REPLICAS),
+        "How many workers to run. Where scaling has a target (catchUp or lagPerReplica), the number to start "
+        "with. Without it, scaling.minReplicas, or 1; where there is no target the operator writes that "
+        "number here, or how many there are, so that an HPA finds it.",
+    )
+    scaling: Scaling | None = spec(
+        "scaling", fields.nested(Scaling), "How many workers the group may have, and what decides."
+    )
+    rollout: Rollout = spec("rollout", fields.nested(Rollout), "How workers are restarted.", default={})
+    suspend: bool = spec(
+        "suspend",
+        fields.flag(),
+        "True: all workers finish their batch and end; Kafka keeps the group's offsets.",
+        default=False,
+    )
+    deletion_policy: str = spec(
+        "deletionPolicy",
+        fields.text(choices=["Retain", "Delete"]),
+        "What becomes of Kafka's group, and so of its offsets, when this resource is deleted: Retain keeps "
+        "them, Delete deletes them.",
+        default="Retain",
+    )
+
+    @property
+    def topic_expression(self) -> str | None:
+        """topicPattern so that `TopicPattern` matches whole names; None where topics are listed."""
+        return validation.whole_pattern(self.topic_pattern) if self.topic_pattern else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerGroup:
+    """A consumer group of workers that stay still."""
+
+    RULES: ClassVar[list[Rule]] = [
+        Rule(
+            "!self.metadata.name.contains('.')",
+            "metadata.name must not have a dot: it becomes the workers' host names; use a dash",
+        ),
+        Rule(
+            "!has(self.spec.rollout) || self.spec.rollout.strategy != 'Takeover' || "
+            f"size(self.metadata.name) <= {MAX_NAME_TAKEOVER}",
+            _NAME_TOO_LONG,
+        ),
+    ]
+
+    api_version: str = required("apiVersion", fields.text(choices=[API_VERSION]), f'"{API_VERSION}"')
+    kind: str = required("kind", fields.text(choices=[KIND]), f'"{KIND}"')
+    metadata: Metadata = required("metadata", fields.nested(Metadata), "metadata with a name")
+    spec: ConsumerGroupSpec = required("spec", fields.nested(ConsumerGroupSpec), "a spec")
+
+    @property
+    def name(self) -> str:
+        """The resource's name."""
+        return self.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        """The resource's namespace; empty locally."""
+        return self.metadata.namespace
+
+    @property
+    def group_id(self) -> str:
+        """Kafka's group.id."""
+        return self.spec.group_id or self.metadata.name
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """session.timeout.ms, by default Kafka's 45 000 (KIP-735)."""
+        return int(self.spec.kafka.properties.get("session.timeout.ms", DEFAULT_SESSION_TIMEOUT_MS))
+
+    @property
+    def max_poll_interval_ms(self) -> int:
+        """max.poll.interval.ms, by default Kafka's 300 000 (KIP-62)."""
+        return int(self.spec.kafka.properties.get("max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS))
+
+    @property
+    def assignors(self) -> tuple[str, ...]:
+        """The names of the partition assignors that the workers offer, in order of preference."""
+        given = self.spec.kafka.properties.get("partition.assignment.strategy", DEFAULT_ASSIGNOR)
+        names = [one.strip() for one in given.split(",")]
+        return tuple(JAVA_NAMES.get(one, one) for one in names if one)
+
+    @property
+    def initial_replicas(self) -> int:
+        """How many workers to begin with."""
+        if self.spec.replicas is not None:
+            return self.spec.replicas
+        return self.spec.scaling.min_replicas if self.spec.scaling else 1
+
+    def instance_id(self, ordinal: int) -> str:
+        """The name of a worker, which is its group.instance.id."""
+        return f"{self.metadata.name}-{ordinal}"
+
+    def ordinal(self, instance_id: str) -> int | None:
+        """The ordinal of one of this group's workers, None for a name that is not one."""
+        match = re.fullmatch(re.escape(self.metadata.name) + r"-(0|[1-9][0-9]*)", instance_id)
+        return int(match.group(1)) if match else None
+
+
+_SERVER_WRITTEN = frozenset(
+    {
+        "creationTimestamp",
+        "deletionGracePeriodSeconds",
+        "deletionTimestamp",
+        "finalizers",
+        "generateName",
+        "managedFields",
+        "ownerReferences",
+        "resourceVersion",
+        "selfLink",
+    }
+)
+"""What Kubernetes keeps in metadata and nobody here reads."""
+
+
+def load(path: Path) -> ConsumerGroup:
+    """Reads the ConsumerGroup in a YAML file.
+
+    Raises:
+        ResourceError: the file cannot be read, is no YAML, or a field is wrong.
+    """
+    document = yamlfile.read(path)
+    return parse(document.value, name=str(path), lines=document.lines)
+
+
+def load_local(path: Path) -> ConsumerGroup:
+    """Reads the ConsumerGroup in a YAML file, to run it on this machine.
+
+    Raises:
+        ResourceError: as `load`, or a field is set that only Kubernetes can carry out.
+    """
+    document = yamlfile.read(path)
+    group = parse(document.value, name=str(path), lines=document.lines)
+    try:
+        check_local(group)
+    except FieldError as error:
+        raise _resource_error(error, str(path), document.lines) from None
+    return group
+
+
+def parse(value: object, *, name: str = "resource", lines: dict[str, int] | None = None) -> ConsumerGroup:
+    """Reads a ConsumerGroup from the mapping that a YAML file or the API server gives.
+
+    What Kubernetes adds (status, managedFields and so on) is passed over.
+
+    Args:
+        value: the mapping.
+        name: what to call it in errors.
+        lines: the line of each field's path, where known.
+
+    Raises:
+        ResourceError: a field is wrong.
+    """
+    try:
+        group = fields.parse_object(ConsumerGroup, _as_written(value), "")
+        _check(group)
+    except FieldError as error:
+        raise _resource_error(error, name, lines or {}) from None
+    return group
+
+
+def check_local(group: ConsumerGroup) -> None:
+    """Refuses what only Kubernetes can carry out, so that nobody takes it for done.
+
+    Raises:
+        FieldError: such a field is set.
+    """
+    wanted = group.spec
+    scaling = wanted.scaling
+    only_there = {
+        "spec.kafka.security": wanted.kafka.security != Security(),
+        "spec.pipeline.image": bool(wanted.pipeline.image),
+        "spec.template": bool(wanted.template),
+        "spec.suspend": wanted.suspend,
+        "spec.deletionPolicy": wanted.deletion_policy != "Retain",
+        "spec.scaling.schedules": scaling is not None and bool(scaling.schedules),
+    }
+    for path, is_set in only_there.items():
+        if is_set:
+            raise FieldError(path, "needs Kubernetes; leave it out of the file for a run on this machine")
+    if scaling is not None and scaling.min_replicas == 0 and scaling.automatic:
+        raise FieldError(
+            "spec.scaling.minReplicas", "0 needs Kubernetes; a run on this machine keeps 1 worker or more"
+        )
+    if wanted.topic_pattern:
+        raise FieldError("spec.topicPattern", "needs Kubernetes; name the topics for a run on this machine")
+
+
+def _resource_error(error: FieldError, name: str, lines: dict[str, int]) -> ResourceError:
+    line = yamlfile.line_of(error.path, lines)
+    return ResourceError(f"{name}{f':{line}' if line else ''}: {error}")
+
+
+def _as_written(value: object) -> object:
+    """The resource without what Kubernetes has added to it."""
+    if not isinstance(value, Mapping):
+        return value
+    result = {key: one for key, one in value.items() if key != "status"}
+    metadata = result.get("metadata")
+    if isinstance(metadata, Mapping):
+        result["metadata"] = {key: one for key, one in metadata.items() if key not in _SERVER_WRITTEN}
+    return result
+
+
+def _check(group: ConsumerGroup) -> None:
+    wanted = group.spec
+    if wanted.rollout.takes_over and len(group.name) > MAX_NAME_TAKEOVER:
+        raise FieldError("metadata.name", _NAME_TOO_LONG.removeprefix("metadata.name "))
+    validation.check_properties(wanted.kafka.properties)
+    _check_topics(wanted)
+    check_security(wanted.kafka.security)
+    _check_pipeline(wanted)
+    if wanted.scaling is not None:
+        check_scaling(wanted.scaling)
+        check_replicas(wanted.replicas, wanted.scaling)
+    validation.check_template(wanted.template)
+
+
+def _check_topics(wanted: ConsumerGroupSpec) -> None:
+    letters = wanted.pipeline.dead_letter_topic
+    if not wanted.topics and not wanted.topic_pattern:
+        raise FieldError("spec.topics", "is missing; give the topics to read (a list), or spec.topicPattern")
+    if wanted.topics and wanted.topic_pattern:
+        raise FieldError("spec.topicPattern", "is given as well as spec.topics; leave one of them out")
+    if letters and letters in wanted.topics:
+        raise FieldError(
+            "spec.pipeline.deadLetterTopic",
+            f"{letters!r} is one of spec.topics, so that dead letters would be read again; name "
+            "another topic",
+        )
+    if wanted.topic_pattern:
+        validation.check_pattern(wanted.topic_pattern, letters)
+
+
+def _check_pipeline(wanted: ConsumerGroupSpec) -> None:
+    pipeline = wanted.pipeline
+    if pipeline.engine != "spark" and (pipeline.spark.remote or pipeline.spark.conf):
+        raise FieldError(
+            "spec.pipeline.spark",
+            f"counts only for engine spark, but spec.pipeline.engine is {pipeline.engine}; leave it out",
+        )
+    interval = validation.milliseconds(
+        wanted.kafka.properties, "max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS
+    )
+    timeout = pipeline.handler_timeout_ms
+    if timeout is not None and timeout >= interval:
+        raise FieldError(
+            "spec.pipeline.handlerTimeout",
+            f"is {timeout} ms; it must be below max.poll.interval.ms ({interval}): raise that in "
+            "spec.kafka.properties, or lower this",
+        )

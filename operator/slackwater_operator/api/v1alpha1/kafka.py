@@ -1,0 +1,207 @@
+"""spec.kafka of a ConsumerGroup: how it reaches Kafka."""
+
+# ruff: noqa: RUF009  (`spec` and `required` give dataclass fields)
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from slackwater_operator.api.v1alpha1 import fields, validation
+from slackwater_operator.api.v1alpha1.fields import FieldError, Rule, required, spec
+from slackwater_operator.api.v1alpha1.validation import (
+    DEFAULT_SESSION_TIMEOUT_MS,
+    MAX_SESSION_TIMEOUT_MS,
+    MIN_SESSION_TIMEOUT_MS,
+    RESERVED_PROPERTIES,
+)
+
+_SECRET = r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?"
+_SERVERS = r"[^\s,:]+:[0-9]{1,5}(,\s*[^\s,:]+:[0-9]{1,5})*"
+
+_RESERVED_RULES = [
+    Rule(
+        f"!('{name}' in self)",
+        f"{name} is set by Slackwater; leave it out ({advice})",
+    )
+    for name, advice in sorted(RESERVED_PROPERTIES.items())
+]
+
+
+def _number_rule(name: str) -> Rule:
+    value = f"self['{name}']"
+    return Rule(
+        f"!('{name}' in self) || {value}.matches('^[0-9]{{1,9}}$')",
+        f'{name} must be a number of milliseconds, written as text: "45000"',
+    )
+
+
+def _if_number(name: str, rule: str) -> str:
+    """The CEL rule that holds where the property is left out, or is no number (which has its own rule)."""
+    return f"!('{name}' in self) || !self['{name}'].matches('^[0-9]{{1,9}}$') || ({rule})"
+
+
+_PROPERTY_RULES = [
+    *_RESERVED_RULES,
+    Rule(
+        "!self.exists(name, "
+        + " || ".join(f"name.startsWith('{prefix}')" for prefix in validation.RESERVED_PREFIXES)
+        + ")",
+        "properties that begin with sasl., security. or ssl. are not set here; set spec.kafka.security "
+        "instead",
+    ),
+    *(_number_rule(name) for name in validation.TIMES),
+    Rule(
+        _if_number(
+            "session.timeout.ms",
+            f"int(self['session.timeout.ms']) >= {MIN_SESSION_TIMEOUT_MS} && "
+            f"int(self['session.timeout.ms']) <= {MAX_SESSION_TIMEOUT_MS}",
+        ),
+        f"session.timeout.ms must be {MIN_SESSION_TIMEOUT_MS} to {MAX_SESSION_TIMEOUT_MS} (milliseconds), "
+        "what brokers take by default",
+    ),
+    Rule(
+        _if_number(
+            "heartbeat.interval.ms",
+            "'session.timeout.ms' in self ? !self['session.timeout.ms'].matches('^[0-9]{1,9}$') || "
+            "int(self['heartbeat.interval.ms']) * 3 <= int(self['session.timeout.ms']) : "
+            f"int(self['heartbeat.interval.ms']) * 3 <= {DEFAULT_SESSION_TIMEOUT_MS}",
+        ),
+        "heartbeat.interval.ms must be at most a third of session.timeout.ms "
+        f"({DEFAULT_SESSION_TIMEOUT_MS} where it is not given), so that one heartbeat may be lost; "
+        "lower it, or raise session.timeout.ms",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Security:
+    """How the group proves who it is, and whom it trusts. All values are names of Secrets."""
+
+    RULES: ClassVar[list[Rule]] = [
+        Rule(
+            "!self.protocol.startsWith('SASL_') || has(self.mechanism)",
+            "is missing, but the protocol is SASL: give PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
+            ".mechanism",
+        ),
+        Rule(
+            "!self.protocol.startsWith('SASL_') || has(self.credentialsSecret)",
+            "is missing, but the protocol is SASL: give the name of a Secret with the keys username and "
+            "password",
+            ".credentialsSecret",
+        ),
+        Rule(
+            "self.protocol.startsWith('SASL_') || (!has(self.mechanism) && !has(self.credentialsSecret))",
+            "mechanism and credentialsSecret count only with a SASL protocol: set protocol to SASL_SSL (or "
+            "SASL_PLAINTEXT), or leave them out",
+        ),
+        Rule(
+            "self.protocol.endsWith('SSL') || (!has(self.caSecret) && !has(self.clientCertificateSecret))",
+            "caSecret and clientCertificateSecret count only with TLS: set protocol to SSL or SASL_SSL, or "
+            "leave them out",
+        ),
+    ]
+
+    protocol: str = spec(
+        "protocol",
+        fields.text(choices=["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]),
+        "The brokers' listener, by Kafka's names.",
+        default="PLAINTEXT",
+    )
+    mechanism: str = spec(
+        "mechanism",
+        fields.text(choices=["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]),
+        "How SASL proves the password.",
+        absent="",
+    )
+    credentials_secret: str = spec(
+        "credentialsSecret",
+        fields.text(pattern=_SECRET, example="kafka-user", max_length=253),
+        "The Secret with the keys username and password. It is read at each connection, so that a new "
+        "password needs no restart.",
+        absent="",
+    )
+    ca_secret: str = spec(
+        "caSecret",
+        fields.text(pattern=_SECRET, example="kafka-ca", max_length=253),
+        "The Secret with the key ca.crt: the certificates (PEM) that the brokers' are signed by. Without it, "
+        "those that the image trusts.",
+        absent="",
+    )
+    client_certificate_secret: str = spec(
+        "clientCertificateSecret",
+        fields.text(pattern=_SECRET, example="kafka-client", max_length=253),
+        "The Secret with the keys tls.crt and tls.key: the worker's own certificate, where brokers want one.",
+        absent="",
+    )
+
+    @property
+    def sasl(self) -> bool:
+        """Whether a name and a password are given."""
+        return self.protocol.startswith("SASL_")
+
+    @property
+    def tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.protocol.endswith("SSL")
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The names of the Secrets, each once."""
+        named = (self.credentials_secret, self.ca_secret, self.client_certificate_secret)
+        return tuple(dict.fromkeys(name for name in named if name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kafka:
+    """How the group reaches Kafka."""
+
+    bootstrap_servers: str = required(
+        "bootstrapServers",
+        fields.text(pattern=_SERVERS, example="kafka.kafka.svc:9092"),
+        "Brokers to ask first, as HOST:PORT, separated by commas.",
+    )
+    security: Security = spec(
+        "security",
+        fields.nested(Security),
+        "How the group proves who it is, and whom it trusts. Not for local runs.",
+        default={},
+    )
+    properties: dict[str, str] = spec(
+        "properties",
+        fields.text_map(rules=_PROPERTY_RULES),
+        "Consumer settings by Java's names, such as session.timeout.ms (milliseconds). All values are text.",
+        default={},
+    )
+
+
+def check_security(security: Security) -> None:
+    """Refuses what does not go together, as the rules do.
+
+    Raises:
+        FieldError: names the field.
+    """
+    path = "spec.kafka.security"
+    if security.sasl and not security.mechanism:
+        raise FieldError(
+            f"{path}.mechanism",
+            "is missing, but the protocol is SASL: give PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
+        )
+    if security.sasl and not security.credentials_secret:
+        raise FieldError(
+            f"{path}.credentialsSecret",
+            "is missing, but the protocol is SASL: give the name of a Secret with the keys username and "
+            "password",
+        )
+    sasl = {"mechanism": security.mechanism, "credentialsSecret": security.credentials_secret}
+    tls = {"caSecret": security.ca_secret, "clientCertificateSecret": security.client_certificate_secret}
+    for fits, given, wants in (
+        (security.sasl, sasl, "SASL_SSL (or SASL_PLAINTEXT)"),
+        (security.tls, tls, "SSL or SASL_SSL"),
+    ):
+        for name, value in given.items():
+            if value and not fits:
+                raise FieldError(
+                    f"{path}.{name}",
+                    f"counts only where protocol is {wants}, but it is {security.protocol}; change that or "
+                    "leave this out",
+                )

@@ -1,0 +1,239 @@
+"""Lays spec.template over the operator's own pod template.
+
+As a strategic merge patch would: mappings are merged, lists whose entries have a name are merged by it, any
+other list is replaced, and `null` takes a field away. What the operator's work depends on cannot be changed.
+Whether the result is a pod is for the API server to say; this module knows the names of a pod's fields, so
+that a misspelled one is refused with the one that was meant.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from slackwater_operator.api.v1alpha1.fields import FieldError, describe, join, nearest
+
+PATH = "spec.template"
+
+WORKER = "worker"
+_DOMAIN = "slackwater.dev/"
+
+MERGE_KEYS = {
+    "containers": "name",
+    "initContainers": "name",
+    "env": "name",
+    "ports": "name",
+    "volumes": "name",
+    "volumeMounts": "mountPath",
+    "volumeDevices": "devicePath",
+    "imagePullSecrets": "name",
+    "hostAliases": "ip",
+}
+"""The lists that are merged, with what their entries are known by."""
+_WHOLE_ENTRIES = frozenset({"env", "volumes", "ports", "volumeMounts"})
+"""Lists whose entries replace one another wholly: `value` beside `valueFrom`, or two kinds of volume, would
+be refused."""
+
+POD_FIELDS = frozenset({
+    "activeDeadlineSeconds", "affinity", "automountServiceAccountToken", "containers", "dnsConfig",
+    "dnsPolicy", "enableServiceLinks", "ephemeralContainers", "evictionResponders", "hostAliases", "hostIPC",
+    "hostNetwork", "hostPID", "hostUsers", "hostname", "hostnameOverride", "imagePullSecrets",
+    "initContainers", "nodeName",
+    "nodeSelector", "os", "overhead", "preemptionPolicy", "priority", "priorityClassName", "readinessGates",
+    "resourceClaims", "resources", "restartPolicy", "runtimeClassName", "schedulerName", "schedulingGates",
+    "schedulingGroup", "securityContext", "serviceAccount", "serviceAccountName", "setHostnameAsFQDN",
+    "shareProcessNamespace",
+    "subdomain", "terminationGracePeriodSeconds", "tolerations", "topologySpreadConstraints", "volumes",
+})  # fmt: skip
+CONTAINER_FIELDS = frozenset({
+    "args", "command", "env", "envFrom", "image", "imagePullPolicy", "lifecycle", "livenessProbe", "name",
+    "ports", "readinessProbe", "resizePolicy", "resources", "restartPolicy", "restartPolicyRules",
+    "securityContext", "startupProbe", "stdin", "stdinOnce", "terminationMessagePath",
+    "terminationMessagePolicy", "tty", "volumeDevices", "volumeMounts", "workingDir",
+})  # fmt: skip
+
+OWNED_POD_FIELDS = {
+    "restartPolicy": "a StatefulSet restarts its pods always",
+    "terminationGracePeriodSeconds": "set spec.delivery.drainTimeout; the pod gets 15 s more",
+    "hostname": "a worker's host name is its pod's",
+    "subdomain": "it is the group's Service",
+    "setHostnameAsFQDN": "a worker's host name is its pod's",
+    "ephemeralContainers": "kubectl debug adds them to a pod",
+    "nodeName": "all workers would run on one node; use nodeSelector or affinity",
+    "activeDeadlineSeconds": "workers run until they are told to end",
+}
+OWNED_CONTAINER_FIELDS = {
+    "image": "set spec.pipeline.image",
+    "command": "it starts the worker",
+    "args": "it starts the worker",
+    "stdin": "a worker reads nothing",
+    "stdinOnce": "a worker reads nothing",
+    "tty": "a worker's output is read line by line",
+    "lifecycle": "a worker drains by itself when it is told to end, and its heartbeats must go on meanwhile",
+    "restartPolicy": "a StatefulSet restarts its pods always",
+    "restartPolicyRules": "a StatefulSet restarts its pods always",
+}
+OWNED_PROBE_FIELDS = ("httpGet", "exec", "tcpSocket", "grpc")
+OWNED_VARIABLES = (
+    "SLACKWATER_ORDINAL",
+    "SLACKWATER_INSTANCE_ID",
+    "SLACKWATER_POD_NAME",
+    "SLACKWATER_GROUP_UID",
+    "SLACKWATER_POD_IP",
+    "SLACKWATER_HEALTH_HOST",
+)
+OWNED_LABELS = (
+    "app.kubernetes.io/name",
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/managed-by",
+    "apps.kubernetes.io/pod-index",
+    "controller-revision-hash",
+    "statefulset.kubernetes.io/pod-name",
+)
+OWNED_FOLDER = "/etc/slackwater"
+OWNED_VOLUME = "slackwater"
+OWNED_PORT, OWNED_PORT_NUMBER = "health", 8080
+
+
+def lay(own: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
+    """The operator's pod template with spec.template laid over it.
+
+    Args:
+        own: the operator's.
+        template: spec.template.
+
+    Raises:
+        FieldError: as `check`.
+    """
+    check(template)
+    result: dict[str, Any] = _merged(own, template)
+    return result
+
+
+def check(template: Mapping[str, Any]) -> None:
+    """Refuses a template that is in no form to be laid over, or that changes what the operator needs.
+
+    Raises:
+        FieldError: names the field under spec.template.
+    """
+    _known(template, ("metadata", "spec"), PATH)
+    metadata = _mapping(template.get("metadata"), f"{PATH}.metadata")
+    _known(metadata, ("labels", "annotations"), f"{PATH}.metadata")
+    for kind in ("labels", "annotations"):
+        _check_texts(_mapping(metadata.get(kind), f"{PATH}.metadata.{kind}"), f"{PATH}.metadata.{kind}")
+    pod = _mapping(template.get("spec"), f"{PATH}.spec")
+    _known(pod, POD_FIELDS, f"{PATH}.spec")
+    _not_owned(pod, OWNED_POD_FIELDS, f"{PATH}.spec")
+    for path, container in _entries(pod, "initContainers", f"{PATH}.spec"):
+        _known(container, CONTAINER_FIELDS, path)
+    for path, container in _entries(pod, "containers", f"{PATH}.spec"):
+        _known(container, CONTAINER_FIELDS, path)
+        if container.get("name") == WORKER:
+            _check_worker(container, path)
+    for path, volume in _entries(pod, "volumes", f"{PATH}.spec"):
+        if volume.get("name") == OWNED_VOLUME:
+            raise FieldError(path, "holds the worker's configuration; give your volume another name")
+    for name in ("imagePullSecrets", "hostAliases"):
+        _entries(pod, name, f"{PATH}.spec")
+
+
+def _check_worker(container: Mapping[str, Any], path: str) -> None:
+    _not_owned(container, OWNED_CONTAINER_FIELDS, path)
+    for where, variable in _entries(container, "env", path):
+        if variable.get("name") in OWNED_VARIABLES:
+            raise FieldError(where, "is set by Slackwater; leave it out")
+    for where, mount in _entries(container, "volumeMounts", path):
+        target = str(mount.get("mountPath", "")).rstrip("/") + "/"
+        if target.startswith(OWNED_FOLDER + "/") or (OWNED_FOLDER + "/").startswith(target):
+            raise FieldError(
+                where, f"would hide {OWNED_FOLDER}, the worker's configuration; mount it elsewhere"
+            )
+    for where, port in _entries(container, "ports", path):
+        if port.get("name") == OWNED_PORT or port.get("containerPort") == OWNED_PORT_NUMBER:
+            raise FieldError(
+                where, f"{OWNED_PORT} ({OWNED_PORT_NUMBER}) is the worker's own; use another name and number"
+            )
+    for name in ("startupProbe", "livenessProbe", "readinessProbe"):
+        probe = _mapping(container.get(name), f"{path}.{name}")
+        for handler in OWNED_PROBE_FIELDS:
+            if handler in probe:
+                raise FieldError(
+                    f"{path}.{name}.{handler}",
+                    "a worker says by itself how it is; set only times and thresholds",
+                )
+
+
+def _check_texts(values: Mapping[str, Any], path: str) -> None:
+    for key, value in values.items():
+        if str(key).startswith(_DOMAIN) or key in OWNED_LABELS:
+            raise FieldError(f"{path}[{key}]", "is set by Slackwater; use another name")
+        if not isinstance(value, str):
+            raise FieldError(f"{path}[{key}]", f"must be text, but is {describe(value)}")
+
+
+def _not_owned(value: Mapping[str, Any], owned: Mapping[str, str], path: str) -> None:
+    for name, advice in owned.items():
+        if name in value:
+            raise FieldError(join(path, name), f"is set by Slackwater; leave it out ({advice})")
+
+
+def _known(value: Mapping[str, Any], known: Sequence[str] | frozenset[str], path: str) -> None:
+    for name in value:
+        if name not in known:
+            raise FieldError(join(path, str(name)), f"unknown field; {nearest(str(name), sorted(known))}")
+
+
+def _mapping(value: Any, path: str) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise FieldError(path, f"must be a mapping, but is {describe(value)}")
+    return value
+
+
+def _entries(parent: Mapping[str, Any], name: str, path: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """The entries of a list that is merged by a key, each with its path by that key."""
+    value, key = parent.get(name), MERGE_KEYS[name]
+    if value is None:
+        return []
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise FieldError(join(path, name), f"must be a list, but is {describe(value)}")
+    result: dict[str, Mapping[str, Any]] = {}
+    for index, one in enumerate(value):
+        where = f"{join(path, name)}[{index}]"
+        known_by = _mapping(one, where).get(key)
+        if not isinstance(known_by, str) or not known_by:
+            raise FieldError(f"{where}.{key}", "is missing; it says which entry is meant")
+        if f"{join(path, name)}[{known_by}]" in result:
+            raise FieldError(f"{where}.{key}", f"{known_by!r} is given twice; leave one out")
+        result[f"{join(path, name)}[{known_by}]"] = one
+    return list(result.items())
+
+
+def _merged(own: Any, over: Any, name: str = "") -> Any:
+    if isinstance(own, Mapping) and isinstance(over, Mapping):
+        result = {key: copy.deepcopy(value) for key, value in own.items()}
+        for key, value in over.items():
+            if value is None:
+                result.pop(key, None)
+            else:
+                result[key] = _merged(own.get(key), value, key)
+        return result
+    if isinstance(own, Sequence) and not isinstance(own, str) and name in MERGE_KEYS:
+        return _merged_list(own, over, name)
+    return copy.deepcopy(over)
+
+
+def _merged_list(own: Sequence[Any], over: Sequence[Any], name: str) -> list[Any]:
+    """Ours in their order, then what is new."""
+    key = MERGE_KEYS[name]
+    given = {one[key]: one for one in over}
+    result = []
+    for one in own:
+        laid = given.pop(one[key], None)
+        if laid is None:
+            result.append(copy.deepcopy(one))
+        else:
+            result.append(copy.deepcopy(laid) if name in _WHOLE_ENTRIES else _merged(one, laid))
+    return result + [copy.deepcopy(one) for one in given.values()]

@@ -1,0 +1,150 @@
+"""spec.scaling of a ConsumerGroup: how many workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from slackwater_operator.api.v1alpha1 import fields, validation
+from slackwater_operator.api.v1alpha1.fields import FieldError, Rule, required, spec
+
+MAX_REPLICAS = 1_000
+"""More workers than anyone has partitions for; it keeps a mistyped number from starting them all."""
+
+_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_CRON = r"\s*[0-9A-Za-z*/,#-]+(\s+[0-9A-Za-z*/,#-]+){4}\s*"
+_ZONE = r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """A window in which more workers than minReplicas are kept."""
+
+    name: str = required(
+        "name",
+        fields.text(pattern=_NAME, example="working-day", max_length=63),
+        "The window's name, for decisions that it is the reason of.",
+    )
+    start: str = required(
+        "start",
+        fields.text(pattern=_CRON, example='"0 8 * * MON-FRI"', max_length=100),
+        "When it opens: a cron expression of five fields (minute, hour, day, month, weekday).",
+    )
+    duration_ms: int = required(
+        "duration", fields.duration("1m", "168h"), "How long it stays open (10h); at most a week."
+    )
+    time_zone: str = spec(
+        "timeZone",
+        fields.text(pattern=_ZONE, example="Europe/Berlin", max_length=64),
+        "The IANA time zone of start.",
+        default="UTC",
+    )
+    min_replicas: int = required(
+        "minReplicas", fields.whole(minimum=1, maximum=MAX_REPLICAS), "Never fewer workers while it is open."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaling:
+    """How many workers the group may have, and what decides."""
+
+    RULES: ClassVar[list[Rule]] = [
+        Rule(
+            "!has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
+            "minReplicas must not be above maxReplicas; lower one or raise the other",
+            ".minReplicas",
+            "'is %d, above maxReplicas (%d); lower one or raise the other'"
+            ".format([self.minReplicas, self.maxReplicas])",
+        ),
+        Rule(
+            "!has(self.maxReplicas) || self.schedules.all(s, s.minReplicas <= self.maxReplicas)",
+            "a schedule's minReplicas must not be above scaling.maxReplicas; lower one or raise the other",
+            ".schedules",
+        ),
+        Rule(
+            "self.schedules.size() == 0 || has(self.catchUp) || has(self.lagPerReplica)",
+            "needs a target, catchUp or lagPerReplica: without one the number of workers is yours",
+            ".schedules",
+        ),
+    ]
+
+    min_replicas: int = spec(
+        "minReplicas",
+        fields.whole(minimum=0, maximum=MAX_REPLICAS),
+        "Never fewer workers. 0: none while there is nothing to read (with a target, catchUp or "
+        "lagPerReplica).",
+        default=1,
+    )
+    max_replicas: int | None = spec(
+        "maxReplicas",
+        fields.whole(minimum=1, maximum=MAX_REPLICAS),
+        "Never more workers. Without it the number of partitions is the limit, as it always is.",
+    )
+    catch_up_ms: int | None = spec(
+        "catchUp",
+        fields.duration("1s"),
+        "How soon the lag should be worked off (5m, 90s): sets the number of workers by the rates at which "
+        "records are produced and consumed.",
+    )
+    lag_per_replica: int | None = spec(
+        "lagPerReplica",
+        fields.whole(minimum=1, maximum=10**15),
+        "How many records of lag justify one worker.",
+    )
+    idle_after_ms: int = spec(
+        "idleAfter",
+        fields.duration("10s"),
+        "How long there must have been no lag and no new record before the last worker is stopped. Counts "
+        "where minReplicas is 0.",
+        default="5m",
+    )
+    schedules: tuple[Schedule, ...] = spec(
+        "schedules",
+        fields.object_list(Schedule, key="name", at_most=20),
+        "Windows in which more workers than minReplicas are kept; of those that are open the highest counts.",
+        default=[],
+    )
+
+    @property
+    def automatic(self) -> bool:
+        """Whether a target is given, so that the operator decides the number of workers."""
+        return self.catch_up_ms is not None or self.lag_per_replica is not None
+
+
+def check_scaling(scaling: Scaling) -> None:
+    """Refuses what does not go together, as the rules do, and windows that never open.
+
+    Raises:
+        FieldError: names the field.
+    """
+    low, high = scaling.min_replicas, scaling.max_replicas
+    if high is not None and low > high:
+        raise FieldError(
+            "spec.scaling.minReplicas", f"is {low}, above maxReplicas ({high}); lower one or raise the other"
+        )
+    if scaling.schedules and not scaling.automatic:
+        raise FieldError(
+            "spec.scaling.schedules",
+            "needs a target, catchUp or lagPerReplica: without one the number of workers is yours",
+        )
+    for index, schedule in enumerate(scaling.schedules):
+        path = f"spec.scaling.schedules[{index}]"
+        validation.check_schedule(schedule.start, schedule.time_zone, path)
+        if high is not None and schedule.min_replicas > high:
+            raise FieldError(
+                f"{path}.minReplicas",
+                f"is {schedule.min_replicas}, above spec.scaling.maxReplicas ({high}); lower one or raise "
+                "the other",
+            )
+
+
+def check_replicas(replicas: int | None, scaling: Scaling) -> None:
+    """Refuses a spec.replicas outside of the bounds.
+
+    Raises:
+        FieldError: names the field.
+    """
+    low, high = scaling.min_replicas, scaling.max_replicas
+    if replicas is not None and not low <= replicas <= (replicas if high is None else high):
+        bounds = f"{low} to {high}" if high is not None else f"at least {low}"
+        raise FieldError("spec.replicas", f"is {replicas}, but spec.scaling allows {bounds}")

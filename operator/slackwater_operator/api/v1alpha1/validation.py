@@ -1,0 +1,172 @@
+"""What a ConsumerGroup's fields must be beyond their form: what CEL cannot know."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from slackwater.kafka.errors import IllegalArgumentError
+from slackwater.kafka.topic_pattern import TopicPattern
+from slackwater_operator.api.v1alpha1 import pod_template_overlay as overlay
+from slackwater_operator.api.v1alpha1.fields import FieldError
+from slackwater_operator.api.v1alpha1.schedule import ScheduleError, Window, check_window
+
+MIN_SESSION_TIMEOUT_MS = 6_000
+MAX_SESSION_TIMEOUT_MS = 1_800_000
+DEFAULT_SESSION_TIMEOUT_MS = 45_000
+DEFAULT_MAX_POLL_INTERVAL_MS = 300_000
+
+MAX_PATTERN_PROGRAM = 2_000
+"""What RE2 may make of a topicPattern: the operator matches it with all topics of the cluster."""
+
+TIMES = ("heartbeat.interval.ms", "max.poll.interval.ms", "session.timeout.ms")
+"""Properties that rules calculate with."""
+
+RESERVED_PREFIXES = ("sasl.", "security.", "ssl.")
+"""What spec.kafka.security is for."""
+RESERVED_PROPERTIES = {
+    "bootstrap.servers": "set spec.kafka.bootstrapServers instead",
+    "group.id": "set spec.groupId instead",
+    "group.instance.id": "it is the worker's name",
+    "enable.auto.commit": "a worker commits after its sink has written",
+    "key.deserializer": "a handler gets the bytes",
+    "value.deserializer": "a handler gets the bytes",
+}
+
+_PROPERTIES = "spec.kafka.properties"
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Refuses what Slackwater sets itself, what its client does not know, and times that brokers refuse.
+
+    Raises:
+        FieldError: names the property.
+    """
+    for name, advice in RESERVED_PROPERTIES.items():
+        if name in properties:
+            raise FieldError(f"{_PROPERTIES}[{name}]", f"is set by Slackwater; leave it out ({advice})")
+    for name in properties:
+        if name.startswith(RESERVED_PREFIXES):
+            raise FieldError(
+                f"{_PROPERTIES}[{name}]", "is not set by a property; set spec.kafka.security instead"
+            )
+    session = milliseconds(properties, "session.timeout.ms", DEFAULT_SESSION_TIMEOUT_MS)
+    if not MIN_SESSION_TIMEOUT_MS <= session <= MAX_SESSION_TIMEOUT_MS:
+        raise FieldError(
+            f"{_PROPERTIES}[session.timeout.ms]",
+            f"is {session}, but brokers take {MIN_SESSION_TIMEOUT_MS} to {MAX_SESSION_TIMEOUT_MS} "
+            "(milliseconds; group.min.session.timeout.ms and group.max.session.timeout.ms)",
+        )
+    if milliseconds(properties, "heartbeat.interval.ms", 1) * 3 > session:
+        raise FieldError(
+            f"{_PROPERTIES}[heartbeat.interval.ms]",
+            f"must be at most a third of session.timeout.ms ({session}), so that one may be lost",
+        )
+    _check_known(properties)
+
+
+def _check_known(properties: Mapping[str, str]) -> None:
+    # Only here, so that who wants the types (the CRD, the builders) need not load the client.
+    from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
+    from slackwater.kafka.errors import KafkaConfigurationError
+
+    together: KafkaConfigurationError | ValueError
+    try:
+        ConsumerConfig.from_properties(
+            {name: value for name, value in properties.items() if name not in TIMES}
+        )
+        return
+    except (KafkaConfigurationError, ValueError) as error:
+        together = error
+    for name, value in properties.items():
+        if name in TIMES:
+            continue  # they depend on each other, and are checked above
+        try:
+            ConsumerConfig.from_properties({name: value})
+        except (KafkaConfigurationError, ValueError) as error:
+            problem = " ".join(str(error).split())
+            if problem.startswith("unknown") and "did you mean" not in problem:
+                problem += "; leave it out (Kafka's consumer configuration has the names)"
+            raise FieldError(f"{_PROPERTIES}[{name}]", problem) from None
+    raise FieldError(_PROPERTIES, str(together)) from None
+
+
+def milliseconds(properties: Mapping[str, str], name: str, default: int) -> int:
+    """A property as a number of milliseconds; `default` where it is not given.
+
+    Raises:
+        FieldError: it is no such number.
+    """
+    written = properties.get(name)
+    if written is None:
+        return default
+    if not re.fullmatch(r"[0-9]{1,9}", written):
+        path = f"{_PROPERTIES}[{name}]"
+        raise FieldError(path, f'{written!r} is not a number of milliseconds, such as "{default}"')
+    return int(written)
+
+
+def whole_pattern(pattern: str) -> str:
+    """The expression that matches, at the start of a name, the names that `pattern` matches wholly.
+
+    It ends in Python's `\\Z`, which `TopicPattern` takes and which workers of older images know, too.
+    """
+    return rf"(?:{pattern})\Z"
+
+
+def check_pattern(pattern: str, dead_letter_topic: str) -> None:
+    """Refuses a topicPattern that RE2 does not take, or that takes the dead letters in.
+
+    Raises:
+        FieldError: names the field.
+    """
+    try:
+        # By itself, too: `a)(?:b` is none, but becomes one inside of the other parentheses.
+        TopicPattern(pattern)
+        compiled = TopicPattern(whole_pattern(pattern), max_program=MAX_PATTERN_PROGRAM)
+    except IllegalArgumentError as error:
+        raise FieldError("spec.topicPattern", str(error)) from None
+    if dead_letter_topic and compiled.matches(dead_letter_topic):
+        raise FieldError(
+            "spec.topicPattern",
+            f"matches spec.pipeline.deadLetterTopic ({dead_letter_topic}), so that dead letters would be "
+            "read again; narrow it or rename that topic",
+        )
+
+
+def check_schedule(start: str, time_zone: str, path: str) -> None:
+    """Refuses a cron expression that never comes true, and a time zone that does not exist.
+
+    Args:
+        start: the cron expression.
+        time_zone: the zone's name.
+        path: the schedule's path.
+
+    Raises:
+        FieldError: names the field.
+    """
+    try:
+        ZoneInfo(time_zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise FieldError(
+            f"{path}.timeZone", f"{time_zone!r} is not a time zone; use a name such as Europe/Berlin, or UTC"
+        ) from None
+    try:
+        check_window(Window(start, duration_ms=60_000, min_replicas=1, time_zone=time_zone))
+    except ScheduleError as error:
+        problem = str(error).removeprefix(f"schedule {start}: ")
+        raise FieldError(
+            f"{path}.start",
+            f'{problem}; write minute, hour, day, month and weekday, such as "0 8 * * MON-FRI"',
+        ) from None
+
+
+def check_template(template: Mapping[str, Any]) -> None:
+    """Refuses a spec.template that cannot be laid over the operator's.
+
+    Raises:
+        FieldError: names the field under spec.template.
+    """
+    overlay.check(template)

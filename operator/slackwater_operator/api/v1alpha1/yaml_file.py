@@ -1,0 +1,138 @@
+"""Reads a YAML file so that errors can name the line of a field.
+
+YAML 1.1 turns some plain words into booleans (`n`, `yes`, `on`), as a key too; kubectl's parser does it
+for all of them, PyYAML for most. As a key each is refused here, whatever the parser makes of it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from slackwater_operator.api.v1alpha1.fields import ResourceError, join
+
+_BOOLEAN_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false"})
+_MAX_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Document:
+    """A YAML document.
+
+    Attributes:
+        value: what it holds.
+        lines: the line (from 1) of each field's dotted path.
+    """
+
+    value: object
+    lines: dict[str, int]
+
+
+def read(path: Path) -> Document:
+    """Reads the one document of a file.
+
+    Raises:
+        ResourceError: the file cannot be read or is no YAML; it has no document or several; a key comes
+            twice, is no text, or is a word that YAML takes for a boolean.
+    """
+    try:
+        if path.is_file() and path.stat().st_size > _MAX_BYTES:
+            raise _error(path, 0, f"is larger than {_MAX_BYTES} bytes; this is no ConsumerGroup")
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise _error(path, 0, f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise _error(path, 0, f"is not UTF-8 (at byte {error.start})") from None
+    loader = yaml.SafeLoader(text)
+    try:
+        return _document(path, loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        raise _error(path, mark.line + 1 if mark else 0, f"is not YAML: {error.problem}") from None
+    except RecursionError:
+        raise _error(path, 0, "is nested too deeply; this is no ConsumerGroup") from None
+    except yaml.YAMLError as error:
+        raise _error(path, 0, f"is not YAML: {' '.join(str(error).split())}") from None
+    finally:
+        loader.dispose()
+
+
+def line_of(path: str, lines: dict[str, int]) -> int:
+    """The line of a field, or of the nearest one around it; 0 where none is known."""
+    while path:
+        if path in lines:
+            return lines[path]
+        path = re.sub(r"(\[[^]]*\]|\.?[^.\[]*)$", "", path)
+    return 0
+
+
+def _document(path: Path, loader: yaml.SafeLoader) -> Document:
+    node = loader.get_node() if loader.check_node() else None
+    if node is None:
+        raise _error(path, 0, "is empty; it should hold one ConsumerGroup")
+    if loader.check_node():
+        raise _error(path, 0, "holds more than one YAML document; put each ConsumerGroup into its own file")
+    reader = _Reader(path, loader)
+    return Document(reader.value(node, ""), reader.lines)
+
+
+class _Reader:
+    """Turns nodes into values and remembers where each began."""
+
+    def __init__(self, path: Path, loader: yaml.SafeLoader) -> None:
+        self._path = path
+        self._loader = loader
+        self._open: set[int] = set()
+        self.lines: dict[str, int] = {}
+
+    def value(self, node: yaml.Node, path: str) -> Any:
+        if id(node) in self._open or len(self.lines) > 10_000:
+            raise _error(self._path, node.start_mark.line + 1, f"{path}: an alias that holds itself")
+        self.lines.setdefault(path, node.start_mark.line + 1)
+        self._open.add(id(node))
+        try:
+            if isinstance(node, yaml.MappingNode):
+                return self._mapping(node, path)
+            if isinstance(node, yaml.SequenceNode):
+                return [self.value(one, f"{path}[{index}]") for index, one in enumerate(node.value)]
+            return self._loader.construct_object(node)
+        finally:
+            self._open.discard(id(node))
+
+    def _mapping(self, node: yaml.MappingNode, path: str) -> dict[str, Any]:
+        self._loader.flatten_mapping(node)
+        result: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = self._key(key_node, path)
+            where = join(path, key) if "." not in key else f"{path}[{key}]"
+            line = key_node.start_mark.line + 1
+            if key in result:
+                raise _error(self._path, line, f"{where}: is given twice; leave one out")
+            self.lines[where] = line
+            result[key] = self.value(value_node, where)
+            self.lines.setdefault(f"{path}[{key}]", line)
+        return result
+
+    def _key(self, node: yaml.Node, path: str) -> str:
+        line = node.start_mark.line + 1
+        where = f"{path}: " if path else ""
+        if not isinstance(node, yaml.ScalarNode):
+            raise _error(self._path, line, f"{where}a key must be text")
+        written = str(node.value)
+        if node.style is None and written.lower() in _BOOLEAN_WORDS:
+            raise _error(
+                self._path,
+                line,
+                f'{where}YAML takes the key `{written}` for a boolean; write "{written}"',
+            )
+        if node.tag != "tag:yaml.org,2002:str":
+            raise _error(self._path, line, f'{where}the key `{written}` is no text; write "{written}"')
+        return written
+
+
+def _error(path: Path, line: int, problem: str) -> ResourceError:
+    return ResourceError(f"{path}{f':{line}' if line else ''}: {problem}")

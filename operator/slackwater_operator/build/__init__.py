@@ -1,1 +1,0 @@
-"""What a ConsumerGroup becomes: pure builders."""

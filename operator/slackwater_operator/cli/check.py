@@ -1,0 +1,145 @@
+"""`slackwater-operator check`: what `helm test` runs.
+
+Asks the API server for the operator's pods, each of them for `/readyz`, and the API server for groups.
+Prints a line for each and ends with 1 when one of them is bad. It doesn't wait: `helm install --wait` has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from slackwater.kafka.untrusted import one_line
+from slackwater_operator.api.v1alpha1.consumer_group import API_VERSION, KIND
+from slackwater_operator.kubernetes.client import Kube
+from slackwater_operator.kubernetes.errors import KubeConfigError, KubeError
+from slackwater_operator.workers.bounded_http import BadAnswer, bounded_session, request
+
+REQUEST_TIMEOUT_S = 10.0
+PORT_NAME = "http"
+_MOST_BYTES = 64 * 1024
+"""Of the answer to GET /readyz."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One thing that was asked: whether it is well, and what was said."""
+
+    well: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What has to be there.
+
+    Attributes:
+        namespace: of the operator's pods.
+        selector: their labels.
+        expect: how many are ready at least.
+        namespaces: where ConsumerGroups are looked for; empty: everywhere.
+    """
+
+    namespace: str
+    selector: str
+    expect: int
+    namespaces: Sequence[str]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit code: 0 where all is well, 1 where something isn't or cannot be asked.
+
+    Args:
+        arguments: of the command line, without `check`.
+    """
+    parser = argparse.ArgumentParser(
+        prog="slackwater-operator check",
+        description="Whether the operator is ready and its resource is served.",
+    )
+    parser.add_argument("--selector", required=True, help="labels of the operator's pods")
+    parser.add_argument("--expect", type=int, default=1, metavar="N", help="so many pods must be ready")
+    parser.add_argument(
+        "--namespace",
+        action="append",
+        default=[],
+        metavar="NS",
+        help="look for groups here (repeatable); else everywhere",
+    )
+    args = parser.parse_args(arguments)
+    wanted = Wanted(os.environ.get("POD_NAMESPACE", "default"), args.selector, args.expect, args.namespace)
+    return asyncio.run(_print(wanted))
+
+
+async def _print(wanted: Wanted) -> int:
+    try:
+        kube = await Kube.connect(request_timeout_s=REQUEST_TIMEOUT_S)
+    except KubeConfigError as error:
+        print(f"failed  {error}")
+        return 1
+    try:
+        results = [result async for result in check(kube, wanted)]
+    finally:
+        await kube.close()
+    for result in results:
+        print(f"{'ok    ' if result.well else 'failed'}  {result.text}")
+    sys.stdout.flush()
+    return 0 if all(result.well for result in results) else 1
+
+
+async def check(kube: Kube, wanted: Wanted) -> AsyncIterator[Result]:
+    """Asks everything, one after another; an error of one is its result."""
+    try:
+        pods = await kube.list("v1", "Pod", wanted.namespace, wanted.selector)
+    except KubeError as error:
+        yield Result(False, f"the operator's pods cannot be listed: {error}")
+        return
+    answers = [await _ready(pod) for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+    for answer in answers:
+        yield answer
+    ready = sum(answer.well for answer in answers)
+    yield Result(ready >= wanted.expect, f"{ready} of {wanted.expect} operators are ready")
+    everywhere: Sequence[str | None] = [None]
+    for namespace in wanted.namespaces or everywhere:
+        yield await _served(kube, namespace)
+
+
+async def _ready(pod: dict[str, Any]) -> Result:
+    name, address = pod["metadata"]["name"], pod.get("status", {}).get("podIP", "")
+    if not address:
+        return Result(
+            False, f"pod {name} has no address yet ({pod.get('status', {}).get('phase', 'no status')})"
+        )
+    shown = f"[{address}]" if ":" in address else address
+    url = f"http://{shown}:{_port(pod)}/readyz"
+    try:
+        async with bounded_session(REQUEST_TIMEOUT_S) as session:
+            answer = await request(session, "GET", url, most_bytes=_MOST_BYTES)
+            said = one_line(answer.body.decode(errors="replace").strip(), 200)
+            return Result(answer.status == 200, f"pod {name}: {url} says {answer.status} {said}".rstrip())
+    except (BadAnswer, aiohttp.ClientError, TimeoutError, OSError) as error:
+        return Result(False, f"pod {name}: {url} does not answer: {error or type(error).__name__}")
+
+
+def _port(pod: dict[str, Any]) -> int:
+    ports = [port for container in pod["spec"]["containers"] for port in container.get("ports", [])]
+    return int(next((port["containerPort"] for port in ports if port.get("name") == PORT_NAME), 8080))
+
+
+async def _served(kube: Kube, namespace: str | None) -> Result:
+    where = f"in {namespace}" if namespace else "in all namespaces"
+    try:
+        groups = await kube.list(API_VERSION, KIND, namespace)
+    except KubeError as error:
+        return Result(False, f"{KIND}s {where} cannot be listed: {error}")
+    return Result(True, f"the API server has {len(groups)} {KIND}s {where}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""`slackwater local run`: a ConsumerGroup with processes of this machine, until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from slackwater_operator.local.launch import Launch
+    from slackwater_operator.local.run import LocalRun
+    from slackwater_operator.local.views import RunSnapshot
+
+_STATUS_S = 5.0
+
+
+def register(subparsers: Any) -> None:
+    """Adds the subcommand `local`."""
+    local = subparsers.add_parser("local", help="run ConsumerGroups on this machine")
+    commands = local.add_subparsers(dest="local_command", metavar="COMMAND", required=True)
+    run = commands.add_parser(
+        "run",
+        help="run the workers of a ConsumerGroup as processes",
+        description="Runs the workers of a ConsumerGroup as processes of this machine, until Ctrl-C. "
+        "SIGHUP: reads the file again and rolls the workers, as its spec.rollout.strategy says.",
+    )
+    run.add_argument(
+        "-f", "--file", required=True, type=Path, metavar="FILE", help="the ConsumerGroup's YAML"
+    )
+    run.add_argument(
+        "--bootstrap", default="", metavar="HOST:PORT", help="brokers to use in place of the file's"
+    )
+    run.add_argument(
+        "--spark",
+        choices=("connect", "local"),
+        default="local",
+        help="connect: one Spark Connect server for all workers; local (the default): a session in each",
+    )
+    run.add_argument(
+        "--workdir",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="where the workers' configuration and logs go; must be new, empty, or of an earlier run "
+        "(default: .slackwater/NAME in the current folder)",
+    )
+    run.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Runs the group; 0 after Ctrl-C.
+
+    Raises:
+        ResourceError: the file is wrong.
+        WorkFolderError: the folder for configuration and logs is somebody else's, or another run has it.
+        RunError: the run could not go on.
+    """
+    return asyncio.run(_main(arguments))
+
+
+async def _main(arguments: argparse.Namespace) -> int:
+    from slackwater_operator.local.launch import Launch
+
+    stop, again = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        loop.add_signal_handler(signal.SIGHUP, _hangup, _has_terminal(), stop, again)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    launch = Launch(
+        arguments.file, bootstrap=arguments.bootstrap, spark=arguments.spark, workdir=arguments.workdir
+    )
+    async with launch as run:
+        run.on_notice(lambda notice: _line(notice.text))
+        tasks: list[asyncio.Task[Any]] = [
+            asyncio.create_task(stop.wait()),
+            asyncio.create_task(_watch(run)),
+            asyncio.create_task(_roll_when_told(launch, run, again)),
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if run.failure is not None:
+            raise run.failure
+        _line("ending the workers (again Ctrl-C: at once)")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, launch.hurry)
+    _line("all workers have ended")
+    return 0
+
+
+def _hangup(had_terminal: bool, stop: asyncio.Event, again: asyncio.Event) -> None:
+    """SIGHUP: the terminal was closed, which ends the run; otherwise somebody wants a rollout."""
+    (stop if had_terminal and not _has_terminal() else again).set()
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+async def _roll_when_told(launch: Launch, run: LocalRun, again: asyncio.Event) -> None:
+    """Rolls the workers with what the file says then, each time that `again` is set; returns when the run
+    cannot go on. What is wrong with the file, or ends a rollout, is a line: the workers go on as before."""
+    from slackwater_operator.api.v1alpha1.consumer_group import ResourceError
+    from slackwater_operator.local.views import OperationError, RunError
+
+    while run.failure is None:
+        await again.wait()
+        again.clear()
+        try:
+            await run.roll(launch.reload())
+        except OperationError:
+            pass  # its line has been printed as a notice
+        except (ResourceError, ValueError) as error:
+            _line(f"the workers are not rolled: {error}")
+        except RunError as error:
+            if run.failure is None:
+                _line(f"the workers are not rolled: {error}")
+
+
+async def _watch(run: LocalRun) -> None:
+    """Prints a status line now and then, and returns when the run cannot go on."""
+    last = ""
+    while run.failure is None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STATUS_S):
+                await run.wait_failed()
+        told = status_line(run.snapshot())
+        if told != last:
+            _line(told)
+            last = told
+
+
+def status_line(shown: RunSnapshot) -> str:
+    """A run in one line: the group, each worker with its partitions, the lag, what is being done."""
+    workers = ", ".join(
+        f"{one.pod} {one.phase}" + (f" ({len(one.assignment)})" if one.phase == "running" else "")
+        for one in shown.workers
+    )
+    lag = "unknown" if shown.total_lag is None else str(shown.total_lag)
+    parts = [
+        f"group {shown.group_state or 'unknown'}",
+        f"generation {shown.generation}",
+        f"lag {lag}",
+        workers or "no workers",
+    ]
+    if shown.operation is not None and shown.operation.status:
+        parts.append(f"{shown.operation.text}: {shown.operation.status}")
+    if shown.problems:
+        parts.append("; ".join(shown.problems))
+    return " | ".join(parts)
+
+
+def _line(text: str) -> None:
+    with contextlib.suppress(OSError):  # the terminal may be gone, the workers are still to be ended
+        print(f"{datetime.now(UTC).astimezone():%H:%M:%S} {text}", flush=True)

@@ -1,0 +1,226 @@
+"""`slackwater-operator`: takes the Lease, watches, and runs the groups until SIGTERM.
+
+Exit codes: 0 stopped in order; 1 an error; 2 bad arguments or configuration; 3 the Lease was lost, so that
+another replica may lead now: the process ends at once, whatever it was doing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Coroutine, Sequence
+from typing import Any, NoReturn
+
+from slackwater_operator.cli.operator_options import Options, parse
+from slackwater_operator.controller.controller import Controller
+from slackwater_operator.controller.settings import Settings
+from slackwater_operator.kubernetes.client import Kube
+from slackwater_operator.kubernetes.deadman import DeadMan
+from slackwater_operator.kubernetes.errors import KubeConfigError
+from slackwater_operator.kubernetes.events import Events
+from slackwater_operator.kubernetes.lease import Lease, LeaseLost, LeaseSettings
+from slackwater_operator.kubernetes.store import Store
+from slackwater_operator.kubernetes.watch import Watches
+from slackwater_operator.telemetry import logs
+from slackwater_operator.telemetry.http_server import HealthServer, Verdict
+from slackwater_operator.telemetry.metrics import Metrics
+
+logger = logging.getLogger(__name__)
+
+LEASE_LOST = 3
+SILENT_S = 60.0
+"""A loop that made no progress for that long hangs: the kubelet may start the process anew."""
+LEASE_REQUEST_S = 3.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the operator until SIGTERM or SIGINT. Returns the exit code."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments[:1] == ["check"]:
+        from slackwater_operator.cli import check
+
+        return check.main(arguments[1:])
+    options = parse(arguments, os.environ)
+    logs.set_up(options.log_level, options.log_format)
+    try:
+        return asyncio.run(_run(options))
+    except (KubeConfigError, OSError) as error:
+        print(f"slackwater-operator: error: {error}", file=sys.stderr)
+        return 2
+
+
+async def _run(options: Options) -> int:
+    operator = await Operator.connect(options)
+    try:
+        return await operator.run()
+    finally:
+        await operator.close()
+
+
+class Operator:
+    """One process of the operator: waits for the Lease, then leads until it is stopped."""
+
+    def __init__(self, options: Options, kube: Kube, lease_kube: Kube) -> None:
+        """Use `connect`.
+
+        Args:
+            options: what was asked for.
+            kube: for the groups.
+            lease_kube: for the Lease alone: no other request may keep it waiting.
+        """
+        self._options = options
+        self._kube = kube
+        self._lease_kube = lease_kube
+        self._metrics = Metrics()
+        self._store = Store()
+        self._watches = Watches(kube, self._store, namespaces=options.namespaces)
+        self._events = Events(kube, instance=options.identity)
+        self._health = HealthServer(self._metrics, self._healthy, self._ready)
+        self._stop = asyncio.Event()
+        self._leads = False
+        self._controller: Controller | None = None
+        self._lease = (
+            Lease(
+                lease_kube,
+                LeaseSettings(
+                    namespace=options.lease_namespace or kube.access.namespace,
+                    name=options.lease,
+                    identity=options.identity,
+                ),
+            )
+            if options.lease
+            else None
+        )
+
+    @classmethod
+    async def connect(cls, options: Options) -> Operator:
+        """Finds the API server; needs it not to be there yet.
+
+        Raises:
+            KubeConfigError: it can't be found out where it is.
+        """
+        kube = await Kube.connect()
+        return cls(options, kube, Kube(kube.access, request_timeout_s=LEASE_REQUEST_S))
+
+    async def run(self) -> int:
+        """Until a signal. Returns the exit code.
+
+        Raises:
+            OSError: the port for HTTP cannot be had.
+        """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        await self._health.start(self._options.http_host, self._options.http_port)
+        logger.info("http on port %d; this is %s", self._health.port, self._options.identity)
+        if self._lease is None:
+            return await self._lead()
+        if not await self._unless_stopped(self._lease.acquire()):
+            return 0
+        deadman = DeadMan(self._lease, LEASE_LOST)
+        try:
+            return await self._lead()
+        finally:
+            deadman.stop()
+            await self._lease.release()
+
+    async def close(self) -> None:
+        """Closes what is open."""
+        await self._health.close()
+        await self._lease_kube.close()
+        await self._kube.close()
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    async def _lead(self) -> int:
+        self._leads = True
+        self._metrics.leading(True)
+        try:
+            await self._unless_stopped(self._work())
+        except* LeaseLost as lost:
+            _end_at_once(str(lost.exceptions[0]))
+        finally:
+            self._leads = False
+            self._metrics.leading(False)
+        logger.info("stopping")
+        return 0
+
+    async def _work(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            if self._lease is not None:
+                tasks.create_task(self._lease.hold())
+            tasks.create_task(self._watches.run())
+            tasks.create_task(self._events.run())
+            tasks.create_task(self._control())
+
+    async def _control(self) -> None:
+        """The turns begin when the Store is full: what has not been seen yet must not be taken to be gone."""
+        await self._store.wait_synced()
+        gc.freeze()  # what the imports and the first lists made stays: not looked at again at each collection
+        options = self._options
+        self._controller = Controller(
+            self._kube,
+            self._store,
+            self._events,
+            self._metrics,
+            Settings(
+                worker_image=options.worker_image,
+                pod_monitors=options.pod_monitors,
+                round_ms=options.round_ms,
+                busy_round_ms=options.busy_round_ms,
+                receive_message_max_bytes=options.receive_message_max_bytes,
+            ),
+            may_act=self._may_act,
+        )
+        await self._controller.run()
+
+    def _may_act(self) -> bool:
+        return self._leads and (self._lease is None or self._lease.leads)
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Does the work until it is over, or a signal has come: then it is cancelled. True: it is over."""
+        working = asyncio.create_task(work)
+        stopping = asyncio.create_task(self._stop.wait())
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if working.done():
+            working.result()
+            return True
+        working.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await working
+        return False
+
+    def _healthy(self) -> Verdict:
+        if not self._leads:
+            return True, "waiting for the Lease"
+        if self._watches.silent_s() > SILENT_S:
+            return False, f"kopf's loop has not answered for {self._watches.silent_s():.0f} s"
+        if self._controller is not None and self._controller.silent_s() > SILENT_S:
+            return False, f"no turn has ended for {self._controller.silent_s():.0f} s"
+        return True, "leading"
+
+    def _ready(self) -> Verdict:
+        if not self._leads:
+            holder = self._lease.holder if self._lease else ""
+            return True, f"waiting; {holder or 'nobody'} leads"
+        if not self._store.synced:
+            return False, "leading, but not everything has been listed yet"
+        return True, f"leading {len(self._store.groups())} groups"
+
+
+def _end_at_once(reason: str) -> NoReturn:
+    """Without any clean-up: what is under way may not go on."""
+    logger.error("%s; ending", reason)
+    logging.shutdown()
+    sys.stderr.flush()
+    os._exit(LEASE_LOST)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Takes snapshots, plans and executes plans, for all groups."""

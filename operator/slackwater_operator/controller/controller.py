@@ -1,0 +1,398 @@
+"""Runs the turns of all groups: when they change, after each look at their cluster, and now and then."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from slackwater.kafka.net.clock import SYSTEM_CLOCK, Clock
+from slackwater_operator.api.v1alpha1.consumer_group import API_VERSION, KIND
+from slackwater_operator.controller.execution.credentials import options
+from slackwater_operator.controller.execution.executor import Executor
+from slackwater_operator.controller.execution.finalizer import Departure
+from slackwater_operator.controller.execution.refusals import subject_of
+from slackwater_operator.controller.group_metrics import figures
+from slackwater_operator.controller.session import Session, new_session
+from slackwater_operator.controller.session_update import learn, new_rebalances, unowned_partition_seconds
+from slackwater_operator.controller.settings import Settings
+from slackwater_operator.controller.snapshots.builder import SnapshotBuilder, version_of
+from slackwater_operator.controller.snapshots.observation_changes import take_observation
+from slackwater_operator.kafka.clusters import ClusterIdentity, Clusters
+from slackwater_operator.kubernetes.client import Kube
+from slackwater_operator.kubernetes.errors import KubeError
+from slackwater_operator.kubernetes.events import Events
+from slackwater_operator.kubernetes.store import Key, Store
+from slackwater_operator.planner import plan as planner
+from slackwater_operator.planner.actions import Plan, WriteStatus
+from slackwater_operator.planner.snapshot import GroupSnapshot
+from slackwater_operator.planner.status import status_of_trouble
+from slackwater_operator.planner.status_memory import parse
+from slackwater_operator.policies.backoff import delay_ms
+from slackwater_operator.policies.conditions import Trouble
+from slackwater_operator.telemetry.metrics import Metrics
+from slackwater_operator.workers.client import WorkerStatuses
+
+log = logging.getLogger(__name__)
+
+_LONGEST_BACKOFF_MS = 60_000
+_FIRST_LOOK_MS = 8_000  # for how long a group's first turn waits for the first look at its cluster
+_TOGETHER_S = 0.05  # changes that come at the same time make one turn
+_SHORTEST_S = 0.2  # between two turns of a group
+_AFTER_ERROR_MS = 1_000
+_TRY_OUT_AGAIN = 30  # rounds, after which a Kafka that workers are to be moved to is asked for its id again
+_LOOK_MS = 5_000  # how long a turn waits at the most where a refused object keeps the rest from being done
+_READING = "read the group's objects"
+
+
+class Controller:
+    """Looks after all ConsumerGroups of the Store. Used on one event loop.
+
+    `run()` until it is cancelled. What it keeps in memory can be lost at any moment: it is found again in the
+    statuses, and by looking.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        store: Store,
+        events: Events,
+        metrics: Metrics,
+        settings: Settings | None = None,
+        *,
+        may_act: Callable[[], bool] = lambda: True,
+        clusters: Clusters | None = None,
+        workers: WorkerStatuses | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """Takes what it works with.
+
+        Args:
+            kube: the API server.
+            store: what the watches have seen. Nothing is done before it is `synced`.
+            events: Kubernetes' Events.
+            metrics: what is exported.
+            settings: how it behaves.
+            may_act: asked before each act; False: another replica may lead by now, so nothing is done.
+            clusters: the Kafka clusters; without it, its own.
+            workers: the way to the pods; without it, its own.
+            clock: the time.
+            jitter: gives random numbers from 0 to 1, for the back-offs.
+        """
+        self._kube, self._store = kube, store
+        self._metrics, self._clock, self._jitter = metrics, clock, jitter
+        self._settings = settings or Settings()
+        self._clusters = clusters or Clusters(
+            options(kube), receive_message_max_bytes=self._settings.receive_message_max_bytes
+        )
+        self._own_clusters = clusters is None
+        self._workers = workers or WorkerStatuses()
+        self._own_workers = workers is None
+        self._turned_ms = clock.monotonic_ms()
+        self._snapshots = SnapshotBuilder(kube, store, self._clusters, self._workers, clock, self._settings)
+        self._executor = Executor(kube, store, self._clusters, self._workers, events, may_act, jitter)
+        self._sessions: dict[Key, Session] = {}
+        self._turns: dict[Key, asyncio.Task[None]] = {}
+        self._rounds: dict[ClusterIdentity, asyncio.Task[None]] = {}
+        self._slots = asyncio.Semaphore(self._settings.turns_at_once)
+        self._changed = asyncio.Event()
+        store.on_change(self._on_change)
+
+    @property
+    def groups(self) -> list[Key]:
+        """The groups that are looked after."""
+        return sorted(self._sessions)
+
+    async def run(self) -> None:
+        """Looks after the groups until it is cancelled."""
+        self._turned_ms = self._clock.monotonic_ms()
+        try:
+            while True:
+                if self._store.synced:
+                    self._begin()
+                    self._watch_clusters()
+                self._changed.clear()
+                try:
+                    async with asyncio.timeout(1.0):
+                        await self._changed.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            tasks = [*self._turns.values(), *self._rounds.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._close()
+
+    def silent_s(self) -> float:
+        """How long no turn has ended although there are groups; 0 without any."""
+        return (self._clock.monotonic_ms() - self._turned_ms) / 1000 if self._sessions else 0.0
+
+    async def _close(self) -> None:
+        if self._own_workers:
+            await self._workers.close()
+        if self._own_clusters:
+            await self._clusters.close()
+
+    # -- which groups and clusters there are -------------------------------------------------------------
+
+    def _on_change(self, key: Key) -> None:
+        session = self._sessions.get(key)
+        if session is not None:
+            session.wake.set()
+        else:
+            self._changed.set()
+
+    def _begin(self) -> None:
+        """Begins to look after groups that are new, and ends what is over."""
+        for key in self._store.groups():
+            if key not in self._turns:
+                self._sessions[key] = self._new_session(key)
+                self._turns[key] = asyncio.create_task(self._look_after(key), name=f"turns of {key}")
+        for key in [key for key, task in self._turns.items() if task.done()]:
+            del self._turns[key]
+            self._sessions.pop(key, None)
+            self._metrics.forget(key)
+            if self._store.group(key) is None:
+                self._snapshots.forget(key)
+
+    def _new_session(self, key: Key) -> Session:
+        wanted = self._settings
+        return new_session(
+            key,
+            now_ms=self._clock.wall_ms(),
+            window_ms=wanted.window_ms,
+            down_window_ms=wanted.down_window_ms,
+            settle_ms=wanted.settle_ms,
+        )
+
+    def _watch_clusters(self) -> None:
+        named = [each for one in self._sessions.values() for each in (one.cluster, one.next_cluster)]
+        used = {one for one in named if one is not None}
+        for cluster in used - self._rounds.keys():
+            self._rounds[cluster] = asyncio.create_task(self._observe(cluster), name=f"observe {cluster}")
+        over = self._rounds.keys() - used
+        for cluster in over:
+            self._rounds.pop(cluster).cancel()
+            if str(cluster) not in {str(one) for one in used}:
+                self._metrics.forget_cluster(str(cluster))
+        if over:
+            task = asyncio.create_task(self._clusters.retain(used))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    # -- observations -----------------------------------------------------------------------------------
+
+    async def _observe(self, cluster: ClusterIdentity) -> None:
+        """Rounds over the groups of a cluster: calm ones in every second, busy ones in between, too."""
+        due_ms, rounds = 0.0, 0
+        while True:
+            now_ms = self._clock.monotonic_ms()
+            due = now_ms >= due_ms
+            if due:
+                due_ms = now_ms + self._settings.round_ms
+                rounds += 1
+            here = [one for one in self._sessions.values() if one.cluster == cluster]
+            asked = [one for one in here if one.busy or (due and (rounds % 2 or not one.calm))]
+            again = rounds % _TRY_OUT_AGAIN == 0
+            nearing = [one for one in self._sessions.values() if one.next_cluster == cluster]
+            try:
+                if asked:
+                    await self._round(cluster, asked)
+                if due and nearing and (again or any(one.next_id is None for one in nearing)):
+                    await self._try_out(cluster, nearing)
+            except Exception:
+                log.exception("cluster %s: the observation failed", cluster)
+                self._metrics.observed(str(cluster), 0.0, errors=1)
+            await asyncio.sleep(self._settings.busy_round_ms / 1000)
+
+    async def _round(self, cluster: ClusterIdentity, asked: list[Session]) -> None:
+        wanted = [one.wanted for one in asked if one.wanted is not None]
+        found = await self._clusters.observe(cluster, wanted)
+        self._metrics.observed(str(cluster), found.took_s, errors=1 if found.problem else 0)
+        now_ms = self._clock.wall_ms()
+        for session in asked:
+            seen = found.snapshots.get(session.key)
+            if take_observation(session, seen, now_ms, found.problem):
+                session.wake.set()
+            elif session.snapshot is not None and session.plan is not None:
+                shown = figures(session, replace(session.snapshot, kafka=seen), session.plan)
+                self._metrics.show(Key(*session.key), shown)
+
+    async def _try_out(self, cluster: ClusterIdentity, nearing: list[Session]) -> None:
+        """Finds out whether the Kafka that a changed spec leads to answers, and which one it is."""
+        found = await self._clusters.identify(cluster)
+        for session in nearing:
+            if session.next_cluster == cluster and session.next_id != found:
+                session.next_id = found
+                session.wake.set()
+
+    # -- turns ------------------------------------------------------------------------------------------
+
+    async def _look_after(self, key: Key) -> None:
+        """The turns of one group, one after another, until it is gone."""
+        session = self._sessions[key]
+        self._snapshots.introduce(session)
+        self._changed.set()  # its cluster may be a new one
+        await self._first_look(session)
+        last: tuple[GroupSnapshot, Plan] | None = None
+        while True:
+            async with self._slots:
+                wait_ms, made = await self._guarded(session)
+            if wait_ms is None:
+                break
+            last = made or last
+            if session.failed:
+                await self._back_off(session, wait_ms)
+            else:
+                await self._wait(session, wait_ms)
+        if last is not None:
+            departure = Departure(self._kube, self._store, self._clusters, self._clock)
+            await departure.see_off(session, last[0])
+
+    async def _first_look(self, session: Session) -> None:
+        """Waits until the group's cluster has been asked for the first time, or that takes too long."""
+        until_ms = self._clock.monotonic_ms() + _FIRST_LOOK_MS
+        while session.cluster is not None and session.kafka is None and not session.unanswered:
+            left_ms = until_ms - self._clock.monotonic_ms()
+            if left_ms <= 0:
+                return
+            await self._wait(session, left_ms)
+
+    async def _wait(self, session: Session, wait_ms: float) -> None:
+        """Until the group changes, or it is time anyway."""
+        await asyncio.sleep(_SHORTEST_S)
+        try:
+            async with asyncio.timeout(max(0.0, wait_ms / 1000 - _SHORTEST_S)):
+                await session.wake.wait()
+            await asyncio.sleep(_TOGETHER_S)
+        except TimeoutError:
+            pass
+        session.wake.clear()
+
+    async def _back_off(self, session: Session, wait_ms: float) -> None:
+        """Waits, whatever changes but the resource: a turn that cannot be made is not tried again sooner."""
+        until_ms = self._clock.monotonic_ms() + wait_ms
+        while (left_ms := until_ms - self._clock.monotonic_ms()) > 0:
+            await self._wait(session, left_ms)
+            raw = self._store.group(Key(*session.key))
+            if raw is None or session.resource is None or version_of(raw) != session.resource.version:
+                return
+
+    async def _guarded(self, session: Session) -> tuple[float | None, tuple[GroupSnapshot, Plan] | None]:
+        """One turn, whatever happens in it: how long until the next, and the turn; None, None: it is gone."""
+        began = self._clock.monotonic_ms()
+        failed = session.failed = True
+        try:
+            made = await self._turn(session)
+            failed = session.failed = False
+            if made is None:
+                return None, None
+            session.failures = 0
+            return max(0, made[1].wake_ms - self._clock.wall_ms()), made
+        except KubeError as error:
+            log.warning("%s: %s", "/".join(session.key), error)
+            session.failed = await self._show_refused(session, error)
+        except Exception as error:
+            log.exception("%s: the turn failed", "/".join(session.key))
+            message = f"{type(error).__name__}: {error}; this is a fault of the operator, see its log"
+            await self._show(session, Trouble("InternalError", message[:1024]))
+        finally:
+            self._turned_ms = self._clock.monotonic_ms()
+            self._metrics.turn((self._clock.monotonic_ms() - began) / 1000, failed=failed)
+        session.failures += 1
+        return delay_ms(session.failures, self._jitter(), first_ms=_AFTER_ERROR_MS), None
+
+    async def _show_refused(self, session: Session, error: KubeError) -> bool:
+        """Shows that the API server refuses to say what a turn needs; False: it was not reached at all."""
+        raw = self._store.group(Key(*session.key))
+        if not error.status or raw is None:
+            return False
+        resource = {"apiVersion": API_VERSION, "kind": KIND, "metadata": raw["metadata"]}
+        self._executor.refused(session, resource, _READING, error, now_ms=self._clock.wall_ms())
+        problem = session.refusals.shown(_READING)
+        if problem is not None:
+            await self._show(session, Trouble(*problem))
+        return True
+
+    async def _turn(self, session: Session) -> tuple[GroupSnapshot, Plan] | None:
+        snapshot = await self._snapshots.build(session)
+        if snapshot is None:
+            return None
+        plan = planner.plan(snapshot)
+        if plan.needs_fresh:
+            snapshot = await self._snapshots.build(session, fresh=True)
+            if snapshot is None:
+                return None
+            plan = planner.plan(snapshot)
+        now_ms = self._clock.wall_ms()
+        outcome = await self._executor.execute(session, snapshot, plan, now_ms=now_ms)
+        session.refusals.keep({subject_of(snapshot, action) for action in plan.actions})
+        problems = (*session.refusals.problems, *([outcome.problem] if outcome.problem is not None else []))
+        if problems != session.problems:
+            session.problems = problems
+            session.wake.set()  # the next turn's status says so
+        session.plan = plan
+        self._after(session, snapshot, plan, done=outcome.done)
+        if not outcome.error:
+            return snapshot, plan
+        session.failures += 1
+        wait_ms = min(_AFTER_ERROR_MS * 2 ** min(session.failures - 1, 5), _LONGEST_BACKOFF_MS)
+        due_ms = session.refusals.next_due_ms(now_ms) if outcome.refused else None
+        if due_ms is not None:
+            wait_ms = min(due_ms - now_ms, _LOOK_MS)
+        return snapshot, replace(plan, wake_ms=now_ms + int(wait_ms))
+
+    def _after(self, session: Session, snapshot: GroupSnapshot, plan: Plan, *, done: int) -> None:
+        """Takes in what the turn has shown and begun, and exports it."""
+        key = Key(*session.key)
+        learn(session, snapshot, plan, done=done)
+        for one in new_rebalances(session, snapshot):
+            seconds = one.took_ms / 1000 if one.took_ms is not None else None
+            self._metrics.rebalanced(key, one.cause, seconds)
+        unowned_s = unowned_partition_seconds(session, snapshot, self._settings.round_ms)
+        if unowned_s:
+            self._metrics.unowned(key, unowned_s)
+        for outcome in plan.taken_over:
+            self._metrics.taken_over(key, outcome)
+        for kind, action in _new_decisions(snapshot, plan):
+            self._metrics.decided(key, kind, action)
+        self._metrics.show(key, figures(session, snapshot, plan))
+
+    async def _show(self, session: Session, trouble: Trouble) -> None:
+        """Says in the status that this group's turns fail; others are not concerned."""
+        raw = self._store.group(Key(*session.key))
+        if raw is None:
+            return
+        memory, metadata = parse(raw.get("status")), raw["metadata"]
+        now_ms = self._clock.wall_ms()
+        before = raw.get("status") or {}
+        try:
+            status = status_of_trouble(
+                before, memory.conditions, int(metadata.get("generation") or 0), trouble, now_ms
+            )
+            if status == before:
+                return
+            snapshot = GroupSnapshot(
+                now_ms,
+                session.key[0],
+                session.key[1],
+                metadata.get("uid", ""),
+                int(metadata.get("generation") or 0),
+                memory,
+                figures_due=False,
+            )
+            plan = Plan((WriteStatus(status),), status)
+            await self._executor.execute(session, snapshot, plan, now_ms=now_ms)
+        except Exception:
+            log.exception("%s: the failure could not be shown", "/".join(session.key))
+
+
+def _new_decisions(snapshot: GroupSnapshot, plan: Plan) -> Iterable[tuple[str, str]]:
+    """The decisions that were not in the status before."""
+    known = {(one.at_ms, one.kind, one.action) for one in snapshot.memory.decisions}
+    for one in plan.status.get("decisions") or []:
+        if (one["at"], one["kind"], one["action"]) not in known:
+            yield one["kind"], one["action"].split(" ")[0]

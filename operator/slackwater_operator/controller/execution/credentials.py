@@ -1,0 +1,85 @@
+"""As whom the operator looks at a cluster: as its groups do, by the Secrets of spec.kafka.security."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from slackwater.kafka.errors import KafkaConfigurationError
+from slackwater.kafka.net.security.settings import Security
+from slackwater_operator.api.v1alpha1.kafka import Kafka
+from slackwater_operator.kafka.cluster_dns import depends_on_namespace
+from slackwater_operator.kafka.clusters import ClusterIdentity
+from slackwater_operator.kubernetes.client import Kube
+from slackwater_operator.kubernetes.errors import KubeError
+from slackwater_operator.kubernetes.store import Store
+from slackwater_operator.specs.security import CA, CERTIFICATE, KEY, PASSWORD, USERNAME
+
+_PROTOCOL, _MECHANISM = "security.protocol", "sasl.mechanism"
+# Which Secret is for what; in a ClusterIdentity beside the properties by Java's names.
+_CREDENTIALS, _CA, _CERTIFICATE = "secret.credentials", "secret.ca", "secret.certificate"
+
+
+def identity(kafka: Kafka, group_namespace: str, store: Store) -> ClusterIdentity:
+    """Which cluster a group of that namespace is on, and as whom it is looked at."""
+    security = kafka.security
+    namespace = group_namespace if depends_on_namespace(kafka.bootstrap_servers) else ""
+    if security.protocol == "PLAINTEXT":
+        return ClusterIdentity(kafka.bootstrap_servers, namespace=namespace)
+    told = {
+        _PROTOCOL: security.protocol,
+        _MECHANISM: security.mechanism,
+        _CREDENTIALS: security.credentials_secret,
+        _CA: security.ca_secret,
+        _CERTIFICATE: security.client_certificate_secret,
+    }
+    secrets = tuple(
+        f"{group_namespace}/{name}@{store.secret_version(group_namespace, name)}" for name in security.secrets
+    )
+    properties = tuple(sorted((name, value) for name, value in told.items() if value))
+    return ClusterIdentity(kafka.bootstrap_servers, properties, secrets, namespace)
+
+
+def options(kube: Kube) -> Callable[[ClusterIdentity], Awaitable[Mapping[str, Any]]]:
+    """What gives a cluster's connections their security, for `Clusters`."""
+
+    async def give(cluster: ClusterIdentity) -> Mapping[str, Any]:
+        """Reads the Secrets. Raises KafkaConfigurationError where one cannot be read, or lacks a key."""
+        told = dict(cluster.properties)
+        if not told:
+            return {}
+        namespace = cluster.secrets[0].partition("/")[0] if cluster.secrets else ""
+        settings: dict[str, Any] = {"protocol": told[_PROTOCOL], "mechanism": told.get(_MECHANISM)}
+        for kind, fields in (
+            (_CREDENTIALS, {"username": USERNAME, "password": PASSWORD}),
+            (_CA, {"ca": CA}),
+            (_CERTIFICATE, {"cert": CERTIFICATE, "key": KEY}),
+        ):
+            if kind in told:
+                settings |= await _read(kube, namespace, told[kind], fields)
+        return {"security": Security(**settings)}
+
+    return give
+
+
+async def _read(kube: Kube, namespace: str, name: str, fields: Mapping[str, str]) -> dict[str, str]:
+    """The values of a Secret's keys, by the name that `Security` has for them."""
+    try:
+        secret = await kube.get("v1", "Secret", namespace, name)
+    except KubeError as error:
+        raise KafkaConfigurationError(f"Secret {namespace}/{name} cannot be read: {error}") from None
+    if secret is None:
+        keys = " and ".join(fields.values())
+        raise KafkaConfigurationError(f"Secret {namespace}/{name} does not exist; create it with {keys}")
+    data = secret.get("data") or {}
+    found = {}
+    for field, key in fields.items():
+        if key not in data:
+            raise KafkaConfigurationError(f"Secret {namespace}/{name} has no key {key}; add it")
+        try:
+            found[field] = base64.b64decode(data[key]).decode().rstrip("\r\n")
+        except (binascii.Error, UnicodeDecodeError):
+            raise KafkaConfigurationError(f"Secret {namespace}/{name}: {key} is no text") from None
+    return found

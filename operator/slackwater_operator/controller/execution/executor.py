@@ -1,0 +1,325 @@
+"""Does what a plan says, in its order; an action that fails ends the turn, unless the rest can do without.
+
+What the API server refuses is not asked again before its back-off is over (`policies/refusals.py`).
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slackwater_operator.api.v1alpha1.consumer_group import API_VERSION, KIND
+from slackwater_operator.controller.execution.refusals import (
+    beside,
+    makes_pods,
+    needed_first,
+    note,
+    subject_of,
+)
+from slackwater_operator.controller.execution.takeover_keys import NoKey, TakeoverKeys
+from slackwater_operator.controller.session import Session
+from slackwater_operator.kafka.clusters import Clusters
+from slackwater_operator.kubernetes.client import Kube
+from slackwater_operator.kubernetes.errors import KubeError
+from slackwater_operator.kubernetes.events import Events
+from slackwater_operator.kubernetes.store import Key, Store
+from slackwater_operator.model import names
+from slackwater_operator.model.names import PORT
+from slackwater_operator.planner.actions import (
+    Action,
+    ApplyObject,
+    CreateSecret,
+    DeleteKafkaGroup,
+    DeleteObject,
+    DeletePod,
+    EmitEvent,
+    FillReplicas,
+    OpenGate,
+    Plan,
+    RemoveMembers,
+    SetFinalizers,
+    SetReplicas,
+    TellTakeover,
+    WriteStatus,
+)
+from slackwater_operator.planner.snapshot import APPLIED, GroupSnapshot
+from slackwater_operator.workers.client import ACCEPTED, UNAUTHORIZED, WorkerStatuses
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a plan went.
+
+    Attributes:
+        done: how many of its actions were done, or left out because the rest can do without.
+        problem: what failed for a reason that a person has to see to, as (reason, message); or None. What
+            the API server refused is in `Session.refusals` instead.
+        error: what ended the turn, in words; "".
+        refused: whether that was a refused request, which has a back-off of its own.
+    """
+
+    done: int
+    problem: tuple[str, str] | None = None
+    error: str = ""
+    refused: bool = False
+
+
+class ActionFailed(Exception):
+    """An action that Kafka or a worker did not carry out; the next turn tries again."""
+
+
+class Executor:
+    """Carries out plans."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        store: Store,
+        clusters: Clusters,
+        workers: WorkerStatuses,
+        events: Events,
+        may_act: Callable[[], bool] = lambda: True,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._kube, self._store, self._clusters = kube, store, clusters
+        self._jitter = jitter
+        self._workers, self._events, self._may_act = workers, events, may_act
+        self._keys = TakeoverKeys(kube, store)
+
+    async def execute(self, session: Session, snapshot: GroupSnapshot, plan: Plan, *, now_ms: int) -> Outcome:
+        """Does the plan's actions in their order, up to the first that fails.
+
+        Where the API server refuses one that the rest can do without (`beside`), the rest is done; where it
+        refuses what pods need first, all is done up to the first action that gives workers a template.
+        """
+        missing = ""
+        for index, action in enumerate(plan.actions):
+            if not self._may_act():
+                return Outcome(index, None, "another replica may lead by now: nothing is done")
+            if missing and makes_pods(action):
+                if beside(action):
+                    continue
+                return Outcome(index, None, missing, refused=True)
+            try:
+                refused = await self._attempt(session, snapshot, action, now_ms)
+            except KubeError as error:
+                log.warning("%s/%s: %s", snapshot.namespace, snapshot.name, error)
+                return Outcome(index, None, str(error))
+            except NoKey as error:
+                log.warning("%s/%s: %s", snapshot.namespace, snapshot.name, error)
+                return Outcome(index, (error.reason, str(error)), str(error))
+            except ActionFailed as error:
+                log.warning("%s/%s: %s", snapshot.namespace, snapshot.name, error)
+                return Outcome(index, None, str(error))
+            if refused and needed_first(action):
+                missing = missing or refused
+            elif refused and not beside(action):
+                return Outcome(index, None, refused, refused=True)
+        return Outcome(len(plan.actions))
+
+    async def _attempt(self, session: Session, snapshot: GroupSnapshot, action: Action, now_ms: int) -> str:
+        """Does an action, unless it was refused and its back-off is not over. Why it is refused; "": done.
+
+        Raises:
+            KubeError: the API server did not answer: that is no refusal of this object.
+            NoKey: there is no key to sign with.
+            ActionFailed: Kafka or a worker did not carry it out.
+        """
+        subject = subject_of(snapshot, action)
+        held = session.refusals.held(subject, now_ms=now_ms)
+        if held is not None:
+            return held.message
+        try:
+            await self._do(session, snapshot, action, now_ms)
+        except KubeError as error:
+            if not subject or not error.status:
+                raise
+            self.refused(session, regarding(snapshot), subject, error, now_ms=now_ms)
+            return str(error)
+        session.refusals.accepted(subject)
+        return ""
+
+    def refused(
+        self, session: Session, resource: Mapping[str, Any], subject: str, error: KubeError, *, now_ms: int
+    ) -> None:
+        """Notes what the API server refuses, and posts an Event the first time.
+
+        Args:
+            session: the group.
+            resource: the ConsumerGroup: apiVersion, kind, metadata.
+            subject: what was asked.
+            error: the answer.
+            now_ms: wall clock.
+        """
+        log.warning("%s/%s: %s", *session.key, error)
+        news = note(session.refusals, subject, error, now_ms=now_ms, jitter=self._jitter())
+        if news is not None:
+            self._events.post(dict(resource), *news, kind="Warning")
+
+    async def _do(self, session: Session, snapshot: GroupSnapshot, action: Action, now_ms: int) -> None:
+        match action:
+            case WriteStatus():
+                await self._write_status(session, snapshot, action, now_ms)
+            case ApplyObject():
+                await self._apply(session, snapshot, action)
+            case SetReplicas():
+                await self._set_replicas(snapshot, action)
+            case CreateSecret():
+                await self._keys.create(snapshot, action.name)
+            case TellTakeover():
+                await self._tell(snapshot, action)
+            case DeleteObject():
+                await self._delete(snapshot, action.api_version, action.kind, action.name, action.uid)
+            case DeletePod():
+                log.info("%s: restart %s: %s", snapshot.namespace, action.name, action.reason)
+                await self._kube.delete(
+                    "v1", "Pod", snapshot.namespace, action.name, uid=action.uid, grace_s=action.grace_s
+                )
+            case OpenGate():
+                await self._open(snapshot, action)
+                session.rebalances.scaled(now_ms)
+            case RemoveMembers():
+                session.rebalances.scaled(now_ms)
+                await self._remove(session, action)
+            case DeleteKafkaGroup():
+                await self._delete_group(session)
+            case SetFinalizers():
+                await self._set_finalizers(snapshot, action)
+            case FillReplicas():
+                await self._fill_replicas(snapshot, action)
+            case EmitEvent():
+                self._events.post(
+                    regarding(snapshot),
+                    action.reason,
+                    action.message,
+                    kind="Warning" if action.warning else "Normal",
+                )
+
+    async def _write_status(
+        self, session: Session, snapshot: GroupSnapshot, action: WriteStatus, now_ms: int
+    ) -> None:
+        raw = self._store.group(session.key)  # type: ignore[arg-type]
+        version = str(raw["metadata"].get("resourceVersion", "")) if raw is not None else ""
+        if session.written == (action.status, version):
+            return  # what the API server keeps of it differs, but it is what we wrote
+        manifest = {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {"name": snapshot.name, "namespace": snapshot.namespace, "uid": snapshot.uid},
+            "status": dict(action.status),
+        }
+        answer = await self._kube.apply_status(manifest)
+        self._store.put(answer)
+        session.written = (action.status, str(answer["metadata"].get("resourceVersion", "")))
+        if snapshot.figures_due:
+            session.figures_ms = now_ms
+
+    async def _apply(self, session: Session, snapshot: GroupSnapshot, action: ApplyObject) -> None:
+        where = (action.manifest["kind"], action.manifest["metadata"]["name"])
+        answer = await self._kube.apply(action.manifest)
+        version = str(answer["metadata"].get("resourceVersion", ""))
+        live = snapshot.live.get(where)
+        if live is not None and live["metadata"].get("resourceVersion") == version:
+            session.unchanged[where] = (version, action.manifest["metadata"]["annotations"][APPLIED])
+            log.info("%s/%s: %s %s is as applied, though it looks different", *session.key, *where)
+        self._store.put(answer)
+
+    async def _set_replicas(self, snapshot: GroupSnapshot, action: SetReplicas) -> None:
+        spec: dict[str, object] = {"replicas": action.replicas}
+        if action.start is not None:
+            spec["ordinals"] = {"start": action.start}
+        body = {"metadata": {"uid": action.uid}, "spec": spec}
+        self._store.put(
+            await self._kube.patch("apps/v1", "StatefulSet", snapshot.namespace, action.name, body)
+        )
+
+    async def _delete(
+        self, snapshot: GroupSnapshot, api_version: str, kind: str, name: str, uid: str
+    ) -> None:
+        await self._kube.delete(api_version, kind, snapshot.namespace, name, uid=uid)
+
+    async def _open(self, snapshot: GroupSnapshot, action: OpenGate) -> None:
+        """Opens the gates; with the key that workers have which can take over from each other."""
+        assert snapshot.group is not None
+        key = await self._keys.key(snapshot) if snapshot.group.spec.rollout.takes_over else b""
+        told = {name: await self._workers.open_gate(ip, PORT, name, key) for name, ip in action.pods}
+        if UNAUTHORIZED in told.values():
+            # They were started with another strategy, or with another Secret than the one known.
+            key = await self._keys.key(snapshot, again=True)
+            again = [(name, ip) for name, ip in action.pods if told[name] == UNAUTHORIZED]
+            told |= {name: await self._workers.open_gate(ip, PORT, name, key) for name, ip in again}
+        closed = [name for name, status in told.items() if status != ACCEPTED]
+        if closed:
+            raise ActionFailed(f"the gate of {', '.join(closed)} did not open; it is tried again")
+
+    async def _tell(self, snapshot: GroupSnapshot, action: TellTakeover) -> None:
+        """Tells a standby to take over; with the key read again where it does not take the one known."""
+        pods = {
+            one["metadata"]["name"]: one for one in self._store.pods(Key(snapshot.namespace, snapshot.name))
+        }
+        there = pods.get(action.pod)
+        if there is not None and there["metadata"].get("uid") != action.uid:
+            raise ActionFailed(f"{action.pod} is another pod by now; it is looked at again")
+        log.info("%s: %s is told to take over from %s", *_told(snapshot, action))
+        key = await self._keys.key(snapshot)
+        status, error = await self._tell_with(action, key)
+        if status == UNAUTHORIZED:
+            again = await self._keys.key(snapshot, again=True)
+            if again != key:
+                status, error = await self._tell_with(action, again)
+        if status == UNAUTHORIZED:
+            error += (
+                f"; if Secret {names.takeover_secret(snapshot.name)} was replaced after the pod's start, set "
+                "spec.rollout.strategy to Restart until all workers have been restarted, and then back"
+            )
+        if status != ACCEPTED:
+            raise ActionFailed(f"{action.pod} was not told to take over: {error}; it is tried again")
+
+    async def _tell_with(self, action: TellTakeover, key: bytes) -> tuple[int, str]:
+        return await self._workers.take_over(action.ip, PORT, action.pod, action.predecessor, key)
+
+    async def _remove(self, session: Session, action: RemoveMembers) -> None:
+        assert session.cluster is not None
+        assert session.wanted is not None
+        failed = await self._clusters.remove_members(
+            session.cluster, session.wanted.group_id, action.instance_ids
+        )
+        if failed:
+            told = "; ".join(f"{name}: {error}" for name, error in sorted(failed.items()))
+            raise ActionFailed(f"members could not be removed ({told}); it is tried again")
+
+    async def _delete_group(self, session: Session) -> None:
+        assert session.cluster is not None
+        assert session.wanted is not None
+        failed = await self._clusters.delete_group(session.cluster, session.wanted.group_id)
+        if failed:
+            raise ActionFailed(f"Kafka's group {session.wanted.group_id} could not be deleted: {failed}")
+
+    async def _set_finalizers(self, snapshot: GroupSnapshot, action: SetFinalizers) -> None:
+        body = {"metadata": {"uid": snapshot.uid, "finalizers": list(action.finalizers)}}
+        answer = await self._kube.patch(API_VERSION, KIND, snapshot.namespace, snapshot.name, body)
+        self._store.put(answer)
+
+    async def _fill_replicas(self, snapshot: GroupSnapshot, action: FillReplicas) -> None:
+        """Only into the resource as it was seen: a number that somebody has set since is theirs."""
+        raw = self._store.group(Key(snapshot.namespace, snapshot.name))
+        if raw is None or "replicas" in raw["spec"]:
+            return
+        seen = {"uid": snapshot.uid, "resourceVersion": raw["metadata"]["resourceVersion"]}
+        body = {"metadata": seen, "spec": {"replicas": action.replicas}}
+        self._store.put(await self._kube.patch(API_VERSION, KIND, snapshot.namespace, snapshot.name, body))
+
+
+def regarding(snapshot: GroupSnapshot) -> dict[str, Any]:
+    """The ConsumerGroup, as an Event names it."""
+    metadata = {"name": snapshot.name, "namespace": snapshot.namespace, "uid": snapshot.uid}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
+
+
+def _told(snapshot: GroupSnapshot, action: TellTakeover) -> tuple[str, str, str]:
+    return snapshot.namespace, action.pod, action.predecessor or "nobody (there is none to ask)"

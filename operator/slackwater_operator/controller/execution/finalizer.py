@@ -1,0 +1,71 @@
+"""Sees a deleted group off: when its pods are gone, its static members are taken out of Kafka's group.
+
+Only those that are known to be its own: others of the same names may be another ConsumerGroup's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+
+from slackwater.kafka.net.clock import Clock
+from slackwater_operator.controller.session import Session
+from slackwater_operator.kafka.clusters import Clusters
+from slackwater_operator.kubernetes.client import Kube
+from slackwater_operator.kubernetes.errors import KubeError
+from slackwater_operator.kubernetes.store import Key, Store
+from slackwater_operator.model import names
+from slackwater_operator.planner.snapshot import GroupSnapshot
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 0.5
+_PATIENCE_MS = 900_000
+
+
+class Departure:
+    """One group's end. Best effort: a member that is left over goes when its session is over."""
+
+    def __init__(self, kube: Kube, store: Store, clusters: Clusters, clock: Clock) -> None:
+        self._kube, self._store, self._clusters, self._clock = kube, store, clusters, clock
+
+    async def see_off(self, session: Session, snapshot: GroupSnapshot) -> None:
+        """Waits for the pods' end and removes the members. Ends early when the group is made again."""
+        if session.cluster is None or session.wanted is None or snapshot.group is None:
+            return
+        until_ms = self._clock.wall_ms() + _PATIENCE_MS
+        while self._clock.wall_ms() < until_ms:
+            if self._store.group(Key(*session.key)) is not None:
+                return  # made again: the new one looks after the members
+            if await self._gone(session) and await self._remove(session, snapshot):
+                return
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def _gone(self, session: Session) -> bool:
+        namespace, name = session.key
+        try:
+            return not await self._kube.list("v1", "Pod", namespace, names.selector_text(name))
+        except KubeError as error:
+            log.warning("%s/%s: %s", namespace, name, error)
+            return False
+
+    async def _remove(self, session: Session, snapshot: GroupSnapshot) -> bool:
+        """Removes what is left of ours; whether there is nothing left."""
+        assert session.cluster is not None
+        assert session.wanted is not None
+        assert snapshot.group is not None
+        found = await self._clusters.observe(session.cluster, [session.wanted])
+        seen = found.snapshots.get(session.key)
+        if seen is None or seen.group is None:
+            return False
+        session.owners.observe(seen.group)
+        known = replace(seen, group=session.owners.fill_in(seen.group, snapshot.uid))
+        ours = sorted(replace(snapshot, kafka=known).own_members)
+        if not ours:
+            return True
+        failed = await self._clusters.remove_members(session.cluster, session.wanted.group_id, ours)
+        log.info("%s/%s: removed %s from its Kafka group", *session.key, ", ".join(ours))
+        for member, error in failed.items():
+            log.warning("%s/%s: %s could not be removed: %s", *session.key, member, error)
+        return False  # looked at once more: a coordinator that moves brings members back

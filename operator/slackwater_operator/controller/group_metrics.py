@@ -1,0 +1,124 @@
+"""What is exported of a group: its gauges, as its last turn saw them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from slackwater_operator.controller.session import Session
+from slackwater_operator.controller.snapshots.object_parsing import takeover_phases_ms
+from slackwater_operator.planner.actions import Plan
+from slackwater_operator.planner.snapshot import GroupSnapshot
+from slackwater_operator.telemetry.metrics import GroupFigures
+from slackwater_operator.workers.client import WorkerStatus
+
+
+def figures(session: Session, snapshot: GroupSnapshot, plan: Plan) -> GroupFigures:
+    """The gauges of a group."""
+    kafka, group, status = snapshot.kafka, snapshot.kafka_group, plan.status
+    autoscaler, decision = session.autoscaler, plan.decision
+    replicas = snapshot.replicas
+    lag = kafka.lag if kafka is not None else {}
+    seconds = autoscaler.lag_seconds() if kafka is not None else {}
+    drain = autoscaler.drain_seconds(replicas) if kafka is not None else None
+    session_ms = snapshot.group.session_timeout_ms if snapshot.group is not None else 0
+    return GroupFigures(
+        lag_records={one: float(value) for one, value in lag.items() if value is not None},
+        lag_seconds={one: value for one, value in seconds.items() if value is not None},
+        produced_per_second=autoscaler.produced_per_s,
+        consumed_per_second=autoscaler.consumed_per_s,
+        capacity_per_second=autoscaler.capacity_per_s,
+        predicted_drain_seconds=drain,
+        partitions=len(kafka.partitions) if kafka is not None and kafka.partitions else None,
+        members=len(group.members) if group is not None else None,
+        orphaned_members=len(plan.orphans) if group is not None else None,
+        pods={
+            "desired": float(_desired(snapshot, status)),
+            "existing": float(len(snapshot.pods)),
+            "ready": float(sum(one.ready for one in snapshot.pods)),
+        },
+        state=group.state if group is not None else "",
+        generation=status.get("generation"),
+        scale_workers={
+            stage: float(value)
+            for stage, value in (
+                ("raw", decision.raw if decision is not None else None),
+                ("capped", decision.capped if decision is not None else None),
+                ("applied", decision.applied if decision is not None else None),
+            )
+            if value is not None and math.isfinite(value)
+        },
+        scale_held=decision.damping if decision is not None else "",
+        scale_at_max=decision.cap == "maxReplicas" if decision is not None else None,
+        restart_phase_seconds=_phases(session.statuses),
+        restart_budget_ratio=_ratios(session.statuses, session_ms),
+        takeover_phase_seconds=_takeover_phases(session.statuses),
+        takeover_pause_seconds=_takeover_pauses(session.statuses),
+        rollout_pods={name: float(count) for name, count in _revisions(snapshot).items()},
+        rollout_phase=str((status.get("rollout") or {}).get("phase", "")),
+        conditions={one["type"]: one["status"] for one in status.get("conditions") or [] if "type" in one},
+    )
+
+
+def _desired(snapshot: GroupSnapshot, status: Mapping[str, Any]) -> int:
+    suspended = snapshot.group is not None and snapshot.group.spec.suspend
+    return 0 if suspended else int(status.get("desiredReplicas") or 0)
+
+
+def _revisions(snapshot: GroupSnapshot) -> Counter[str]:
+    return Counter(one.template for one in snapshot.pods if one.template)
+
+
+def _phases(statuses: Mapping[str, WorkerStatus | None]) -> dict[tuple[str, str], float]:
+    """The parts of each worker's last restart, in s.
+
+    drain: from the signal to the last commit; replace: to the new process; join: to its place in the group;
+    first_record: to the first record of each of its partitions.
+    """
+    found = {}
+    for pod, told in statuses.items():
+        times = told.restart if told is not None else None
+        if times is None:
+            continue
+        marks = (
+            ("drain", times.drain_ms, times.served_until_ms),
+            ("replace", times.served_until_ms, times.started_ms),
+            ("join", times.started_ms, times.joined_ms),
+            ("first_record", times.joined_ms, times.first_record_ms),
+        )
+        for phase, begin, end in marks:
+            if begin is not None and end is not None:
+                found[pod, phase] = max(0, end - begin) / 1000
+    return found
+
+
+def _takeover_phases(statuses: Mapping[str, WorkerStatus | None]) -> dict[tuple[str, str], float]:
+    """The phases of each pod's last takeover, in s: drain, answer, join, first_record."""
+    return {
+        (pod, phase): took_ms / 1000
+        for pod, told in statuses.items()
+        if told is not None and told.takeover is not None
+        for phase, took_ms in takeover_phases_ms(told.takeover).items()
+    }
+
+
+def _takeover_pauses(statuses: Mapping[str, WorkerStatus | None]) -> dict[str, float]:
+    """For each pod the longest time that a partition was not served in its last takeover, in s."""
+    return {
+        pod: max(told.takeover.pauses_ms.values()) / 1000
+        for pod, told in statuses.items()
+        if told is not None and told.takeover is not None and told.takeover.pauses_ms
+    }
+
+
+def _ratios(statuses: Mapping[str, WorkerStatus | None], session_ms: int) -> dict[str, float]:
+    """Each worker's last restart as a share of the session: from the last commit to the join."""
+    found = {}
+    for pod, told in statuses.items():
+        times = told.restart if told is not None else None
+        if times is None or times.served_until_ms is None or times.joined_ms is None or not session_ms:
+            continue
+        found[pod] = max(0, times.joined_ms - times.served_until_ms) / session_ms
+    return found

@@ -1,0 +1,1 @@
+"""Builds the snapshot that the planner works on."""

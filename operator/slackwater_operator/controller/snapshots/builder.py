@@ -1,0 +1,502 @@
+"""Makes the snapshot that a turn looks at: from the Store, the last observation, and the workers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from slackwater.kafka.net.clock import Clock
+from slackwater_operator.api.v1alpha1.consumer_group import (
+    API_VERSION,
+    KIND,
+    ConsumerGroup,
+    parse as parse_resource,
+)
+from slackwater_operator.api.v1alpha1.fields import FieldError, ResourceError
+from slackwater_operator.api.v1alpha1.kafka import Kafka
+from slackwater_operator.api.v1alpha1.rollout import TAKEOVER
+from slackwater_operator.api.v1alpha1.validation import DEFAULT_MAX_POLL_INTERVAL_MS
+from slackwater_operator.controller.execution.credentials import identity
+from slackwater_operator.controller.session import Resource, Session
+from slackwater_operator.controller.settings import Settings
+from slackwater_operator.controller.snapshots.group_id_claims import Claims, place
+from slackwater_operator.controller.snapshots.object_events import ObjectEvents
+from slackwater_operator.controller.snapshots.object_parsing import (
+    good_template,
+    is_worker,
+    pod_snapshot,
+    statefulset_snapshot,
+    worker_snapshot,
+)
+from slackwater_operator.controller.snapshots.observation_changes import take_observation
+from slackwater_operator.kafka.clusters import Clusters, GroupWanted
+from slackwater_operator.kubernetes.client import Kube
+from slackwater_operator.kubernetes.store import Key, Store
+from slackwater_operator.model import names
+from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
+from slackwater_operator.planner.connection import in_force
+from slackwater_operator.planner.objects import CONFIG_MAP, STATEFULSET, makes_set, wanted_names
+from slackwater_operator.planner.scaling import replicas_now
+from slackwater_operator.planner.snapshot import GroupSnapshot, Manifest, Measured, PodSnapshot, time_ms
+from slackwater_operator.planner.status_memory import KafkaMemory, Memory, parse
+from slackwater_operator.policies.group_id import Sharing
+from slackwater_operator.policies.resource_policies import scaling_policy
+from slackwater_operator.policies.topics import TopicWatch
+from slackwater_operator.specs import pod_monitor
+from slackwater_operator.specs.pod_template import revision
+from slackwater_operator.specs.statefulset import template_hash
+from slackwater_operator.workers.client import PodAddress, WorkerStatuses
+
+_UIDS_KEPT = 8
+"""So many ConsumerGroups of one name are remembered, of those that came one after the other."""
+_AWAY_MS = 15_000
+"""After which time without an answer from the workers' Kafka the one that the spec leads to is looked at."""
+_LOOK_AGAIN_MS = 30_000
+"""After which time a name that was free, or taken by somebody else, is looked up again."""
+
+
+class SnapshotBuilder:
+    """Makes snapshots. Keeps nothing but what it puts into the sessions."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        store: Store,
+        clusters: Clusters,
+        workers: WorkerStatuses,
+        clock: Clock,
+        settings: Settings,
+    ) -> None:
+        self._kube, self._store, self._clusters, self._workers = kube, store, clusters, workers
+        self._clock, self._settings = clock, settings
+        self._claims = Claims(store)
+        self._events = ObjectEvents(kube)
+        self._uids: dict[Key, list[str]] = {}  # of the ConsumerGroups of each name, the newest last
+
+    def former_uids(self, key: tuple[str, str]) -> tuple[str, ...]:
+        """The uids of ConsumerGroups of that name that this operator has looked after, and that are gone."""
+        return tuple(self._uids.get(Key(*key), ())[:-1])
+
+    def forget(self, key: tuple[str, str]) -> None:
+        """Forgets a ConsumerGroup that is gone, and whose members are."""
+        self._uids.pop(Key(*key), None)
+        self._claims.drop(Key(*key))
+
+    async def build(self, session: Session, *, fresh: bool = False) -> GroupSnapshot | None:
+        """The snapshot of a group; None when there is no such ConsumerGroup any more.
+
+        Args:
+            session: the group; takes in what is found.
+            fresh: whether pods, workers, StatefulSet and Kafka are asked for now.
+
+        Raises:
+            KubeError: the API server does not tell what is needed.
+        """
+        key = Key(*session.key)
+        if fresh:
+            await self._look_afresh(key)
+        raw = self._store.group(key)
+        if raw is None:
+            return None
+        self._read(session, raw)
+        now_ms = self._clock.wall_ms()
+        memory = parse(raw.get("status"))
+        pods = tuple(pod_snapshot(one) for one in self._store.pods(key) if is_worker(one))
+        asked_ms = now_ms if fresh else now_ms - self._settings.stale_ms
+        if fresh:
+            await self._observe(session)
+        await self._ask_workers(session, pods, now_ms, at_once=fresh)
+        snapshot = await self._assemble(session, raw, memory, pods, fresh=fresh, asked_ms=asked_ms)
+        return snapshot if snapshot.group is None else await self._measured(session, snapshot)
+
+    def introduce(self, session: Session) -> None:
+        """Finds out which cluster a new session's group is on, to be observed before its first turn.
+
+        A turn without an observation would call everything unknown, whenever an operator starts.
+        """
+        raw = self._store.group(Key(*session.key))
+        if raw is not None:
+            self._read(session, raw)
+
+    # -- the resource ----------------------------------------------------------------------------------
+
+    def _read(self, session: Session, raw: Manifest) -> None:
+        """Reads the ConsumerGroup, if it is another than before."""
+        version, metadata = version_of(raw), raw["metadata"]
+        uids, uid = self._uids.setdefault(Key(*session.key), []), str(metadata.get("uid") or "")
+        if uid and uid not in uids:
+            uids.append(uid)
+            del uids[:-_UIDS_KEPT]
+        if session.resource is None or session.resource.version != version:
+            session.refusals.try_now()
+            before = session.resource.revision if session.resource is not None else None
+            session.resource = read(raw, version, self._settings.worker_image)
+            after = session.resource.revision
+            if before is not None and after is not None and before.hash != after.hash:
+                session.autoscaler.new_revision()
+        group, held = session.resource.group, parse(raw.get("status")).kafka
+        if group is not None:
+            self._place(session, group, held, deleting=bool(metadata.get("deletionTimestamp")))
+        servers = session.running.bootstrap_servers if session.running is not None else ""
+        known = held.cluster_id if held is not None and held.bootstrap_servers == servers else ""
+        seen = session.kafka.cluster_id if session.kafka is not None and session.moved is None else ""
+        session.cluster_id = seen or known
+        self._claims.put(Key(*session.key), raw, held, servers, session.cluster_id)
+        if group is None:
+            return
+        session.autoscaler.policy = scaling_policy(group)
+        if not session.restored:
+            session.restored = True
+            session.autoscaler.restore(parse(raw.get("status")).scaling, now_ms=self._clock.wall_ms())
+
+    def _place(
+        self, session: Session, group: ConsumerGroup, held: KafkaMemory | None, *, deleting: bool
+    ) -> None:
+        """Where the group is looked at: where its workers are. Where that does not answer any more, and what
+        the spec says now does, there; but a group that is being deleted ends where its workers were.
+
+        What was seen elsewhere says nothing of it.
+        """
+        assert session.resource is not None
+        assert session.resource.revision is not None
+        key, before = Key(*session.key), session.cluster
+        pods = [one["metadata"].get("labels") or {} for one in self._store.pods(key) if is_worker(one)]
+        uid = group.metadata.uid
+        owned = [one for one in self._store.statefulsets(key) if names.is_owned(one, uid)]
+        sets = [one["spec"].get("template") or {} for one in owned]
+        templates = {str(one.get(names.REVISION_LABEL, "")) for one in pods} | {*map(template_hash, sets)}
+        wanted_hash = session.resource.revision.hash
+        running = in_force(group.spec.kafka, held, templates, wanted_hash, deleting=deleting)
+        here = identity(running, key.namespace, self._store)
+        following = here if deleting else identity(group.spec.kafka, key.namespace, self._store)
+        if following != session.next_cluster:
+            session.next_id = session.moved = None
+        session.running, session.next_cluster = running, following if following != here else None
+        away_ms = self._clock.wall_ms() - session.kafka_since_ms if session.unanswered else 0
+        if session.next_cluster is None:
+            session.moved = None
+        elif session.next_id is not None and away_ms >= _AWAY_MS:
+            session.moved = session.next_cluster
+        session.cluster = session.moved or here
+        if before is not None and before.bootstrap_servers != session.cluster.bootstrap_servers:
+            session.kafka, session.unanswered, session.topics = None, False, TopicWatch()
+            session.kafka_since_ms = self._clock.wall_ms()
+        session.wanted = wanted(session.key, group, running)
+        session.stalls.stuck_after_ms = int(
+            running.properties.get("max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS)
+        )
+
+    # -- looking ---------------------------------------------------------------------------------------
+
+    async def _look_afresh(self, key: Key) -> None:
+        """Puts into the Store what the API server has this moment."""
+        found = await self._kube.get(API_VERSION, KIND, key.namespace, key.name)
+        if found is None:
+            return
+        self._store.put(found)
+        sets = await self._kube.list("apps/v1", STATEFULSET, key.namespace, names.selector_text(key.name))
+        self._replace(key, STATEFULSET, sets, known=self._store.statefulsets(key))
+        pods = await self._kube.list("v1", "Pod", key.namespace, names.selector_text(key.name))
+        self._replace(key, "Pod", pods, known=[one for one in self._store.pods(key) if is_worker(one)])
+
+    def _replace(self, key: Key, kind: str, live: list[Manifest], *, known: list[Manifest]) -> None:
+        """Puts what is there into the Store, and takes out what is not any more."""
+        there = {one["metadata"]["name"]: one["metadata"].get("uid", "") for one in live}
+        for one in known:
+            name, uid = one["metadata"]["name"], one["metadata"].get("uid", "")
+            if there.get(name) != uid:
+                self._store.drop(kind, key.namespace, name, uid)
+        for one in live:
+            self._store.put(one)
+
+    async def _observe(self, session: Session) -> None:
+        """Asks the cluster about this group alone."""
+        if session.cluster is None or session.wanted is None:
+            return
+        found = await self._clusters.observe(session.cluster, [session.wanted])
+        take_observation(session, found.snapshots.get(session.key), self._clock.wall_ms(), found.problem)
+
+    async def _ask_workers(
+        self, session: Session, pods: tuple[PodSnapshot, ...], now_ms: int, *, at_once: bool
+    ) -> None:
+        """Asks the workers for their status: when something is under way, else now and then."""
+        asked = [one for one in pods if one.started and one.ip]
+        unknown = any((told := session.workers.get(one.name)) is None or told.uid != one.uid for one in asked)
+        due = now_ms - session.workers_ms >= self._settings.worker_poll_ms
+        if not (at_once or due or session.busy or unknown):
+            return
+        addresses = [PodAddress(one.name, one.ip, names.PORT) for one in asked]
+        answers = await self._workers.statuses(addresses)
+        at_ms = self._clock.wall_ms()
+        session.workers_ms, session.statuses = at_ms, dict(answers)
+        session.workers = {one.name: worker_snapshot(one.uid, at_ms, answers.get(one.name)) for one in asked}
+        uid = self._uids[Key(*session.key)][-1]
+        session.owners.told((one.member_id for one in answers.values() if one is not None), uid)
+
+    async def _assemble(
+        self,
+        session: Session,
+        raw: Manifest,
+        memory: Memory,
+        pods: tuple[PodSnapshot, ...],
+        *,
+        fresh: bool,
+        asked_ms: int,
+    ) -> GroupSnapshot:
+        key, metadata = Key(*session.key), raw["metadata"]
+        assert session.resource is not None
+        all_pods = self._store.pods(key)
+        configmaps = self._store.configmaps(key)
+        owned = self._sets(key, metadata["uid"])
+        sets = {suffix: statefulset_snapshot(one, suffix) for suffix, one in owned.items()}
+        jobs = [one for one in self._store.jobs(key) if names.is_owned(one, metadata["uid"])]
+        now_ms = self._clock.wall_ms()
+        snapshot = GroupSnapshot(
+            now_ms=now_ms,
+            namespace=key.namespace,
+            name=key.name,
+            uid=metadata.get("uid", ""),
+            generation=int(metadata.get("generation") or 0),
+            memory=memory,
+            annotations=metadata.get("annotations") or {},
+            finalizers=tuple(metadata.get("finalizers") or ()),
+            deleting=bool(metadata.get("deletionTimestamp")),
+            deleted_ms=time_ms(metadata.get("deletionTimestamp")) or 0,
+            status=raw.get("status") or {},
+            group=session.resource.group,
+            error=session.resource.error,
+            revision=session.resource.revision,
+            pod_monitors=await self._pod_monitors(),
+            live={},
+            rivals=self._rivals(key, raw),
+            running=session.running,
+            cluster_id=session.cluster_id,
+            sharing=self._claims.sharing(key),
+            next_id=session.next_id or "",
+            sharing_next=self._sharing_next(session),
+            sets=sets,
+            pods=pods,
+            not_created=await self._events.not_created(session, [*sets.values()], pods, now_ms=now_ms),
+            jobs=await self._events.jobs(session, jobs, all_pods, now_ms=now_ms),
+            configmaps={
+                one["metadata"]["name"]: one["metadata"]["uid"]
+                for one in configmaps
+                if names.is_owned(one, metadata["uid"])
+            },
+            workers=session.workers,
+            kafka=self._kafka(session, metadata["uid"], asked_ms),
+            unchanged=session.unchanged,
+            fresh=fresh,
+            figures_due=now_ms - session.figures_ms >= self._settings.figures_ms,
+            problems=session.problems,
+        )
+        return replace(
+            snapshot,
+            live=await self._live(session, snapshot),
+            secret=self._secret(snapshot),
+            good_template=await self._good_template(session, snapshot),
+        )
+
+    def _kafka(self, session: Session, uid: str, asked_ms: int) -> KafkaSnapshot | None:
+        """The last observation, with the owner of each member as far as it is known; None: it is too old."""
+        seen = session.kafka
+        if seen is None or seen.at_ms < asked_ms:
+            return None
+        if seen.group is None:
+            return seen
+        return replace(seen, group=session.owners.fill_in(seen.group, uid, self.former_uids(session.key)))
+
+    def _sharing_next(self, session: Session) -> Sharing:
+        """Who shares the group.id where the spec leads to; nobody where the workers are there."""
+        following, key = session.next_cluster, Key(*session.key)
+        if following is None:
+            return Sharing()
+        there = place(key.namespace, following.bootstrap_servers, session.next_id or "")
+        return self._claims.sharing(key, there)
+
+    def _sets(self, key: Key, uid: str) -> dict[str, Manifest]:
+        """The group's StatefulSets by their suffix."""
+        suffixes = {names.statefulset(key.name, suffix): suffix for suffix in names.SETS}
+        found = [one for one in self._store.statefulsets(key) if names.is_owned(one, uid)]
+        return {
+            suffixes[one["metadata"]["name"]]: one for one in found if one["metadata"]["name"] in suffixes
+        }
+
+    def _rivals(self, key: Key, raw: Manifest) -> tuple[str, ...]:
+        """The older groups that a name of a StatefulSet may be wanted by, too; of two of the same second the
+        one whose name comes first counts as older."""
+        own, found = _may_have(key.name, raw), []
+        for name in names.rivals(key.name):
+            other = self._store.group(Key(key.namespace, name))
+            if other is not None and _since(other) < _since(raw) and own & _may_have(name, other):
+                found.append(name)
+        return tuple(found)
+
+    def _secret(self, snapshot: GroupSnapshot) -> str | None:
+        """What is known of the takeover Secret; asked for only where a pod needs it now, since that costs
+        requests."""
+        starting = any(one.can_hand_over and not one.started for one in snapshot.pods)
+        if not starting and not makes_set(snapshot):
+            return None
+        return self._store.secret_version(snapshot.namespace, names.takeover_secret(snapshot.name))
+
+    async def _pod_monitors(self) -> bool:
+        return self._settings.pod_monitors and await self._kube.served(
+            pod_monitor.API_VERSION, pod_monitor.KIND
+        )
+
+    async def _live(self, session: Session, snapshot: GroupSnapshot) -> dict[tuple[str, str], Manifest]:
+        """The wanted objects that are there.
+
+        One that the Store does not have is looked up, since the Store knows only what carries our label: a
+        name may be somebody else's.
+        """
+        key = Key(*session.key)
+        known = {
+            "Service": self._store.service(key),
+            "ServiceAccount": self._store.service_account(key),
+            "PodDisruptionBudget": self._store.pdb(key),
+        }
+        several = {
+            CONFIG_MAP: {one["metadata"]["name"]: one for one in self._store.configmaps(key)},
+            STATEFULSET: self._sets_of_anybody(key),
+        }
+        found: dict[tuple[str, str], Manifest] = {}
+        for api_version, kind, name in wanted_names(snapshot):
+            live = several[kind].get(name) if kind in several else known.get(kind)
+            if live is None:
+                live = await self._look_up(session, api_version, kind, name, snapshot.now_ms)
+            else:
+                session.foreign.pop((kind, name), None)
+                session.looked_ms.pop((kind, name), None)
+            if live is not None:
+                found[kind, name] = live
+        if (
+            snapshot.group is not None and snapshot.group.spec.rollout.takes_over
+        ):  # the next roll wants another name
+            for name, live in several[STATEFULSET].items():
+                found.setdefault((STATEFULSET, name), live)
+        return found
+
+    def _sets_of_anybody(self, key: Key) -> dict[str, Manifest]:
+        """By name the StatefulSets that the Store has under the names that the group's may have."""
+        named = {one: self._store.statefulset_named(key.namespace, one) for one in names.set_names(key.name)}
+        return {name: live for name, live in named.items() if live is not None}
+
+    async def _look_up(
+        self, session: Session, api_version: str, kind: str, name: str, now_ms: int
+    ) -> Manifest | None:
+        where = (kind, name)
+        if session.refusals.held(f"apply {kind} {name}", now_ms=now_ms) is not None:
+            return session.foreign.get(where)  # what is refused is not there, and is not asked for meanwhile
+        looked = session.looked_ms.get(where)
+        taken = where in session.foreign
+        if looked is None or not taken or now_ms - looked >= _LOOK_AGAIN_MS:
+            live = await self._kube.get(api_version, kind, session.key[0], name)
+            session.looked_ms[where] = now_ms
+            if live is None:
+                session.foreign.pop(where, None)
+            else:
+                session.foreign[where] = live
+                self._store.put(live)  # ours, if it carries our label: the watch was behind
+        return session.foreign.get(where)
+
+    async def _good_template(self, session: Session, snapshot: GroupSnapshot) -> Manifest | None:
+        """The template to go back to, where it is another than the one that is there.
+
+        Of two sets the one that is left has it.
+        """
+        good, there = snapshot.memory.rollout.good, snapshot.statefulset
+        if not good or there is None or len(snapshot.sets) > 1:
+            return None
+        if good == (there.manifest.get("status") or {}).get("updateRevision"):
+            return None
+        if session.good[0] != good:
+            kept = await self._kube.get("apps/v1", "ControllerRevision", session.key[0], good)
+            session.good = (good, good_template(kept))
+        return session.good[1]
+
+    # -- what several observations tell ------------------------------------------------------------------
+
+    async def _measured(self, session: Session, snapshot: GroupSnapshot) -> GroupSnapshot:
+        autoscaler, now_ms = session.autoscaler, snapshot.now_ms
+        group, kafka = snapshot.kafka_group, snapshot.kafka
+        if group is not None:
+            unstable = not group.stable and bool(group.members)
+            if not unstable:
+                session.unstable_since_ms = None
+            elif session.unstable_since_ms is None:
+                session.unstable_since_ms = now_ms
+        scaling = None
+        if autoscaler.automatic:
+            scaling = autoscaler.decide(
+                kafka, replicas_now(snapshot), now_ms=now_ms, settled_since_ms=session.settled_since_ms
+            )
+        under_way = snapshot.memory.rollout.under_way
+        moving = snapshot.memory.rollout.moving
+        begun = [one.since_ms for one in under_way] + ([moving.since_ms] if moving is not None else [])
+        oldest = min(begun, default=None)
+        measured = Measured(
+            scaling=scaling,
+            scaling_memory=autoscaler.dump(),
+            produced_per_s=autoscaler.produced_per_s,
+            consumed_per_s=autoscaler.consumed_per_s,
+            capacity_per_s=autoscaler.capacity_per_s,
+            stalls=session.stalls.stalls(),
+            forced=session.forced.since(oldest) if oldest is not None else "",
+            topics_changed=session.topics.since(oldest) if oldest is not None else "",
+            topic_changes=session.topics.untold,
+            sessions_since_ms=session.forced.sessions_since_ms,
+            unplanned=session.rebalances.unplanned(now_ms),
+            kafka_problem=session.kafka_problem,
+            kafka_away_ms=0 if kafka is not None else now_ms - session.kafka_since_ms,
+            unstable_for_ms=now_ms - session.unstable_since_ms if session.unstable_since_ms else 0,
+            settled_since_ms=session.settled_since_ms,
+        )
+        return replace(snapshot, measured=measured)
+
+
+def _may_have(name: str, raw: Manifest) -> set[str]:
+    """The names of the StatefulSets that a group may have by its strategy."""
+    rollout = raw.get("spec", {}).get("rollout") or {}
+    return {*names.set_names(name)} if rollout.get("strategy") == TAKEOVER else {names.statefulset(name, "")}
+
+
+def _since(raw: Manifest) -> tuple[str, str]:
+    """What ConsumerGroups are ordered by their age by; creationTimestamp is in UTC, in whole seconds."""
+    return str(raw["metadata"].get("creationTimestamp") or ""), str(raw["metadata"]["name"])
+
+
+def version_of(raw: Manifest) -> tuple[Any, ...]:
+    """What a ConsumerGroup is read from: another one has been edited."""
+    metadata = raw["metadata"]
+    return (
+        metadata.get("uid"),
+        metadata.get("generation"),
+        tuple(sorted((metadata.get("annotations") or {}).items())),
+        raw.get("spec") if metadata.get("generation") is None else None,
+    )
+
+
+def read(raw: Manifest, version: tuple[Any, ...], worker_image: str) -> Resource:
+    """Reads a ConsumerGroup, and what its workers should be started from."""
+    try:
+        group = parse_resource(raw, name=f"ConsumerGroup {raw['metadata'].get('name', '')}")
+        return Resource(version, group, revision(group, worker_image=worker_image))
+    except (ResourceError, FieldError) as error:
+        return Resource(version, error=str(error))
+
+
+def wanted(key: tuple[str, str], group: ConsumerGroup, kafka: Kafka) -> GroupWanted[tuple[str, str]]:
+    """What is asked of the cluster about a group; `kafka` is what its workers have."""
+    properties = kafka.properties
+    reset = properties.get("auto.offset.reset", "earliest")
+    return GroupWanted(
+        key,
+        group.group_id,
+        group.spec.topics,
+        checked_topics=(letters,) if (letters := group.spec.pipeline.dead_letter_topic) else (),
+        topic_pattern=group.spec.topic_expression,
+        offset_reset=reset,
+        read_committed=properties.get("isolation.level") == "read_committed",
+    )

@@ -1,0 +1,70 @@
+"""Which ConsumerGroups name which group.id, and where: what the operator knows of all that it looks after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from slackwater_operator.kafka.cluster_dns import depends_on_namespace
+from slackwater_operator.kubernetes.store import Key, Store
+from slackwater_operator.planner.status_memory import KafkaMemory
+from slackwater_operator.policies.group_id import Claim, Place, Sharing, share
+
+
+class Claims:
+    """By group.id the ConsumerGroups that name it. Each is put in before its first turn."""
+
+    def __init__(self, store: Store) -> None:
+        """`store` says which of them are still there."""
+        self._store = store
+        self._claims: dict[str, dict[Key, Claim]] = {}
+        self._group_ids: dict[Key, str] = {}
+
+    def put(
+        self, key: Key, raw: Mapping[str, Any], held: KafkaMemory | None, servers: str, cluster_id: str
+    ) -> None:
+        """Takes a ConsumerGroup in as it is now.
+
+        Args:
+            key: the ConsumerGroup.
+            raw: as the API server has it.
+            held: what its status says of where it has its group.id.
+            servers: what its workers reach Kafka with, or are to; "": not known.
+            cluster_id: of the Kafka that they are on; "": not known.
+        """
+        spec, metadata = raw.get("spec") or {}, raw["metadata"]
+        group_id = str(spec.get("groupId") or key.name)
+        if self._group_ids.get(key, group_id) != group_id:
+            self.drop(key)
+        self._group_ids[key] = group_id
+        self._claims.setdefault(group_id, {})[key] = Claim(
+            name="/".join(key),
+            uid=str(metadata.get("uid") or ""),
+            created=str(metadata.get("creationTimestamp") or ""),
+            place=place(key.namespace, servers, cluster_id),
+            held=place(key.namespace, held.bootstrap_servers, held.cluster_id) if held is not None else None,
+        )
+
+    def drop(self, key: Key) -> None:
+        """Forgets a ConsumerGroup."""
+        claims = self._claims.get(self._group_ids.pop(key, ""), {})
+        claims.pop(key, None)
+
+    def sharing(self, key: Key, there: Place | None = None) -> Sharing:
+        """Who shares its group.id with a ConsumerGroup that has been put in: where it is, or `there`.
+
+        Forgets those that are gone.
+        """
+        claims = self._claims[self._group_ids[key]]
+        for other in [one for one in claims if one != key and self._store.group(one) is None]:
+            self.drop(other)
+        own = claims[key] if there is None else replace(claims[key], place=there)
+        return share(own, [claim for other, claim in claims.items() if other != key])
+
+
+def place(namespace: str, bootstrap_servers: str, cluster_id: str) -> Place:
+    """A cluster by the servers that a ConsumerGroup of that namespace names."""
+    servers = {one.strip() for one in bootstrap_servers.split(",") if one.strip()}
+    named = {f"{one} in {namespace}" if depends_on_namespace(one) else one for one in servers}
+    return Place(frozenset(named), cluster_id)

@@ -1,0 +1,98 @@
+"""Reads the Events about objects of a group that do not come up, and only about those.
+
+Each object is asked about at most every few seconds. Events are a help for people: an API server that refuses
+to list them costs the cause in a message, and nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from slackwater_operator.controller.session import Session
+from slackwater_operator.controller.snapshots.object_parsing import event_seen, job_snapshot, pod_of_job
+from slackwater_operator.kubernetes.client import Kube
+from slackwater_operator.kubernetes.errors import KubeError
+from slackwater_operator.kubernetes.events import API_VERSION, KIND
+from slackwater_operator.model.statefulsets import StatefulSetSnapshot
+from slackwater_operator.planner.snapshot import JobSnapshot, Manifest, PodSnapshot, time_ms
+from slackwater_operator.policies.object_events import ObjectEvent, job_pod, pod_not_created
+
+log = logging.getLogger(__name__)
+
+_EVERY_MS = 5_000
+_AFTER_MS = 3_000
+"""A pod is usually made, and runs, within this time: nobody asks before."""
+
+
+class ObjectEvents:
+    """The Events about a group's StatefulSets, preflight Jobs, and the pods of these."""
+
+    def __init__(self, kube: Kube) -> None:
+        """Takes the way to the API server."""
+        self._kube = kube
+
+    async def jobs(
+        self, session: Session, jobs: list[Manifest], pods: list[Manifest], *, now_ms: int
+    ) -> tuple[JobSnapshot, ...]:
+        """The preflight Jobs, each with what the Events say of why it does not run."""
+        return tuple([await self._job(session, job, pods, now_ms) for job in jobs])
+
+    async def not_created(
+        self,
+        session: Session,
+        sets: list[StatefulSetSnapshot],
+        pods: tuple[PodSnapshot, ...],
+        *,
+        now_ms: int,
+    ) -> dict[str, str]:
+        """Why pods of StatefulSets cannot be created, by the pod's name, as far as that is known."""
+        there = {pod.name for pod in pods}
+        missing = {
+            pod: found
+            for found in sets
+            if not found.deleting
+            for ordinal in range(found.start, found.start + found.replicas)
+            if (pod := f"{found.name}-{ordinal}") not in there
+        }
+        since = {pod: session.missing_ms.get(pod, now_ms) for pod in missing}
+        session.missing_ms = since
+        found_causes = {}
+        for pod, found in missing.items():
+            if now_ms - since[pod] >= _AFTER_MS:
+                events = await self._about(session, "StatefulSet", found.name, now_ms)
+                cause = pod_not_created(events, pod)
+                if cause:
+                    found_causes[pod] = cause
+        return found_causes
+
+    async def _job(self, session: Session, job: Manifest, pods: list[Manifest], now_ms: int) -> JobSnapshot:
+        seen = job_snapshot(job, pods)
+        view = seen.view
+        began_ms = time_ms(job["metadata"].get("creationTimestamp")) or 0
+        if view.succeeded or view.exit_code is not None or now_ms - began_ms < _AFTER_MS:
+            return seen
+        pod = pod_of_job(job, pods)
+        if pod is not None and (view.waiting or (pod.get("status") or {}).get("phase") == "Running"):
+            return seen
+        of_job = await self._about(session, "Job", seen.name, now_ms)
+        name = pod["metadata"]["name"] if pod is not None else job_pod(of_job)
+        of_pod = await self._about(session, "Pod", name, now_ms) if name else ()
+        return job_snapshot(job, pods, job_events=of_job, pod_events=of_pod)
+
+    async def _about(self, session: Session, kind: str, name: str, now_ms: int) -> tuple[ObjectEvent, ...]:
+        """The Events about an object, as they were a few seconds ago at most."""
+        for key in [key for key, (at_ms, _) in session.object_events.items() if now_ms - at_ms > 60_000]:
+            del session.object_events[key]
+        asked_ms, events = session.object_events.get((kind, name), (0, ()))
+        if now_ms - asked_ms < _EVERY_MS:
+            return events
+        selector = f"regarding.kind={kind},regarding.name={name}"
+        found: list[dict[str, Any]] = []
+        try:
+            found = await self._kube.list(API_VERSION, KIND, session.key[0], field_selector=selector)
+        except KubeError as error:
+            log.warning("%s/%s: the Events about %s %s: %s", *session.key, kind, name, error)
+        events = tuple(event_seen(event) for event in found)
+        session.object_events[kind, name] = (now_ms, events)
+        return events

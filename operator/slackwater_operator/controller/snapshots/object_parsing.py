@@ -1,0 +1,233 @@
+"""Kubernetes' objects, and what the workers said, as a snapshot holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from slackwater_operator.model import names
+from slackwater_operator.planner.snapshot import (
+    STATEFULSET_REVISION_LABEL,
+    JobSnapshot,
+    Manifest,
+    PodSnapshot,
+    StandbySnapshot,
+    StatefulSetSnapshot,
+    TakeoverSnapshot,
+    WorkerSnapshot,
+    time_ms,
+)
+from slackwater_operator.policies.object_events import ObjectEvent
+from slackwater_operator.policies.rollout.preflight import preflight_view
+from slackwater_operator.specs.statefulset import template_hash
+from slackwater_operator.workers.client import StandbyTold, TakeoverTold, WorkerStatus
+
+_NO_TROUBLE = ("ContainerCreating", "PodInitializing", "Completed")
+
+
+def is_worker(pod: Mapping[str, Any]) -> bool:
+    """Whether a pod is a worker's, not the preflight's."""
+    return _labels(pod).get(names.NAME_LABEL) == names.WORKER_APP
+
+
+def pod_snapshot(pod: Mapping[str, Any]) -> PodSnapshot:
+    """A worker's pod."""
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    conditions = {one.get("type"): one for one in status.get("conditions") or []}
+    container: Mapping[str, Any] = next(
+        (one for one in status.get("containerStatuses") or [] if one.get("name") == names.CONTAINER), {}
+    )
+    state, last = container.get("state") or {}, container.get("lastState") or {}
+    ended = state.get("terminated") or last.get("terminated")
+    name, group = metadata["name"], _labels(pod).get(names.GROUP_LABEL, "")
+    ordinal = names.ordinal_of(group, name)
+    return PodSnapshot(
+        name=name,
+        uid=metadata.get("uid", ""),
+        member=names.member_of(group, name),
+        suffix=names.set_of(group, name),
+        ordinal=-1 if ordinal is None else ordinal,
+        revision=_labels(pod).get(STATEFULSET_REVISION_LABEL, ""),
+        template=_labels(pod).get(names.REVISION_LABEL, ""),
+        phase=status.get("phase", "Pending"),
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        deleting=bool(metadata.get("deletionTimestamp")),
+        node_lost=_node_lost(conditions, status),
+        deleted_ms=time_ms(metadata.get("deletionTimestamp")),
+        evicted=conditions.get("DisruptionTarget", {}).get("status") == "True",
+        started=state.get("running") is not None,
+        restarts=int(container.get("restartCount") or 0),
+        trouble=_trouble(conditions, state, last),
+        ended_ms=time_ms(ended.get("finishedAt")) if ended else None,
+        ip=status.get("podIP", ""),
+        node=(pod.get("spec") or {}).get("nodeName", ""),
+        can_hand_over=names.can_hand_over({"metadata": metadata}),
+    )
+
+
+def _node_lost(conditions: Mapping[Any, Mapping[str, Any]], status: Mapping[str, Any]) -> bool:
+    """The node controller sets Ready to False, and leaves ContainersReady as the kubelet wrote it last; with
+    readiness gates Ready may be False for their sake."""
+    own = {"Initialized", "Ready", "ContainersReady", "PodScheduled", "PodReadyToStartContainers"}
+    others = [kind for kind, one in conditions.items() if kind not in own and one.get("status") == "False"]
+    ready, containers = conditions.get("Ready", {}), conditions.get("ContainersReady", {})
+    marked = ready.get("status") == "False" and containers.get("status") == "True" and not others
+    return marked or status.get("reason") == "NodeLost" or status.get("phase") == "Unknown"
+
+
+def _trouble(
+    conditions: Mapping[Any, Mapping[str, Any]], state: Mapping[str, Any], last: Mapping[str, Any]
+) -> str:
+    """Why the worker's container does not run, or how it ended last; "" where nothing is wrong."""
+    scheduled = conditions.get("PodScheduled", {})
+    if scheduled.get("status") == "False":
+        return f"{scheduled.get('reason', 'Unschedulable')}: {scheduled.get('message', '')}".rstrip(": ")
+    ended = _ending(state.get("terminated") or last.get("terminated") or {})
+    waiting = state.get("waiting") or {}
+    reason = waiting.get("reason", "")
+    if reason and reason not in _NO_TROUBLE:
+        message = ended or waiting.get("message", "")
+        return f"{reason}: {message}" if message else str(reason)
+    return ended
+
+
+def _ending(ended: Mapping[str, Any]) -> str:
+    code = ended.get("exitCode")
+    if not code:
+        return ""
+    how = f"exit code {code}" if not ended.get("signal") else f"signal {ended['signal']}"
+    reason = ended.get("reason", "")
+    said = str(ended.get("message") or "").strip()
+    named = f"{reason}, {how}" if reason not in ("", "Error") else how
+    return f"{named}: {said}" if said else named
+
+
+def event_seen(event: Mapping[str, Any]) -> ObjectEvent:
+    """An Event (events.k8s.io/v1), whichever API it was written by."""
+    series = event.get("series") or {}
+    stamps = (
+        series.get("lastObservedTime"),
+        event.get("deprecatedLastTimestamp"),
+        event.get("eventTime"),
+        event["metadata"].get("creationTimestamp"),
+    )
+    return ObjectEvent(
+        reason=str(event.get("reason") or ""),
+        note=str(event.get("note") or ""),
+        warning=event.get("type") == "Warning",
+        at_ms=max((at for at in map(time_ms, stamps) if at is not None), default=0),
+    )
+
+
+def statefulset_snapshot(live: Manifest, suffix: str = "") -> StatefulSetSnapshot:
+    """One of the group's StatefulSets; `suffix` says which."""
+    metadata, spec, status = live["metadata"], live["spec"], live.get("status") or {}
+    seen_newest = status.get("observedGeneration", 0) >= metadata.get("generation", 0)
+    return StatefulSetSnapshot(
+        name=metadata.get("name", ""),
+        suffix=suffix,
+        uid=metadata["uid"],
+        start=int((spec.get("ordinals") or {}).get("start") or 0),
+        replicas=int(spec.get("replicas", 1)),
+        existing=int(status.get("replicas") or 0),
+        template=template_hash(spec.get("template") or {}),
+        update_revision=status.get("updateRevision", "") if seen_newest else "",
+        deleting=bool(metadata.get("deletionTimestamp")),
+        created_ms=time_ms(metadata.get("creationTimestamp")) or 0,
+        manifest=live,
+    )
+
+
+def pod_of_job(job: Manifest, pods: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The pod of a preflight Job, if it is there."""
+    name = job["metadata"]["name"]
+    return next((pod for pod in pods if _labels(pod).get("batch.kubernetes.io/job-name") == name), None)
+
+
+def job_snapshot(
+    job: Manifest,
+    pods: Iterable[Mapping[str, Any]],
+    *,
+    job_events: Sequence[ObjectEvent] = (),
+    pod_events: Sequence[ObjectEvent] = (),
+) -> JobSnapshot:
+    """A preflight Job, with its pod if that is there, and the Events about both."""
+    metadata = job["metadata"]
+    return JobSnapshot(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        view=preflight_view(job, pod_of_job(job, pods), job_events=job_events, pod_events=pod_events),
+        deleting=bool(metadata.get("deletionTimestamp")),
+    )
+
+
+def worker_snapshot(uid: str, at_ms: int, told: WorkerStatus | None) -> WorkerSnapshot | None:
+    """What a worker said, as a snapshot holds it."""
+    if told is None:
+        return None
+    return WorkerSnapshot(
+        uid=uid,
+        at_ms=at_ms,
+        phase=told.phase,
+        generation=told.generation,
+        is_leader=told.is_leader,
+        assignment=told.assignment,
+        error=told.error,
+        started_ms=told.started_ms,
+        joined_ms=told.joined_ms,
+        waiting_since_ms=told.waiting_since_ms,
+        running_since_ms=told.running_since_ms,
+        served_until_ms=told.served_until_ms,
+        returned=told.returned,
+        generations=told.generations,
+        holder=told.holder,
+        standby=_standby_seen(told.standby) if told.standby is not None else None,
+        takeover=_takeover_seen(told.takeover) if told.takeover is not None else None,
+        member_id=told.member_id,
+        stopped=told.stopped,
+        skipped=told.skipped,
+    )
+
+
+def _standby_seen(told: StandbyTold) -> StandbySnapshot:
+    return StandbySnapshot(told.since_ms, told.handed_over, told.told, told.reason)
+
+
+def _takeover_seen(told: TakeoverTold) -> TakeoverSnapshot:
+    return TakeoverSnapshot(
+        told.predecessor, takeover_phases_ms(told), max(told.pauses_ms.values(), default=None), told.forced
+    )
+
+
+def takeover_phases_ms(told: TakeoverTold) -> dict[str, int]:
+    """How long the phases of a takeover took, as far as that is known.
+
+    drain: from the predecessor's begin to its commit; answer: from the commit to its answer's arrival; join:
+    to the place in the group; first_record: to the first record at the handler.
+    """
+    marks = (
+        ("drain", told.drain_ms, told.committed_ms),
+        ("answer", told.committed_ms, told.answered_ms),
+        ("join", told.answered_ms if told.answered_ms is not None else told.asked_ms, told.joined_ms),
+        ("first_record", told.joined_ms, told.first_record_ms),
+    )
+    return {
+        phase: max(0, end - begin) for phase, begin, end in marks if begin is not None and end is not None
+    }
+
+
+def good_template(controller_revision: Manifest | None) -> Manifest | None:
+    """The pod template that a StatefulSet's ControllerRevision keeps; None where it keeps none.
+
+    It holds a patch of the StatefulSet: `{"spec": {"template": {..., "$patch": "replace"}}}`.
+    """
+    template = ((controller_revision or {}).get("data") or {}).get("spec", {}).get("template")
+    if not isinstance(template, Mapping):
+        return None
+    kept = {key: value for key, value in template.items() if not key.startswith("$")}
+    metadata = {key: value for key, value in (kept.get("metadata") or {}).items() if value is not None}
+    return {**kept, "metadata": metadata}
+
+
+def _labels(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (obj.get("metadata") or {}).get("labels") or {}

@@ -1,0 +1,86 @@
+"""Takes in what a cluster said of a group, and tells whether that is worth a turn.
+
+Most observations of most groups say what the one before said: then only the figures go on.
+"""
+
+from __future__ import annotations
+
+from slackwater_operator.controller.session import Session
+from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
+from slackwater_operator.policies.takeover.types import RESTART
+
+
+def take_observation(session: Session, found: KafkaSnapshot | None, now_ms: int, problem: str = "") -> bool:
+    """Notes an observation; whether a turn should look at it now.
+
+    Args:
+        session: the group.
+        found: what was seen; None: the cluster did not answer.
+        now_ms: wall clock.
+        problem: why the cluster did not answer.
+    """
+    before, was_away, said = session.kafka, session.unanswered, session.kafka_problem
+    session.unanswered, session.kafka_problem = found is None, problem
+    if found is None:
+        session.forced.observe(None, now_ms=now_ms)
+        return not was_away or session.busy or problem != said
+    session.kafka, session.kafka_since_ms = found, now_ms
+    session.owners.observe(found.group)
+    plan = session.plan
+    skewed = plan.decision.skewed if plan is not None and plan.decision is not None else ()
+    running = sum(one is not None and one.running for one in session.statuses.values())
+    session.autoscaler.observe(found, running)
+    session.stalls.observe(found, now_ms=now_ms, hot=(*skewed, *session.autoscaler.hot()))
+    session.forced.observe(found, now_ms=now_ms, away=_away(session))
+    session.topics.observe(found, now_ms=now_ms, topics=session.wanted.topics if session.wanted else ())
+    if session.rebalances.awaits(found.topics_ms):
+        return True
+    return was_away or session.busy or _differs(before, found) or _decides(session, found, now_ms)
+
+
+def _away(session: Session) -> list[str]:
+    """The workers that are being restarted and have not begun to join."""
+    rollout = session.plan.status.get("rollout") or {} if session.plan is not None else {}
+    names = [str(one.get("name", "")) for one in rollout.get("underWay") or []]
+    moving = rollout.get("moving") or {}
+    if moving.get("by") == RESTART:
+        names.append(f"{rollout.get('toSet', '')}-{moving.get('ordinal')}")
+    joining = {
+        name
+        for name, told in session.workers.items()
+        if told is not None and told.phase in ("joining", "running")
+    }
+    return [name for name in names if name not in joining]
+
+
+def _differs(before: KafkaSnapshot | None, found: KafkaSnapshot) -> bool:
+    """Whether more has changed than offsets."""
+    if before is None:
+        return True
+    same = (before.group, before.partitions, before.missing, before.problems) == (
+        found.group,
+        found.partitions,
+        found.missing,
+        found.problems,
+    )
+    return not same or _unknown(before) != _unknown(found)
+
+
+def _unknown(seen: KafkaSnapshot) -> set[object]:
+    return {partition for partition, lag in seen.lag.items() if lag is None}
+
+
+def _decides(session: Session, found: KafkaSnapshot, now_ms: int) -> bool:
+    """Whether the automatic scaling decides otherwise now, or something has begun or ceased to stall."""
+    plan = session.plan
+    if plan is None:
+        return True
+    if session.stalls.stalls() != session.told_stalls:
+        return True
+    if not session.autoscaler.automatic or plan.replicas is None:
+        return False
+    new = session.autoscaler.decide(
+        found, plan.replicas, now_ms=now_ms, settled_since_ms=session.settled_since_ms
+    )
+    old = plan.decision
+    return old is None or (new.applied, new.cap, new.damping) != (old.applied, old.cap, old.damping)

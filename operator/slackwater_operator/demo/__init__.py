@@ -1,0 +1,1 @@
+"""`slackwater demo`: the main job on one machine, with its proof."""

@@ -1,0 +1,181 @@
+"""`slackwater demo`: the main job on one machine, from an empty folder to a report."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from slackwater_operator.demo.report import Report
+
+FILE = Path("examples/flights/consumergroup.yaml")
+FOLDER = Path(".demo")
+_FEED_S = 60.0
+_SEED = 2013
+_INTERRUPTED = 130
+
+
+def register(subparsers: Any) -> None:
+    """Adds the subcommand `demo`."""
+    demo = subparsers.add_parser(
+        "demo",
+        help="run the main job on this machine and check it",
+        description=f"Real flights through a consumer group that is restarted, killed and scaled meanwhile. "
+        f"Works in {FOLDER} of the current folder, which it makes; a later run empties it once the "
+        "broker serves. Exits with 0 only if nothing was lost or duplicated and no operation caused an "
+        "avoidable rebalance.",
+    )
+    demo.add_argument(
+        "--bootstrap",
+        default="",
+        metavar="HOST:PORT",
+        help="a Kafka to use in place of the embedded dev broker",
+    )
+    demo.add_argument(
+        "--replace", action="store_true", help="delete the demo's topics and group first if they are there"
+    )
+    demo.add_argument(
+        "--spark",
+        choices=("connect", "local"),
+        default="connect",
+        help="connect (the default): one Spark Connect server for all workers; local: a session in each",
+    )
+    demo.add_argument(
+        "--seconds",
+        type=float,
+        default=_FEED_S,
+        help=f"produce the flights over this time at least (default {_FEED_S:.0f})",
+    )
+    demo.add_argument("--seed", type=int, default=_SEED, help="decides where the poison records stand")
+    demo.add_argument(
+        "--random-kill",
+        type=int,
+        metavar="SEED",
+        help="kill -9 a worker at a random moment as well, and check only that nothing is lost or duplicated",
+    )
+    demo.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Plays the demo; 0 if all its checks hold, 1 if not, 2 for a folder that is not its own, 130 after
+    Ctrl-C."""
+    from slackwater_operator.api.v1alpha1.consumer_group import ResourceError
+    from slackwater_operator.demo.children import DemoError
+    from slackwater_operator.local.views import RunError
+    from slackwater_operator.local.workfolder import WorkFolderError
+
+    try:
+        return asyncio.run(_main(arguments))
+    except asyncio.CancelledError:
+        print("slackwater demo: interrupted; every process that it began has ended", file=sys.stderr)
+        return _INTERRUPTED
+    except (DemoError, WorkFolderError, RunError, ResourceError) as error:
+        print(f"slackwater demo: {error}", file=sys.stderr)
+        return int(getattr(error, "exit_code", 1))
+
+
+async def _main(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from slackwater_operator.demo.workplace import Workplace
+
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    console = Console()
+    workplace = Workplace(FOLDER)
+    workplace.work.claim()
+    try:
+        report = await _play(arguments, console, workplace)
+    finally:
+        workplace.work.release()
+    console.print(report.text(), markup=False, highlight=False, soft_wrap=True)
+    console.print(f"\n{workplace.report} has the figures, {workplace.output} the flights.", highlight=False)
+    return 0 if report.passed else 1
+
+
+async def _play(arguments: argparse.Namespace, console: Any, workplace: Any) -> Report:
+    from slackwater_operator.demo.broker import (
+        DEAD_LETTER_PARTITIONS,
+        SOURCE_PARTITIONS,
+        make_topics,
+        start_dev_broker,
+    )
+    from slackwater_operator.demo.display import Display
+    from slackwater_operator.demo.feed import POISON
+    from slackwater_operator.demo.outcome import collect
+    from slackwater_operator.demo.report import Report
+    from slackwater_operator.demo.scenario import TOTAL_RECORDS, Scenario
+    from slackwater_operator.local.launch import Launch
+    from slackwater_operator.local.settings import RunSettings
+
+    async with AsyncExitStack() as stack:
+        display = stack.enter_context(Display(console, TOTAL_RECORDS))
+        bootstrap = arguments.bootstrap
+        if not bootstrap:
+            broker, bootstrap = await start_dev_broker(workplace.broker)
+            stack.push_async_callback(broker.stop)
+            display.say(f"the dev broker serves at {bootstrap}")
+        launch = Launch(
+            _file(),
+            bootstrap=bootstrap,
+            spark=arguments.spark,
+            workdir=workplace.work,
+            settings=RunSettings(autoscale=False),
+            strategy="Takeover",
+        )
+        spec = launch.source.group.spec
+        topic, dead_letters = spec.topics[0], spec.pipeline.dead_letter_topic
+        await make_topics(
+            bootstrap,
+            launch.source.group.group_id,
+            {topic: SOURCE_PARTITIONS, dead_letters: DEAD_LETTER_PARTITIONS},
+            replace=arguments.replace,
+        )
+        workplace.empty()
+        display.say(f"topics {topic} and {dead_letters} are made; starting Spark ({arguments.spark})")
+        async with launch as running:
+            running.on_notice(display.notice)
+            scenario = Scenario(
+                running,
+                display,
+                bootstrap=bootstrap,
+                logs=workplace.logs,
+                topic=topic,
+                feed_s=arguments.seconds,
+                seed=arguments.seed,
+                random_kill=arguments.random_kill,
+            )
+            figures = await scenario.play()
+            display.say("everything is handled: ending the workers")
+        display.say("checking the output against the source file")
+        accounting, differences = await asyncio.to_thread(
+            collect, bootstrap, topic, dead_letters, Path(launch.source.sink_path)
+        )
+    report = Report(
+        broker=arguments.bootstrap or "dev broker",
+        engine=f"spark {arguments.spark}",
+        accounting=accounting,
+        poison=POISON,
+        operations=figures.operations,
+        restarts=figures.restarts,
+        takeovers=figures.takeovers,
+        seconds=figures.seconds,
+        lag=figures.lag,
+        differences=differences,
+        random_kill=figures.random_kill,
+    )
+    report.save(workplace.report)
+    return report
+
+
+def _file() -> Path:
+    """The example's resource: below the current folder, else where this package's checkout has it."""
+    checkout = Path(__file__).resolve().parents[4] / FILE
+    return FILE if FILE.exists() else checkout

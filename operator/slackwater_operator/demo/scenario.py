@@ -1,0 +1,250 @@
+"""What the demo does to its consumer group while records flow, and what it finds out about it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slackwater_operator.demo.children import Child, DemoError
+from slackwater_operator.demo.display import Display
+from slackwater_operator.demo.feed import FLIGHTS, POISON
+from slackwater_operator.demo.report import (
+    ROLLING_RESTART,
+    OperationFigures,
+    RestartFigures,
+    TakeoverFigures,
+)
+from slackwater_operator.local.events import WorkerEvent
+from slackwater_operator.local.returns import Restart, Takeover
+from slackwater_operator.local.run import LocalRun
+from slackwater_operator.local.views import OperationReport
+
+UP, DOWN = 5, 2
+_SETTLE_S = 180.0
+_FLOW_S = 120.0
+_CATCH_UP_S = 45.0
+_KEPT_UP_RECORDS = 3_000
+_CAUGHT_UP_S = 600.0
+_REFRESH_S = 0.25
+_FLOWING_RECORDS = 5_000
+_RANDOM_KILL_S = (2.0, 45.0)
+
+
+@dataclass(slots=True)
+class Figures:
+    """What the scenario measured. Times in seconds since the first record was produced."""
+
+    operations: list[OperationFigures] = field(default_factory=list)
+    restarts: list[RestartFigures] = field(default_factory=list)
+    takeovers: list[TakeoverFigures] = field(default_factory=list)
+    lag: list[tuple[float, int]] = field(default_factory=list)
+    seconds: float = 0.0
+    random_kill: str | None = None
+    """The worker that was killed at a random moment, and when."""
+
+
+class Scenario:
+    """The story: start, roll by restart, roll by takeover, kill, scale up, scale down, finish."""
+
+    def __init__(
+        self,
+        run: LocalRun,
+        display: Display,
+        *,
+        bootstrap: str,
+        logs: Path,
+        topic: str,
+        feed_s: float,
+        seed: int,
+        random_kill: int | None = None,
+    ) -> None:
+        """Prepares the story.
+
+        Args:
+            run: the consumer group, started, with strategy Takeover; whoever made it stops it.
+            display: where to tell it.
+            bootstrap: the broker.
+            logs: the folder for the feed's output.
+            topic: where the flights go.
+            feed_s: over how many seconds to spread them.
+            seed: decides where the poison records stand.
+            random_kill: kill a worker at a random moment, which this number decides; None: do not.
+        """
+        self._run = run
+        self._display = display
+        self._topic = topic
+        self._random_kill = random_kill
+        self._figures = Figures()
+        command = [sys.executable, "-m", "slackwater_operator.demo.feed", "--bootstrap", bootstrap]
+        command += ["--topic", topic, "--seconds", str(feed_s), "--seed", str(seed)]
+        self._feed = Child("feed", command, logs, self._fed)
+        self._began_ms = 0
+
+    async def play(self) -> Figures:
+        """Plays it to its end.
+
+        Raises:
+            DemoError, RunError: it could not be played to its end.
+        """
+        refresh = asyncio.create_task(self._refresh())
+        chaos: asyncio.Task[None] | None = None
+        try:
+            await self._run.wait_until_stable(_SETTLE_S)
+            await self._feed.start()
+            await self._feed.wait_for("produced", timeout_s=30.0)
+            self._began_ms = time.time_ns() // 1_000_000
+            await self._until("records flow", lambda: self._committed() > _FLOWING_RECORDS, _FLOW_S)
+            if self._random_kill is not None:
+                chaos = asyncio.create_task(self._kill_at_random(self._random_kill))
+            await self._operations()
+            if chaos is not None:
+                await chaos
+            await self._finish()
+        finally:
+            for task in (refresh, chaos):
+                if task is not None:
+                    task.cancel()
+            await asyncio.gather(*(t for t in (refresh, chaos) if t), return_exceptions=True)
+            await self._feed.stop()
+        return self._measured()
+
+    async def _operations(self) -> None:
+        start = self._run.replicas
+        victim = self._run.group.instance_id(1)
+        await self._operation(ROLLING_RESTART, 0, self._run.rolling_restart())
+        await self._catch_up()
+        await self._flow()
+        await self._operation("takeover", 0, self._run.takeover())
+        await self._flow()
+        await self._operation(f"kill -9 {victim}", 0, self._run.kill(victim))
+        await self._flow()
+        await self._operation(f"scale {start} to {UP}", 1, self._run.set_replicas(UP))
+        await self._flow()
+        await self._operation(f"scale {UP} to {DOWN}", 1, self._run.set_replicas(DOWN))
+        self._next_records()
+
+    async def _operation(self, name: str, allowed: int, doing: Awaitable[OperationReport]) -> None:
+        report = await doing
+        self._figures.operations.append(_figures_of(name, allowed, report))
+        timeout = self._run.group.session_timeout_ms
+        self._figures.restarts += [_restart(name, timeout, one) for one in report.restarts]
+        self._figures.takeovers += [_takeover(one) for one in report.takeovers]
+
+    async def _flow(self) -> None:
+        """Lets records flow through the settled group before the next thing is done to it."""
+        self._next_records()
+        target = self._committed() + _FLOWING_RECORDS
+        await self._until("records flow", lambda: self._committed() > target, _FLOW_S)
+
+    def _next_records(self) -> None:
+        """Has the feed produce what it has kept back for the time until the next operation is over."""
+        self._feed.signal(signal.SIGUSR1)
+
+    async def _catch_up(self) -> None:
+        """Waits for a while until the backlog of what was done before is gone: a partition waits for its turn
+        in a backlog, whoever serves it, and that would be measured with the next thing."""
+        with contextlib.suppress(DemoError):
+            await self._until("the backlog is gone", self._kept_up, _CATCH_UP_S)
+        self._check()
+
+    def _kept_up(self) -> bool:
+        lag = self._run.snapshot().total_lag
+        return lag is not None and lag <= _KEPT_UP_RECORDS
+
+    async def _finish(self) -> None:
+        self._display.say("all operations are done: produce what is left, and catch up")
+        done = await self._feed.wait_for("done", timeout_s=_CAUGHT_UP_S)
+        total = int(done.data["records"])
+        await self._until("everything is handled", lambda: self._committed() >= total, _CAUGHT_UP_S)
+        self._figures.seconds = (time.time_ns() // 1_000_000 - self._began_ms) / 1000
+
+    async def _until(self, what: str, reached: Callable[[], bool], timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not reached():
+                    self._check()
+                    await asyncio.sleep(_REFRESH_S)
+        except TimeoutError:
+            raise DemoError(f"waited {timeout_s:.0f} s in vain until {what}") from None
+
+    def _check(self) -> None:
+        self._feed.check()
+        if self._run.failure is not None:
+            raise self._run.failure
+
+    def _committed(self) -> int:
+        return sum(self._run.snapshot().positions.values())
+
+    async def _refresh(self) -> None:
+        while True:
+            self._display.update(self._run.snapshot())
+            await asyncio.sleep(_REFRESH_S)
+
+    def _fed(self, event: WorkerEvent) -> None:
+        if event.event in ("produced", "done"):
+            self._display.produced(int(event.data["records"]))
+
+    async def _kill_at_random(self, seed: int) -> None:
+        """kill -9 of any worker at any moment of the operations, as a crash that nobody asked for."""
+        rng = random.Random(seed)
+        await asyncio.sleep(rng.uniform(*_RANDOM_KILL_S))
+        alive = [row for row in self._run.snapshot().workers if row.pid is not None]
+        victim = rng.choice(alive)
+        at = (time.time_ns() // 1_000_000 - self._began_ms) / 1000
+        self._figures.random_kill = f"{victim.pod} at {at:.1f} s, in phase {victim.phase}"
+        self._display.say(f"kill -9 {victim.pod} at a random moment")
+        os.killpg(victim.pid or 0, signal.SIGKILL)
+
+    def _measured(self) -> Figures:
+        self._figures.lag = [
+            ((at_ms - self._began_ms) / 1000, lag)
+            for at_ms, lag in self._run.lag_history
+            if lag is not None and at_ms >= self._began_ms
+        ]
+        return self._figures
+
+
+def _figures_of(name: str, allowed: int, report: OperationReport) -> OperationFigures:
+    return OperationFigures(
+        name=name,
+        seconds=(report.ended_ms - report.began_ms) / 1000,
+        rebalances=report.rebalances,
+        allowed_rebalances=allowed,
+        generations=report.generations,
+        longest_unowned_ms=report.longest_unowned_ms,
+    )
+
+
+TOTAL_RECORDS = FLIGHTS + POISON
+
+
+def _restart(operation: str, session_timeout_ms: int, one: Restart) -> RestartFigures:
+    return RestartFigures(
+        instance=one.instance,
+        operation=operation,
+        away_ms=one.away_ms,
+        gap_ms=one.gap_ms,
+        session_timeout_ms=session_timeout_ms,
+        same_generation=one.same_generation,
+        partition_gap_ms=one.partition_gap_ms,
+    )
+
+
+def _takeover(one: Takeover) -> TakeoverFigures:
+    return TakeoverFigures(
+        instance=one.instance,
+        before=one.before,
+        after=one.pod,
+        forced=one.forced,
+        same_generation=one.same_generation,
+        gap_ms=one.gap_ms,
+        pauses_ms={str(partition): ms for partition, ms in one.pauses_ms.items()},
+    )

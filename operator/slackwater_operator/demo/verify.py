@@ -1,0 +1,148 @@
+"""The demo's last word: the Parquet against the source file, by a way that knows neither Kafka nor Spark."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from slackwater_operator.demo.source import MISSING, Row, read_rows
+
+Identity = tuple[str, int, int]
+"""Topic, partition, offset of a source record."""
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What is added up per carrier and per day."""
+
+    flights: int = 0
+    cancelled: int = 0
+    distance: int = 0
+    dep_delay: int = 0
+    arr_delay: int = 0
+    air_time: int = 0
+
+    def plus(self, other: Totals) -> Totals:
+        return Totals(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+
+
+@dataclass(slots=True)
+class Summary:
+    """Totals by carrier and by day (``2013-01-31``)."""
+
+    by_carrier: dict[str, Totals] = field(default_factory=lambda: defaultdict(Totals))
+    by_day: dict[str, Totals] = field(default_factory=lambda: defaultdict(Totals))
+
+    def add(self, carrier: str, day: str, totals: Totals) -> None:
+        self.by_carrier[carrier] = self.by_carrier[carrier].plus(totals)
+        self.by_day[day] = self.by_day[day].plus(totals)
+
+
+def summarise_source(rows: Iterable[Row] | None = None) -> Summary:
+    """Adds up the source file, in plain Python."""
+    summary = Summary()
+    for row in read_rows() if rows is None else rows:
+        day = f"{int(row['year']):04}-{int(row['month']):02}-{int(row['day']):02}"
+        totals = Totals(
+            1,
+            int(row["dep_time"] == MISSING),
+            *(0 if row[name] == MISSING else int(row[name]) for name in _SUMMED),
+        )
+        summary.add(row["carrier"], day, totals)
+    return summary
+
+
+_SUMMED = ("distance", "dep_delay", "arr_delay", "air_time")
+
+
+def read_output(path: Path) -> pa.Table:
+    """The Parquet that the workers wrote, as one table. Raises FileNotFoundError if there is none."""
+    if not path.is_dir():
+        raise FileNotFoundError(f"{path}: there is no output to verify")
+    return ds.dataset(path, format="parquet").to_table()
+
+
+def summarise_output(table: pa.Table) -> Summary:
+    """Adds up the output, in Arrow."""
+    summary = Summary()
+    cancelled = table["dep_time"].is_null().cast(pa.int64())
+    columns = table.select(["year", "month", "day", "carrier", *_SUMMED])
+    grouped = (
+        columns.append_column("cancelled", cancelled)
+        .group_by(["carrier", "year", "month", "day"])
+        .aggregate([([], "count_all"), ("cancelled", "sum"), *((name, "sum") for name in _SUMMED)])
+    )
+    for row in grouped.to_pylist():
+        totals = Totals(
+            row["count_all"], row["cancelled_sum"], *(int(row[f"{name}_sum"] or 0) for name in _SUMMED)
+        )
+        summary.add(row["carrier"], f"{row['year']:04}-{row['month']:02}-{row['day']:02}", totals)
+    return summary
+
+
+def differences(expected: Summary, actual: Summary) -> list[str]:
+    """One line for each carrier and day whose totals differ; empty if all are equal."""
+    lines = []
+    for kind, left, right in (
+        ("carrier", expected.by_carrier, actual.by_carrier),
+        ("day", expected.by_day, actual.by_day),
+    ):
+        for key in sorted({*left, *right}):
+            want, got = left.get(key, Totals()), right.get(key, Totals())
+            if want != got:
+                lines.append(f"{kind} {key}: the source has {want}, the output has {got}")
+    return lines
+
+
+@dataclass(frozen=True, slots=True)
+class Accounting:
+    """Where every record of the source topic went."""
+
+    records_in: int
+    records_out: int
+    dead_lettered: int
+    lost: int
+    duplicated: int
+    examples: tuple[str, ...]
+    """Some of what was lost or duplicated, by name."""
+
+
+def account(
+    ends: dict[tuple[str, int], int], written: Iterable[Identity], dead: Iterable[Identity]
+) -> Accounting:
+    """Holds what was written and dead-lettered against every offset of the source topic.
+
+    ``ends`` maps (topic, partition) to its end offset; the demo's topics begin at 0. A record counts
+    as lost if it is in neither, and as duplicated once for every time it is there beyond the first.
+    """
+    out, rejected = Counter(written), Counter(dead)
+    seen = out + rejected
+    expected = {(topic, n, offset) for (topic, n), end in ends.items() for offset in range(end)}
+    lost = sorted(expected - seen.keys())
+    repeated = sorted(identity for identity, times in seen.items() if times > 1)
+    strangers = sorted(seen.keys() - expected)
+    named = [
+        *(f"lost {identity}" for identity in lost[:_MOST_NAMED]),
+        *(f"{seen[identity]} times {identity}" for identity in repeated[:_MOST_NAMED]),
+        *(f"never produced {identity}" for identity in strangers[:_MOST_NAMED]),
+    ]
+    return Accounting(
+        records_in=len(expected),
+        records_out=out.total(),
+        dead_lettered=rejected.total(),
+        lost=len(lost),
+        duplicated=sum(seen[identity] - 1 for identity in repeated) + len(strangers),
+        examples=tuple(named),
+    )
+
+
+def identities(table: pa.Table) -> Iterable[Identity]:
+    """The source record of each row of the output."""
+    columns = [table[name].to_pylist() for name in ("topic", "partition", "offset")]
+    return zip(*columns, strict=True)

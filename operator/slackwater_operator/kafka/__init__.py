@@ -1,0 +1,1 @@
+"""Observes Kafka clusters: many groups at once."""

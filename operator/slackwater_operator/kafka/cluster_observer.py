@@ -1,0 +1,368 @@
+"""Looks at many groups of a Kafka cluster at once.
+
+A round's requests grow with the brokers, not with the groups: one DescribeGroups and one OffsetFetch
+(KIP-709) to each coordinator, one ListOffsets to each leader for the partitions of all groups together, and
+Metadata now and then. What one group's answer lacks (no right to read it, a topic that does not exist) is
+missing in that group's snapshot alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Self, TypeVar
+
+from slackwater.kafka.admin import EARLIEST, LATEST, groups as group_requests
+from slackwater.kafka.admin.attempts import Attempts
+from slackwater.kafka.errors import (
+    GroupIdNotFoundError,
+    KafkaConnectionError,
+    KafkaError,
+    UnknownMemberIdError,
+    for_code,
+)
+from slackwater.kafka.net import Cluster
+from slackwater.kafka.net.backoff import Backoff
+from slackwater.kafka.net.clock import SYSTEM_CLOCK, Clock
+from slackwater.kafka.structs import TopicPartition
+from slackwater.kafka.topic_pattern import TopicPattern
+from slackwater.kafka.wire.errors import ErrorCode
+from slackwater_operator.kafka.group_requests import Asking, Committed
+from slackwater_operator.model.group import GroupView
+from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
+
+K = TypeVar("K", bound=Hashable)
+
+REQUEST_TIMEOUT_MS = 5_000
+"""So long that a process that gets little of its CPU does not take itself for cut off."""
+TOPICS_MAX_AGE_MS = 10_000.0
+"""How long the topics' partitions are taken as known: a change of them is to be told within half a minute,
+and a group at rest is looked at every ten seconds only."""
+TOPICS_RETRY_MS = 3_000.0
+"""The same while a topic is missing or has an error: it may have been created by now."""
+TOPICS_FORGOTTEN_MS = 300_000.0
+"""A topic that no group has been asked for with for this long is left out of Metadata."""
+
+
+@dataclass(frozen=True)
+class GroupWanted(Generic[K]):
+    """A group to look at.
+
+    Attributes:
+        key: whatever the caller finds the answer by.
+        group_id: Kafka's group.id.
+        topics: its topics.
+        checked_topics: topics that it does not read, but that have to exist (for its dead letters).
+        topic_pattern: in place of `topics`: a regular expression that names match from their beginning
+            (`TopicPattern`, as the workers subscribe); internal topics are left out.
+        offset_reset: the workers' auto.offset.reset: where the group starts without a committed offset.
+        read_committed: whether the workers read with isolation.level read_committed: what they can read ends
+            where the oldest open transaction begins, so that is what their lag counts to.
+    """
+
+    key: K
+    group_id: str
+    topics: tuple[str, ...] = ()
+    checked_topics: tuple[str, ...] = ()
+    topic_pattern: str | None = None
+    offset_reset: str = "earliest"
+    read_committed: bool = False
+
+
+@dataclass
+class _Facts:
+    """What a round has learned of all groups together."""
+
+    groups: Mapping[str, GroupView | KafkaError]
+    committed: Mapping[str, Committed | KafkaError]
+    ends: Mapping[bool, Mapping[TopicPartition, int | KafkaError]]
+    """By whether only committed transactions are read."""
+    coordinators: Mapping[str, int]
+    starts: dict[TopicPartition, int | KafkaError] = field(default_factory=dict)
+
+
+class ClusterObserver:
+    """Looks at groups of one cluster over one set of connections. Several rounds may run at the same time."""
+
+    def __init__(
+        self, cluster: Cluster, *, round_timeout_ms: int = 8_000, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        """Takes over a cluster, which `start` starts and `close` closes.
+
+        What a broker has not answered `round_timeout_ms` after a round's begin is missing in its snapshots.
+        """
+        self._cluster, self._clock = cluster, clock
+        self._timeout_s = round_timeout_ms / 1000
+        self._backoff = Backoff(100, 1_000, random.Random(0))
+        self._wanted_ms: dict[str, float] = {}
+        self._all_wanted_ms = float("-inf")
+        self._topics_ms = float("-inf")
+        self._topics_wall_ms: int | None = None
+        self._matching: dict[str, list[str]] = {}
+        cluster.on_metadata.append(lambda _: self._matching.clear())
+
+    @classmethod
+    async def connect(
+        cls,
+        bootstrap_servers: str,
+        *,
+        client_id: str = "slackwater-observer",
+        timeout_ms: int = 5_000,
+        **options: Any,
+    ) -> Self:
+        """Connects. `options` are those of `slackwater.kafka.net.cluster.Cluster`.
+
+        Raises:
+            NoBrokersAvailable: none of the servers answers within `timeout_ms`.
+            KafkaError: none may be talked to (authentication, versions).
+        """
+        settings: dict[str, Any] = {
+            "request_timeout_ms": REQUEST_TIMEOUT_MS,
+            "connect_timeout_ms": REQUEST_TIMEOUT_MS,
+            **options,
+        }
+        servers = [one.strip() for one in bootstrap_servers.split(",")]
+        cluster = Cluster(servers, client_id=client_id, **settings)
+        try:
+            await cluster.start(timeout_ms)
+        except BaseException:
+            await cluster.close()
+            raise
+        return cls(cluster)
+
+    @property
+    def requests(self) -> Counter[str]:
+        """Requests sent so far by API (`DescribeGroups`), those of connecting among them."""
+        return self._cluster.settings.requests
+
+    async def observe(self, wanted: Sequence[GroupWanted[K]]) -> dict[K, KafkaSnapshot]:
+        """One round over `wanted`.
+
+        Raises:
+            KafkaError: no broker has answered anything.
+        """
+        at_ms = self._clock.wall_ms()
+        asking = Asking(self._cluster, asyncio.get_running_loop().time() + self._timeout_s)
+        failed = await self._refresh_topics(asking, wanted)
+        if failed is not None and not self._cluster.metadata.topics:
+            raise failed
+        partitions = {one.key: self.partitions(one) for one in wanted}
+        facts = await self._ask(asking, wanted, partitions)
+        if not asking.answers and wanted:
+            raise failed or _first_error(facts)
+        return {one.key: self._snapshot(at_ms, one, partitions[one.key], facts) for one in wanted}
+
+    async def identify(self) -> str:
+        """Kafka's id of the cluster; "" where it tells none.
+
+        Raises:
+            KafkaError: no broker answers.
+        """
+        failed = await Asking(self._cluster, asyncio.get_running_loop().time() + self._timeout_s).refresh()
+        if failed is not None:
+            raise failed
+        return self._cluster.metadata.cluster_id or ""
+
+    def partitions(self, wanted: GroupWanted[K]) -> tuple[TopicPartition, ...]:
+        """The partitions of a group's topics, in order, as far as they are known now."""
+        topics = self._cluster.metadata.topics
+        return tuple(
+            TopicPartition(name, number)
+            for name in self._topics(wanted)
+            for number in sorted(topics[name].partitions)
+        )
+
+    async def remove_members(self, group_id: str, instance_ids: Sequence[str]) -> dict[str, str]:
+        """Removes static members by one LeaveGroup; gives the error of each that it could not remove.
+
+        One that is gone already is no error.
+        """
+        attempts = Attempts(REQUEST_TIMEOUT_MS, self._backoff)
+        try:
+            found = await group_requests.remove_members(
+                self._cluster, attempts, group_id, instance_ids, "scaled down"
+            )
+        except KafkaError as error:
+            return dict.fromkeys(instance_ids, str(error))
+        errors = found.errors.items()
+        return {one: str(error) for one, error in errors if not isinstance(error, UnknownMemberIdError)}
+
+    async def delete_group(self, group_id: str) -> str:
+        """Deletes a group with its offsets. Gives why that is not done; "" if it is, or was gone already."""
+        attempts = Attempts(REQUEST_TIMEOUT_MS, self._backoff)
+        try:
+            found = await group_requests.delete(self._cluster, attempts, [group_id])
+        except KafkaError as error:
+            return str(error)
+        error_of_group = found.errors.get(group_id)
+        gone = error_of_group is None or isinstance(error_of_group, GroupIdNotFoundError)
+        return "" if gone else str(error_of_group)
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await self._cluster.close()
+
+    # ---- topics
+
+    async def _refresh_topics(self, asking: Asking, wanted: Iterable[GroupWanted[K]]) -> KafkaError | None:
+        """Asks for metadata where it is too old for `wanted`; gives why that failed."""
+        now, known = self._clock.monotonic_ms(), self._cluster.metadata.topics
+        new = False
+        for one in wanted:
+            if one.topic_pattern is not None:
+                new |= now - self._all_wanted_ms > TOPICS_FORGOTTEN_MS
+                self._all_wanted_ms = now
+            for topic in (*one.topics, *one.checked_topics):
+                new |= topic not in known
+                self._wanted_ms[topic] = now
+        self._wanted_ms = {t: ms for t, ms in self._wanted_ms.items() if now - ms <= TOPICS_FORGOTTEN_MS}
+        failing = any(t in known and known[t].error_code for t in self._wanted_ms)
+        age = now - self._topics_ms
+        if not new and age < (TOPICS_RETRY_MS if failing else TOPICS_MAX_AGE_MS):
+            return None
+        everything = now - self._all_wanted_ms <= TOPICS_FORGOTTEN_MS
+        self._cluster.track(self._wanted_ms, all_topics=everything)
+        failed = await asking.refresh()
+        unnamed = self._wanted_ms.keys() - self._cluster.metadata.topics.keys()
+        if failed is None and everything and unnamed:
+            # The answer for all topics leaves these out: asked for by name, the broker says why.
+            self._cluster.track(unnamed)
+            failed = await asking.refresh()
+            self._cluster.track(self._wanted_ms, all_topics=True)
+        if failed is None:
+            self._topics_ms, self._topics_wall_ms = now, self._clock.wall_ms()
+        return failed
+
+    def _missing(self, wanted: GroupWanted[K]) -> tuple[str, ...]:
+        """The topics that the brokers say do not exist; one that was not asked for yet is not among them."""
+        known = self._cluster.metadata.topics
+        names = {*wanted.topics, *wanted.checked_topics}
+        return tuple(
+            name
+            for name in sorted(names)
+            if name in known and known[name].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+
+    def _topics(self, wanted: GroupWanted[K]) -> list[str]:
+        known = self._cluster.metadata.topics
+        if wanted.topic_pattern is None:
+            return [name for name in sorted(wanted.topics) if name in known]
+        # Once for each metadata: a pattern can be slow, and there can be many names.
+        matching = self._matching.get(wanted.topic_pattern)
+        if matching is None:
+            pattern = TopicPattern(wanted.topic_pattern)
+            matching = sorted(n for n, topic in known.items() if not topic.is_internal and pattern.matches(n))
+            self._matching[wanted.topic_pattern] = matching
+        return matching
+
+    def _topic_problems(self, wanted: GroupWanted[K]) -> list[str]:
+        known, found = self._cluster.metadata.topics, self._topics(wanted)
+        if wanted.topic_pattern is not None and not found:
+            return [f"no topic matches {wanted.topic_pattern!r}; create one, or correct topicPattern"]
+        problems = [f"topic {name} is not known yet" for name in sorted(wanted.topics) if name not in known]
+        missing = self._missing(wanted)
+        problems += [f"topic {name} does not exist; create it" for name in missing]
+        for name in found:
+            code = known[name].error_code
+            if code and name not in missing and not known[name].partitions:
+                problems.append(str(for_code(code, f"topic {name}")))
+        return problems
+
+    # ---- a round
+
+    async def _ask(
+        self,
+        asking: Asking,
+        wanted: Sequence[GroupWanted[K]],
+        partitions: Mapping[K, tuple[TopicPartition, ...]],
+    ) -> _Facts:
+        groups = list(dict.fromkeys(one.group_id for one in wanted))
+        kinds = sorted({one.read_committed for one in wanted})
+        unions = {
+            kind: list(
+                dict.fromkeys(p for one in wanted if one.read_committed is kind for p in partitions[one.key])
+            )
+            for kind in kinds
+        }
+        await asking.find(groups)  # so that the two below need not both ask
+        described, committed, ends = await asyncio.gather(
+            asking.describe(groups),
+            asking.committed(groups),
+            asyncio.gather(*(asking.offsets(unions[kind], LATEST, read_committed=kind) for kind in kinds)),
+        )
+        facts = _Facts(described, committed, dict(zip(kinds, ends, strict=True)), asking.coordinators)
+        fresh = [
+            p
+            for one in wanted
+            for p in partitions[one.key]
+            if _is_fresh(facts.committed.get(one.group_id), p)
+        ]
+        facts.starts = await asking.offsets(dict.fromkeys(fresh), EARLIEST, read_committed=False)
+        return facts
+
+    def _snapshot(
+        self, at_ms: int, wanted: GroupWanted[K], partitions: tuple[TopicPartition, ...], facts: _Facts
+    ) -> KafkaSnapshot:
+        problems = self._topic_problems(wanted)
+        group = facts.groups[wanted.group_id]
+        if isinstance(group, KafkaError):
+            problems.append(f"group {wanted.group_id}: {group}")
+        told = facts.ends[wanted.read_committed]
+        ends = _known(partitions, told, problems)
+        committed = facts.committed[wanted.group_id]
+        positions: dict[TopicPartition, int] = {}
+        if isinstance(committed, KafkaError):
+            problems.append(str(committed))
+        else:
+            positions = _known((p for p in partitions if p in committed), committed, problems)
+            fresh = [p for p in partitions if p not in committed]
+            starts = _known(fresh, facts.starts, problems) if fresh else {}
+            if wanted.offset_reset != "earliest":
+                # Where a member starts depends on when it asks: known only where there is nothing to read.
+                starts = {p: start for p, start in starts.items() if start == ends.get(p)}
+            positions.update(starts)
+        view = None if isinstance(group, KafkaError) else group
+        return KafkaSnapshot(
+            at_ms,
+            view,
+            partitions,
+            ends,
+            positions,
+            tuple(dict.fromkeys(problems)),
+            None if view is None else facts.coordinators.get(wanted.group_id),
+            frozenset(self._cluster.metadata.brokers),
+            self._cluster.metadata.cluster_id or "",
+            self._missing(wanted),
+            self._topics_wall_ms,
+        )
+
+
+def _is_fresh(committed: Committed | KafkaError | None, partition: TopicPartition) -> bool:
+    return isinstance(committed, dict) and partition not in committed
+
+
+def _known(
+    partitions: Iterable[TopicPartition],
+    told: Mapping[TopicPartition, int | KafkaError],
+    problems: list[str],
+) -> dict[TopicPartition, int]:
+    """The offsets that are known; why the others are not goes to `problems`."""
+    found: dict[TopicPartition, int] = {}
+    for one in partitions:
+        offset = told.get(one)
+        if isinstance(offset, int):
+            found[one] = offset
+        else:
+            problems.append(f"the broker said nothing of {one}" if offset is None else str(offset))
+    return found
+
+
+def _first_error(facts: _Facts) -> KafkaError:
+    for outcomes in (facts.groups, facts.committed):
+        for told in outcomes.values():
+            if isinstance(told, KafkaError):
+                return told
+    return KafkaConnectionError("no broker has answered")

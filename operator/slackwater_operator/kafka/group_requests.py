@@ -1,0 +1,317 @@
+"""The requests of a round: one to each broker that knows something, and what the answers say.
+
+An answer holds an outcome for each group or partition, which may be an error: nothing is repeated here but
+what a broker has sent elsewhere (a coordinator or a leader that has moved), once. The next round is soon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from functools import lru_cache, partial
+from typing import TypeVar
+
+from slackwater.kafka.errors import (
+    CoordinatorNotAvailableError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    NotCoordinatorError,
+    for_code,
+)
+from slackwater.kafka.net import Cluster
+from slackwater.kafka.net.connection import ByVersion
+from slackwater.kafka.protocol import offsets as o
+from slackwater.kafka.protocol.assignors import owner_of
+from slackwater.kafka.protocol.consumer_protocol import PROTOCOL_TYPE, decode_assignment, decode_subscription
+from slackwater.kafka.structs import TopicPartition
+from slackwater.kafka.wire import messages as m
+from slackwater.kafka.wire.errors import DecodeError, ErrorCode
+from slackwater.kafka.wire.schema import Request, Response
+from slackwater_operator.model.group import DEAD, STABLE, GroupView, MemberView
+
+R = TypeVar("R", bound=Response)
+T = TypeVar("T")
+
+Committed = dict[TopicPartition, "int | KafkaError"]
+
+_AT_ONCE = 500
+"""So many groups are asked for in one request: more would hold the event loop up for too long."""
+_MOVED = (NotCoordinatorError, CoordinatorNotAvailableError, KafkaConnectionError)
+
+
+class Asking:
+    """One round's requests. What has no answer by `deadline` (the loop's time, s) fails with a timeout."""
+
+    def __init__(self, cluster: Cluster, deadline: float) -> None:
+        self._cluster, self._deadline = cluster, deadline
+        self.answers = 0
+        """How many requests were answered."""
+        self.coordinators: dict[str, int] = {}
+        """The node that has described each group."""
+
+    # ---- groups
+
+    async def find(self, groups: Collection[str]) -> dict[str, int | KafkaError]:
+        """Each group's coordinator; asks for those that are not known, in one request."""
+        try:
+            return await self._in_time(self._cluster.coordinators(list(groups)), "FindCoordinator")
+        except KafkaError as error:
+            return dict.fromkeys(groups, error)
+
+    async def describe(self, groups: Collection[str]) -> dict[str, GroupView | KafkaError]:
+        """DescribeGroups, one request a coordinator. A group that does not exist is `Dead`."""
+
+        async def some(node_id: int, groups: list[str]) -> dict[str, GroupView | KafkaError]:
+            answer = await self._send(node_id, m.DescribeGroupsRequest(groups=groups))
+            self.coordinators.update(dict.fromkeys(groups, node_id))
+            return {told.group_id: _group(told) for told in answer.groups}
+
+        async def ask(node_id: int, at_node: list[str]) -> dict[str, GroupView | KafkaError]:
+            return await _in_parts(at_node, _AT_ONCE, partial(some, node_id))
+
+        return await self._by_coordinator(groups, ask)
+
+    async def committed(self, groups: Collection[str]) -> dict[str, Committed | KafkaError]:
+        """OffsetFetch, one request a coordinator; before Kafka 3.0 (KIP-709) one a group."""
+
+        async def ask(node_id: int, at_node: list[str]) -> dict[str, Committed | KafkaError]:
+            connection = await self._in_time(self._cluster.connection(node_id), f"broker {node_id}")
+            version = connection.version_of(m.OffsetFetchRequest, o.FETCH_VERSION_CAP)
+            several = version >= o.BATCHED_OFFSET_FETCH
+            return await _in_parts(at_node, _AT_ONCE if several else 1, partial(self._fetch, node_id))
+
+        return await self._by_coordinator(groups, ask)
+
+    async def _fetch(self, node_id: int, groups: list[str]) -> dict[str, Committed | KafkaError]:
+        request = ByVersion(m.OffsetFetchRequest, partial(o.offset_fetch_of_groups, groups, None))
+        answer = await self._send(node_id, request, version_cap=o.FETCH_VERSION_CAP)
+        told = o.read_offset_fetch_of_groups(answer, groups[0])
+        return {group: _committed(group, one) for group, one in told.items()}
+
+    async def _by_coordinator(
+        self,
+        groups: Collection[str],
+        ask: Callable[[int, list[str]], Awaitable[Mapping[str, T | KafkaError]]],
+    ) -> dict[str, T | KafkaError]:
+        found = await self._at_coordinators(groups, ask)
+        moved = _forget_moved(self._cluster, found)
+        if moved:
+            found.update(await self._at_coordinators(moved, ask))
+            _forget_moved(self._cluster, found)
+        return found
+
+    async def _at_coordinators(
+        self,
+        groups: Collection[str],
+        ask: Callable[[int, list[str]], Awaitable[Mapping[str, T | KafkaError]]],
+    ) -> dict[str, T | KafkaError]:
+        nodes: dict[int, list[str]] = {}
+        results: dict[str, T | KafkaError] = {}
+        for group, node in (await self.find(groups)).items():
+            if isinstance(node, int):
+                nodes.setdefault(node, []).append(group)
+            else:
+                results[group] = node
+
+        async def at(node_id: int, at_node: list[str]) -> Mapping[str, T | KafkaError]:
+            try:
+                return await ask(node_id, at_node)
+            except KafkaError as error:
+                return dict.fromkeys(at_node, error)
+
+        for part in await asyncio.gather(*(at(node_id, some) for node_id, some in nodes.items())):
+            results.update(part)
+        for group in groups:
+            results.setdefault(group, KafkaError(f"the broker said nothing of group {group!r}"))
+        return results
+
+    # ---- partitions
+
+    async def offsets(
+        self, partitions: Iterable[TopicPartition], which: int, *, read_committed: bool
+    ) -> dict[TopicPartition, int | KafkaError]:
+        """ListOffsets, one request a leader. `which`: `EARLIEST` or `LATEST`; with `read_committed` the end
+        is that of the decided transactions.
+        """
+        found = await self._at_leaders(partitions, which, read_committed)
+        moved = [one for one, told in found.items() if isinstance(told, KafkaError) and told.invalid_metadata]
+        if moved:
+            await self.refresh()
+            found.update(await self._at_leaders(moved, which, read_committed))
+        return found
+
+    async def refresh(self) -> KafkaError | None:
+        """Asks for metadata; gives why that failed."""
+        try:
+            await self._in_time(self._cluster.refresh(), "Metadata")
+        except KafkaError as error:
+            return error
+        self.answers += 1
+        return None
+
+    async def _at_leaders(
+        self, partitions: Iterable[TopicPartition], which: int, read_committed: bool
+    ) -> dict[TopicPartition, int | KafkaError]:
+        metadata = self._cluster.metadata
+        nodes: dict[int, list[TopicPartition]] = {}
+        results: dict[TopicPartition, int | KafkaError] = {}
+        for one in partitions:
+            leader = metadata.leader(one)
+            if leader is None:
+                results[one] = for_code(ErrorCode.LEADER_NOT_AVAILABLE, str(one))
+            else:
+                nodes.setdefault(leader, []).append(one)
+
+        async def at(node_id: int, some: list[TopicPartition]) -> dict[TopicPartition, int | KafkaError]:
+            try:
+                answer = await self._send(node_id, self._list_offsets(some, which, read_committed))
+            except KafkaError as error:
+                return dict.fromkeys(some, error)
+            return {
+                TopicPartition(topic.name, told.partition_index): _offset(topic.name, told)
+                for topic in answer.topics
+                for told in topic.partitions
+            }
+
+        for part in await asyncio.gather(*(at(node_id, some) for node_id, some in nodes.items())):
+            results.update(part)
+        return results
+
+    def _list_offsets(
+        self, partitions: list[TopicPartition], which: int, read_committed: bool
+    ) -> m.ListOffsetsRequest:
+        topics: dict[str, m.ListOffsetsRequestTopic] = {}
+        for one in partitions:
+            topic = topics.get(one.topic)
+            if topic is None:
+                topic = topics[one.topic] = m.ListOffsetsRequestTopic(name=one.topic)
+            topic.partitions.append(
+                m.ListOffsetsRequestPartition(
+                    partition_index=one.partition,
+                    current_leader_epoch=self._cluster.metadata.leader_epoch(one),
+                    timestamp=which,
+                )
+            )
+        return m.ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=int(read_committed),
+            topics=list(topics.values()),
+            timeout_ms=self._cluster.settings.request_timeout_ms,
+        )
+
+    # ---- sending
+
+    async def _send(
+        self, node_id: int, request: Request[R] | ByVersion[R], *, version_cap: int | None = None
+    ) -> R:
+        sent = self._cluster.send(node_id, request, version_cap=version_cap)
+        answer = await self._in_time(sent, f"broker {node_id}")
+        self.answers += 1
+        return answer
+
+    async def _in_time(self, call: Awaitable[T], whom: str) -> T:
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                return await call
+        except KafkaError:
+            raise
+        except TimeoutError as exc:
+            raise KafkaTimeoutError(f"{whom}: no answer within the time of a round") from exc
+
+
+async def _in_parts(
+    groups: list[str],
+    size: int,
+    ask: Callable[[list[str]], Awaitable[Mapping[str, T | KafkaError]]],
+) -> dict[str, T | KafkaError]:
+    """`ask` for parts of at most `size` groups, all at the same time; one that fails fails for its groups."""
+
+    async def part(some: list[str]) -> Mapping[str, T | KafkaError]:
+        try:
+            return await ask(some)
+        except KafkaError as error:
+            return dict.fromkeys(some, error)
+
+    parts = (groups[at : at + size] for at in range(0, len(groups), size))
+    return {group: told for one in await asyncio.gather(*map(part, parts)) for group, told in one.items()}
+
+
+def _forget_moved(cluster: Cluster, found: Mapping[str, object]) -> list[str]:
+    """The groups that are to be looked for again: their coordinator has moved, or is away."""
+    moved = [group for group, told in found.items() if isinstance(told, _MOVED)]
+    for group in moved:
+        cluster.forget_coordinator(group)
+    return moved
+
+
+def _committed(group_id: str, told: o.GroupOffsets) -> Committed | KafkaError:
+    if told.error_code:
+        return for_code(told.error_code, f"committed offsets of group {group_id!r}")
+    found: Committed = {tp: one.offset for tp, one in told.offsets.items() if one is not None}
+    for tp, code in told.errors.items():
+        found[tp] = for_code(code, f"committed offset of {tp} in group {group_id!r}")
+    return found
+
+
+def _offset(topic: str, told: m.ListOffsetsResponsePartitionResponse) -> int | KafkaError:
+    if told.error_code:
+        return for_code(told.error_code, f"offset of {topic}-{told.partition_index}")
+    return told.offset
+
+
+def _group(told: m.DescribeGroupsResponseGroup) -> GroupView | KafkaError:
+    # A group that is not there: Dead up to v5, GROUP_ID_NOT_FOUND from v6 on (KIP-1043).
+    if told.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return GroupView(DEAD)
+    if told.error_code:
+        return for_code(told.error_code, f"group {told.group_id!r}")
+    consumers = told.protocol_type == PROTOCOL_TYPE
+    return GroupView(
+        told.group_state,
+        tuple(_member(one, told.group_state, consumers) for one in told.members),
+        told.protocol_data if consumers else "",
+    )
+
+
+def _member(told: m.DescribeGroupsResponseMember, state: str, consumers: bool) -> MemberView:
+    return MemberView(
+        member_id=told.member_id,
+        instance_id=told.group_instance_id,
+        partitions=_assigned(told.member_assignment) if consumers else frozenset(),
+        synced=state == STABLE and bool(told.member_assignment),
+        # Not who is the member now: of a static member it is the first joiner's (`MemberView.client_id`).
+        client_id=told.client_id,
+        host=told.client_host,
+        owner=_owner(told.member_metadata) if consumers else "",
+        # Of a group that is not Stable a broker gives no metadata.
+        topics=_subscribed(told.member_metadata) if consumers and told.member_metadata else None,
+    )
+
+
+@lru_cache(maxsize=16_384)
+def _owner(metadata: bytes) -> str:
+    """Whom a member's subscription is marked with; "" without a mark, and where the broker shows none (in a
+    group that is not Stable)."""
+    try:
+        return owner_of(decode_subscription(metadata).user_data) if metadata else ""
+    except DecodeError:
+        return ""
+
+
+@lru_cache(maxsize=16_384)
+def _assigned(data: bytes) -> frozenset[TopicPartition]:
+    """The partitions of an assignment, which is the same from round to round; none if it cannot be read."""
+    try:
+        return frozenset(decode_assignment(data))
+    except DecodeError:
+        return frozenset()
+
+
+@lru_cache(maxsize=16_384)
+def _subscribed(data: bytes) -> frozenset[str] | None:
+    """The topics of a subscription; None if it cannot be read."""
+    try:
+        return frozenset(decode_subscription(data).topics)
+    except DecodeError:
+        return None

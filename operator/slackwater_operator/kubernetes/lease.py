@@ -1,0 +1,291 @@
+"""Leader election by a Lease (coordination.k8s.io/v1), by client-go's rules.
+
+The holder renews every `renew_every_s`. It counts itself as leader only until `renew_deadline_s` after the
+last renewal was *sent* (the API server can't have stored it earlier), whatever the API server does
+meanwhile: each request ends by then. A candidate takes the Lease over when it has not seen it change for
+the `leaseDurationSeconds` that the holder wrote: by its own monotonic clock, so that clocks that differ do
+no harm. As the deadline is shorter than the lease, there is a moment without a leader, and none with two.
+
+Time is the event loop's: a test runs it on a loop with virtual time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from slackwater_operator.kubernetes.errors import KubeConflict, KubeError
+from slackwater_operator.kubernetes.times import micro_time, now_ms
+
+logger = logging.getLogger(__name__)
+
+Object = dict[str, Any]
+API_VERSION, KIND = "coordination.k8s.io/v1", "Lease"
+RELEASE_TIMEOUT_S = 2.0
+
+
+class LeaseApi(Protocol):
+    """What is needed of `Kube`."""
+
+    async def get(self, api_version: str, kind: str, namespace: str, name: str) -> Object | None:
+        """The Lease."""
+
+    async def create(self, manifest: Object) -> Object:
+        """Creates it, or `KubeConflict`."""
+
+    async def replace(self, manifest: Object) -> Object:
+        """Replaces the one with its resourceVersion, or `KubeConflict`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaseSettings:
+    """Which Lease, and its times.
+
+    Attributes:
+        namespace: of the Lease.
+        name: of the Lease.
+        identity: of this process; no two that live may have the same.
+        lease_s: how long the others wait for a holder that does not renew.
+        renew_deadline_s: how long the holder leads without having renewed.
+        renew_every_s: how often it renews.
+        look_every_s: how often a candidate looks, and how soon a renewal that failed is tried again.
+        request_s: how long one request may take: a third of the deadline, so that one that hangs is not all.
+    """
+
+    namespace: str
+    name: str
+    identity: str
+    lease_s: int = 15
+    renew_deadline_s: float = 10.0
+    renew_every_s: float = 2.0
+    look_every_s: float = 1.0
+    request_s: float = 3.0
+
+    def __post_init__(self) -> None:
+        """Checks that there can't be two leaders.
+
+        Raises:
+            ValueError: says which time is too long.
+        """
+        if not self.renew_every_s < self.renew_deadline_s < self.lease_s:
+            raise ValueError(
+                f"a Lease must be renewed ({self.renew_every_s:g} s) before the deadline "
+                f"({self.renew_deadline_s:g} s), and that must be before the lease's end ({self.lease_s} s)"
+            )
+
+
+class LeaseLost(Exception):
+    """This process may lead no longer: it has to end."""
+
+
+class Lease:
+    """One process's part in the election: `acquire`, then `hold` until the end, then `release`."""
+
+    def __init__(
+        self, api: LeaseApi, settings: LeaseSettings, *, wall_ms: Callable[[], int] = now_ms
+    ) -> None:
+        """Does nothing yet.
+
+        Args:
+            api: the way to the API server.
+            settings: which Lease.
+            wall_ms: the clock that people read in the Lease; nothing is decided by it.
+        """
+        self._api = api
+        self._settings = settings
+        self._wall_ms = wall_ms
+        self._mine: Object | None = None
+        self._sent_at_s = float("-inf")
+        self._seen: tuple[str, str] = ("", "")
+        self._seen_at_s = float("-inf")
+        self.holder = ""
+        """Who leads, as last seen; empty: nobody."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process may act: it holds the Lease, and the deadline has not passed."""
+        return self._mine is not None and self._now() < self.deadline_s
+
+    @property
+    def held(self) -> bool:
+        """Whether it was taken and not given back or lost, even if the deadline has passed unnoticed."""
+        return self._mine is not None
+
+    @property
+    def deadline_s(self) -> float:
+        """Until when it leads without another renewal, on the loop's clock."""
+        return self._sent_at_s + self._settings.renew_deadline_s
+
+    async def acquire(self) -> None:
+        """Waits until this process leads. What the API server refuses meanwhile is logged and tried again."""
+        problem = ""
+        while True:
+            try:
+                async with asyncio.timeout(self._settings.renew_deadline_s):
+                    if await self._try():
+                        logger.info("leading: Lease %s is ours", self._name)
+                        return
+                problem = ""
+            except (KubeError, TimeoutError) as error:
+                told = str(error) or "no answer in time"
+                if told != problem:
+                    logger.warning("Lease %s: %s; trying on", self._name, told)
+                problem = told
+            await asyncio.sleep(self._settings.look_every_s)
+
+    async def hold(self) -> None:
+        """Renews for ever.
+
+        Raises:
+            LeaseLost: it could not be renewed before the deadline, or somebody else has it.
+        """
+        try:
+            while True:
+                async with asyncio.timeout_at(self.deadline_s):
+                    await asyncio.sleep(self._settings.renew_every_s)
+                    await self._renew()
+        except TimeoutError:
+            self._mine = None
+            raise LeaseLost(
+                f"Lease {self._name} could not be renewed within {self._settings.renew_deadline_s:g} s"
+            ) from None
+
+    async def release(self) -> None:
+        """Gives the Lease back, so that another takes over at its next look. Takes two seconds at most."""
+        mine, self._mine = self._mine, None
+        if mine is None:
+            return
+        spec = {**mine["spec"], "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._stamp()}
+        try:
+            async with asyncio.timeout(RELEASE_TIMEOUT_S):
+                await self._api.replace({**mine, "spec": spec})
+            logger.info("Lease %s released", self._name)
+        except (KubeError, TimeoutError) as error:
+            logger.warning("Lease %s not released: %s", self._name, error or "no answer in time")
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    async def _get(self) -> Object | None:
+        return await self._api.get(API_VERSION, KIND, self._settings.namespace, self._settings.name)
+
+    async def _renew(self) -> None:
+        """Tries until it is renewed; ended by the deadline, which the caller sets."""
+        while True:
+            sent_at_s = self._now()
+            try:
+                assert self._mine is not None
+                renewed = {**self._mine, "spec": {**self._mine["spec"], "renewTime": self._stamp()}}
+                async with asyncio.timeout(self._settings.request_s):
+                    self._take(await self._api.replace(renewed), sent_at_s)
+                return
+            except TimeoutError:
+                logger.warning("Lease %s not renewed: no answer in time", self._name)
+            except KubeConflict:
+                if await self._still_mine():
+                    continue  # somebody has only touched it: at once, with the new resourceVersion
+            except KubeError as error:
+                if error.status == 404 and await self._made(sent_at_s):
+                    return
+                logger.warning("Lease %s not renewed: %s", self._name, error)
+            await asyncio.sleep(self._settings.look_every_s)
+
+    async def _still_mine(self) -> bool:
+        try:
+            async with asyncio.timeout(self._settings.request_s):
+                found = await self._get()
+        except (KubeError, TimeoutError) as error:
+            logger.warning("Lease %s: %s", self._name, error or "no answer in time")
+            return False
+        if found is None:
+            return False
+        self.holder = _holder(found)
+        if self.holder != self._settings.identity:
+            self._mine = None
+            raise LeaseLost(f"Lease {self._name} is held by {self.holder or 'nobody'}")
+        self._mine = found
+        return True
+
+    async def _made(self, sent_at_s: float) -> bool:
+        """The Lease was deleted while we lead: puts it back."""
+        try:
+            self._take(await self._api.create(self._manifest(transitions=0)), sent_at_s)
+        except KubeConflict:
+            await self._still_mine()
+            return False
+        except KubeError as error:
+            logger.warning("Lease %s: %s", self._name, error)
+            return False
+        return True
+
+    async def _try(self) -> bool:
+        """One look; True: it is ours now."""
+        found = await self._get()
+        sent_at_s = self._now()
+        try:
+            if found is None:
+                self._take(await self._api.create(self._manifest(transitions=0)), sent_at_s)
+                return True
+            if not self._free(found):
+                return False
+            self._take(await self._api.replace(self._taken_over(found)), sent_at_s)
+        except KubeConflict:
+            return False  # another candidate was faster
+        return True
+
+    def _free(self, found: Object) -> bool:
+        """Whether nobody holds it: given back, ours from before, or not renewed for its whole duration."""
+        spec = found.get("spec") or {}
+        holder = _holder(found)
+        if holder != self.holder:
+            logger.info("Lease %s is held by %s", self._name, holder or "nobody")
+        self.holder = holder
+        version = str(found["metadata"].get("resourceVersion", ""))
+        if (holder, version) != self._seen:
+            self._seen, self._seen_at_s = (holder, version), self._now()
+        if holder in ("", self._settings.identity):
+            return True
+        duration_s = float(spec.get("leaseDurationSeconds") or self._settings.lease_s)
+        return self._now() >= self._seen_at_s + duration_s
+
+    def _taken_over(self, found: Object) -> Object:
+        """Keeps all that others have put into the Lease."""
+        before = found.get("spec") or {}
+        transitions = int(before.get("leaseTransitions") or 0) + (_holder(found) != self._settings.identity)
+        return {**found, "spec": {**before, **self._manifest(transitions=transitions)["spec"]}}
+
+    def _manifest(self, *, transitions: int) -> Object:
+        settings, now = self._settings, self._stamp()
+        return {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {"name": settings.name, "namespace": settings.namespace},
+            "spec": {
+                "holderIdentity": settings.identity,
+                "leaseDurationSeconds": settings.lease_s,
+                "acquireTime": now,
+                "renewTime": now,
+                "leaseTransitions": transitions,
+            },
+        }
+
+    def _take(self, stored: Object, sent_at_s: float) -> None:
+        self._mine, self._sent_at_s = stored, sent_at_s
+        self.holder = self._settings.identity
+
+    def _stamp(self) -> str:
+        return micro_time(self._wall_ms())
+
+    @property
+    def _name(self) -> str:
+        return f"{self._settings.namespace}/{self._settings.name}"
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _holder(lease: Object) -> str:
+    return str((lease.get("spec") or {}).get("holderIdentity") or "")

@@ -1,0 +1,298 @@
+"""kopf's watches, in a thread and a loop of their own, fill the Store.
+
+kopf is used for what it is good at: list, watch, start again after whatever happens to a stream. It stores
+nothing on the objects and posts nothing: there are only `on.event` handlers, which hand each object over
+to the operator's loop. A loop of its own, since kopf cancels all tasks of its loop that were started after
+it.
+
+What kopf does not tell is what vanished while a stream was down (it lists again and reports what is there):
+`sweep.py` finds that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any
+
+import kopf
+
+from slackwater_operator.kubernetes import kinds
+from slackwater_operator.kubernetes.access import Access
+from slackwater_operator.kubernetes.client import Kube
+from slackwater_operator.kubernetes.errors import KubeConfigError, KubeError
+from slackwater_operator.kubernetes.secrets import SecretVersions
+from slackwater_operator.kubernetes.store import GROUP, GROUP_LABEL, KINDS, Store, slim
+from slackwater_operator.kubernetes.sweep import Sweep
+
+logger = logging.getLogger(__name__)
+
+Object = dict[str, Any]
+
+RETRY_S = 2.0
+STOP_TIMEOUT_S = 2.0
+LOOK_EVERY_S = 10.0
+PULSE_EVERY_S = 5.0
+PREFIX = "slackwater.dev"
+
+
+class Backoffs:
+    """Seconds between the attempts of a request: short at first, then for ever the same.
+
+    kopf gives up, and ends, where they end; one that has no end and no length is what it repeats for ever.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        """0.1, 0.3, 1, 2, 2, 2, ..."""
+        yield from (0.1, 0.3, 1.0)
+        while True:
+            yield RETRY_S
+
+
+class Watches:
+    """All that flows from the API server into the Store."""
+
+    def __init__(self, kube: Kube, store: Store, *, namespaces: Sequence[str] = ()) -> None:
+        """Does nothing yet.
+
+        Args:
+            kube: for the requests of the sweep and of the Secrets' versions.
+            store: what to fill; `synced` is set once all is there.
+            namespaces: which to watch; none: all.
+        """
+        self._kube = kube
+        self._store = store
+        self._namespaces = tuple(dict.fromkeys(namespaces))
+        self._anew = asyncio.Event()
+        self._sweep = Sweep(kube, store, self._namespaces, on_missed=self._anew.set)
+        self._secrets = SecretVersions(kube, store)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._kopf: _Thread | None = None
+        self._pulse_at_s = float("-inf")
+
+    async def run(self) -> None:
+        """Watches until it is cancelled. Where kopf ends, it is started again."""
+        self._loop = asyncio.get_running_loop()
+        self._store.synced = False
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watch())
+            tasks.create_task(self._sweep.run())
+            tasks.create_task(self._secrets.run())
+            tasks.create_task(self._pulse())
+
+    def silent_s(self) -> float:
+        """How long kopf's loop has not answered; 0 where it need not run (there is no CRD yet)."""
+        if self._kopf is None or self._loop is None:
+            return 0.0
+        return self._loop.time() - self._pulse_at_s
+
+    async def _watch(self) -> None:
+        while True:
+            await self._until_served()
+            self._kopf = _Thread(self._kube.access, self._namespaces, self._hand_over)
+            self._pulse_at_s = asyncio.get_running_loop().time()
+            self._anew.clear()
+            try:
+                await self._until_first(self._kopf.run(), self._until_stale())
+            finally:
+                self._kopf = None
+            await asyncio.sleep(RETRY_S)
+
+    async def _until_stale(self) -> None:
+        """Until the watches are found to miss things, or the CRD is gone: kopf would not see the next one."""
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await self._anew.wait()
+                logger.error("the watches miss objects; starting kopf again")
+                return
+            except TimeoutError:
+                pass
+            try:
+                if not await self._kube.served(kinds.api_version_of(GROUP), GROUP, fresh=True):
+                    logger.error("the CRD of %s is gone", GROUP)
+                    return
+            except (KubeError, KubeConfigError) as error:
+                logger.debug("%s", error)
+
+    @staticmethod
+    async def _until_first(*works: Coroutine[Any, Any, None]) -> None:
+        """Until one is over; the others are cancelled, and waited for."""
+        tasks = [asyncio.create_task(work) for work in works]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for task in done:
+            task.result()
+
+    async def _until_served(self) -> None:
+        """kopf looks for the kinds once: it would never see a CRD that comes later."""
+        problem = ""
+        while True:
+            try:
+                if await self._kube.served(kinds.api_version_of(GROUP), GROUP, fresh=True):
+                    return
+                told = f"the API server does not know {GROUP}: install the CRD (crds/)"
+            except (KubeError, KubeConfigError) as error:
+                told = str(error)
+            if told != problem:
+                logger.warning("%s; waiting", told)
+            problem = told
+            await asyncio.sleep(RETRY_S)
+
+    async def _pulse(self) -> None:
+        assert self._loop is not None
+        loop = self._loop
+
+        def seen() -> None:
+            self._pulse_at_s = loop.time()
+
+        while True:
+            if self._kopf is not None:
+                self._kopf.ask(lambda: loop.call_soon_threadsafe(seen))
+            await asyncio.sleep(PULSE_EVERY_S)
+
+    def _hand_over(self, change: str | None, obj: Object) -> None:
+        """On kopf's thread: what is slow is done here."""
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(self._take, change, slim(obj))
+        except RuntimeError:
+            logger.debug("the operator's loop has ended")
+
+    def _take(self, change: str | None, obj: Object) -> None:
+        if change == "DELETED":
+            metadata = obj["metadata"]
+            self._store.drop(obj["kind"], metadata.get("namespace", ""), metadata["name"], metadata["uid"])
+            return
+        if change is None:
+            self._sweep.listed_anew(obj["kind"])
+        self._store.put(obj)
+
+
+class _Thread:
+    """One run of kopf."""
+
+    def __init__(self, access: Access, namespaces: Sequence[str], hand_over: Any) -> None:
+        self._access = access
+        self._namespaces = namespaces
+        self._hand_over = hand_over
+        self._stop = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def run(self) -> None:
+        """Until kopf ends (which is logged), or this is cancelled: then it is stopped."""
+        over = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def work() -> None:
+            try:
+                asyncio.run(self._operate(lambda: _call(loop, over.set)))
+                if not self._stop.is_set():
+                    logger.error("kopf has ended; starting it again")
+            except Exception as error:
+                logger.error("kopf has ended; starting it again: %s", error or type(error).__name__)
+            finally:
+                _call(loop, over.set)
+
+        threading.Thread(target=work, name="kopf", daemon=True).start()
+        try:
+            await over.wait()
+        finally:
+            self._stop.set()
+            if not over.is_set():
+                await _within(over, STOP_TIMEOUT_S)
+
+    def ask(self, callback: Any) -> None:
+        """Has kopf's loop call it."""
+        if self._loop is not None:
+            _call(self._loop, callback)
+
+    async def _operate(self, ended: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        try:
+            tasks = await kopf.spawn_tasks(
+                registry=self._registry(),
+                settings=settings(),
+                standalone=True,
+                clusterwide=not self._namespaces,
+                namespaces=self._namespaces,
+                stop_flag=self._stop,
+                identity="slackwater",  # type: ignore[arg-type]  # a NewType that kopf keeps for itself
+            )
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if not task.cancelled() and task.exception():
+                    logger.error("a watch has ended: %s", task.exception())
+            # Said now: kopf takes 5 s and more to end what is left, and that may hang.
+            ended()
+            await kopf.run_tasks(tasks)
+        finally:
+            self._loop = None
+
+    def _registry(self) -> kopf.OperatorRegistry:
+        registry = kopf.OperatorRegistry()
+
+        async def login(**_: Any) -> kopf.AiohttpSession:
+            session = self._access.session(timeout_s=None)
+            return kopf.AiohttpSession(server=self._access.server, aiohttp_session=session)
+
+        async def event(event: Any, **_: Any) -> None:
+            self._hand_over(event["type"], event["object"])
+
+        kopf.on.login(registry=registry)(login)
+        for kind in KINDS:
+            kopf.on.event(*_selector(kind), registry=registry, id=kind)(event)
+        return registry
+
+
+def settings() -> kopf.OperatorSettings:
+    """kopf's settings for one that only watches."""
+    made = kopf.OperatorSettings()
+    made.scanning.disabled = True  # no list and watch of CRDs and namespaces
+    made.posting.enabled = False
+    made.persistence.finalizer = f"{PREFIX}/kopf"
+    made.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=PREFIX)
+    made.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=PREFIX)
+    made.process.ultimate_exiting_timeout = None
+    made.networking.request_timeout = 30.0
+    made.networking.connect_timeout = 5.0
+    made.networking.error_backoffs = Backoffs()
+    made.watching.connect_timeout = 5.0
+    made.watching.chunk_size = 250
+    # A worker stays with its object for idle_timeout: about limit / timeout objects a second. Without a
+    # limit a list of thousands makes as many tasks at once.
+    made.queueing.worker_limit = 100
+    made.queueing.idle_timeout = 0.05
+    made.queueing.exit_timeout = 0.5
+    for kind in KINDS:
+        if kind != GROUP:
+            made.watching.label_selectors[_selector(kind)] = GROUP_LABEL
+    return made
+
+
+def _selector(kind: str) -> tuple[str, str, str]:
+    """As kopf names a kind: group, version, plural."""
+    api_version = kinds.api_version_of(kind)
+    group, _, version = api_version.rpartition("/")
+    return group, version, str(kinds.plural_of(api_version, kind))
+
+
+def _call(loop: asyncio.AbstractEventLoop, callback: Any) -> None:
+    try:
+        loop.call_soon_threadsafe(callback)
+    except RuntimeError:
+        logger.debug("the loop has ended")
+
+
+async def _within(event: asyncio.Event, timeout_s: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        logger.warning("kopf did not stop within %g s", timeout_s)

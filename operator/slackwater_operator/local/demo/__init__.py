@@ -1,1 +1,0 @@
-"""`slackwater demo`: real flights through a consumer group that is restarted, killed and scaled meanwhile."""

@@ -1,0 +1,1 @@
+"""Snapshots of a group, its topics and its objects: one definition each."""

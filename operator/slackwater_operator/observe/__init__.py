@@ -1,1 +1,0 @@
-"""What is: snapshots of the outside world for the decisions to look at."""

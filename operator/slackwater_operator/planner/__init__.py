@@ -1,0 +1,1 @@
+"""The planner: `plan(snapshot) -> Plan`, pure; it combines the policies."""

@@ -1,0 +1,120 @@
+"""The end of a group whose Kafka group is to be deleted with it (spec.deletionPolicy: Delete).
+
+Without that policy there is no finalizer, and nothing to do here: the garbage collector takes the objects,
+and the controller takes the members out of the group when the pods are gone.
+"""
+
+from __future__ import annotations
+
+from slackwater_operator.model.group import DEAD
+from slackwater_operator.model.names import FINALIZER
+from slackwater_operator.planner.actions import (
+    Action,
+    DeleteKafkaGroup,
+    DeleteObject,
+    EmitEvent,
+    Plan,
+    RemoveMembers,
+    SetFinalizers,
+    WriteStatus,
+)
+from slackwater_operator.planner.snapshot import GroupSnapshot
+from slackwater_operator.planner.status import status_of_deletion
+from slackwater_operator.policies.ownership import listed
+from slackwater_operator.specs.pod_template import GRACE_BEYOND_DRAIN_MS
+
+DELETE = "Delete"
+_SESSION_MARGIN_MS = 30_000
+"""For a broker that looks for ended sessions late, and for clocks that differ."""
+
+
+def wanted_finalizers(snapshot: GroupSnapshot) -> tuple[str, ...] | None:
+    """The finalizers that the ConsumerGroup should have; None when it has them."""
+    assert snapshot.group is not None
+    others = tuple(one for one in snapshot.finalizers if one != FINALIZER)
+    wanted = (*others, FINALIZER) if snapshot.group.spec.deletion_policy == DELETE else others
+    return None if sorted(wanted) == sorted(snapshot.finalizers) else wanted
+
+
+def end(snapshot: GroupSnapshot) -> Plan:
+    """What is left to do for a ConsumerGroup that is being deleted."""
+    if FINALIZER not in snapshot.finalizers:
+        waits = f"the finalizers {', '.join(snapshot.finalizers)} keep it" if snapshot.finalizers else ""
+        return _plan(snapshot, [], waits)
+    if snapshot.group is None or snapshot.group.spec.deletion_policy != DELETE:
+        return _plan(snapshot, [_release(snapshot)])
+    left = [one for one in snapshot.sets.values() if not one.deleting]
+    if left:
+        return _plan(snapshot, [DeleteObject("apps/v1", "StatefulSet", one.name, one.uid) for one in left])
+    if snapshot.sets or snapshot.pods:
+        return _plan(snapshot, [])
+    return _delete_group(snapshot)
+
+
+def _delete_group(snapshot: GroupSnapshot) -> Plan:
+    """The pods are gone: the members are removed, the group is deleted, the resource may go."""
+    assert snapshot.group is not None
+    group = snapshot.kafka_group
+    if group is None:
+        waits = (
+            f"the brokers do not answer; to delete it without Kafka's group, remove the finalizer {FINALIZER}"
+        )
+        return _plan(snapshot, [EmitEvent("DeletionWaits", waits, warning=True)])
+    if group.state == DEAD:
+        return _plan(snapshot, [_release(snapshot)])
+    if snapshot.sharing.ahead:
+        return _keep(
+            snapshot, f"ConsumerGroup {snapshot.sharing.ahead[0]} had that group.id first, and uses it"
+        )
+    ours = tuple(sorted(snapshot.own_members))
+    if ours:
+        if not snapshot.fresh:
+            return Plan(status=snapshot.status, needs_fresh=True, busy=True, wake_ms=snapshot.now_ms + 1_000)
+        return _plan(snapshot, [RemoveMembers(ours)])
+    if snapshot.foreign_members:
+        return _keep(
+            snapshot, f"{listed(snapshot.foreign_members)} is in it, but is no worker of this ConsumerGroup"
+        )
+    if group.members and snapshot.now_ms < _patience_ends_ms(snapshot):
+        waits = (
+            f"{listed(group.members)} may be a worker of this ConsumerGroup or somebody else's, and is left "
+            f"alone; Kafka's group {snapshot.group.group_id} is deleted when its session has ended"
+        )
+        return _plan(snapshot, [EmitEvent("DeletionWaits", waits, warning=True)])
+    if group.members:
+        return _keep(
+            snapshot, f"{listed(group.members)} is still in it, and is not known to be of this ConsumerGroup"
+        )
+    if snapshot.sharing.behind:
+        return _keep(snapshot, f"ConsumerGroup {snapshot.sharing.behind[0]} names that group.id, too")
+    if snapshot.memory.kafka is None and not snapshot.memory.rollout.good:
+        return _keep(snapshot, "this ConsumerGroup has never used it")
+    return _plan(snapshot, [DeleteKafkaGroup(), _release(snapshot)])
+
+
+def _patience_ends_ms(snapshot: GroupSnapshot) -> int:
+    """Until when members that may be ours are waited for: their processes are gone, so their sessions end."""
+    assert snapshot.group is not None
+    grace_ms = snapshot.group.spec.delivery.drain_timeout_ms + GRACE_BEYOND_DRAIN_MS
+    return snapshot.deleted_ms + grace_ms + snapshot.group.session_timeout_ms + _SESSION_MARGIN_MS
+
+
+def _keep(snapshot: GroupSnapshot, why: str) -> Plan:
+    """The resource goes, Kafka's group and its offsets stay."""
+    assert snapshot.group is not None
+    kept = f"Kafka's group {snapshot.group.group_id} and its offsets are not deleted: {why}"
+    return _plan(snapshot, [EmitEvent("GroupKept", kept, warning=True), _release(snapshot)])
+
+
+def _release(snapshot: GroupSnapshot) -> SetFinalizers:
+    return SetFinalizers(tuple(one for one in snapshot.finalizers if one != FINALIZER))
+
+
+def _plan(
+    snapshot: GroupSnapshot, actions: list[Action], waits: str = "its workers and its Kafka group go first"
+) -> Plan:
+    """What is to be done, and then the status, where the resource is not about to be gone."""
+    status = status_of_deletion(snapshot, waits)
+    gone = any(isinstance(one, SetFinalizers) for one in actions)
+    written = (WriteStatus(status),) if status != snapshot.status and not gone else ()
+    return Plan((*actions, *written), status, busy=True, wake_ms=snapshot.now_ms + 1_000)

@@ -1,0 +1,168 @@
+"""What a snapshot comes to: which workers there should be, how they are, and whether the group is settled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater_operator.model.group import GroupView, WorkerView
+from slackwater_operator.planner.snapshot import GroupSnapshot, PodSnapshot
+from slackwater_operator.policies.rollout.stability import unsettled
+
+
+@dataclass(frozen=True)
+class DerivedState:
+    """A snapshot as the decisions look at it: members, each by the pod that serves it.
+
+    Attributes:
+        replicas: how many members the StatefulSets have now, 0 without one.
+        names: their names.
+        workers: how they are, in that order. A worker is called by its member.
+        held: the partitions that each says it holds.
+        strangers: our own members of the group, as far as is known, that are not among `names`.
+        group: the group, None when the broker did not say.
+        unsettled: what keeps the group from being settled; "" when it is.
+    """
+
+    replicas: int
+    names: tuple[str, ...]
+    workers: tuple[WorkerView, ...]
+    held: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)
+    strangers: tuple[str, ...] = ()
+    group: GroupView | None = None
+    unsettled: str = ""
+
+    def worker(self, name: str) -> WorkerView | None:
+        """The worker of this member, if it should be."""
+        return next((one for one in self.workers if one.name == name), None)
+
+    @property
+    def running(self) -> int:
+        """How many of them are in the group and handle records."""
+        return sum(one.running for one in self.workers)
+
+    @property
+    def generation(self) -> int:
+        """The newest generation that one of them is in, -1 without any."""
+        return max((one.generation for one in self.workers), default=-1)
+
+
+def derive(snapshot: GroupSnapshot) -> DerivedState:
+    """Derives what the decisions need. `snapshot.group` must be there."""
+    assert snapshot.group is not None
+    names = tuple(snapshot.group.instance_id(ordinal) for ordinal in range(snapshot.replicas))
+    lag = lag_of(snapshot)
+    workers = tuple(worker_view(snapshot, name, snapshot.pod(name), lag) for name in names)
+    ours = sorted(snapshot.own_members | snapshot.doubtful_members)
+    held = {}
+    for name in names:
+        pod = snapshot.pod(name)
+        told = snapshot.worker(pod) if pod is not None else None
+        if told is not None:
+            held[name] = told.assignment
+    return DerivedState(
+        replicas=snapshot.replicas,
+        names=names,
+        workers=workers,
+        held=held,
+        strangers=tuple(one for one in ours if one not in set(names)),
+        group=snapshot.kafka_group,
+        unsettled=_unsettled(snapshot, workers, held),
+    )
+
+
+def lag_of(snapshot: GroupSnapshot) -> Mapping[TopicPartition, int | None]:
+    """The lag of each partition, as far as it is known."""
+    return snapshot.kafka.lag if snapshot.kafka is not None else {}
+
+
+def worker_view(
+    snapshot: GroupSnapshot, member: str, pod: PodSnapshot | None, lag: Mapping[TopicPartition, int | None]
+) -> WorkerView:
+    """A member's worker in one of its pods; None: it has none there."""
+    # Away counts from the end of the process that was in the group, not of those that failed since.
+    restart = next(
+        (one for one in snapshot.memory.rollout.under_way if pod is not None and one.name == pod.name), None
+    )
+    ended_ms = restart.ended_ms if restart is not None else _ended_ms(snapshot, member)
+    if pod is None:
+        lacking = (why for name, why in snapshot.not_created.items() if snapshot.member_of(name) == member)
+        return WorkerView(member, alive=False, phase="", ended_ms=ended_ms, trouble=next(lacking, ""))
+    told = snapshot.worker(pod) if pod.started else None
+    if told is None:
+        return WorkerView(
+            name=member,
+            alive=pod.started,
+            phase="",
+            revision=pod.revision,
+            ended_ms=ended_ms if ended_ms is not None else pod.ended_ms,
+            failures=pod.restarts,
+            uid=pod.uid,
+            terminating=pod.deleting,
+            trouble=pod.trouble,
+            pod=pod.name,
+            can_hand_over=pod.can_hand_over,
+        )
+    own = [lag.get(partition) for partition in told.assignment]
+    known = [one for one in own if one is not None]
+    return WorkerView(
+        name=member,
+        alive=pod.started,
+        phase=told.phase,
+        revision=pod.revision,
+        generation=told.generation,
+        leader=told.is_leader,
+        ended_ms=ended_ms if ended_ms is not None else pod.ended_ms,
+        running_since_ms=told.running_since_ms,
+        lag=sum(known) if len(known) == len(own) else None,
+        waiting_since_ms=told.waiting_since_ms,
+        failures=pod.restarts,
+        uid=pod.uid,
+        terminating=pod.deleting,
+        trouble=told.error or (told.standby.reason if told.standby is not None else "") or pod.trouble,
+        pod=pod.name,
+        holder=pod.name if told.is_member else told.holder,
+        standby_since_ms=told.standby.since_ms if told.standby is not None else None,
+        handed_over=told.standby is not None and told.standby.handed_over,
+        can_hand_over=pod.can_hand_over,
+        member_id=told.member_id,
+    )
+
+
+def _ended_ms(snapshot: GroupSnapshot, member: str) -> int | None:
+    """When the pod before ended: of a restart whose pod is gone, or a move to the other set by a restart."""
+    for one in snapshot.memory.rollout.under_way:  # the pod is gone, and the note is all that is left of it
+        if snapshot.pod_named(one.name) is None and snapshot.member_of(one.name) == member:
+            return one.ended_ms
+    moving = snapshot.memory.rollout.moving
+    ours = (
+        moving is not None and snapshot.group is not None and snapshot.group.ordinal(member) == moving.ordinal
+    )
+    return snapshot.memory.rollout.ended_ms if ours else None
+
+
+def _unsettled(
+    snapshot: GroupSnapshot, workers: tuple[WorkerView, ...], held: dict[str, frozenset[TopicPartition]]
+) -> str:
+    """What keeps the group from being settled: also pods that are still to go, or are on their way out.
+
+    A pod beside the one that serves its member unsettles nobody: it stands by, or has handed over.
+    """
+    names = {one.name for one in workers}
+    serving = {one.pod for one in workers}
+    going = sorted(
+        one.name
+        for one in snapshot.pods
+        if one.member not in names or (one.name in serving and (one.deleting or not _stays(snapshot, one)))
+    )
+    if going:
+        return f"{', '.join(going[:3])}{' and more' if len(going) > 3 else ''} is ending"
+    partitions = snapshot.kafka.partitions if snapshot.kafka is not None else ()
+    return unsettled(snapshot.kafka_group, workers, held, partitions)
+
+
+def _stays(snapshot: GroupSnapshot, pod: PodSnapshot) -> bool:
+    """Whether its set still has its ordinal."""
+    there = snapshot.sets.get(pod.suffix)
+    return there is not None and pod.ordinal in there.span

@@ -1,0 +1,255 @@
+"""The group's objects: what is applied, what is somebody else's, what is no longer needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from slackwater_operator.model import names
+from slackwater_operator.model.statefulsets import Span, StatefulSetSnapshot, next_suffix
+from slackwater_operator.planner.actions import Action, ApplyObject, CreateSecret, DeleteObject, SetReplicas
+from slackwater_operator.planner.object_drift import differs, marked
+from slackwater_operator.planner.planning_context import PlanningContext
+from slackwater_operator.planner.snapshot import APPLIED, GroupSnapshot, Manifest
+from slackwater_operator.policies.rollout.disruption_budget import DisruptionInput, decide_disruption
+from slackwater_operator.specs import pod_monitor
+from slackwater_operator.specs.disruption_budget import disruption_budget
+from slackwater_operator.specs.pod_monitor import pod_monitor as build_pod_monitor
+from slackwater_operator.specs.service import service
+from slackwater_operator.specs.service_account import service_account
+from slackwater_operator.specs.statefulset import statefulset
+
+STATEFULSET, CONFIG_MAP = "StatefulSet", "ConfigMap"
+
+
+def foreign(snapshot: GroupSnapshot) -> list[tuple[str, str]]:
+    """The objects under our names that are not ours: they are never touched."""
+    return sorted(where for where, live in snapshot.live.items() if not names.is_owned(live, snapshot.uid))
+
+
+def note_foreign(context: PlanningContext) -> bool:
+    """Notes names that are taken. Whether nothing can be done at all: those of the first objects.
+
+    A group that has no StatefulSet yet needs the names of all that it may have, and no older group that may
+    have one of the same name: else both would run until one rolls. One that has a StatefulSet goes on.
+    """
+    snapshot = context.snapshot
+    taken = foreign(snapshot)
+    for kind, name in taken:
+        context.trouble(
+            "NameTaken",
+            f"{kind} {name} exists and is not this ConsumerGroup's; delete or rename it, or rename the group",
+        )
+    assert snapshot.group is not None
+    rivals = snapshot.rivals if snapshot.statefulset is None or snapshot.group.spec.rollout.takes_over else ()
+    for rival in rivals:
+        shared = sorted({*names.set_names(snapshot.name)} & {*names.set_names(rival)})
+        context.trouble(
+            "NameTaken",
+            f"ConsumerGroup {rival}, which is older, may have a StatefulSet {', '.join(shared)}, as this one "
+            "may; give one of the two another name",
+        )
+    wanted = {STATEFULSET, "ServiceAccount", "Service"}
+    hindered = bool(rivals) or any(kind in wanted for kind, _ in taken)
+    return snapshot.statefulset is None and hindered
+
+
+def apply_around(context: PlanningContext) -> None:
+    """Service, ServiceAccount, ConfigMap, PodMonitor, and the budget of evictions, where they differ."""
+    for manifest in _around(context):
+        context.acts += _applied(context, manifest)
+
+
+def apply_sets(context: PlanningContext, template: Mapping[str, Any] | None) -> list[Action]:
+    """What gives the StatefulSets their ordinals (`draft.spans`) and the one that is filled its template.
+
+    Args:
+        context: the plan, of which nothing is changed.
+        template: the pod template of the set at rest, or of two the one that is filled; None: it stays as it
+            is. Where takeovers begin it is that of the set which is made for them.
+    """
+    snapshot = context.snapshot
+    acts: list[Action] = []
+    for suffix, span in context.spans.items():
+        there = snapshot.sets.get(suffix)
+        if there is not None and there.deleting:
+            continue
+        filled = there is not None and there is snapshot.statefulset and not _begins(context)
+        if there is None and template is not None:
+            acts += _make(context, template, suffix, span)
+        elif there is not None and filled and template is not None and not _told(context):
+            acts += _applied(context, _manifest(context, template, suffix, span))
+        elif there is not None and there.span != span:
+            start = span.start if span.start != there.start else None
+            acts.append(SetReplicas(there.name, there.uid, span.replicas, start))
+    return acts
+
+
+def _begins(context: PlanningContext) -> bool:
+    """Whether the set that is filled is not there yet: the one that is keeps its template."""
+    return context.takes_over and context.snapshot.arrangement.left is None
+
+
+def _told(context: PlanningContext) -> bool:
+    """Whether a successor had been told to take over: its set keeps its template until that is over."""
+    moving = context.snapshot.memory.rollout.moving
+    return moving is not None and moving.told_ms > 0
+
+
+def _make(context: PlanningContext, template: Mapping[str, Any], suffix: str, span: Span) -> list[Action]:
+    """A set that is not there yet, and what its pods need first."""
+    return key_for(context, template) + _applied(context, _manifest(context, template, suffix, span))
+
+
+def key_for(context: PlanningContext, template: Mapping[str, Any]) -> list[Action]:
+    """What makes the takeover Secret before pods of a template that mounts it, unless it is known to be."""
+    needed = names.can_hand_over(dict(template)) and not context.snapshot.secret
+    return [CreateSecret(names.takeover_secret(context.snapshot.name))] if needed else []
+
+
+def mend_secret(context: PlanningContext) -> None:
+    """Makes the takeover Secret again where it is gone: a pod that is started without it hangs, a preflight's
+    too."""
+    snapshot = context.snapshot
+    assert snapshot.revision is not None
+    tried = names.preflight_job(snapshot.name, snapshot.revision.hash)
+    jobs = [one for one in snapshot.jobs if one.name == tried and not (one.view.succeeded or one.view.failed)]
+    needed = any(one.can_hand_over and not one.started for one in snapshot.pods)
+    if jobs and names.can_hand_over(snapshot.revision.template):
+        needed = True
+    if needed and snapshot.secret == "":
+        context.acts.append(CreateSecret(names.takeover_secret(snapshot.name)))
+
+
+def _manifest(context: PlanningContext, template: Mapping[str, Any], suffix: str, span: Span) -> Manifest:
+    assert context.snapshot.group is not None
+    return statefulset(
+        context.snapshot.group, template=template, replicas=span.replicas, suffix=suffix, start=span.start
+    )
+
+
+def clean_up(context: PlanningContext) -> None:
+    """Deletes ConfigMaps that no revision in use names.
+
+    A pod of an old revision that comes back reads the old one, so that nothing is deleted before all pods
+    have the newest and no former revision is needed to go back to.
+    """
+    snapshot = context.snapshot
+    assert snapshot.revision is not None
+    there = snapshot.statefulset
+    if there is None or not there.update_revision or context.template_changes or len(snapshot.sets) > 1:
+        return
+    if not snapshot.pods or any(one.revision != there.update_revision for one in snapshot.pods):
+        return
+    if context.rollout.phase != "Idle" or context.rollout.good != there.update_revision:
+        return
+    used = {snapshot.revision.config_map["metadata"]["name"]} | _named(there.manifest)
+    for name, uid in sorted(snapshot.configmaps.items()):
+        if name not in used:
+            context.acts.append(DeleteObject("v1", CONFIG_MAP, name, uid))
+
+
+def _named(manifest: Manifest) -> set[str]:
+    """The ConfigMaps that a StatefulSet's template names as volumes."""
+    volumes = manifest.get("spec", {}).get("template", {}).get("spec", {}).get("volumes") or []
+    found = set()
+    for volume in volumes:
+        sources = [volume, *((volume.get("projected") or {}).get("sources") or [])]
+        found |= {one["configMap"]["name"] for one in sources if (one.get("configMap") or {}).get("name")}
+    return found
+
+
+def _around(context: PlanningContext) -> Iterator[Manifest]:
+    snapshot = context.snapshot
+    assert snapshot.group is not None
+    assert snapshot.revision is not None
+    yield service_account(snapshot.group)
+    yield service(snapshot.group)
+    if not _rejected(context):
+        yield snapshot.revision.config_map
+    yield disruption_budget(snapshot.group, max_unavailable=_may_be_evicted(context))
+    if snapshot.pod_monitors:
+        yield build_pod_monitor(snapshot.group)
+
+
+def _rejected(context: PlanningContext) -> bool:
+    failed, revision = context.rollout.failed, context.snapshot.revision
+    return failed is not None and revision is not None and failed.template == revision.hash
+
+
+def _may_be_evicted(context: PlanningContext) -> int:
+    snapshot = context.snapshot
+    decision = decide_disruption(
+        snapshot.rollout_policy,
+        DisruptionInput(
+            unsettled=context.derived.unsettled,
+            workers=context.derived.replicas,
+            under_way=len(context.rollout.under_way) + (context.rollout.moving is not None),
+            gaps_ms=context.gaps_ms,
+            produced_per_s=snapshot.measured.produced_per_s,
+            capacity_per_s=snapshot.measured.capacity_per_s,
+        ),
+    )
+    return decision.max_unavailable
+
+
+def _applied(context: PlanningContext, manifest: Manifest) -> list[Action]:
+    """What applies an object, where that would change anything and it is not somebody else's."""
+    wanted = marked(manifest)
+    where = manifest["kind"], manifest["metadata"]["name"]
+    live = context.snapshot.live.get(where)
+    if live is not None and not names.is_owned(live, context.snapshot.uid):
+        return []
+    version = str(live["metadata"].get("resourceVersion", "")) if live is not None else ""
+    if context.snapshot.unchanged.get(where) == (version, wanted["metadata"]["annotations"][APPLIED]):
+        return []
+    return [ApplyObject(wanted)] if differs(wanted, live) else []
+
+
+def wanted_names(snapshot: GroupSnapshot) -> list[tuple[str, str, str]]:
+    """(apiVersion, kind, name) of the objects that a group wants, for whoever looks for them."""
+    found = [
+        *(
+            ("apps/v1", STATEFULSET, names.statefulset(snapshot.name, suffix))
+            for suffix in _asked_sets(snapshot)
+        ),
+        ("v1", "Service", names.service(snapshot.name)),
+        ("v1", "ServiceAccount", names.service_account(snapshot.name)),
+        ("policy/v1", "PodDisruptionBudget", names.disruption_budget(snapshot.name)),
+    ]
+    if snapshot.revision is not None:
+        found.append(("v1", CONFIG_MAP, snapshot.revision.config_map["metadata"]["name"]))
+    if snapshot.pod_monitors:
+        found.append((pod_monitor.API_VERSION, pod_monitor.KIND, names.pod_monitor(snapshot.name)))
+    return found
+
+
+def _asked_sets(snapshot: GroupSnapshot) -> list[str]:
+    """The suffixes of the sets that are looked for: before the first one is made all that it may have."""
+    takes_over = snapshot.group is not None and snapshot.group.spec.rollout.takes_over
+    return list(names.SETS) if takes_over and snapshot.statefulset is None else wanted_sets(snapshot)
+
+
+def makes_set(snapshot: GroupSnapshot) -> bool:
+    """Whether a set is to be made whose pods need the takeover Secret."""
+    takes_over = snapshot.group is not None and snapshot.group.spec.rollout.takes_over
+    return takes_over and len(wanted_sets(snapshot)) > len(snapshot.sets)
+
+
+def wanted_sets(snapshot: GroupSnapshot) -> list[str]:
+    """The suffixes of the sets that are there, or are to be made: the first one, or the one that a roll goes
+    to. Where nothing is to be made no other name is looked up."""
+    takes_over = snapshot.group is not None and snapshot.group.spec.rollout.takes_over
+    there = snapshot.statefulset
+    if there is None:
+        return [next_suffix("") if takes_over else ""]
+    revision = snapshot.revision
+    rolls = revision is not None and snapshot.failed is None and _outdated(snapshot, there, revision.hash)
+    begins = takes_over and len(snapshot.sets) == 1 and rolls
+    return [*snapshot.sets, *([next_suffix(there.suffix)] if begins else [])]
+
+
+def _outdated(snapshot: GroupSnapshot, there: StatefulSetSnapshot, wanted: str) -> bool:
+    """Whether the set at rest has another template than the wanted one, or pods of another."""
+    newest = there.update_revision
+    return there.template != wanted or (bool(newest) and any(one.revision != newest for one in snapshot.pods))

@@ -1,0 +1,134 @@
+"""Plans what to do for one group: `plan(snapshot) -> Plan`. Pure."""
+
+from __future__ import annotations
+
+from slackwater_operator.model.names import statefulset
+from slackwater_operator.planner.actions import Action, Plan, SetFinalizers, WriteStatus
+from slackwater_operator.planner.deletion import end, wanted_finalizers
+from slackwater_operator.planner.derived_state import derive
+from slackwater_operator.planner.group_id import note_group_id
+from slackwater_operator.planner.lost_log import tell_lost
+from slackwater_operator.planner.members import open_gates, remove_orphans
+from slackwater_operator.planner.objects import (
+    apply_around,
+    apply_sets,
+    clean_up,
+    mend_secret,
+    note_foreign,
+)
+from slackwater_operator.planner.planning_context import PlanningContext
+from slackwater_operator.planner.rollout.restarts import roll
+from slackwater_operator.planner.rollout.revision import choose, forget_failure
+from slackwater_operator.planner.rollout.takeover import take_over, takes_over, tell_orphans
+from slackwater_operator.planner.scaling import decide_replicas, fill_replicas, replicas_now
+from slackwater_operator.planner.snapshot import GroupSnapshot
+from slackwater_operator.planner.status import but_figures, status_of, status_of_trouble
+from slackwater_operator.policies.conditions import Trouble
+from slackwater_operator.policies.topics import TOPIC_MISSING, said_of_missing
+
+STEADY_MS = 60_000
+"""How long a group without changes may go unplanned."""
+
+HINDERED_MS = 5_000
+"""The same for one whose group.id somebody else has: that one's end is no event of this one."""
+
+
+def plan(snapshot: GroupSnapshot) -> Plan:
+    """Decides what is to be done now.
+
+    The status comes first among the actions: what it says is going to be done may be found undone by the next
+    turn, but nothing is done that no status tells of.
+    """
+    if snapshot.deleting:
+        return end(snapshot)
+    if snapshot.group is None or snapshot.revision is None:
+        trouble = Trouble("InvalidSpec", snapshot.error)
+        status = status_of_trouble(
+            {**snapshot.status, "observedGeneration": snapshot.generation},
+            snapshot.memory.conditions,
+            snapshot.generation,
+            trouble,
+            snapshot.now_ms,
+        )
+        return Plan(_written(snapshot, status), status, wake_ms=snapshot.now_ms + STEADY_MS)
+    context = PlanningContext.of(snapshot, derive(snapshot))
+    finalizers = wanted_finalizers(snapshot)
+    if finalizers is not None:
+        context.acts.append(SetFinalizers(finalizers))
+    tell_lost(context)
+    if not (note_foreign(context) or note_group_id(context)):
+        _work(context)
+    return _plan(context)
+
+
+def _tell_topics(context: PlanningContext) -> None:
+    """Tells what has changed about the topics, and what is missing."""
+    for change in context.snapshot.measured.topic_changes:
+        context.decided("topics", change.action, change.message)
+        context.report(change.reason, change.message, warning=change.warning)
+    missing = context.snapshot.kafka.missing if context.snapshot.kafka is not None else ()
+    if missing:
+        context.trouble(TOPIC_MISSING, said_of_missing(missing))
+
+
+def _work(context: PlanningContext) -> None:
+    _tell_topics(context)
+    forget_failure(context)
+    apply_around(context)
+    chosen = choose(context)
+    replicas = decide_replicas(context)
+    if context.snapshot.statefulset is None and chosen.template is not None:
+        name = statefulset(context.snapshot.name, next(iter(context.spans)))
+        context.tell("Created", f"StatefulSet {name} with {replicas} workers")
+    at = len(context.acts)
+    removal = remove_orphans(context, replicas)
+    context.takes_over = takes_over(context, chosen)
+    if context.takes_over:
+        take_over(context, chosen, removal)
+    else:
+        roll(context, chosen, removal)
+    context.acts[at:at] = apply_sets(context, chosen.template)
+    mend_secret(context)
+    tell_orphans(context)
+    open_gates(context)
+    clean_up(context)
+    fill_replicas(context)
+
+
+def _plan(context: PlanningContext) -> Plan:
+    snapshot, unsettled = context.snapshot, context.derived.unsettled
+    status = status_of(context)
+    busy = context.busy or bool(context.acts) or (bool(unsettled) and not context.hindered)
+    return Plan(
+        actions=_actions(context, status),
+        status=status,
+        needs_fresh=context.needs_fresh,
+        busy=busy,
+        settled=snapshot.statefulset is not None and not unsettled,
+        unsettled=unsettled,
+        step=context.step,
+        decision=context.scaling,
+        replicas=replicas_now(snapshot),
+        unplanned=context.unplanned,
+        taken_over=tuple(context.taken_over),
+        orphans=context.derived.strangers,
+        wake_ms=context.wake_ms if busy else _next_ms(context),
+    )
+
+
+def _next_ms(context: PlanningContext) -> int:
+    """When to look again at the latest while nothing is under way."""
+    steady_ms = context.snapshot.now_ms + (HINDERED_MS if context.hindered else STEADY_MS)
+    return steady_ms if context.due_ms is None else min(steady_ms, context.due_ms)
+
+
+def _actions(context: PlanningContext, status: dict[str, object]) -> tuple[Action, ...]:
+    """The status first (write-ahead); where only figures have changed in it, after what is more urgent."""
+    written = _written(context.snapshot, status)
+    if but_figures(status) == but_figures(context.snapshot.status):
+        return (*context.news, *context.acts, *written, *context.events)
+    return (*written, *context.news, *context.acts, *context.events)
+
+
+def _written(snapshot: GroupSnapshot, status: dict[str, object]) -> tuple[Action, ...]:
+    return (WriteStatus(status),) if status != snapshot.status else ()

@@ -1,0 +1,1 @@
+"""The part of a plan that rolls out a revision."""

@@ -1,0 +1,383 @@
+"""The rolling restart: which pods go next, which are back, and what to do when one does not come back.
+
+A restart is written into the status with the pod's uid before the pod is deleted. A turn that finds a pod of
+that uid alive knows that it was not deleted, whoever made the note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from slackwater_operator.model.group import WorkerView
+from slackwater_operator.planner.actions import DeletePod
+from slackwater_operator.planner.planning_context import PlanningContext
+from slackwater_operator.planner.rollout.announcement import announce_rebalance
+from slackwater_operator.planner.rollout.revision import Chosen, retry_of
+from slackwater_operator.planner.snapshot import PodSnapshot, StatefulSetSnapshot
+from slackwater_operator.planner.status_memory import (
+    GAPS_KEPT,
+    IDLE,
+    PAUSED,
+    PREFLIGHT,
+    REFUSED,
+    ROLLING,
+    ROLLING_BACK,
+    STOPPED,
+    Failed,
+    UnderWay,
+)
+from slackwater_operator.policies.rollout.member_removal import RemovalDecision
+from slackwater_operator.policies.rollout.restarts import (
+    HOPELESS,
+    NOT_BEGUN_MS,
+    RestartView,
+    RolloutDecision,
+    RolloutInput,
+    decide_rollback,
+    decide_rollout,
+)
+from slackwater_operator.specs.statefulset import template_hash
+
+FIRST_PROOF_MS = 5_000
+"""How long the first worker of a revision must have been running before another one is restarted."""
+PROOF_MS = 1_000
+"""The same for those after it."""
+IDLE_GRACE_S = 1
+"""How long a worker that never joined may take to end."""
+
+
+def roll(context: PlanningContext, chosen: Chosen, removal: RemovalDecision) -> None:
+    """Takes the rolling restart one step further."""
+    context.change_rollout(from_set="", to_set="", moving=None, ended_ms=None)
+    _track(context)
+    there = context.snapshot.statefulset
+    if there is None or there.deleting:
+        _rest(context, chosen)
+        return
+    if not there.update_revision or context.template_changes:
+        context.busy = True  # the controller has not looked at the newest template yet
+        if context.template_changes and context.rollout.phase != ROLLING_BACK:
+            context.change_rollout(phase=ROLLING, reason="the workers get a new revision")
+        return
+    context.change_rollout(target=there.update_revision, updated=_updated(context, there))
+    outdated = _outdated(context, there)
+    if not outdated and not context.rollout.under_way:
+        _rest(context, chosen)
+        return
+    if _given_up(context, there):
+        _only_wait(context, there, chosen)
+        return
+    announce_rebalance(context, there.template)
+    _step(context, there, chosen, removal)
+
+
+def _given_up(context: PlanningContext, there: StatefulSetSnapshot) -> bool:
+    """Whether the template that is there has failed, with none to go back to: nobody else is restarted."""
+    failed = context.rollout.failed
+    return failed is not None and failed.template == there.template and context.rollout.phase != ROLLING_BACK
+
+
+def _step(
+    context: PlanningContext, there: StatefulSetSnapshot, chosen: Chosen, removal: RemovalDecision
+) -> None:
+    policy = context.snapshot.rollout_policy
+    if not policy.paused and _replace_hopeless(context, there, policy.budget_ms):
+        return
+    crashing = _crashing(context, there)
+    if crashing and context.rollout.phase != ROLLING_BACK:
+        _stop(context, there, RolloutDecision("stop", reason=crashing, summary=crashing))
+        return
+    seen = _input(context, there)
+    back_to_good = context.rollout.phase == ROLLING_BACK
+    decide = decide_rollback if back_to_good else decide_rollout
+    decision = decide(policy, seen)
+    if decision.back and decision.action != "stop":
+        _take_back(context, decision)
+        decision = decide(policy, _input(context, there))  # what was measured just now counts for the next
+    _take_back(context, decision)
+    _forget_undone(context, decision)
+    context.decided("rollout", _action(decision), decision.reason)
+    reason = decision.summary or decision.reason
+    if decision.action == "stop":
+        _stop(context, there, decision)
+        return
+    if decision.action == "restart":
+        held = _held(context, chosen, removal, decision)
+        if held:
+            reason = held
+        elif not context.snapshot.fresh:
+            context.needs_fresh = True
+        else:
+            _restart(context, decision.restart, decision.reason)
+    context.busy = context.busy or decision.action in ("restart", "wait")
+    context.change_rollout(phase=_phase(context, decision, policy.paused), reason=reason)
+    if decision.action == "done" and not _outdated(context, there):
+        _rest(context, chosen)
+
+
+def _action(decision: RolloutDecision) -> str:
+    return f"restart {', '.join(decision.restart)}" if decision.restart else decision.action
+
+
+def _phase(context: PlanningContext, decision: RolloutDecision, paused: bool) -> str:
+    if context.rollout.phase == ROLLING_BACK:
+        return ROLLING_BACK
+    if decision.action == "refuse":
+        return REFUSED
+    if paused and not context.rollout.under_way:
+        return PAUSED
+    return ROLLING
+
+
+def _held(
+    context: PlanningContext, chosen: Chosen, removal: RemovalDecision, decision: RolloutDecision
+) -> str:
+    """Why nobody else is restarted now although the decision says so; "" if it need not wait.
+
+    A worker that does not run is not waited for: that one is away already.
+    """
+    running = [
+        one for one in map(context.derived.worker, decision.restart) if one is not None and one.running
+    ]
+    if not running:
+        return ""
+    if context.step is not None:
+        return "a scaling step goes first"
+    if removal.remove or removal.waiting_for:
+        return f"members that are left over go first: {removal.reason}"
+    if chosen.waiting and not chosen.rejected:
+        return f"a newer revision is on its way: {chosen.waiting}"
+    return ""
+
+
+def _restart(context: PlanningContext, names: Sequence[str], reason: str) -> None:
+    """Notes the restarts, and has the pods deleted after the note is written."""
+    snapshot = context.snapshot
+    noted = {one.name: one for one in context.rollout.under_way}
+    for name in names:
+        pod, worker = context.snapshot.pod(name), context.derived.worker(name)
+        if pod is None or worker is None or pod.deleting:
+            continue
+        before = noted.get(pod.name)
+        if before is not None and (before.uid, before.generation) == (pod.uid, worker.generation):
+            pass  # noted already, by an operator that ended before it could act
+        elif before is None or before.ended_ms is None:
+            noted[pod.name] = UnderWay(pod.name, pod.uid, worker.generation, worker.lag, snapshot.now_ms)
+        else:  # its successor goes, too: away since the end of the first, which had the lag
+            noted[pod.name] = UnderWay(
+                pod.name, pod.uid, before.generation, before.lag, before.since_ms, before.ended_ms
+            )
+        # Who has not joined has nothing to finish; and it may hang, while the session runs out.
+        idle = not pod.ready and not worker.running and worker.generation < 0
+        context.acts.append(DeletePod(pod.name, pod.uid, reason, IDLE_GRACE_S if idle else None))
+        context.tell("WorkerRestarted", f"{pod.name}: {reason}")
+    context.change_rollout(under_way=tuple(noted.values()))
+
+
+def _replace_hopeless(context: PlanningContext, there: StatefulSetSnapshot, budget_ms: int) -> bool:
+    """Replaces pods of a former revision that will not come up: they are away, and this may be the cure.
+
+    Such a pod says nothing of the target, so that it must not stop the rolling restart to it.
+    """
+    now_ms, under_way = context.snapshot.now_ms, {one.name: one for one in context.rollout.under_way}
+    found = []
+    for pod in _outdated(context, there):
+        noted = under_way.get(pod.name)
+        begun = noted is not None and noted.uid != pod.uid and noted.ended_ms is not None
+        late = begun and noted is not None and now_ms - (noted.ended_ms or now_ms) > budget_ms
+        worker = context.derived.worker(pod.member)
+        up = worker is not None and worker.running
+        if not pod.deleting and not up and ((pod.trouble and not pod.started) or late):
+            found.append(pod.member)
+    if not found:
+        return False
+    reason = f"{', '.join(found)} does not come up with its revision, and gets the newest"
+    context.decided("rollout", f"replace {', '.join(found)}", reason)
+    context.busy = True
+    if context.rollout.phase != ROLLING_BACK:
+        context.change_rollout(phase=ROLLING, reason=reason)
+    if context.snapshot.fresh:
+        _restart(context, found, reason)
+    else:
+        context.needs_fresh = True
+    return True
+
+
+def _crashing(context: PlanningContext, there: StatefulSetSnapshot) -> str:
+    """Which worker fails again and again with the target's revision; "" if none does."""
+    for pod in context.snapshot.pods:
+        worker = context.derived.worker(pod.member)
+        newest = pod.revision == there.update_revision and not pod.deleting
+        if newest and worker is not None and not worker.running and pod.restarts >= HOPELESS and pod.trouble:
+            return f"{pod.name} fails again and again with the new revision: {pod.trouble}"
+    return ""
+
+
+def _stop(context: PlanningContext, there: StatefulSetSnapshot, decision: RolloutDecision) -> None:
+    """The template counts as failed; the former one is gone back to, where there is one."""
+    good = context.snapshot.good_template
+    other = good is not None and template_hash(good) != there.template
+    context.change_rollout(
+        phase=ROLLING_BACK if other else STOPPED,
+        failed=Failed(there.template, decision.reason, retry_of(context)),
+        reason=decision.summary or decision.reason,
+    )
+    what = "goes back to the revision before" if other else "nobody else is restarted"
+    context.tell("RolloutStopped", f"{decision.reason}; {what}", warning=True)
+    context.busy = True
+
+
+def end_restarts(context: PlanningContext, chosen: Chosen) -> bool:
+    """Waits for the restarts under way, where members are taken over from now on; whether there are any."""
+    _track(context)
+    there = context.snapshot.statefulset
+    if not context.rollout.under_way or there is None:
+        return False
+    _only_wait(context, there, chosen, phase=ROLLING, reason="restarts under way are ended first")
+    return True
+
+
+def _only_wait(
+    context: PlanningContext,
+    there: StatefulSetSnapshot,
+    chosen: Chosen,
+    *,
+    phase: str = STOPPED,
+    reason: str = "",
+) -> None:
+    """Nobody is restarted any more; who is away is noted until they are back."""
+    seen = _input(context, there)
+    back = tuple(
+        one.name
+        for one in seen.under_way
+        if (worker := context.derived.worker(one.name)) is None or (worker.running and worker.uid != one.uid)
+    )
+    _take_back(context, RolloutDecision("wait", back=back))
+    context.busy = context.busy or bool(context.rollout.under_way)
+    context.change_rollout(phase=phase, reason=reason or chosen.rejected)
+
+
+def _rest(context: PlanningContext, chosen: Chosen) -> None:
+    """Nobody is to be restarted: what is the phase, and is this a revision to come back to?"""
+    context.change_rollout(expected_rebalance="")
+    there, derived = context.snapshot.statefulset, context.derived
+    if chosen.rejected:
+        context.change_rollout(phase=STOPPED, reason=chosen.rejected)
+    elif chosen.waiting:
+        paused = there is not None and context.snapshot.rollout_policy.paused
+        context.change_rollout(phase=PAUSED if paused else PREFLIGHT, reason=chosen.waiting)
+    else:
+        if context.rollout.phase in (ROLLING, PAUSED, REFUSED):
+            context.tell("RolledOut", f"all workers have revision {context.rollout.target}")
+            context.decided("rollout", "done", "all workers have been restarted")
+        context.change_rollout(phase=IDLE, reason="")
+    failed = context.rollout.failed
+    proven = there is not None and derived.replicas > 0 and not derived.unsettled
+    if there is not None and proven and (failed is None or failed.template != there.template):
+        context.change_rollout(good=there.update_revision)
+
+
+def _track(context: PlanningContext) -> None:
+    """Notes whose old pod is gone by now."""
+    kept = []
+    for one in context.rollout.under_way:
+        pod = context.snapshot.pod_named(one.name)
+        if one.ended_ms is None and (pod is None or pod.uid != one.uid):
+            one = replace(one, ended_ms=_ended(context, one))
+        kept.append(one)
+    context.change_rollout(under_way=tuple(kept))
+
+
+def _forget_undone(context: PlanningContext, decision: RolloutDecision) -> None:
+    """Forgets restarts that were noted but never begun (the operator ended in between) nor are due now."""
+    kept = []
+    for one in context.rollout.under_way:
+        pod = context.snapshot.pod_named(one.name)
+        begun = pod is None or pod.uid != one.uid or pod.deleting or one.ended_ms is not None
+        late = context.snapshot.now_ms - one.since_ms >= NOT_BEGUN_MS
+        if begun or not late or context.snapshot.member_of(one.name) in decision.restart:
+            kept.append(one)
+        elif not context.snapshot.fresh:
+            context.needs_fresh = True
+            kept.append(one)
+    context.change_rollout(under_way=tuple(kept))
+
+
+def _ended(context: PlanningContext, restart: UnderWay) -> int:
+    """When the old pod's process ended: about when its pod was found gone, not after its successor began."""
+    pod = context.snapshot.pod_named(restart.name)
+    told = context.snapshot.worker(pod) if pod is not None else None
+    known = [context.snapshot.now_ms]
+    if told is not None and told.started_ms is not None:
+        known.append(told.started_ms)
+    return max(min(known), restart.since_ms)
+
+
+def _take_back(context: PlanningContext, decision: RolloutDecision) -> None:
+    """Ends the notes of those who are back, and keeps how long each was away."""
+    gaps = list(context.gaps_ms)
+    for one in context.rollout.under_way:
+        if context.snapshot.member_of(one.name) not in decision.back:
+            continue
+        pod = context.snapshot.pod_named(one.name)
+        told = context.snapshot.worker(pod) if pod is not None else None
+        if told is not None and told.joined_ms is not None and one.ended_ms is not None:
+            gaps.append(max(0, told.joined_ms - one.ended_ms))
+    context.gaps_ms = tuple(gaps[-GAPS_KEPT:])
+    context.unplanned = context.unplanned or decision.unplanned
+    left = tuple(
+        one for one in context.rollout.under_way if context.snapshot.member_of(one.name) not in decision.back
+    )
+    context.change_rollout(under_way=left)
+
+
+def _input(context: PlanningContext, there: StatefulSetSnapshot) -> RolloutInput:
+    snapshot = context.snapshot
+    return RolloutInput(
+        revision=there.update_revision,
+        group=context.derived.group,
+        workers=[_proven(context, there, one) for one in context.derived.workers],
+        under_way=[
+            RestartView(context.snapshot.member_of(one.name), one.generation, one.lag, one.uid, one.since_ms)
+            for one in context.rollout.under_way
+        ],
+        gaps_ms=context.gaps_ms,
+        now_ms=snapshot.now_ms,
+        produced_per_s=snapshot.measured.produced_per_s,
+        capacity_per_s=snapshot.measured.capacity_per_s,
+        forced=snapshot.measured.forced,
+        sessions_since_ms=snapshot.measured.sessions_since_ms,
+        expected=context.rollout.expected_rebalance or snapshot.measured.topics_changed,
+    )
+
+
+def _proven(context: PlanningContext, there: StatefulSetSnapshot, worker: WorkerView) -> WorkerView:
+    """A restarted worker as the decision sees it: back only when it has been running for a while.
+
+    One that joins and fails at its first records would be taken for back, and the next one be stopped.
+    """
+    restarted = any(context.snapshot.member_of(one.name) == worker.name for one in context.rollout.under_way)
+    if not restarted or not worker.running or worker.running_since_ms is None:
+        return worker
+    first = not any(
+        one.revision == there.update_revision and one.running and one.name != worker.name
+        for one in context.derived.workers
+    )
+    wanted_ms = FIRST_PROOF_MS if first else PROOF_MS
+    if context.snapshot.now_ms - worker.running_since_ms >= wanted_ms:
+        return worker
+    return replace(worker, phase="proving itself")
+
+
+def _outdated(context: PlanningContext, there: StatefulSetSnapshot) -> list[PodSnapshot]:
+    return [one for one in _pods(context, there) if one.revision != there.update_revision]
+
+
+def _updated(context: PlanningContext, there: StatefulSetSnapshot) -> int:
+    return sum(one.revision == there.update_revision for one in _pods(context, there))
+
+
+def _pods(context: PlanningContext, there: StatefulSetSnapshot) -> list[PodSnapshot]:
+    """The pods that the set at rest is to have."""
+    return [one for one in context.snapshot.pods if one.suffix == there.suffix and one.ordinal in there.span]

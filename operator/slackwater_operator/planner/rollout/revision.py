@@ -1,0 +1,249 @@
+"""Which template the StatefulSet gets: the wanted one once its preflight has passed, or a former one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slackwater_operator.model import names
+from slackwater_operator.planner.actions import ApplyObject, DeleteObject
+from slackwater_operator.planner.object_drift import marked
+from slackwater_operator.planner.objects import key_for
+from slackwater_operator.planner.planning_context import PlanningContext
+from slackwater_operator.planner.snapshot import GroupSnapshot, JobSnapshot
+from slackwater_operator.planner.status_memory import ROLLING_BACK, Failed, Tries
+from slackwater_operator.policies.rollout.preflight import (
+    LONGEST_RETRY_MS,
+    PreflightDecision,
+    PreflightView,
+    decide_preflight,
+    retry_delay_ms,
+)
+from slackwater_operator.policies.topics import said_of_missing
+from slackwater_operator.specs.preflight_job import preflight_job
+from slackwater_operator.specs.statefulset import template_hash
+
+# What the Job itself may take is spec.rollout.preflight.timeout (its activeDeadlineSeconds); this is for a
+# Job that nothing works on, such as where the Job controller is away.
+_GRACE_MS = 60_000
+
+PREFLIGHT_SAYS = "preflight: "
+"""What the reason of a failure begins with where it was the preflight's."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What the StatefulSet's template is to be.
+
+    Attributes:
+        template: the template to apply; None: it stays as it is (or there is none yet).
+        waiting: why the wanted one is not applied yet; "" when it is, or is not to be.
+        rejected: why the wanted one is not tried (again); "" when it is.
+    """
+
+    template: Mapping[str, Any] | None = None
+    waiting: str = ""
+    rejected: str = ""
+
+
+def choose(context: PlanningContext) -> Chosen:
+    """Decides on the template, and has the preflight made."""
+    snapshot = context.snapshot
+    assert snapshot.revision is not None
+    wanted, there = snapshot.revision, snapshot.statefulset
+    chosen = _choose(context)
+    # The Job's outcome is in the status now, or its template in the StatefulSet: it has done its work.
+    over = (there is not None and there.template == wanted.hash) or bool(chosen.rejected)
+    keep = "" if over else names.preflight_job(snapshot.name, wanted.hash)
+    for job in snapshot.jobs:
+        if job.name != keep and not job.deleting:
+            context.acts.append(DeleteObject("batch/v1", "Job", job.name, job.uid))
+    live = there.template if there is not None else None
+    context.template_changes = chosen.template is not None and template_hash(chosen.template) != live
+    return chosen
+
+
+def _choose(context: PlanningContext) -> Chosen:
+    snapshot, rollout = context.snapshot, context.rollout
+    assert snapshot.revision is not None
+    wanted, there = snapshot.revision, snapshot.statefulset
+    if rollout.failed is not None and rollout.failed.template != wanted.hash:
+        return Chosen(waiting=f"the way back from revision {rollout.failed.template} goes first")
+    if rollout.failed is not None:
+        return _rejected(context, rollout.failed)
+    if there is not None and there.template == wanted.hash:
+        return Chosen(wanted.template)
+    left = snapshot.arrangement.left
+    if left is not None and left.template == wanted.hash:  # it is filled as soon as that may be
+        return Chosen(waiting="the takeover under way is ended first")
+    if there is not None and snapshot.rollout_policy.paused:
+        return Chosen(waiting="the rollout is paused")
+    if snapshot.sharing_next.ahead or snapshot.sharing_next.unclear:
+        return _in_use(context)
+    if there is not None and _elsewhere(snapshot):
+        return _other_kafka(context)
+    return _preflight(context)
+
+
+def _in_use(context: PlanningContext) -> Chosen:
+    """Where the spec leads to now, somebody else has the group.id: the workers stay where they are."""
+    sharing, group = context.snapshot.sharing_next, context.snapshot.group
+    assert group is not None
+    other = (*sharing.ahead, *sharing.unclear)[0]
+    why = (
+        f"ConsumerGroup {other} has the group.id {group.group_id} at {group.spec.kafka.bootstrap_servers}; "
+        "the workers stay where they are"
+    )
+    context.trouble("GroupIdInUse", f"{why}: set spec.kafka.bootstrapServers back")
+    return Chosen(waiting=why)
+
+
+def _elsewhere(snapshot: GroupSnapshot) -> bool:
+    """Whether the spec leads to another Kafka cluster than the one that the workers are on."""
+    here = snapshot.kafka.cluster_id if snapshot.kafka is not None else ""
+    return bool(here and snapshot.next_id and snapshot.pods) and here != snapshot.next_id
+
+
+def _other_kafka(context: PlanningContext) -> Chosen:
+    """A roll would have some workers here and some there: only all together can go to another cluster."""
+    snapshot = context.snapshot
+    assert snapshot.group is not None
+    assert snapshot.kafka is not None
+    why = (
+        f"spec.kafka.bootstrapServers ({snapshot.group.spec.kafka.bootstrap_servers}) leads to another Kafka "
+        f"cluster (id {snapshot.next_id}) than the workers are on (id {snapshot.kafka.cluster_id})"
+    )
+    advice = "set spec.suspend until all workers have ended, or set bootstrapServers back"
+    context.trouble("OtherKafka", f"{why}; to move the group there, {advice}")
+    return Chosen(waiting=why)
+
+
+def _rejected(context: PlanningContext, failed: Failed) -> Chosen:
+    """The wanted template has failed: the former one, if that is to be gone back to, or what there is.
+
+    Where members were taken over, the former one is that of the set that is left: nothing is to be applied.
+    """
+    assert context.snapshot.group is not None
+    takes_over = context.snapshot.group.spec.rollout.takes_over
+    there = context.snapshot.statefulset
+    if there is not None and there.template == failed.template:
+        good = context.snapshot.good_template if len(context.snapshot.sets) == 1 else None
+        if context.rollout.phase == ROLLING_BACK and good is not None and not takes_over:
+            return Chosen(good, rejected=failed.reason)
+        assert context.snapshot.revision is not None
+        return Chosen(context.snapshot.revision.template, rejected=failed.reason)
+    return Chosen(rejected=failed.reason)
+
+
+def forget_failure(context: PlanningContext) -> None:
+    """Forgets a failure that counts no longer (`GroupSnapshot.failed`). To be called first."""
+    there, revision, tries = context.snapshot.statefulset, context.snapshot.revision, context.rollout.tries
+    assert revision is not None
+    over = tries is not None and (
+        tries.template != revision.hash or (there is not None and there.template == revision.hash)
+    )
+    context.change_rollout(failed=context.snapshot.failed, tries=None if over else tries)
+
+
+def retry_of(context: PlanningContext) -> str:
+    """The value of the annotation that asks for another try."""
+    return str(context.snapshot.annotations.get(names.RETRY, ""))
+
+
+def _preflight(context: PlanningContext) -> Chosen:
+    """Has the wanted template tried by a Job; gives it once that has passed."""
+    snapshot = context.snapshot
+    assert snapshot.group is not None
+    assert snapshot.revision is not None
+    settings = snapshot.group.spec.rollout.preflight
+    if not settings.enabled:
+        return Chosen(snapshot.revision.template)
+    name = names.preflight_job(snapshot.name, snapshot.revision.hash)
+    job = next((one for one in snapshot.jobs if one.name == name), None)
+    tries = _tries(context)
+    if tries is not None and (job is None or job.deleting):
+        context.trouble("PreflightFailed", _tried(tries))
+    if job is not None and job.deleting:
+        context.busy = True
+        return Chosen(waiting="the preflight before is still being deleted")
+    if tries is not None and job is None and not _due(context, tries):
+        context.wake(tries.again_ms)
+        return Chosen(waiting=_tried(tries))
+    decision = decide_preflight(
+        job.view if job is not None else PreflightView(None),
+        now_ms=snapshot.now_ms,
+        timeout_ms=settings.timeout_ms + _GRACE_MS,
+    )
+    if decision.action == "start" and snapshot.kafka_group is None:
+        # It would fail for the broker's sake, and the revision would count as failed.
+        return Chosen(waiting="the preflight waits for the brokers to answer")
+    missing = snapshot.kafka.missing if snapshot.kafka is not None else ()
+    if decision.action == "start" and missing:
+        # It would fail for them, and begins by itself when they are there.
+        return Chosen(waiting=f"the preflight waits: {said_of_missing(missing)}")
+    if decision.failed and decision.again:
+        assert job is not None
+        return _try_again(context, decision, job, tries)
+    new = context.decided("preflight", decision.action, decision.reason)
+    if decision.failed:
+        context.change_rollout(
+            failed=Failed(snapshot.revision.hash, f"{PREFLIGHT_SAYS}{decision.reason}", retry_of(context))
+        )
+        context.tell("PreflightFailed", f"revision {snapshot.revision.hash}: {decision.reason}", warning=True)
+        return Chosen(rejected=decision.reason)
+    if decision.blocked:
+        context.trouble("PreflightBlocked", f"revision {snapshot.revision.hash}: {decision.blocked}")
+    elif tries is not None and decision.action == "wait":
+        context.trouble("PreflightFailed", _tried(tries))
+    if decision.action == "pass":
+        if new:  # takeovers may have to wait with it
+            context.tell("PreflightPassed", f"revision {snapshot.revision.hash}: {decision.reason}")
+        return Chosen(snapshot.revision.template)
+    if decision.action == "start":
+        context.acts += key_for(context, snapshot.revision.template)  # a preflight reads the key, too
+        context.acts.append(ApplyObject(marked(preflight_job(snapshot.group, snapshot.revision))))
+    context.busy = True
+    return Chosen(waiting=decision.reason or "the preflight runs")
+
+
+def _tries(context: PlanningContext) -> Tries | None:
+    """The preflights of the wanted template that failed for their environment."""
+    tries, revision = context.rollout.tries, context.snapshot.revision
+    assert revision is not None
+    return tries if tries is not None and tries.template == revision.hash else None
+
+
+def _due(context: PlanningContext, tries: Tries) -> bool:
+    """Whether another preflight may start; a clock that was put back makes nobody wait for longer."""
+    now_ms = context.snapshot.now_ms
+    waits = now_ms < tries.again_ms <= now_ms + LONGEST_RETRY_MS
+    return not waits or tries.retry != retry_of(context)
+
+
+def _try_again(
+    context: PlanningContext, decision: PreflightDecision, job: JobSnapshot, before: Tries | None
+) -> Chosen:
+    """The preflight failed for its environment: its Job is deleted, and another is made after a back-off."""
+    snapshot = context.snapshot
+    assert snapshot.revision is not None
+    attempts = before.attempts + 1 if before is not None else 1
+    again_ms = snapshot.now_ms + retry_delay_ms(attempts, f"{snapshot.uid}/{snapshot.revision.hash}")
+    tries = Tries(snapshot.revision.hash, decision.reason, attempts, again_ms, retry_of(context))
+    context.change_rollout(tries=tries)
+    context.decided("preflight", "again", decision.reason)
+    context.acts.append(DeleteObject("batch/v1", "Job", job.name, job.uid))
+    context.trouble("PreflightFailed", _tried(tries))
+    if before is None:
+        message = f"revision {snapshot.revision.hash}: {decision.reason}; it is tried again"
+        context.tell("PreflightFailed", message, warning=True)
+    context.busy = True
+    return Chosen(waiting=_tried(tries))
+
+
+def _tried(tries: Tries) -> str:
+    """For people. Without figures that change with each try, so that the condition stays the same."""
+    return (
+        f"revision {tries.template}: {tries.reason}; it is tried again within "
+        f"{LONGEST_RETRY_MS // 60_000} min, or at once when the annotation {names.RETRY} changes"
+    )

@@ -1,0 +1,178 @@
+"""How many workers there are to be, which StatefulSet gets them, and when a step may begin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from slackwater_operator.model.statefulsets import Span, next_suffix, scaled
+from slackwater_operator.planner.actions import FillReplicas
+from slackwater_operator.planner.planning_context import PlanningContext
+from slackwater_operator.planner.snapshot import GroupSnapshot
+from slackwater_operator.planner.status_memory import DOWN, ROLLING, ROLLING_BACK, UP
+from slackwater_operator.policies.scaling.decision import ManualInput, ScalingDecision, decide_manual
+
+
+def replicas_now(snapshot: GroupSnapshot) -> int:
+    """How many workers are wanted now, before this turn's decision.
+
+    With automatic scaling the StatefulSets' numbers are the memory of what was applied. What a suspended
+    group had before is in `status.desiredReplicas`.
+    """
+    assert snapshot.group is not None
+    there, kept = snapshot.statefulset, snapshot.memory.desired
+    if there is not None and not (snapshot.replicas == 0 and was_suspended(snapshot)):
+        return snapshot.replicas
+    return kept if kept is not None else snapshot.group.initial_replicas
+
+
+def was_suspended(snapshot: GroupSnapshot) -> bool:
+    """Whether the last turn found the group suspended."""
+    return snapshot.memory.conditions.get("Suspended", {}).get("status") == "True"
+
+
+def _has_target(snapshot: GroupSnapshot) -> bool:
+    """Whether the number of workers is the operator's to decide."""
+    assert snapshot.group is not None
+    scaling = snapshot.group.spec.scaling
+    return scaling is not None and scaling.automatic
+
+
+def asked_for(snapshot: GroupSnapshot) -> int:
+    """How many workers a user asks for who scales by hand, or has an HPA or KEDA do it.
+
+    Where spec.replicas is missing (it was never set, or `kubectl apply` has taken it away) that is as many as
+    there are: whoever hands the number over to an HPA, or takes the target of automatic scaling away, means
+    to change who decides.
+    """
+    assert snapshot.group is not None
+    wanted, least = snapshot.group.spec, snapshot.group.initial_replicas
+    if wanted.replicas is not None:
+        return wanted.replicas
+    most = wanted.scaling.max_replicas if wanted.scaling is not None else None
+    now = replicas_now(snapshot)
+    return max(least, now if most is None else min(now, most))
+
+
+def fill_replicas(context: PlanningContext) -> None:
+    """Has the number written to spec.replicas, where it is the user's and missing.
+
+    After all else, so that a cluster whose policies let nobody write a spec has its workers nevertheless.
+    """
+    group = context.snapshot.group
+    assert group is not None
+    if group.spec.replicas is None and not _has_target(context.snapshot):
+        context.acts.append(FillReplicas(asked_for(context.snapshot)))
+
+
+def decide_replicas(context: PlanningContext) -> int:
+    """Decides how many workers there are to be, and so the StatefulSets' ordinals; gives that number."""
+    count = _decide(context)
+    context.spans = _spans(context, count)
+    if context.snapshot.group is not None and context.snapshot.group.spec.suspend:
+        context.change_rollout(moving=None, ended_ms=None)  # both are stopped
+    return count
+
+
+def _spans(context: PlanningContext, count: int) -> dict[str, Span]:
+    """The ordinals of each set with that many workers. While a member is being taken over none changes."""
+    snapshot = context.snapshot
+    there = snapshot.statefulset
+    assert snapshot.group is not None
+    if there is None:
+        return {next_suffix("") if snapshot.group.spec.rollout.takes_over else "": Span(0, count)}
+    if len(snapshot.sets) == 1:
+        return {there.suffix: Span(0, count)}
+    if context.step is None:
+        return dict(context.spans)
+    return scaled(context.spans, count, filled=there.suffix)
+
+
+def _decide(context: PlanningContext) -> int:
+    snapshot = context.snapshot
+    assert snapshot.group is not None
+    wanted = snapshot.group.spec
+    now = replicas_now(snapshot)
+    automatic = _has_target(snapshot)
+    if not automatic:
+        now = (
+            context.derived.replicas if snapshot.statefulset is not None else snapshot.group.initial_replicas
+        )
+    decision = _automatic(context, now) if automatic and not wanted.suspend else _manual(context, now)
+    context.desired = now if wanted.suspend else decision.applied
+    if wanted.suspend and not automatic:
+        context.desired = asked_for(snapshot)
+    context.scaling = decision
+    live = context.derived.replicas
+    if decision.applied != live and snapshot.statefulset is not None:
+        held = _held(context, decision.applied)
+        if held:
+            context.desired = live
+            context.scaling = replace(decision, applied=live, damping="rollout", reason=held, summary=held)
+            context.decided("scaling", "hold", held)
+            return live
+        context.step = (live, decision.applied)
+        way = UP if decision.applied > live else DOWN
+        reason = "ScaledUp" if way == UP else "ScaledDown"
+        context.tell(reason, f"{live} to {decision.applied} workers: {decision.summary or decision.reason}")
+        context.decided("scaling", way, decision.reason)
+        context.busy = True
+    else:
+        context.decided("scaling", f"hold {decision.damping}".strip(), decision.reason)
+    return decision.applied
+
+
+def _automatic(context: PlanningContext, now: int) -> ScalingDecision:
+    decision = context.snapshot.measured.scaling
+    if decision is None:
+        reason = f"{now} kept: nothing has been observed yet"
+        return ScalingDecision(None, "", "unknown", now, reason, summary=reason)
+    there = context.snapshot.statefulset
+    if (
+        there is not None
+        and not context.derived.replicas
+        and was_suspended(context.snapshot)
+        and decision.applied == now
+    ):
+        return replace(decision, damping="")  # resumed: as many as before
+    return decision
+
+
+def _manual(context: PlanningContext, now: int) -> ScalingDecision:
+    snapshot = context.snapshot
+    assert snapshot.group is not None
+    suspended = snapshot.group.spec.suspend
+    return decide_manual(
+        ManualInput(
+            replicas=context.derived.replicas if suspended and snapshot.statefulset is not None else now,
+            wanted=0 if suspended else asked_for(snapshot),
+            by="spec.suspend" if suspended else "spec.replicas",
+            group=snapshot.kafka_group,
+            unstable_for_ms=snapshot.measured.unstable_for_ms,
+        )
+    )
+
+
+def _held(context: PlanningContext, wanted: int) -> str:
+    """Why a step must wait for a rolling restart; "" if it need not.
+
+    Up from zero there is nobody whose restart it could disturb, and a suspended group is stopped at once.
+    """
+    snapshot = context.snapshot
+    assert snapshot.group is not None
+    if context.derived.replicas == 0 or (wanted == 0 and snapshot.group.spec.suspend):
+        return ""
+    moving = context.rollout.moving
+    if moving is not None:
+        member = snapshot.group.instance_id(moving.ordinal)
+        return f"{context.derived.replicas} kept: {member} is being taken over"
+    if not context.rollout.under_way and (len(snapshot.sets) > 1 or snapshot.group.spec.rollout.takes_over):
+        return ""  # members are taken over one by one, and a step comes between two
+    if context.rollout.under_way:
+        names = ", ".join(one.name for one in context.rollout.under_way)
+        return f"{context.derived.replicas} kept: {names} is being restarted"
+    target = snapshot.statefulset.update_revision if snapshot.statefulset is not None else ""
+    outdated = any(one.revision != target for one in snapshot.pods)
+    rolling = context.rollout.phase in (ROLLING, ROLLING_BACK) and outdated and bool(target)
+    if rolling and not context.derived.unsettled:
+        return f"{context.derived.replicas} kept: a rolling restart is under way"
+    return ""

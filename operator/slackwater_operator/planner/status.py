@@ -1,0 +1,267 @@
+"""The status that a turn leaves: memory for the next, conditions for everybody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from slackwater_operator.model import names
+from slackwater_operator.planner.connection import remembered
+from slackwater_operator.planner.lost_log import skipped_troubles, stopped_partitions, stopped_troubles
+from slackwater_operator.planner.planning_context import PlanningContext
+from slackwater_operator.planner.rollout.revision import PREFLIGHT_SAYS
+from slackwater_operator.planner.snapshot import GroupSnapshot
+from slackwater_operator.planner.status_memory import dump_skip
+from slackwater_operator.policies.conditions import ConditionsInput, Trouble, conditions
+from slackwater_operator.policies.lost_nodes import PlacedWorker, advice, lost_workers
+from slackwater_operator.policies.ownership import listed
+
+# Of status.scaling, what alone is no reason to write it.
+_FIGURES = frozenset({"raw", "capped", "capacityPerS", "lostMs", "settleMs", "partitions"})
+
+
+def status_of(context: PlanningContext) -> dict[str, Any]:
+    """The whole status."""
+    snapshot, derived = context.snapshot, context.derived
+    assert snapshot.group is not None
+    there = snapshot.statefulset
+    told: dict[str, Any] = {
+        "observedGeneration": snapshot.generation,
+        "replicas": _existing(snapshot),
+        "readyReplicas": len(_ready_members(context)),
+        "selector": names.selector_text(snapshot.name),
+        "desiredReplicas": context.desired
+        if context.desired is not None
+        else snapshot.group.initial_replicas,
+        "members": len(derived.group.members)
+        if derived.group is not None
+        else snapshot.status.get("members"),
+        "lag": _lag(snapshot),
+        "generation": max((one.generation for one in derived.workers if one.generation >= 0), default=None),
+        "revision": there.template if there is not None else None,
+        "rollout": context.rollout.dump(),
+        "scaling": _scaling(context),
+        "kafka": _kafka(context),
+        "restartGapsMs": list(context.gaps_ms),
+        "decisions": [one.dump() for one in context.decisions],
+        "skipped": [dump_skip(one) for one in context.skipped] or None,
+        "conditions": conditions(_seen(context), _conditions_before(snapshot), now_ms=snapshot.now_ms),
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def status_of_trouble(
+    status: Mapping[str, Any],
+    before: Mapping[str, Mapping[str, Any]],
+    generation: int,
+    trouble: Trouble,
+    now_ms: int,
+) -> dict[str, Any]:
+    """The status where no turn can be made: as it was, but for what says so.
+
+    Args:
+        status: as it was.
+        before: its conditions by type.
+        generation: the resource's metadata.generation.
+        trouble: what is wrong.
+        now_ms: wall clock.
+    """
+    seen = ConditionsInput(generation=generation, troubles=(trouble,))
+    told = {one["type"]: one for one in conditions(seen, list(before.values()), now_ms=now_ms)}
+    kept = {kind: dict(one) for kind, one in before.items()}
+    for kind in ("Ready", "Degraded"):  # how the group is otherwise nobody has looked at
+        if kind == "Degraded" or kind not in kept:
+            kept[kind] = told[kind]
+    return {**status, "conditions": list(kept.values())}
+
+
+def status_of_deletion(snapshot: GroupSnapshot, waits: str) -> dict[str, Any]:
+    """The status of a ConsumerGroup that is being deleted: as it was, but not Ready.
+
+    Args:
+        snapshot: the group.
+        waits: what keeps it from being gone, in words; "" where nothing does.
+    """
+    seen = ConditionsInput(generation=snapshot.generation, deleting=True, deletion_waits=waits)
+    before = snapshot.memory.conditions
+    ready = conditions(seen, list(before.values()), now_ms=snapshot.now_ms)[0]
+    return {**snapshot.status, "conditions": list({**before, "Ready": ready}.values())}
+
+
+def troubles(context: PlanningContext) -> tuple[Trouble, ...]:
+    """What needs a person, the gravest first."""
+    found = [*stopped_troubles(context.snapshot), *context.troubles]
+    failed = context.rollout.failed
+    if failed is not None:
+        preflight = failed.reason.startswith(PREFLIGHT_SAYS)
+        reason = "PreflightFailed" if preflight else "RolloutStopped"
+        advice = f"correct the spec, or set the annotation {names.RETRY} to a new value to try it again"
+        found.append(Trouble(reason, f"revision {failed.template}: {failed.reason}; {advice}"))
+    found += [Trouble(reason, message) for reason, message in context.snapshot.problems]
+    found += _lost_nodes(context)
+    found += _missing_pods(context)
+    found += _broken_pods(context)
+    found += _foreign_members(context)
+    found += skipped_troubles(context)
+    return tuple(found)
+
+
+def _ready_members(context: PlanningContext) -> set[str]:
+    """The members with a ready pod that are in Kafka's group, where the broker says who is: a pod on a lost
+    node keeps its Ready condition for 40 s and more."""
+    ready = {pod.member for pod in context.snapshot.pods if pod.ready} & set(context.derived.names)
+    group = context.derived.group
+    return ready if group is None else ready & group.instance_ids
+
+
+def _lost_nodes(context: PlanningContext) -> list[Trouble]:
+    """Workers whose node is gone."""
+    snapshot, group = context.snapshot, context.derived.group
+    placed = []
+    for member in context.derived.names:
+        pod = snapshot.pod(member)
+        if pod is not None:
+            placed.append(
+                PlacedWorker(
+                    pod.name,
+                    pod.node,
+                    ready=pod.ready,
+                    node_lost=pod.node_lost,
+                    silent=snapshot.silent(pod),
+                    is_member=member in group.instance_ids if group is not None else None,
+                    deleted_ms=pod.deleted_ms,
+                )
+            )
+    told = advice(lost_workers(placed, now_ms=snapshot.now_ms))
+    return [Trouble("NodeLost", told)] if told else []
+
+
+def _missing_pods(context: PlanningContext) -> list[Trouble]:
+    """Pods that a StatefulSet's controller cannot create."""
+    lacking = sorted(context.snapshot.not_created.items())
+    if not lacking:
+        return []
+    pod, why = lacking[0]
+    more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
+    message = (
+        f"{pod}{more} cannot be created: {why}; correct what it names: Kubernetes tries again by itself, "
+        "less and less often"
+    )
+    return [Trouble("PodsNotCreated", message)]
+
+
+def _broken_pods(context: PlanningContext) -> list[Trouble]:
+    """Workers that end again and again, or cannot be started at all."""
+    broken = [
+        one
+        for one in context.derived.workers
+        if one.uid and not one.running and one.trouble and (one.failures >= 2 or not one.alive)
+    ]
+    if not broken:
+        return []
+    first = broken[0]
+    more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+    pod = first.pod or first.name
+    return [Trouble("WorkerFailing", f"{pod}{more}: {first.trouble}; see kubectl logs {pod}")]
+
+
+def _foreign_members(context: PlanningContext) -> list[Trouble]:
+    """Members of the group that are no workers of ours: another application's with the same group.id, or
+    another ConsumerGroup's."""
+    others, resource = context.snapshot.foreign_members, context.snapshot.group
+    assert resource is not None
+    if not others or context.hindered:
+        return []
+    what = f"{listed(others)} is in the group {resource.group_id}, but is no worker of this ConsumerGroup"
+    return [Trouble("ForeignMembers", f"{what}; give one of the two another group.id")]
+
+
+def _seen(context: PlanningContext) -> ConditionsInput:
+    snapshot, derived = context.snapshot, context.derived
+    assert snapshot.group is not None
+    measured, kafka = snapshot.measured, snapshot.kafka
+    lags = list(kafka.lag.values()) if kafka is not None else []
+    problems = kafka.problems if kafka is not None else (measured.kafka_problem,)
+    return ConditionsInput(
+        generation=snapshot.generation,
+        suspended=snapshot.group.spec.suspend,
+        replicas=0 if snapshot.group.spec.suspend else (context.desired or 0),
+        members=derived.running,
+        partitions=len(kafka.partitions) if kafka is not None and kafka.partitions else None,
+        group=derived.group,
+        unsettled=_unsettled(context),
+        kafka_away_ms=measured.kafka_away_ms,
+        problems=tuple(filter(None, problems)),
+        lag_known=bool(lags) and all(one is not None for one in lags),
+        scaling=context.scaling,
+        rollout_phase=context.rollout.phase,
+        rollout_reason=context.rollout.reason,
+        stalls=measured.stalls,
+        stopped=tuple(str(one.partition) for one in stopped_partitions(snapshot)),
+        troubles=troubles(context),
+        unplanned=(*measured.unplanned, *([context.unplanned] if context.unplanned else [])),
+    )
+
+
+def _unsettled(context: PlanningContext) -> str:
+    """What keeps the group from being settled; what begins in this turn does, too."""
+    if context.derived.unsettled:
+        return context.derived.unsettled
+    if context.snapshot.statefulset is None:
+        return "there is no StatefulSet yet"
+    if context.step is not None:
+        return f"{context.step[1]} workers are wanted, {context.step[0]} are there"
+    return ""
+
+
+def _existing(snapshot: GroupSnapshot) -> int:
+    """How many members have a pod: `status.replicas`, which the scale subresource shows."""
+    if len(snapshot.sets) > 1:
+        return len({one.member for one in snapshot.pods if one.ordinal >= 0})
+    return sum(one.existing for one in snapshot.sets.values())
+
+
+def _conditions_before(snapshot: GroupSnapshot) -> list[Mapping[str, Any]]:
+    return list(snapshot.memory.conditions.values())
+
+
+def _lag(snapshot: GroupSnapshot) -> int | None:
+    """The total lag to two digits, not written more often than figures may be."""
+    before = snapshot.status.get("lag")
+    if not snapshot.figures_due and isinstance(before, int):
+        return before
+    lags = list(snapshot.kafka.lag.values()) if snapshot.kafka is not None else []
+    known = [one for one in lags if one is not None]
+    return _two_digits(sum(known)) if known and len(known) == len(lags) else None
+
+
+def _kafka(context: PlanningContext) -> dict[str, Any] | None:
+    """Where the group has its group.id: as it was, where somebody else has that now."""
+    snapshot, before = context.snapshot, context.snapshot.memory.kafka
+    assert snapshot.group is not None
+    if context.hindered:
+        return before.dump() if before is not None else None
+    return remembered(snapshot.running or snapshot.group.spec.kafka, snapshot.cluster_id).dump()
+
+
+def _two_digits(value: int) -> int:
+    digits = len(str(value))
+    return value if digits <= 2 else round(value, 2 - digits)
+
+
+def _scaling(context: PlanningContext) -> dict[str, Any] | None:
+    before = context.snapshot.memory.scaling
+    told = {**context.snapshot.measured.scaling_memory, **(context.scaling.dump() if context.scaling else {})}
+    if not context.snapshot.figures_due and _but_figures(told) == _but_figures(before):
+        return dict(before)
+    return told or None
+
+
+def but_figures(status: Mapping[str, Any]) -> dict[str, Any]:
+    """A status without what changes all the time."""
+    kept = {name: value for name, value in status.items() if name != "lag"}
+    return {**kept, "scaling": _but_figures(status.get("scaling") or {})}
+
+
+def _but_figures(told: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in told.items() if name not in _FIGURES}

@@ -1,0 +1,278 @@
+"""The ConsumerGroup's conditions, from one input.
+
+A condition is rewritten only when something about it changes: messages carry no figures that change all the
+time, and `lastTransitionTime` moves only when the status flips (Kubernetes API conventions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from slackwater_operator.model.group import DEAD, EMPTY, GroupView
+from slackwater_operator.policies.scaling.decision import ScalingDecision
+from slackwater_operator.policies.stalls import HOT, IDLE, MARKERS, SPARE, STUCK, Stall
+
+TYPES = (
+    "Ready",
+    "Stable",
+    "Scaled",
+    "RolledOut",
+    "LagKnown",
+    "SkewLimited",
+    "Stalled",
+    "Degraded",
+    "Suspended",
+)
+UNREACHABLE_AFTER_MS = 120_000
+"""How long a cluster may be away before that is a person's business."""
+
+_TRUE, _FALSE, _UNKNOWN = "True", "False", "Unknown"
+_HELD = {
+    "rebalancing": "Rebalancing",
+    "settling": "Settling",
+    "share": "SameShare",
+    "cost": "NotWorthIt",
+    "window": "Steadying",
+    "production": "ProductionHigh",
+    "flapping": "Flapping",
+    "throughput": "ThroughputFell",
+    "rollout": "RollingRestart",
+}
+_LIMITS = {
+    "minReplicas": "AtMinReplicas",
+    "schedule": "AtScheduleFloor",
+    "maxReplicas": "AtMaxReplicas",
+    "partitions": "AtPartitions",
+}
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Something that needs a person: becomes `Degraded`.
+
+    Attributes:
+        reason: in CamelCase: `InvalidSpec`, `NameTaken`, `PreflightFailed`, `RolloutStopped`, `Forbidden`,
+            ...
+        message: what is wrong and what to do.
+    """
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class ConditionsInput:
+    """What the conditions are made of.
+
+    Attributes:
+        generation: the resource's metadata.generation, which they become the observedGeneration of.
+        suspended: spec.suspend.
+        deleting: whether the resource is being deleted.
+        deletion_waits: what keeps it from being gone; "" where nothing is known to.
+        replicas: how many workers are wanted.
+        members: how many of them are in the group and running.
+        partitions: how many partitions the topics have; None: not known.
+        group: the group, None when the broker did not say.
+        unsettled: what keeps the group from being settled (`settled.unsettled`); "" when it is.
+        kafka_away_ms: how long the cluster has not answered; 0 when it does.
+        problems: what could not be observed, in words.
+        lag_known: whether the lag of all partitions is known.
+        scaling: the scaling decision, None before the first.
+        rollout_phase: status.rollout.phase: `Idle`, `Preflight`, `Rolling`, `Paused`, `Refused`, `Stopped` or
+            `RollingBack`.
+        rollout_reason: why, in words that do not change all the time.
+        stalls: what does not move.
+        stopped: the partitions that nothing more is read of before a person has decided where to go on.
+        troubles: what needs a person, the gravest first.
+        unplanned: why the group rebalanced lately without us, a line each; empty when it did not.
+    """
+
+    generation: int
+    suspended: bool = False
+    deleting: bool = False
+    deletion_waits: str = ""
+    replicas: int = 0
+    members: int = 0
+    partitions: int | None = None
+    group: GroupView | None = None
+    unsettled: str = ""
+    kafka_away_ms: int = 0
+    problems: tuple[str, ...] = ()
+    lag_known: bool = False
+    scaling: ScalingDecision | None = None
+    rollout_phase: str = "Idle"
+    rollout_reason: str = ""
+    stalls: tuple[Stall, ...] = ()
+    stopped: tuple[str, ...] = ()
+    troubles: tuple[Trouble, ...] = ()
+    unplanned: tuple[str, ...] = ()
+
+
+def conditions(
+    seen: ConditionsInput, previous: Sequence[Mapping[str, Any]], *, now_ms: int
+) -> list[dict[str, Any]]:
+    """The conditions as `status.conditions` holds them: type, status, observedGeneration, reason, message,
+    lastTransitionTime.
+
+    Args:
+        seen: what they are made of.
+        previous: those of before, whose times are kept where the status does not flip.
+        now_ms: wall clock.
+    """
+    before = {one.get("type"): one for one in previous}
+    makers = (
+        _ready,
+        _stable,
+        _scaled,
+        _rolled_out,
+        _lag_known,
+        _skew_limited,
+        _stalled,
+        _degraded,
+        _suspended,
+    )
+    now = datetime.fromtimestamp(now_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    found = []
+    for kind, make in zip(TYPES, makers, strict=True):
+        verdict = make(seen)
+        last = before.get(kind, {})
+        kept = last.get("status") == verdict.status and isinstance(last.get("lastTransitionTime"), str)
+        found.append(
+            {
+                "type": kind,
+                "status": verdict.status,
+                "observedGeneration": seen.generation,
+                "reason": verdict.reason,
+                "message": verdict.message,
+                "lastTransitionTime": last["lastTransitionTime"] if kept else now,
+            }
+        )
+    return found
+
+
+class _Verdict(NamedTuple):
+    status: str
+    reason: str
+    message: str
+
+
+def _ready(seen: ConditionsInput) -> _Verdict:
+    if seen.deleting:
+        waits = f"; {seen.deletion_waits}" if seen.deletion_waits else ""
+        return _Verdict(_FALSE, "Deleting", f"the ConsumerGroup is being deleted{waits}")
+    if seen.suspended:
+        return _Verdict(_FALSE, "Suspended", "spec.suspend is true: no worker runs")
+    if seen.group is None:
+        return _Verdict(_UNKNOWN, "GroupUnknown", "the broker did not say how the group is")
+    if seen.unsettled or seen.members < seen.replicas:
+        workers = _count(seen.replicas, "worker")
+        return _Verdict(_FALSE, "NotSettled", f"{workers} wanted; not all are in the group and settled")
+    if seen.stopped:
+        named = ", ".join(seen.stopped[:3]) + (" and more" if len(seen.stopped) > 3 else "")
+        return _Verdict(_FALSE, "PartitionsStopped", f"nothing is read of {named}; Degraded says why")
+    if not seen.replicas:
+        return _Verdict(_TRUE, "ScaledToZero", "no worker is needed now")
+    return _Verdict(
+        _TRUE, "Settled", f"{_count(seen.replicas, 'worker')} in the group, every partition is held"
+    )
+
+
+def _stable(seen: ConditionsInput) -> _Verdict:
+    if seen.group is None:
+        return _Verdict(_UNKNOWN, "GroupUnknown", "the broker did not say how the group is")
+    if not seen.replicas and seen.group.state in (EMPTY, DEAD):
+        return _Verdict(_TRUE, seen.group.state, "the group has no members, as it should")
+    if not seen.group.stable:
+        return _Verdict(_FALSE, seen.group.state, f"the group is {seen.group.state}")
+    if seen.unsettled:
+        return _Verdict(_FALSE, "NotSettled", seen.unsettled)
+    return _Verdict(_TRUE, "Stable", "the group is Stable and settled")
+
+
+def _scaled(seen: ConditionsInput) -> _Verdict:
+    decision, spare = seen.scaling, _stall(seen, SPARE)
+    if decision is None:
+        return _Verdict(_UNKNOWN, "NotDecided", "no scaling decision has been made yet")
+    message = decision.summary or decision.reason
+    if decision.damping == "unknown":
+        return _Verdict(_UNKNOWN, "NeedUnknown", message)
+    if decision.applied != seen.replicas:
+        return _Verdict(_FALSE, "Stepping", message)
+    if decision.damping in _HELD:
+        return _Verdict(_FALSE, _HELD[decision.damping], message)
+    if spare is not None:
+        return _Verdict(_TRUE, "MoreWorkersThanPartitions", spare.message)
+    return _Verdict(_TRUE, _LIMITS.get(decision.cap, "AsDecided"), message)
+
+
+def _rolled_out(seen: ConditionsInput) -> _Verdict:
+    if seen.rollout_phase == "Idle":
+        return _Verdict(_TRUE, "UpToDate", seen.rollout_reason or "all workers have the wanted revision")
+    return _Verdict(_FALSE, seen.rollout_phase, seen.rollout_reason or f"the rollout is {seen.rollout_phase}")
+
+
+def _lag_known(seen: ConditionsInput) -> _Verdict:
+    if seen.lag_known:
+        return _Verdict(_TRUE, "Observed", "the lag of every partition is known")
+    why = _problems(seen) or "not all offsets have been observed"
+    return _Verdict(_FALSE, "KafkaUnreachable" if seen.group is None else "OffsetsUnknown", why)
+
+
+def _skew_limited(seen: ConditionsInput) -> _Verdict:
+    hot = _stall(seen, HOT)
+    if hot is not None:
+        return _Verdict(_TRUE, "HotPartition", hot.message)
+    if not seen.lag_known:
+        return _Verdict(_UNKNOWN, "LagUnknown", "the lag of the partitions is not known")
+    return _Verdict(_FALSE, "Balanced", "no partition alone asks for more than one worker can do")
+
+
+def _stalled(seen: ConditionsInput) -> _Verdict:
+    stuck = _stall(seen, STUCK)
+    if stuck is not None:
+        return _Verdict(_TRUE, "StuckConsumer", stuck.message)
+    if seen.group is None:
+        return _Verdict(_UNKNOWN, "GroupUnknown", "the broker did not say how the group is")
+    for kind, reason in ((MARKERS, "TransactionMarkers"), (IDLE, "TopicIdle")):
+        harmless = _stall(seen, kind)
+        if harmless is not None:
+            return _Verdict(_FALSE, reason, harmless.message)
+    return _Verdict(_FALSE, "Moving", "no partition with lag has gone without commits for long")
+
+
+def _degraded(seen: ConditionsInput) -> _Verdict:
+    troubles = list(seen.troubles)
+    if seen.rollout_phase in ("Stopped", "RollingBack", "Refused"):
+        reason = "RolloutRefused" if seen.rollout_phase == "Refused" else "RolloutStopped"
+        if all(one.reason not in (reason, "PreflightFailed") for one in troubles):
+            troubles.append(Trouble(reason, seen.rollout_reason or reason))
+    if seen.kafka_away_ms >= UNREACHABLE_AFTER_MS:
+        minutes = UNREACHABLE_AFTER_MS // 60_000
+        why = f"Kafka has not answered for more than {minutes} min: {_problems(seen) or 'no answer'}"
+        troubles.append(Trouble("KafkaUnreachable", why))
+    if seen.unplanned:
+        troubles.append(Trouble("UnplannedRebalances", "; ".join(seen.unplanned)))
+    if not troubles:
+        return _Verdict(_FALSE, "Well", "nothing needs a person")
+    return _Verdict(_TRUE, troubles[0].reason, "; ".join(one.message for one in troubles))
+
+
+def _suspended(seen: ConditionsInput) -> _Verdict:
+    if seen.suspended:
+        return _Verdict(_TRUE, "Suspended", "spec.suspend is true")
+    return _Verdict(_FALSE, "NotSuspended", "spec.suspend is not set")
+
+
+def _stall(seen: ConditionsInput, kind: str) -> Stall | None:
+    return next((one for one in seen.stalls if one.kind == kind), None)
+
+
+def _problems(seen: ConditionsInput) -> str:
+    return "; ".join(seen.problems[:3])
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,291 @@
+"""A ConsumerGroup's state and decisions in words, and what would have to change for another decision.
+
+A pure function of the resource as the API server gives it: its spec and its status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, parse
+from slackwater_operator.api.v1alpha1.fields import ResourceError
+from slackwater_operator.policies.resource_policies import scaling_policy
+from slackwater_operator.policies.scaling.what_if import scaling_otherwise
+
+_WELL = {"Ready": "True", "Stable": "True", "Scaled": "True", "RolledOut": "True", "LagKnown": "True"}
+_WELL |= {"SkewLimited": "False", "Stalled": "False", "Degraded": "False", "Suspended": "False"}
+_ALWAYS_SHOWN = "Ready"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What to show.
+
+    Attributes:
+        title: which group.
+        state: how it is, a line each.
+        decisions: the last scaling decision with its figures, then the last decisions, newest first.
+        otherwise: what would have to change for another decision, a line each.
+    """
+
+    title: str
+    state: tuple[str, ...]
+    decisions: tuple[str, ...]
+    otherwise: tuple[str, ...]
+
+    def lines(self) -> list[str]:
+        """All of it as text, with headings."""
+        parts = (("State", self.state), ("Decisions", self.decisions), ("Otherwise", self.otherwise))
+        told = [self.title]
+        for heading, lines in parts:
+            if lines:
+                told += ["", f"{heading}:", *(f"  {line}" for line in lines)]
+        return told
+
+
+def explain(resource: Mapping[str, Any], now_ms: int) -> Explanation:
+    """Explains a ConsumerGroup.
+
+    Args:
+        resource: the object, of which `metadata`, `spec` and `status` are read; what is missing is left out.
+        now_ms: wall clock, for how long ago things were.
+    """
+    metadata, status = _mapping(resource.get("metadata")), _mapping(resource.get("status"))
+    group, wrong = _read(resource)
+    name = f"{metadata.get('namespace') or 'default'}/{metadata.get('name') or '?'}"
+    kafka = f", Kafka's group {group.group_id}" if group is not None else ""
+    state = [wrong] if wrong else []
+    if not status:
+        state.append(
+            "no status yet: the operator has not looked at it (does it run, and watch this namespace?)"
+        )
+    otherwise: list[str] = []
+    if group is not None and status:
+        otherwise = [*_when_scaled(group, status, now_ms), *_when_rolled(group, status)]
+    return Explanation(
+        f"ConsumerGroup {name}{kafka}",
+        (
+            *state,
+            *_figures(status),
+            *_rollout(status, metadata, now_ms),
+            *_conditions(status, metadata, now_ms),
+        ),
+        (*_scaling(status, now_ms), *_history(status, now_ms)),
+        tuple(otherwise),
+    )
+
+
+def _read(resource: Mapping[str, Any]) -> tuple[ConsumerGroup | None, str]:
+    try:
+        return parse(resource, name="the resource"), ""
+    except ResourceError as error:
+        return None, f"its spec cannot be read: {error}"
+
+
+def _figures(status: Mapping[str, Any]) -> list[str]:
+    told = []
+    pods = [
+        f"{status[field]} {text}"
+        for field, text in (("desiredReplicas", "wanted"), ("replicas", "there"), ("readyReplicas", "ready"))
+        if isinstance(status.get(field), int)
+    ]
+    if pods:
+        told.append(f"workers: {', '.join(pods)}")
+    group = []
+    if isinstance(status.get("members"), int):
+        group.append(f"{status['members']} members")
+    if isinstance(status.get("generation"), int) and status["generation"] >= 0:
+        group.append(f"generation {status['generation']}")
+    if status:
+        lag = status.get("lag")
+        group.append(f"lag about {lag:,}" if isinstance(lag, int) else "lag not known")
+    if group:
+        told.append(f"Kafka: {', '.join(group)}")
+    return told
+
+
+def _rollout(status: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int) -> list[str]:
+    rollout = _mapping(status.get("rollout"))
+    phase = rollout.get("phase")
+    if not phase:
+        return []
+    revision = f"revision {status['revision']}: " if status.get("revision") else ""
+    since = f" for {_ago(now_ms, rollout.get('since'))}" if _ago(now_ms, rollout.get("since")) else ""
+    reason = f" ({rollout['reason']})" if rollout.get("reason") else ""
+    told = [f"{revision}{phase}{since}{reason}"]
+    if rollout.get("expectedRebalance"):
+        told.append(f"it makes the group rebalance: {rollout['expectedRebalance']}")
+    for one in _items(rollout.get("underWay")):
+        took = _ago(now_ms, one.get("sinceMs"))
+        told.append(f"{one.get('name')} is being restarted{f', for {took}' if took else ''}")
+    told += _moving(rollout, metadata, now_ms)
+    failed = _mapping(rollout.get("failed"))
+    if failed.get("hash"):
+        told.append(f"revision {failed['hash']} failed and is not tried again: {failed.get('reason') or '?'}")
+    return told
+
+
+def _moving(rollout: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int) -> list[str]:
+    """The sets while there are two, and the takeover under way: who, from where to where, and how far."""
+    left, filled, moving = rollout.get("fromSet"), rollout.get("toSet"), _mapping(rollout.get("moving"))
+    if not left or not filled:
+        return []
+    told = [f"StatefulSet {left} is left, {filled} is filled"]
+    ordinal = moving.get("ordinal")
+    if not isinstance(ordinal, int):
+        return told
+    member = f"{metadata.get('name') or '?'}-{ordinal}"
+    since, asked = _ago(now_ms, moving.get("sinceMs")), _ago(now_ms, moving.get("toldMs"))
+    if moving.get("by") == "restart":
+        how = f"{member} is moved by a restart: {left}-{ordinal} ends before {filled}-{ordinal} takes over"
+    else:
+        how = f"{member} is taken over by {filled}-{ordinal} from {left}-{ordinal}"
+    after = f", for {since}" if since else ""
+    return [*told, f"{how}{after}{f'; told to go {asked} ago' if asked else ''}"]
+
+
+def _conditions(status: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int) -> list[str]:
+    """The conditions that are not as they should be, and Ready."""
+    told = []
+    for one in _items(status.get("conditions")):
+        kind, holds = str(one.get("type")), str(one.get("status"))
+        if kind != _ALWAYS_SHOWN and _WELL.get(kind, holds) == holds:
+            continue
+        since = _ago(now_ms, _time_ms(one.get("lastTransitionTime")))
+        ago = f" (for {since})" if since else ""
+        told.append(f"{kind}={holds} {one.get('reason')}{ago}: {one.get('message')}")
+    seen, wanted = status.get("observedGeneration"), metadata.get("generation")
+    if isinstance(seen, int) and isinstance(wanted, int) and seen < wanted:
+        told.append("the newest spec has not been looked at yet")
+    return told
+
+
+def _scaling(status: Mapping[str, Any], now_ms: int) -> list[str]:
+    """The last scaling decision: raw, cap, damping, applied, reason."""
+    scaling = _mapping(status.get("scaling"))
+    if not isinstance(scaling.get("applied"), int):
+        return []
+    raw, capped = scaling.get("raw"), scaling.get("capped")
+    steps = [f"raw {raw:.1f}" if isinstance(raw, int | float) else "raw not known"]
+    if isinstance(capped, int):
+        by = f" by {scaling['cap']}" if scaling.get("cap") else ""
+        steps.append(f"capped {capped}{by}")
+    held = f" (held: {scaling['damping']})" if scaling.get("damping") else ""
+    steps.append(f"applied {scaling['applied']}{held}")
+    told = [f"scaling: {' -> '.join(steps)}: {scaling.get('reason') or '?'}"]
+    step = _mapping(scaling.get("lastStep"))
+    if "before" in step and "after" in step:
+        ago = _ago(now_ms, step.get("at"))
+        took = step.get("tookMs")
+        cost = f", took {took / 1000:.1f} s" if isinstance(took, int) else ""
+        told.append(f"last step: {step['before']} to {step['after']}{f', {ago} ago' if ago else ''}{cost}")
+    return told
+
+
+def _history(status: Mapping[str, Any], now_ms: int) -> list[str]:
+    told = []
+    for one in reversed(_items(status.get("decisions"))):
+        ago = _ago(now_ms, one.get("at"))
+        when = f"{ago} ago" if ago else "at some time"
+        told.append(f"{when}: {one.get('kind')} {one.get('action')}: {one.get('reason')}")
+    return told
+
+
+def _when_scaled(group: ConsumerGroup, status: Mapping[str, Any], now_ms: int) -> list[str]:
+    policy = scaling_policy(group)
+    replicas = status.get("desiredReplicas", status.get("replicas"))
+    if group.spec.suspend:
+        return ["workers run again when spec.suspend is false"]
+    if not policy.automatic:
+        return ["another number of workers when spec.replicas says so (kubectl scale, an HPA, KEDA)"]
+    if not isinstance(replicas, int):
+        return []
+    told = scaling_otherwise(policy, _mapping(status.get("scaling")), replicas, now_ms)
+    return told + _not_obeyed(group, replicas)
+
+
+def _not_obeyed(group: ConsumerGroup, replicas: int) -> list[str]:
+    """Of a number that somebody may have set in the belief that it counts."""
+    asked, scaling = group.spec.replicas, group.spec.scaling
+    if asked is None or asked == replicas or scaling is None:
+        return []
+    targets = {"catchUp": scaling.catch_up_ms, "lagPerReplica": scaling.lag_per_replica}
+    given = " and ".join(f"spec.scaling.{name}" for name, value in targets.items() if value is not None)
+    count = "1 worker" if asked == 1 else f"{asked} workers"
+    return [f"{count}, as spec.replicas says (kubectl scale, an HPA, KEDA), only without {given}"]
+
+
+def _when_rolled(group: ConsumerGroup, status: Mapping[str, Any]) -> list[str]:
+    rollout = _mapping(status.get("rollout"))
+    away = ", ".join(str(one.get("name")) for one in _items(rollout.get("underWay")))
+    if rollout.get("toSet") and rollout.get("phase") in ("Rolling", "RollingBack"):
+        return _when_taken_over(rollout)
+    match rollout.get("phase"):
+        case "Rolling":
+            return [
+                f"the rolling restart goes on when {away or 'the group is settled with all workers'} is back"
+            ]
+        case "RollingBack":
+            return [f"the way back is over when {away or 'every worker'} runs with the revision before"]
+        case "Preflight":
+            return ["the rolling restart begins when the preflight of the new revision has passed"]
+        case "Paused":
+            return [
+                "the rolling restart goes on when spec.rollout.paused (or slackwater.dev/paused) is false"
+            ]
+        case "Refused":
+            return [
+                "the rolling restart begins when a restart fits: raise session.timeout.ms or sessionBudget"
+            ]
+        case "Stopped":
+            return [
+                "the revision is tried again when the spec, or the annotation slackwater.dev/retry, changes"
+            ]
+    failed = _mapping(rollout.get("failed")).get("hash")
+    if failed:
+        return [f"revision {failed} is tried again when the annotation slackwater.dev/retry changes"]
+    return ["workers are restarted when their template changes, or the annotation slackwater.dev/restartedAt"]
+
+
+def _when_taken_over(rollout: Mapping[str, Any]) -> list[str]:
+    moving, filled = _mapping(rollout.get("moving")), rollout.get("toSet")
+    over = f"StatefulSet {filled} is the only one when all workers are in it"
+    if not isinstance(moving.get("ordinal"), int):
+        return [f"the next worker is taken over when the group is settled with all workers; {over}"]
+    pod = f"{filled}-{moving['ordinal']}"
+    if moving.get("toldMs"):
+        return [f"the next worker is taken over when {pod} has run for a while; {over}"]
+    ready = "runs" if moving.get("by") == "restart" else "stands by, and the group is settled"
+    return [f"the takeover goes on when {pod} {ready}; {over}"]
+
+
+def _ago(now_ms: int, at_ms: object) -> str:
+    """How long ago, for people; "" when that is not known."""
+    if isinstance(at_ms, bool) or not isinstance(at_ms, int | float) or at_ms <= 0:
+        return ""
+    seconds = max(0, now_ms - int(at_ms)) // 1000
+    for unit, name in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= unit:
+            return f"{seconds // unit} {name}"
+    return f"{seconds} s"
+
+
+def _time_ms(text: object) -> int | None:
+    if not isinstance(text, str):
+        return None
+    try:
+        told = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return round(told.astimezone(UTC).timestamp() * 1000)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _items(value: object) -> Sequence[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []

@@ -1,0 +1,69 @@
+"""Whose members a Kafka group has: which ConsumerGroup each was started by, as far as that is known.
+
+A worker marks its subscription with its ConsumerGroup's uid, which DescribeGroups shows while the group is
+Stable. One of a version that does not is known by its member id: Kafka's id of one process's membership,
+which the process tells in its /status. Whoever is known by neither may be somebody else's, whatever it is
+called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from slackwater_operator.model.group import GroupView, MemberView
+
+_KEPT = 4_096
+"""So many member ids are remembered beyond those in the group."""
+
+
+class Owners:
+    """What the members of one Kafka group have said, by their member ids: an id never changes hands."""
+
+    def __init__(self) -> None:
+        """Knows nobody."""
+        self._owners: dict[str, str] = {}
+
+    def observe(self, group: GroupView | None) -> None:
+        """Takes in an observation, None: there is none. Forgets the oldest where there are too many."""
+        if group is None:
+            return
+        self._owners.update({one.member_id: one.owner for one in group.members if one.owner})
+        here = {one.member_id for one in group.members}
+        for member_id in list(self._owners)[: max(0, len(self._owners) - len(here) - _KEPT)]:
+            if member_id not in here:
+                del self._owners[member_id]
+
+    def told(self, member_ids: Iterable[str], uid: str) -> None:
+        """Takes in the member ids that workers of the ConsumerGroup `uid` have told in their /status."""
+        self._owners.update({one: uid for one in member_ids if one})
+
+    def fill_in(self, group: GroupView, uid: str, former: Collection[str] = ()) -> GroupView:
+        """The group with each member's owner, as far as it is known.
+
+        Args:
+            group: the group as the broker showed it.
+            uid: the ConsumerGroup's uid.
+            former: the uids of ConsumerGroups of the same name that are gone, and their pods with them: their
+                members count as this one's.
+        """
+        return replace(group, members=tuple(self._filled(one, uid, former) for one in group.members))
+
+    def _filled(self, member: MemberView, uid: str, former: Collection[str]) -> MemberView:
+        owner = member.owner or self._owners.get(member.member_id, "")
+        return replace(member, owner=uid if owner in former else owner)
+
+
+def listed(members: Collection[MemberView]) -> str:
+    """Members in words, the first three of many."""
+    more = f" and {len(members) - 3} more" if len(members) > 3 else ""
+    return ", ".join(sorted(map(_named, members))[:3]) + more
+
+
+def _named(member: MemberView) -> str:
+    """A member that is not ours, in words: what somebody finds it by."""
+    client = [f"client id {member.client_id}"] if member.client_id else []
+    host = [f"at {member.host.removeprefix('/')}"] if member.host else []
+    owner = [f"of the ConsumerGroup with uid {member.owner}"] if member.owner else []
+    told = ", ".join([*client, *host, *owner])
+    return f"{member.instance_id or member.member_id}{f' ({told})' if told else ''}"

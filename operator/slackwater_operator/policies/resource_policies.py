@@ -1,0 +1,60 @@
+"""The user's wishes (`ConsumerGroup`) as the decisions take them."""
+
+from __future__ import annotations
+
+from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
+from slackwater_operator.api.v1alpha1.schedule import Window
+from slackwater_operator.policies.rollout.restarts import RolloutPolicy
+from slackwater_operator.policies.scaling.decision import ScalingPolicy
+from slackwater_operator.policies.takeover.decision import TakeoverPolicy
+
+HANDOVER_BEYOND_DRAIN_MS = 5_000
+"""What a predecessor may take to hand over beyond spec.delivery.drainTimeout, before its successor takes over
+all the same: the workers' own default (`takeover.deadlineMs`)."""
+
+
+def rollout_policy(group: ConsumerGroup, *, paused: bool = False) -> RolloutPolicy:
+    """spec.rollout; `paused`: what pauses it besides spec.rollout.paused does."""
+    wanted = group.spec.rollout
+    return RolloutPolicy(
+        wanted.max_unavailable, wanted.session_budget, group.session_timeout_ms, wanted.paused or paused
+    )
+
+
+def takeover_policy(
+    group: ConsumerGroup, *, paused: bool = False, hands_over: bool | None = None
+) -> TakeoverPolicy:
+    """spec.rollout with spec.rollout.takeover.
+
+    Args:
+        group: the resource.
+        paused: as for `rollout_policy`.
+        hands_over: whether the template of the set that is filled has the key for takeovers; None: as the
+            spec says. A former template, on the way back, may say otherwise.
+    """
+    wanted = group.spec.rollout
+    return TakeoverPolicy(
+        rollout=rollout_policy(group, paused=paused),
+        warm_timeout_ms=wanted.takeover.warm_timeout_ms,
+        fallback=wanted.takeover.fallback,
+        deadline_ms=group.spec.delivery.drain_timeout_ms + HANDOVER_BEYOND_DRAIN_MS,
+        hands_over=wanted.takes_over if hands_over is None else hands_over,
+    )
+
+
+def scaling_policy(group: ConsumerGroup) -> ScalingPolicy:
+    """spec.scaling; without it nothing is decided by load."""
+    scaling = group.spec.scaling
+    if scaling is None:
+        return ScalingPolicy()
+    return ScalingPolicy(
+        min_replicas=scaling.min_replicas,
+        max_replicas=scaling.max_replicas,
+        catch_up_ms=scaling.catch_up_ms,
+        lag_per_replica=scaling.lag_per_replica,
+        idle_after_ms=scaling.idle_after_ms,
+        windows=tuple(
+            Window(one.start, one.duration_ms, one.min_replicas, one.name, one.time_zone)
+            for one in scaling.schedules
+        ),
+    )

@@ -1,0 +1,1 @@
+"""How workers are restarted, admitted to the group and removed from it."""

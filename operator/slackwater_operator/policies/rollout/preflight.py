@@ -1,0 +1,252 @@
+"""What a preflight Job's state means for the rollout.
+
+The Job runs the new template with `slackwater worker --config FILE --preflight`: it imports the handler,
+reaches the brokers and joins nothing. Its pod is tried once (backoffLimit 0). Where the revision itself is at
+fault, one failure is the answer. Where its environment is (brokers away, a topic missing, no node, no image,
+no Secret, a quota), another Job is made after a back-off.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from slackwater.kafka.untrusted import json_object, one_line
+from slackwater_operator.policies.backoff import delay_ms
+from slackwater_operator.policies.object_events import ObjectEvent, cut, job_pod_not_created, pod_held_up
+
+FIRST_RETRY_MS = 10_000
+LONGEST_RETRY_MS = 300_000
+"""The cap of the back-off: each try starts a pod."""
+BLOCKED_AFTER_MS = 20_000
+"""How long a preflight's pod may be held up before people are told."""
+
+TIMEOUT_MS = 300_000
+"""How long a preflight may take, image pull included."""
+
+_LONGEST = 500
+ENVIRONMENT = 5
+"""The exit code of a preflight that blames its environment alone (`slackwater.runtime.errors`)."""
+_EXIT_CODES = {
+    2: "bad configuration or handler",
+    3: "fenced",
+    4: "the sink or the handler failed",
+    -9: "killed, perhaps for want of memory",
+}
+
+
+@dataclass(frozen=True)
+class PreflightView:
+    """A preflight as it was observed.
+
+    Attributes:
+        created_ms: when its Job was made; None: there is none yet.
+        succeeded: whether it has ended well.
+        failed: whether it has failed for good.
+        exit_code: its container's exit code, negative for a signal, None while unknown.
+        last_line: the last line that it logged (or its termination message), "" when there is none.
+        waiting: what keeps its pod from running, or kept it (`Unschedulable: ...`, `ImagePullBackOff: ...`,
+            `FailedMount: ...`, `FailedCreate: ...`), "" when it runs.
+        environment: of one that has failed: whether not the revision is at fault, but its environment.
+    """
+
+    created_ms: int | None
+    succeeded: bool = False
+    failed: bool = False
+    exit_code: int | None = None
+    last_line: str = ""
+    waiting: str = ""
+    environment: bool = False
+
+
+@dataclass(frozen=True)
+class PreflightDecision:
+    """What to make of it.
+
+    Attributes:
+        action: `start` (there is no Job yet), `wait`, `pass`, `fail` or `timeout` (which is a failure, too).
+        reason: one sentence for people.
+        again: of a failure: whether another try may pass without any change of the revision.
+        blocked: what keeps it from running, where that has lasted; "".
+    """
+
+    action: str
+    reason: str
+    again: bool = False
+    blocked: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the new revision must not be rolled out."""
+        return self.action in ("fail", "timeout")
+
+
+def preflight_view(
+    job: Mapping[str, Any] | None,
+    pod: Mapping[str, Any] | None = None,
+    log: str = "",
+    *,
+    job_events: Sequence[ObjectEvent] = (),
+    pod_events: Sequence[ObjectEvent] = (),
+) -> PreflightView:
+    """Reads a Job (batch/v1), its pod and its log (the tail is enough) as the API server gives them.
+
+    A pod that is gone, or has not been made yet, is None; then the Events say what became of it.
+
+    Args:
+        job: the Job.
+        pod: its pod.
+        log: the end of the pod's log.
+        job_events: the Events about the Job.
+        pod_events: the Events about its pod, be it gone by now.
+    """
+    if job is None:
+        return PreflightView(None)
+    status = _mapping(job.get("status"))
+    held = {one.get("type"): one for one in _items(status.get("conditions")) if one.get("status") == "True"}
+    done = held.get("Complete") is not None or bool(status.get("succeeded"))
+    # FailureTarget comes as soon as the outcome is certain, Failed when the pods are gone (Kubernetes 1.31).
+    failed = held.get("Failed") or held.get("FailureTarget")
+    exit_code, message, waiting = _container(pod)
+    started = _started(pod)
+    if not waiting and exit_code is None and not started and not done:
+        waiting = job_pod_not_created(job_events) or pod_held_up(pod_events)
+    line = _last_line(message) or _last_line(log)
+    if failed is not None and not line and exit_code is None:
+        line = str(failed.get("message") or failed.get("reason") or "")
+    created_ms = time_ms(_mapping(job.get("metadata")).get("creationTimestamp"))
+    gone = failed is not None or (bool(exit_code) and not done)
+    # Its pod was deleted, evicted, or lost with its node.
+    lost = pod is None and failed is not None and failed.get("reason") == "BackoffLimitExceeded"
+    disrupted = lost or _condition(pod, "DisruptionTarget") == "True"
+    return PreflightView(
+        created_ms if created_ms is not None else 0,
+        done,
+        gone,
+        exit_code,
+        line,
+        waiting,
+        environment=disrupted or exit_code == ENVIRONMENT or (exit_code is None and bool(waiting)),
+    )
+
+
+def decide_preflight(seen: PreflightView, *, now_ms: int, timeout_ms: int = TIMEOUT_MS) -> PreflightDecision:
+    """Decides whether the new revision may be rolled out."""
+    if seen.created_ms is None:
+        return PreflightDecision("start", "the new revision has not been tried yet")
+    if seen.succeeded:
+        return PreflightDecision("pass", "the preflight of the new revision has passed")
+    if seen.failed:
+        return PreflightDecision("fail", f"the preflight failed: {_why(seen)}", again=seen.environment)
+    if now_ms - seen.created_ms > timeout_ms:
+        why = seen.waiting or seen.last_line or "it has not come to its end"
+        reason = f"the preflight took more than {timeout_ms // 1000} s: {why}"
+        return PreflightDecision("timeout", reason, again=seen.environment)
+    lasts = now_ms - seen.created_ms >= BLOCKED_AFTER_MS
+    return PreflightDecision(
+        "wait",
+        f"the preflight runs{f' ({seen.waiting})' if seen.waiting else ''}",
+        blocked=seen.waiting if lasts else "",
+    )
+
+
+def retry_delay_ms(attempts: int, key: str) -> int:
+    """How long to wait before the next preflight of a revision, in ms.
+
+    Args:
+        attempts: how many have failed for their environment.
+        key: which group's: the jitter is made from it, so that groups with one cause do not start their pods
+            at the same moment.
+    """
+    jitter = zlib.crc32(f"{key}/{attempts}".encode()) / 2**32
+    return delay_ms(attempts, jitter, first_ms=FIRST_RETRY_MS, longest_ms=LONGEST_RETRY_MS)
+
+
+def _why(seen: PreflightView) -> str:
+    if seen.exit_code is None:
+        if seen.waiting:
+            return f"its pod did not run: {seen.waiting}"
+        return seen.last_line or "its pod left no trace"
+    code = f"signal {-seen.exit_code}" if seen.exit_code < 0 else f"exit code {seen.exit_code}"
+    meaning = _EXIT_CODES.get(seen.exit_code, "")
+    if seen.last_line:
+        return f"{seen.last_line} ({code})"
+    return f"{code}{f': {meaning}' if meaning else ''}; it logged nothing"
+
+
+def _container(pod: Mapping[str, Any] | None) -> tuple[int | None, str, str]:
+    """The exit code, the termination message and why it waits, of the container `worker`, or of one
+    before it."""
+    status = _mapping((pod or {}).get("status"))
+    waiting = _unscheduled(status)
+    started = [*_items(status.get("initContainerStatuses")), *_items(status.get("containerStatuses"))]
+    for container in started:
+        state = _mapping(container.get("state"))
+        ended = _mapping(state.get("terminated"))
+        if ended.get("exitCode"):
+            code = int(ended["exitCode"])
+            return (128 - code if 128 < code < 160 else code), str(ended.get("message") or ""), ""
+        held = _mapping(state.get("waiting"))
+        reason = str(held.get("reason") or "")
+        if reason and reason not in ("ContainerCreating", "PodInitializing"):
+            waiting = f"{reason}: {_last_line(str(held.get('message') or ''))}".rstrip(": ")
+    return None, "", waiting
+
+
+def _started(pod: Mapping[str, Any] | None) -> bool:
+    """Whether the container runs, or has run."""
+    status = _mapping((pod or {}).get("status"))
+    states = [_mapping(one.get("state")) for one in _items(status.get("containerStatuses"))]
+    return any("running" in state or "terminated" in state for state in states)
+
+
+def _condition(pod: Mapping[str, Any] | None, kind: str) -> str:
+    conditions = _items(_mapping((pod or {}).get("status")).get("conditions"))
+    return next((str(one.get("status")) for one in conditions if one.get("type") == kind), "")
+
+
+def _unscheduled(status: Mapping[str, Any]) -> str:
+    for one in _items(status.get("conditions")):
+        if one.get("type") == "PodScheduled" and one.get("status") == "False":
+            return cut(f"{one.get('reason') or 'Unschedulable'}: {one.get('message') or ''}".rstrip(": "))
+    return ""
+
+
+def _last_line(text: str) -> str:
+    """The last line that is not empty; of a JSON line (`worker events`), its message."""
+    for line in reversed(text.splitlines()):
+        if line.strip():
+            return one_line(_message(line.strip()), _LONGEST)
+    return ""
+
+
+def _message(line: str) -> str:
+    if not line.startswith("{"):
+        return line
+    try:
+        told = json_object(line)
+    except ValueError:
+        return line
+    message = told.get("message") or told.get("error")
+    return str(message) if message else line
+
+
+def time_ms(text: object) -> int | None:
+    """A Kubernetes time (RFC 3339) in ms since 1970; None for anything else."""
+    if not isinstance(text, str):
+        return None
+    try:
+        return round(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)
+    except ValueError:
+        return None
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _items(value: object) -> list[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []

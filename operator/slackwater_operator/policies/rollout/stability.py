@@ -1,0 +1,67 @@
+"""Whether the group is as it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater_operator.model.group import DEAD, EMPTY, GroupView, WorkerView
+
+
+def unsettled(
+    group: GroupView | None,
+    workers: Collection[WorkerView],
+    held: Mapping[str, Collection[TopicPartition]],
+    partitions: Collection[TopicPartition],
+) -> str:
+    """What keeps the group from being settled, in words; "" when it is.
+
+    Settled: Stable; its members are the wanted workers and nobody else; each runs in the same generation and
+    holds what the broker says that it holds; and each partition is held. A cooperative rebalance is Stable
+    between its two halves, too, but then the revoked partitions are nobody's.
+
+    Args:
+        group: the group, None when the broker did not say.
+        workers: the workers that should be.
+        held: the partitions that each says it holds.
+        partitions: all partitions of the topics.
+    """
+    if group is None:
+        return "the broker did not say how the group is"
+    for worker in workers:
+        if not worker.running:
+            return f"{worker.name} is {worker.phase or ('starting' if worker.alive else 'not started')}"
+    if not workers:
+        strangers = f" with {len(group.members)} members" if group.members else ""
+        return "" if group.state in (EMPTY, DEAD) else f"the group is still {group.state}{strangers}"
+    if not group.stable:
+        return f"the group is {group.state}"
+    names = {one.name for one in workers}
+    missing = sorted(names - group.instance_ids)
+    if missing:
+        return f"{', '.join(missing)} is not in the group"
+    others = [one for one in group.members if one.instance_id not in names]
+    if others:
+        listed = ", ".join(sorted(one.instance_id or one.member_id for one in others))
+        return f"{listed} is in the group, but is no worker that should be"
+    return _assignment(group, workers, held, partitions)
+
+
+def _assignment(
+    group: GroupView,
+    workers: Collection[WorkerView],
+    held: Mapping[str, Collection[TopicPartition]],
+    partitions: Collection[TopicPartition],
+) -> str:
+    generations = sorted({one.generation for one in workers})
+    if len(generations) > 1:
+        return f"workers are in generations {', '.join(map(str, generations))}"
+    for worker in workers:
+        member = group.member(worker.name)
+        if member is None or member.partitions != frozenset(held.get(worker.name, ())):
+            return f"{worker.name} does not hold yet what it was assigned"
+    free = set(partitions) - {one for member in group.members for one in member.partitions}
+    if free:
+        first = ", ".join(str(one) for one in sorted(free)[:3])
+        return f"{len(free)} partitions are assigned to nobody ({first})"
+    return ""

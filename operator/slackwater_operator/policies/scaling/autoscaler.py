@@ -1,0 +1,429 @@
+"""What a scaling decision needs besides the last snapshot: rates over a window, recent needs, the last
+step."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater_operator.api.v1alpha1.schedule import Floor, floor_at
+from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
+from slackwater_operator.policies.scaling.decision import (
+    PartitionLoad,
+    ScalingDecision,
+    ScalingInput,
+    ScalingPolicy,
+    Step,
+    decide_scaling,
+    throughput,
+)
+from slackwater_operator.policies.scaling.rates import RateWindow, Sample
+
+CEILING_MS = 600_000
+"""For how long a number of workers that lowered the throughput is not tried again."""
+TOO_FEW_MS = 600_000
+"""How soon a step up must follow a step down for that one to have been a mistake, and for how long it is not
+made again."""
+JUDGED_MS = 600_000
+"""For how long after it a step up can be found to have lowered the throughput."""
+SETTLE_PER_LOST = 10
+"""How many times longer than a rebalance kept partitions unread the next step waits: steps then cost at most
+about a tenth of the group's time."""
+MOST_SETTLE_MS = 600_000
+"""The longest that a step waits for the one before, whatever that took."""
+
+_STEPS_KEPT = 5
+_NEED_SLOTS = 16
+
+
+class Autoscaler:
+    """The memory around `decide_scaling`, for one group.
+
+    Each round: `observe` the snapshot, then `decide`. When a step is made: `stepping` as it begins, `stepped`
+    when the group is settled with it. `dump` gives what must outlive the operator, for `status.scaling`;
+    `restore` takes it back. Rates and recent needs are not in it: they are measured anew, and until then
+    nothing is decided (`unknown`, `window`).
+
+    Attributes:
+        policy: what the user asks for; may be set anew whenever the resource changes.
+    """
+
+    def __init__(self, policy: ScalingPolicy, *, window_ms: int, down_window_ms: int, settle_ms: int) -> None:
+        """Begins with nothing known.
+
+        Args:
+            policy: what the user asks for.
+            window_ms: over which rates are taken.
+            down_window_ms: how long a need must have been lower before a step down.
+            settle_ms: how long to wait after a step at least.
+        """
+        self.policy = policy
+        self._rates = RateWindow(window_ms)
+        self._needs = _Needs(down_window_ms)
+        self._idle = _Idle()
+        self._least_settle_ms = settle_ms
+        self._took_ms: deque[int] = deque(maxlen=_STEPS_KEPT)
+        self._lost_ms: deque[int] = deque(maxlen=_STEPS_KEPT)
+        self._partitions: tuple[TopicPartition, ...] = ()
+        self._lag: dict[TopicPartition, int | None] = {}
+        self._last_step: Step | None = None
+        self._ceiling: int | None = None
+        self._ceiling_until_ms = 0
+        self._too_few: int | None = None
+        self._too_few_until_ms = 0
+        self._floor: tuple[tuple[object, ...], Floor] | None = None
+
+    @property
+    def automatic(self) -> bool:
+        """Whether the policy has a target."""
+        return self.policy.automatic
+
+    # -- what was measured -----------------------------------------------------------------------------
+
+    @property
+    def consumed_per_s(self) -> float | None:
+        """Records that the group committed a second over the window; None: not measured yet."""
+        return self._rates.consumed_per_s()
+
+    @property
+    def produced_per_s(self) -> float | None:
+        """Records produced to all partitions a second over the window; None: not measured yet."""
+        return self._rates.total_produced_per_s()
+
+    @property
+    def capacity_per_s(self) -> float | None:
+        """The most that one worker was seen to do a second while it had lag; None: never."""
+        return self._rates.capacity_per_s()
+
+    @property
+    def lost_ms(self) -> int | None:
+        """How long a rebalance kept the average partition unread, the longest of the last five; None: not
+        measured."""
+        return max(self._lost_ms, default=None)
+
+    @property
+    def settle_ms(self) -> int:
+        """How long after a change no step is made: max(setting, longest step, 10 * rebalance time lost)."""
+        longest = max(self._took_ms, default=0)
+        return max(
+            self._least_settle_ms, min(max(longest, SETTLE_PER_LOST * (self.lost_ms or 0)), MOST_SETTLE_MS)
+        )
+
+    @property
+    def last_step(self) -> Step | None:
+        """The last step made."""
+        return self._last_step
+
+    def floor(self, now_ms: int) -> Floor:
+        """What the schedule asks for; worked out anew only when it can have changed."""
+        windows = self.policy.windows
+        if not windows:
+            return Floor()
+        if self._floor is not None and self._floor[0] == windows:
+            known = self._floor[1]
+            if known.from_ms <= now_ms and (known.until_ms is None or now_ms < known.until_ms):
+                return known
+        found = floor_at(windows, now_ms)
+        self._floor = (windows, found)
+        return found
+
+    def lag_seconds(self) -> dict[TopicPartition, float | None]:
+        """For each partition how old the oldest record not committed is, in s; None when it can't be told."""
+        return {one: self._rates.lag_seconds(one) for one in self._partitions}
+
+    def drain_seconds(self, replicas: int) -> float | None:
+        """How long `replicas` workers take to work off the lag as it is produced now, in s.
+
+        0.0 without lag, infinity where as much is produced as they can do, None when it can't be told.
+        """
+        lags = list(self._lag.values())
+        known = [one for one in lags if one is not None]
+        if not lags or len(known) < len(lags):
+            return None
+        lag = sum(known)
+        if not lag:
+            return 0.0
+        produced, capacity = self.produced_per_s, self.capacity_per_s
+        if produced is None or capacity is None:
+            return None
+        spare = throughput(replicas, len(lags), capacity) - produced
+        return lag / spare if spare > 0 else math.inf
+
+    def hot(self) -> tuple[TopicPartition, ...]:
+        """Partitions to which more is produced than one worker can do."""
+        capacity = self.capacity_per_s
+        if capacity is None:
+            return ()
+        rates = ((one, self._rates.produced_per_s(one)) for one in self._partitions)
+        return tuple(one for one, rate in rates if rate is not None and rate > capacity)
+
+    # -- rounds and steps ------------------------------------------------------------------------------
+
+    def observe(self, snapshot: KafkaSnapshot, running: int) -> None:
+        """Takes a snapshot in, if it knows all offsets. One that was taken in already changes nothing.
+
+        Args:
+            snapshot: the newest.
+            running: how many workers were in the group and handled records.
+        """
+        if not snapshot.partitions:
+            return
+        self._partitions, self._lag = snapshot.partitions, snapshot.lag
+        if any(lag is None for lag in self._lag.values()) or snapshot.at_ms <= self._rates.newest_ms:
+            return
+        self._rates.add(Sample(snapshot.at_ms, snapshot.ends, snapshot.positions, running))
+        self._idle.take(snapshot)
+
+    def decide(
+        self, snapshot: KafkaSnapshot | None, replicas: int, *, now_ms: int, settled_since_ms: int | None
+    ) -> ScalingDecision:
+        """Decides how many workers there should be.
+
+        Args:
+            snapshot: the newest, None when there is none that is new enough to go by.
+            replicas: how many are wanted now.
+            now_ms: wall clock.
+            settled_since_ms: since when the group has been settled, None when it is not.
+
+        Raises:
+            ScheduleError: a window of the policy cannot be read.
+        """
+        step = self._last_step
+        decision = decide_scaling(
+            self.policy,
+            ScalingInput(
+                replicas=replicas,
+                group=snapshot.group if snapshot else None,
+                loads=self._loads(snapshot),
+                consumed_per_s=self._rates.consumed_per_s(),
+                capacity_per_s=self._rates.capacity_per_s(),
+                settled_for_ms=now_ms - settled_since_ms if settled_since_ms is not None else 0,
+                settle_ms=self.settle_ms,
+                recent_needs=self._needs.recent(now_ms),
+                window_full=self._needs.full(now_ms),
+                last_step=step if step is not None and now_ms - step.at_ms <= JUDGED_MS else None,
+                ceiling=self._ceiling if now_ms < self._ceiling_until_ms else None,
+                too_few=self._too_few if now_ms < self._too_few_until_ms else None,
+                floor=self.floor(now_ms),
+                idle_for_ms=self._idle.for_ms,
+                lost_ms=self.lost_ms,
+            ),
+        )
+        if decision.raw is not None:
+            self._needs.take(decision.raw, now_ms)
+        return decision
+
+    def stepping(self, before: int, after: int, decision: ScalingDecision | None, *, now_ms: int) -> None:
+        """Notes a step that begins: the throughput measured before it no longer tells.
+
+        `decision` is the one that asks for it, None where a user does.
+        """
+        if decision is not None and decision.takes_back:
+            self._ceiling, self._ceiling_until_ms = after, now_ms + CEILING_MS
+        if decision is not None and self._led_down_to(before, now_ms) and after > before:
+            self._too_few, self._too_few_until_ms = before, now_ms + TOO_FEW_MS
+        self._last_step = Step(before, after, self._rates.consumed_per_s(), now_ms)
+        self._rates.restart()
+        self._needs.clear()
+
+    def _led_down_to(self, replicas: int, now_ms: int) -> bool:
+        """Whether the last step led down to this number, and not long ago."""
+        last = self._last_step
+        if last is None or not 0 < last.after == replicas < last.before:
+            return False
+        return now_ms - last.at_ms <= TOO_FEW_MS
+
+    def stepped(self, took_ms: int, lost_partition_ms: int | None = None) -> None:
+        """Notes that a step is over; the throughput counts from here.
+
+        Args:
+            took_ms: how long it took until the group was settled.
+            lost_partition_ms: for how long partitions stood unread in it, summed over all; None: not
+                measured.
+        """
+        self._took_ms.append(max(0, took_ms))
+        step = self._last_step
+        if step is not None:
+            self._last_step = Step(
+                step.before, step.after, step.consumed_per_s_before, step.at_ms, max(0, took_ms)
+            )
+        if lost_partition_ms is not None:
+            self.rebalanced(lost_partition_ms)
+        self._rates.restart()
+
+    def rebalanced(self, lost_partition_ms: int) -> None:
+        """Notes what another rebalance cost, in the same unit."""
+        if self._partitions:
+            self._lost_ms.append(max(0, lost_partition_ms) // len(self._partitions))
+
+    def new_revision(self) -> None:
+        """Forgets what one worker can do: another handler may be slower or faster."""
+        self._rates.forget_capacity()
+
+    # -- over a restart of the operator ----------------------------------------------------------------
+
+    def dump(self) -> dict[str, Any]:
+        """What must outlive the operator, as fields of `status.scaling` that change only now and then.
+
+        lastStep {before, after, at (ms), consumedPerS, tookMs}, ceiling and tooFew {replicas, untilMs},
+        settleMs, lostMs, capacityPerS (two digits), partitions. What is not known is left out.
+        """
+        step, capacity = self._last_step, self.capacity_per_s
+        ceiling = {"replicas": self._ceiling, "untilMs": self._ceiling_until_ms}
+        too_few = {"replicas": self._too_few, "untilMs": self._too_few_until_ms}
+        told = {
+            "lastStep": None if step is None else _dump_step(step),
+            "ceiling": None if self._ceiling is None else ceiling,
+            "tooFew": None if self._too_few is None else too_few,
+            "settleMs": self.settle_ms,
+            "lostMs": self.lost_ms,
+            "capacityPerS": None if capacity is None else two_digits(capacity),
+            "partitions": len(self._partitions) or None,
+        }
+        return {name: value for name, value in told.items() if value is not None}
+
+    def restore(self, status: Mapping[str, Any], *, now_ms: int) -> None:
+        """Takes `status.scaling` as `dump` gave it; what is missing or cannot be read stays unknown."""
+        step = _mapping(status.get("lastStep"))
+        before, after, at_ms = (_whole(step.get(name)) for name in ("before", "after", "at"))
+        if before is not None and after is not None and at_ms is not None:
+            consumed = _number(step.get("consumedPerS"))
+            self._last_step = Step(before, after, consumed, at_ms, _whole(step.get("tookMs")))
+        ceiling, too_few = _mapping(status.get("ceiling")), _mapping(status.get("tooFew"))
+        replicas, until_ms = _whole(ceiling.get("replicas")), _whole(ceiling.get("untilMs"))
+        if replicas is not None and until_ms is not None:
+            self._ceiling, self._ceiling_until_ms = replicas, min(until_ms, now_ms + CEILING_MS)
+        replicas, until_ms = _whole(too_few.get("replicas")), _whole(too_few.get("untilMs"))
+        if replicas is not None and until_ms is not None:
+            self._too_few, self._too_few_until_ms = replicas, min(until_ms, now_ms + TOO_FEW_MS)
+        settle_ms, lost_ms = _whole(status.get("settleMs")), _whole(status.get("lostMs"))
+        capacity = _number(status.get("capacityPerS"))
+        if settle_ms is not None:
+            self._took_ms.append(settle_ms)
+        if lost_ms is not None:
+            self._lost_ms.append(lost_ms)
+        if capacity:
+            self._rates.restore_capacity(capacity, now_ms)
+
+    # -- inside ----------------------------------------------------------------------------------------
+
+    def _loads(self, snapshot: KafkaSnapshot | None) -> dict[TopicPartition, PartitionLoad]:
+        if snapshot is None:
+            return {}
+        lags = self._lag if snapshot.partitions is self._partitions else snapshot.lag
+        return {one: PartitionLoad(lags[one], self._rates.produced_per_s(one)) for one in snapshot.partitions}
+
+
+class _Needs:
+    """The highest needs of the last while, one for each sixteenth of it."""
+
+    def __init__(self, window_ms: int) -> None:
+        self._window_ms = window_ms
+        self._slot_ms = max(1, window_ms // _NEED_SLOTS)
+        self._slots: deque[tuple[int, float]] = (
+            deque()
+        )  # (when the slot's highest was seen last, the highest)
+        self._slot = -1
+        self._since_ms: int | None = None
+        self._last_ms = 0
+
+    def take(self, need: float, now_ms: int) -> None:
+        """Takes a need in."""
+        if not self._unbroken(now_ms):
+            self.clear()
+            self._since_ms = now_ms
+        self._last_ms = now_ms
+        slot = now_ms // self._slot_ms
+        if slot == self._slot and self._slots:
+            self._slots[-1] = (now_ms, max(need, self._slots[-1][1]))
+        else:
+            self._slots.append((now_ms, need))
+            self._slot = slot
+        while self._slots and self._slots[0][0] < now_ms - self._window_ms:
+            self._slots.popleft()
+
+    def recent(self, now_ms: int) -> list[float]:
+        """The needs within the window."""
+        return [need for at_ms, need in self._slots if at_ms >= now_ms - self._window_ms]
+
+    def full(self, now_ms: int) -> bool:
+        """Whether they cover the whole window."""
+        began_ms = self._since_ms
+        return began_ms is not None and self._unbroken(now_ms) and now_ms - began_ms >= self._window_ms
+
+    def _unbroken(self, now_ms: int) -> bool:
+        """False after a quarter of the window without a need: what it was meanwhile is not known."""
+        return self._since_ms is not None and now_ms - self._last_ms <= max(self._window_ms // 4, 1_000)
+
+    def clear(self) -> None:
+        """Forgets them."""
+        self._slots.clear()
+        self._since_ms = None
+
+
+class _Idle:
+    """Since when there has been no lag and nothing has been produced.
+
+    End offsets that are the same after a time without observations were the same all that time.
+    """
+
+    def __init__(self) -> None:
+        self._ends = -1
+        self._partitions = 0
+        self._since_ms: int | None = None
+        self._last_ms = 0
+
+    def take(self, snapshot: KafkaSnapshot) -> None:
+        """Takes a snapshot in that knows all offsets."""
+        ends = sum(snapshot.ends[one] for one in snapshot.partitions)
+        same = ends == self._ends and len(snapshot.partitions) == self._partitions
+        self._ends, self._partitions, self._last_ms = ends, len(snapshot.partitions), snapshot.at_ms
+        done = all(lag == 0 for lag in snapshot.lag.values())
+        if not done:
+            self._since_ms = None
+        elif self._since_ms is None or not same:
+            self._since_ms = snapshot.at_ms
+
+    @property
+    def for_ms(self) -> int:
+        """For how long, as of the last snapshot; 0 when there is lag."""
+        return 0 if self._since_ms is None else self._last_ms - self._since_ms
+
+
+def two_digits(number: float) -> float:
+    """A figure rounded to its first two digits, so that it changes only now and then: 4137 is 4100."""
+    if not number or not math.isfinite(number):
+        return number
+    rounded = round(number, 1 - math.floor(math.log10(abs(number))))
+    return int(rounded) if rounded >= 10 else rounded
+
+
+def _dump_step(step: Step) -> dict[str, Any]:
+    consumed = step.consumed_per_s_before
+    told = {
+        "before": step.before,
+        "after": step.after,
+        "at": step.at_ms,
+        "consumedPerS": None if consumed is None else round(consumed, 1),
+        "tookMs": step.took_ms,
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _number(value: object) -> float | None:
+    """A number that is none below zero."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value) if value >= 0 else None
+
+
+def _whole(value: object) -> int | None:
+    number = _number(value)
+    return None if number is None else int(number)

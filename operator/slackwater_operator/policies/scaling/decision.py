@@ -1,0 +1,572 @@
+"""How many workers the group needs.
+
+    need   = for each partition the share of one worker that it asks for, at most 1, summed up
+    wanted = the fewest workers whose busiest, with ceil(partitions / workers) of the partitions, has no more
+             than one worker's work (and a tenth), within minReplicas, the schedule's floor and maxReplicas
+
+A step is made only when the lag is known, the group is Stable and has settled since the last step; up only
+when it gains more than its rebalance costs; down only when the need has been lower for a whole window and
+would be even with the lag that the rebalance makes, and not to a number that was too few just before; and a
+step up that lowered the throughput is taken back.
+To zero only when nothing has been produced for long, and back at once. docs/design/decisions.md explains
+each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater_operator.api.v1alpha1.schedule import Floor, Window
+from slackwater_operator.model.group import GroupView
+
+FULL = 1.1
+"""Up to this share of what the busiest worker can do is no reason for another worker."""
+LEAST_HORIZON_MS = 60_000
+"""Over which time a step up must pay, at least: catchUp and the settle time may be longer."""
+
+_ROOM = 0.95  # after a step down, what is produced is at most this share of what the busiest worker can do
+_THROUGHPUT_LOST = 0.9  # a step up that leaves less than this share of the throughput is taken back
+_MOVING = ("PreparingRebalance", "CompletingRebalance")
+_MANUAL_PATIENCE_MS = 60_000  # for how long a user's number waits for the end of a rebalance
+
+
+@dataclass(frozen=True)
+class ScalingPolicy:
+    """What the user asked for.
+
+    Attributes:
+        min_replicas: never fewer; 0: none where nothing is produced.
+        max_replicas: never more; None: only the partitions limit.
+        catch_up_ms: how soon the lag should be gone; None: rates don't count.
+        lag_per_replica: how many records of lag justify a worker; None: lag alone doesn't count.
+        idle_after_ms: for how long nothing must have been produced before the last worker goes, where
+            `min_replicas` is 0.
+        windows: times with a higher floor.
+    """
+
+    min_replicas: int = 1
+    max_replicas: int | None = None
+    catch_up_ms: int | None = None
+    lag_per_replica: int | None = None
+    idle_after_ms: int = 300_000
+    windows: tuple[Window, ...] = ()
+
+    @property
+    def automatic(self) -> bool:
+        """Whether a target is given, so that the number of workers is decided here."""
+        return self.catch_up_ms is not None or self.lag_per_replica is not None
+
+
+@dataclass(frozen=True)
+class PartitionLoad:
+    """A partition's load.
+
+    Attributes:
+        lag: records not yet committed; None when unknown, which is never taken for zero.
+        produced_per_s: records produced a second over the window; None when not measured yet.
+    """
+
+    lag: int | None
+    produced_per_s: float | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """The last step made.
+
+    Attributes:
+        before: workers before it.
+        after: workers after it.
+        consumed_per_s_before: the group's throughput then, None when it was not measured.
+        at_ms: when it began.
+        took_ms: how long it took until the group was settled, None when it has not or that was not seen.
+    """
+
+    before: int
+    after: int
+    consumed_per_s_before: float | None
+    at_ms: int = 0
+    took_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class ScalingInput:
+    """What was observed.
+
+    Attributes:
+        replicas: how many workers are wanted now.
+        group: the group; None when the broker did not say.
+        loads: each partition's load; empty when the broker did not say.
+        consumed_per_s: records that the group committed a second over the window; None: not measured yet.
+        capacity_per_s: the most that one worker was seen to handle a second while it had lag; None: never.
+        settled_for_ms: how long ago the last step, restart or rebalance was over.
+        settle_ms: how long to wait after one (`Autoscaler.settle_ms`).
+        recent_needs: the needs found over the window, for the steadiness of a step down.
+        window_full: whether `recent_needs` covers the whole window.
+        last_step: the last step made, None before the first.
+        ceiling: the most workers to try, since more lowered the throughput; None: no such thing seen.
+        too_few: a number that a step down led to and a step up had to leave; None: there was none lately.
+        floor: what the schedule asks for.
+        idle_for_ms: how long there has been no lag and nothing has been produced; 0 when there is either.
+        lost_ms: how long a rebalance keeps the average partition from being read; None: not measured.
+    """
+
+    replicas: int
+    group: GroupView | None
+    loads: Mapping[TopicPartition, PartitionLoad]
+    consumed_per_s: float | None = None
+    capacity_per_s: float | None = None
+    settled_for_ms: int = 0
+    settle_ms: int = 0
+    recent_needs: Sequence[float] = ()
+    window_full: bool = False
+    last_step: Step | None = None
+    ceiling: int | None = None
+    too_few: int | None = None
+    floor: Floor = field(default_factory=Floor)
+    idle_for_ms: int = 0
+    lost_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class ScalingDecision:
+    """How many workers there should be, and why.
+
+    Attributes:
+        raw: the need, in workers; None when it is not known.
+        cap: what limits it: `minReplicas`, `schedule`, `maxReplicas`, `partitions` or "".
+        damping: what holds a step back: `unknown`, `rebalancing`, `settling`, `share`, `cost`, `production`,
+            `window`, `flapping`, `idle`, `throughput`, or "" when nothing does.
+        applied: the number to have now.
+        reason: one sentence for people.
+        skewed: partitions that alone ask for more than one worker can do.
+        takes_back: whether this takes back a step that lowered the throughput.
+        capped: `raw` in whole workers after the limits; None when it is not known.
+        summary: `reason` without figures that change all the time, for conditions and Events.
+    """
+
+    raw: float | None
+    cap: str
+    damping: str
+    applied: int
+    reason: str
+    skewed: tuple[TopicPartition, ...] = ()
+    takes_back: bool = False
+    capped: int | None = None
+    summary: str = ""
+
+    def dump(self) -> dict[str, Any]:
+        """As it stands in `status.scaling`; `raw` to one digit, and `reason` is the summary."""
+        told: dict[str, Any] = {
+            "raw": None if self.raw is None else round(self.raw, 1),
+            "capped": self.capped,
+            "cap": self.cap,
+            "damping": self.damping,
+            "applied": self.applied,
+            "reason": self.summary or self.reason,
+            "skewed": [str(one) for one in self.skewed[:10]] or None,
+        }
+        return {name: value for name, value in told.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class ManualInput:
+    """What a user, or who scales in their place (`kubectl scale`, an HPA, KEDA), asks for.
+
+    Attributes:
+        replicas: how many workers are wanted now.
+        wanted: the number asked for; it is obeyed, even above the number of partitions.
+        by: who asks, as the subject of a sentence ("spec.replicas", "spec.suspend").
+        group: the group, None when the broker did not say: the number is obeyed all the same.
+        unstable_for_ms: how long the group has not been Stable; 0 when it is.
+    """
+
+    replicas: int
+    wanted: int
+    by: str = "spec.replicas"
+    group: GroupView | None = None
+    unstable_for_ms: int = 0
+
+
+def decide_scaling(policy: ScalingPolicy, seen: ScalingInput) -> ScalingDecision:
+    """Decides how many workers the group should have, by its load."""
+    bounds = _Bounds(policy, seen)
+    if seen.group is None or not seen.loads:
+        return _unknown(seen, bounds, "the broker did not say how the group is")
+    if seen.replicas == 0:
+        return _from_zero(policy, seen, bounds)
+    unknown = sorted(str(partition) for partition, load in seen.loads.items() if load.lag is None)
+    if unknown:
+        names = ", ".join(unknown[:3]) + (f" and {len(unknown) - 3} more" if len(unknown) > 3 else "")
+        return _unknown(seen, bounds, f"the lag of {names} is not known")
+    needs = _needs(policy, seen)
+    if needs is None:
+        return _unknown(seen, bounds, "the rates are not measured yet")
+    return _decide(policy, seen, needs, bounds)
+
+
+def decide_manual(seen: ManualInput) -> ScalingDecision:
+    """Decides when the number that a user asks for is set: at once, but one step at a time.
+
+    While the group rebalances, another step would cost another rebalance: it waits, but not for ever, since
+    the group may be one that never becomes Stable. All workers are stopped at once.
+    """
+    now, wanted = seen.replicas, seen.wanted
+    if wanted == now:
+        said = f"{now} as {seen.by} says"
+        return ScalingDecision(None, "", "", now, said, capped=wanted, summary=said)
+    moving = seen.group is not None and seen.group.state in _MOVING
+    if wanted and now and moving and seen.unstable_for_ms < _MANUAL_PATIENCE_MS:
+        assert seen.group is not None
+        said = f"{now} kept: {seen.by} says {wanted}, but the group is {seen.group.state}"
+        return ScalingDecision(None, "", "rebalancing", now, said, capped=wanted, summary=said)
+    said = f"{now} to {wanted}: {seen.by} says so"
+    return ScalingDecision(None, "", "", wanted, said, capped=wanted, summary=said)
+
+
+class _Bounds:
+    """The limits at this moment: minReplicas, the schedule's floor and maxReplicas."""
+
+    def __init__(self, policy: ScalingPolicy, seen: ScalingInput) -> None:
+        self._policy = policy
+        self._floor = seen.floor
+        most = policy.max_replicas
+        asked = max(policy.min_replicas, seen.floor.replicas)
+        self._asked = asked if most is None else min(asked, most)
+        done = bool(seen.loads) and all(load.lag == 0 for load in seen.loads.values())
+        self.idle = not asked and done and seen.idle_for_ms >= policy.idle_after_ms
+        self.waits_for_idle = not asked and done and not self.idle
+        self.least = 0 if self.idle else max(self._asked, 1)
+
+    def apply(self, wanted: int) -> tuple[int, str]:
+        """`wanted` within the limits, and which of them counts."""
+        most = self._policy.max_replicas
+        if wanted < self.least:
+            if self._floor.replicas > self._policy.min_replicas:
+                return self.least, "schedule"
+            return self.least, "minReplicas" if self._policy.min_replicas else ""
+        if most is not None and wanted > most:
+            return most, "maxReplicas"
+        return wanted, ""
+
+    def outside(self, now: int) -> str:
+        """Which limit `now` workers break, in words; "" when they break none."""
+        most = self._policy.max_replicas
+        if most is not None and now > most:
+            return f"maxReplicas is {most}"
+        if now >= self._asked:
+            return ""
+        if self._floor.replicas > self._policy.min_replicas:
+            return f"{self._floor.title} asks for {self._asked}"
+        return f"minReplicas is {self._asked}"
+
+
+def _unknown(seen: ScalingInput, bounds: _Bounds, why: str) -> ScalingDecision:
+    """Holds, unless a limit is broken: a limit needs no lag, but a group that takes a step well."""
+    now = seen.replicas
+    broken = bounds.outside(now)
+    ready = seen.group is not None and seen.group.stable and seen.settled_for_ms >= seen.settle_ms
+    if broken and ready:
+        to, cap = bounds.apply(now)
+        said = f"{now} to {to}: {broken}"
+        return ScalingDecision(None, cap, "", to, said, capped=to, summary=said)
+    said = f"{now} kept: {why}"
+    return ScalingDecision(None, "", "unknown", now, said, summary=said)
+
+
+def _from_zero(policy: ScalingPolicy, seen: ScalingInput, bounds: _Bounds) -> ScalingDecision:
+    """From no worker to what is needed, at once: there is no group that a step could disturb."""
+    broken = bounds.outside(0)
+    waiting = sum(load.lag or 0 for load in seen.loads.values())
+    if not waiting and not broken:
+        if any(load.lag is None for load in seen.loads.values()):
+            return _unknown(seen, bounds, "not all lag is known")
+        said = "0 kept: there is nothing to read"
+        return ScalingDecision(0.0, "", "", 0, said, capped=0, summary=said)
+    needs = _needs(policy, seen)
+    raw = None if needs is None else sum(min(one, 1.0) for one in needs.values())
+    wanted, cap = bounds.apply(1 if raw is None else max(1, _enough(raw, len(seen.loads))))
+    if seen.ceiling is not None:
+        wanted = min(wanted, max(seen.ceiling, bounds.least))
+    to = _effective(wanted, len(seen.loads), max(bounds.least, 1))
+    why = broken or "new records"
+    figures = f"{why} ({waiting} wait)" if waiting else why
+    return ScalingDecision(
+        raw, cap, "", to, f"0 to {to}: {figures}", capped=wanted, summary=f"0 to {to}: {why}"
+    )
+
+
+def _decide(
+    policy: ScalingPolicy, seen: ScalingInput, needs: Mapping[TopicPartition, float], bounds: _Bounds
+) -> ScalingDecision:
+    verdict = _Verdict(seen, needs, bounds)
+    held = _held_at_all(seen)
+    if held is not None:
+        return verdict.kept(*held)
+    if _lost_throughput(seen):
+        assert seen.last_step is not None
+        return verdict.back_to(seen.last_step.before)
+    broken = bounds.outside(seen.replicas)
+    if broken:
+        to, _ = bounds.apply(seen.replicas)
+        if verdict.wanted > to:  # the need asks for more than the limit does
+            return _up(policy, seen, verdict, bounds, need_only=False)
+        return verdict.step(to, broken, broken)
+    if verdict.wanted > seen.replicas:
+        return _up(policy, seen, verdict, bounds, need_only=True)
+    if verdict.wanted < seen.replicas:
+        return _down(policy, seen, verdict, bounds)
+    if bounds.waits_for_idle and seen.replicas == 1:
+        return verdict.kept("idle", f"nothing to read, but not yet for {duration(policy.idle_after_ms)}")
+    return verdict.right()
+
+
+def _held_at_all(seen: ScalingInput) -> tuple[str, str, str] | None:
+    """Why no step at all is made now: the damping, the reason, and the reason without figures."""
+    assert seen.group is not None
+    if not seen.group.stable:
+        why = f"the group is {seen.group.state}"
+        return "rebalancing", why, why
+    if seen.settled_for_ms < seen.settle_ms:
+        ago = f"the last change is {seen.settled_for_ms / 1000:.0f} s ago, less than "
+        return "settling", f"{ago}{duration(seen.settle_ms)}", "the last change has to settle"
+    return None
+
+
+def _up(
+    policy: ScalingPolicy, seen: ScalingInput, verdict: _Verdict, bounds: _Bounds, *, need_only: bool
+) -> ScalingDecision:
+    now, target = seen.replicas, verdict.target
+    if seen.ceiling is not None and target > seen.ceiling:
+        target = _effective(seen.ceiling, len(seen.loads), bounds.least)
+        if target <= now:
+            return verdict.kept("throughput", f"more than {seen.ceiling} lowered the throughput")
+    if target <= now:
+        return verdict.kept("share", f"{verdict.wanted} would leave the busiest worker as many partitions")
+    gain, cost = worth(policy, seen, target) if need_only else (None, None)
+    if gain is None or cost is None:
+        return verdict.step(target, verdict.need, "the need is higher")
+    horizon = duration(_horizon_ms(policy, seen))
+    if gain < cost:
+        figures = f"{gain:.0f} records more within {horizon}, {cost:.0f} lost by the rebalance"
+        why = f"{target} would not gain within {horizon} what their rebalance costs"
+        return verdict.kept("cost", f"{why} ({figures})", why)
+    pays = f"gains {gain:.0f} records within {horizon}, the rebalance costs {cost:.0f}"
+    return verdict.step(target, f"{verdict.need}; {pays}", "the need is higher, and the step pays")
+
+
+def _down(policy: ScalingPolicy, seen: ScalingInput, verdict: _Verdict, bounds: _Bounds) -> ScalingDecision:
+    if bounds.idle:
+        why = f"nothing to read and nothing produced for {duration(policy.idle_after_ms)}"
+        return verdict.step(bounds.least, why, why)
+    if not seen.window_full:
+        return verdict.kept("window", "the need is lower, but not yet for the whole window")
+    highest = _enough(max([*seen.recent_needs, verdict.raw]), len(seen.loads))
+    if not _lower(seen, bounds, highest):
+        return verdict.kept("window", "the need was higher within the window")
+    carrying = max(highest, _carrying(seen))
+    if not _lower(seen, bounds, carrying):
+        return verdict.kept("production", "fewer could not carry what is produced")
+    lasting = max(carrying, _enough(_after_rebalance(policy, seen), len(seen.loads)))
+    target = _lower(seen, bounds, lasting)
+    if not target:
+        return verdict.kept("cost", "the lag that the rebalance makes would need the workers again")
+    if seen.too_few is not None and target <= seen.too_few:
+        return verdict.kept("flapping", f"{seen.too_few} were too few a short while ago")
+    limit = _limit_of_step_down(seen, bounds, verdict, (highest, carrying, lasting))
+    return verdict.step(
+        target, f"{verdict.need} for the whole window{limit}", f"the need was lower for the window{limit}"
+    )
+
+
+def _limit_of_step_down(
+    seen: ScalingInput, bounds: _Bounds, verdict: _Verdict, stages: tuple[int, int, int]
+) -> str:
+    """What keeps a step down from going further, in words; "" where the need alone does.
+
+    `stages`: how many workers the needs of the window ask for, those that carry what is produced, and those
+    that do after the rebalance.
+    """
+    highest, carrying, lasting = stages
+    if bounds.apply(lasting)[0] > lasting:
+        return f"; no fewer, since {bounds.outside(0)}"
+    if lasting > carrying:
+        return "; no fewer, since the lag that the rebalance makes would need the workers again"
+    if carrying > highest and not seen.capacity_per_s:
+        return "; no fewer at once, since it is not known how much a worker can do"
+    if carrying > highest:
+        return "; no fewer, since those could not carry what is produced"
+    if highest > _enough(verdict.raw, len(seen.loads)):
+        return "; no fewer, since the need was higher within the window"
+    return ""
+
+
+def _lower(seen: ScalingInput, bounds: _Bounds, wanted: int) -> int:
+    """The number to go down to where `wanted` would do; 0 when it is not lower than now."""
+    target = _effective(bounds.apply(wanted)[0], len(seen.loads), bounds.least)
+    return target if target < seen.replicas else 0
+
+
+class _Verdict:
+    """The need in workers, and the decisions about it in words."""
+
+    def __init__(self, seen: ScalingInput, needs: Mapping[TopicPartition, float], bounds: _Bounds) -> None:
+        self._now = seen.replicas
+        self.raw = sum(min(need, 1.0) for need in needs.values())
+        self.skewed = tuple(sorted(partition for partition, need in needs.items() if need > 1.0))
+        self.wanted, self.cap = bounds.apply(_enough(self.raw, len(needs)))
+        if not self.cap and len(self.skewed) == len(needs):
+            self.cap = "partitions"  # each could use more than one worker, and cannot have it
+        if bounds.idle:
+            self.wanted = bounds.least
+        self.target = _effective(self.wanted, len(needs), bounds.least)
+        self._limited = f", limited by {self.cap}" if self.cap else ""
+        self.need = f"need {self.raw:.2f}{self._limited}"
+
+    def _decision(self, damping: str, applied: int, reason: str, summary: str) -> ScalingDecision:
+        return ScalingDecision(
+            self.raw, self.cap, damping, applied, reason, self.skewed, capped=self.wanted, summary=summary
+        )
+
+    def right(self) -> ScalingDecision:
+        summary = f"{self._now} is right{self._limited}"
+        return self._decision("", self._now, f"{self._now} is right ({self.need})", summary)
+
+    def kept(self, damping: str, why: str, summary: str = "") -> ScalingDecision:
+        kept = f"{self._now} kept: "
+        return self._decision(
+            damping, self._now, f"{kept}{why} ({self.need})", f"{kept}{summary or why}{self._limited}"
+        )
+
+    def step(self, to: int, why: str, summary: str) -> ScalingDecision:
+        return self._decision("", to, f"{self._now} to {to}: {why}", f"{self._now} to {to}: {summary}")
+
+    def back_to(self, before: int) -> ScalingDecision:
+        why = "the last step up lowered the throughput and is taken back"
+        return replace(self.step(before, why, why), takes_back=True)
+
+
+def worth(policy: ScalingPolicy, seen: ScalingInput, target: int) -> tuple[float, float] | tuple[None, None]:
+    """What a step up gains and costs, in records; (None, None) where that is not measured.
+
+        gain = records that `target` workers handle more than now within the horizon, of those that there are
+        cost = records that are not handled while the rebalance keeps the partitions unread
+
+    A group of n workers does what ceil(P / n) partitions leave the busiest to do: capacity * P / ceil(P / n).
+    """
+    produced = [load.produced_per_s for load in seen.loads.values()]
+    if seen.capacity_per_s is None or seen.lost_ms is None or any(one is None for one in produced):
+        return None, None
+    horizon_s = _horizon_ms(policy, seen) / 1000
+    work = (
+        sum(load.lag or 0 for load in seen.loads.values()) + sum(one or 0.0 for one in produced) * horizon_s
+    )
+    partitions = len(seen.loads)
+    now = min(work, throughput(seen.replicas, partitions, seen.capacity_per_s) * horizon_s)
+    then = min(work, throughput(target, partitions, seen.capacity_per_s) * horizon_s)
+    return then - now, now / horizon_s * seen.lost_ms / 1000
+
+
+def throughput(workers: int, partitions: int, capacity_per_s: float) -> float:
+    """Records a second that a group can handle when all its partitions have as much to do."""
+    if workers <= 0 or partitions <= 0:
+        return 0.0
+    return capacity_per_s * partitions / math.ceil(partitions / workers)
+
+
+def most_need(workers: int, partitions: int) -> float:
+    """The highest need (`raw`) that so many workers are enough for."""
+    if workers <= 0 or partitions <= 0:
+        return 0.0
+    return FULL * partitions / math.ceil(partitions / workers)
+
+
+def _horizon_ms(policy: ScalingPolicy, seen: ScalingInput) -> int:
+    return max(policy.catch_up_ms or 0, seen.settle_ms, LEAST_HORIZON_MS)
+
+
+def _carrying(seen: ScalingInput) -> int:
+    """The fewest workers that what is produced leaves some room; 0 where that says nothing.
+
+    Fewer would fall behind, be joined by others, and so on for ever. As long as nobody knows what one worker
+    can do, the number is at most halved: the next step down knows more.
+    """
+    rates = [load.produced_per_s for load in seen.loads.values()]
+    capacity = seen.capacity_per_s
+    if not capacity:
+        return math.ceil(seen.replicas / 2) if any(one is None or one for one in rates) else 0
+    if any(one is None for one in rates):
+        return 0
+    return _enough(sum(min((one or 0.0) / capacity, 1.0) for one in rates), len(rates), _ROOM)
+
+
+def _after_rebalance(policy: ScalingPolicy, seen: ScalingInput) -> float:
+    """The need right after a rebalance: with what is produced while nobody reads."""
+    lost_s = (seen.lost_ms or 0) / 1000
+    loads = {
+        one: replace(load, lag=(load.lag or 0) + math.ceil((load.produced_per_s or 0.0) * lost_s))
+        for one, load in seen.loads.items()
+    }
+    needs = _needs(policy, replace(seen, loads=loads))
+    return sum(min(one, 1.0) for one in needs.values()) if needs is not None else 0.0
+
+
+def _needs(policy: ScalingPolicy, seen: ScalingInput) -> dict[TopicPartition, float] | None:
+    """The share of a worker that each partition asks for; None when it cannot be told yet."""
+    needs = {partition: _need(policy, seen, load) for partition, load in seen.loads.items()}
+    known = {partition: need for partition, need in needs.items() if need is not None}
+    return known if len(known) == len(needs) else None
+
+
+def _need(policy: ScalingPolicy, seen: ScalingInput, load: PartitionLoad) -> float | None:
+    if load.lag is None:
+        return None
+    need = 0.0
+    if policy.lag_per_replica is not None:
+        need = load.lag / policy.lag_per_replica
+    if policy.catch_up_ms is not None:
+        if load.produced_per_s is None:
+            return None
+        rate = load.produced_per_s + load.lag / (policy.catch_up_ms / 1000)
+        if rate > 0:
+            if not seen.capacity_per_s:
+                return None
+            need = max(need, rate / seen.capacity_per_s)
+    return need
+
+
+def _enough(need: float, partitions: int, full: float = FULL) -> int:
+    """The fewest workers whose busiest keeps up, if the need is spread evenly over the partitions."""
+    for share in range(partitions, 1, -1):
+        if share * need / partitions <= full:
+            return math.ceil(partitions / share)
+    return partitions
+
+
+def _effective(workers: int, partitions: int, least: int) -> int:
+    """The fewest workers whose busiest has no more partitions than with `workers`."""
+    if workers <= 0 or partitions <= 0:
+        return max(workers, least)
+    return max(math.ceil(partitions / math.ceil(partitions / workers)), least)
+
+
+def _lost_throughput(seen: ScalingInput) -> bool:
+    step = seen.last_step
+    if step is None or step.after <= step.before or seen.replicas != step.after or step.before == 0:
+        return False
+    if step.consumed_per_s_before is None or seen.consumed_per_s is None:
+        return False
+    behind = any((load.lag or 0) > seen.consumed_per_s for load in seen.loads.values())
+    return behind and seen.consumed_per_s < step.consumed_per_s_before * _THROUGHPUT_LOST
+
+
+def duration(ms: int) -> str:
+    """A time for people: 90 s, 5 min, 2 h."""
+    for unit, name in ((3_600_000, "h"), (60_000, "min")):
+        if ms >= unit and ms % unit == 0:
+            return f"{ms // unit} {name}"
+    return f"{ms / 1000:.0f} s"

@@ -1,0 +1,146 @@
+"""What would have to change for another number of workers: the scaling formula, solved for its inputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from slackwater_operator.api.v1alpha1.schedule import Floor, floor_at
+from slackwater_operator.policies.scaling.decision import ScalingPolicy, duration, most_need
+
+_UNTIL = {
+    "unknown": "a step when the lag and the rates of all partitions are known",
+    "rebalancing": "a step when the group is Stable",
+    "window": "a step down when the need has been lower for the whole window",
+    "share": "a step when the limit leaves room for one that lowers the busiest worker's share",
+    "cost": "a step when it gains more than the rebalance costs",
+    "rollout": "a step when the restart or takeover under way is over",
+}
+
+
+def scaling_otherwise(
+    policy: ScalingPolicy, scaling: Mapping[str, Any], replicas: int, now_ms: int
+) -> list[str]:
+    """What would have to change for another number of workers, a line each.
+
+    Args:
+        policy: what the user asks for.
+        scaling: `status.scaling`.
+        replicas: how many workers are wanted now.
+        now_ms: wall clock.
+    """
+    floor = floor_at(policy.windows, now_ms)
+    partitions, capacity = scaling.get("partitions"), scaling.get("capacityPerS")
+    known = isinstance(partitions, int) and partitions > 0
+    told = [*_held(scaling, now_ms)]
+    if policy.catch_up_ms is not None and not capacity:
+        told.append("numbers by rate when it is known what one worker can do: measured once there is lag")
+    if replicas == 0:
+        told.append("1 worker or more as soon as there is a record to read")
+    elif known:
+        assert isinstance(partitions, int)
+        told += _up(policy, scaling, replicas, partitions, capacity)
+        told += _down(policy, max(policy.min_replicas, floor.replicas, 1), replicas, partitions, capacity)
+    if replicas > 0 and policy.min_replicas == 0 and not floor.replicas:
+        idle = duration(policy.idle_after_ms)
+        told.append(f"0 workers when nothing is left to read, and nothing produced for {idle}")
+    return told + _by_schedule(policy, floor, replicas)
+
+
+def _held(scaling: Mapping[str, Any], now_ms: int) -> list[str]:
+    damping, settle_ms = scaling.get("damping"), scaling.get("settleMs")
+    if damping == "settling" and isinstance(settle_ms, int):
+        return [f"a step when the last change is {duration(settle_ms)} old"]
+    ceiling = scaling.get("ceiling")
+    if damping == "throughput" and isinstance(ceiling, Mapping) and isinstance(ceiling.get("untilMs"), int):
+        until = _clock(ceiling["untilMs"]) if ceiling["untilMs"] > now_ms else "now"
+        return [f"more than {ceiling.get('replicas')} workers again from {until} on"]
+    too_few = scaling.get("tooFew")
+    if damping == "flapping" and isinstance(too_few, Mapping) and isinstance(too_few.get("untilMs"), int):
+        until = _clock(too_few["untilMs"]) if too_few["untilMs"] > now_ms else "now"
+        return [f"{_workers(int(too_few.get('replicas') or 0))} or fewer again from {until} on"]
+    return [_UNTIL[damping]] if damping in _UNTIL else []
+
+
+def _up(
+    policy: ScalingPolicy, scaling: Mapping[str, Any], replicas: int, partitions: int, capacity: Any
+) -> list[str]:
+    share = math.ceil(partitions / replicas)
+    if policy.max_replicas is not None and replicas >= policy.max_replicas:
+        return [f"more than {replicas} workers only with a higher spec.scaling.maxReplicas"]
+    if share == 1:
+        return [
+            f"more than {replicas} workers only with more partitions ({partitions} now): each has a worker"
+        ]
+    more = math.ceil(partitions / (share - 1))
+    if policy.max_replicas is not None:
+        more = min(more, policy.max_replicas)
+        if math.ceil(partitions / more) == share:
+            return [f"more workers only with a maxReplicas that lowers the busiest one's {share} partitions"]
+    passes = _load(policy, most_need(replicas, partitions), capacity)
+    return [f"{_workers(more)} when {one} passes {figure}" for one, figure in passes]
+
+
+def _down(policy: ScalingPolicy, least: int, replicas: int, partitions: int, capacity: Any) -> list[str]:
+    share = math.ceil(partitions / replicas)
+    fewer = replicas
+    while fewer >= replicas and share <= partitions:
+        share += 1
+        fewer = math.ceil(partitions / share)
+    fewer = max(fewer, least)
+    if fewer >= replicas:
+        return []
+    below = _load(policy, most_need(fewer, partitions), capacity)
+    if not below:
+        return []
+    listed = " and ".join(f"{one} stays below {figure}" for one, figure in below)
+    return [f"{_workers(fewer)} when {listed} for the whole window"]
+
+
+def _load(policy: ScalingPolicy, need: float, capacity: Any) -> list[tuple[str, str]]:
+    """What load, spread evenly over the partitions, makes up a need: (which figure, how much of it)."""
+    told = []
+    if policy.lag_per_replica is not None:
+        told.append(("the lag", _figure(need * policy.lag_per_replica)))
+    if policy.catch_up_ms is not None and isinstance(capacity, int | float) and capacity > 0:
+        rate = need * capacity
+        seconds = policy.catch_up_ms / 1000
+        told.append(
+            (
+                f"production plus lag / {duration(policy.catch_up_ms)}",
+                f"{_figure(rate)}/s (a lag of {_figure(rate * seconds)} alone)",
+            )
+        )
+    return told
+
+
+def _by_schedule(policy: ScalingPolicy, floor: Floor, replicas: int) -> list[str]:
+    told = []
+    if floor.replicas:
+        told.append(f"no fewer than {floor.replicas} now ({floor.title})")
+    if floor.until_ms is not None and floor.next_replicas != floor.replicas:
+        when = _clock(floor.until_ms)
+        if floor.next_replicas > floor.replicas:
+            told.append(f"{floor.next_replicas} or more from {when} on ({floor.next_title})")
+        else:
+            least = max(floor.next_replicas, policy.min_replicas)
+            told.append(f"fewer than {floor.replicas}, down to {least}, from {when} on")
+    return told
+
+
+def _workers(number: int) -> str:
+    return f"{number} worker{'' if number == 1 else 's'}"
+
+
+def _figure(number: float) -> str:
+    """A number for people, to three digits: 249,800 is 250,000."""
+    if number <= 0:
+        return "0"
+    rounded = round(number, 2 - math.floor(math.log10(number)))
+    return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:g}"
+
+
+def _clock(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")

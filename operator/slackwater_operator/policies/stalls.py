@@ -1,0 +1,240 @@
+"""What does not move, over several observations: stuck consumers, hot partitions, idle topics, idle members.
+
+Nothing is judged during a rebalance, or on what is not known; the times begin anew after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater_operator.model.group import GroupView
+from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
+
+STUCK = "stuck"
+HOT = "hot"
+IDLE = "idle"
+SPARE = "spare"
+MARKERS = "markers"
+
+STUCK_AFTER_MS = 300_000
+"""How long a partition with lag may go without a commit: max.poll.interval.ms by its default, since the
+group's own says how long one batch may take."""
+HOT_AFTER_MS = 60_000
+"""How long a partition must ask for more than one worker."""
+IDLE_AFTER_MS = 300_000
+"""How long nothing must have been produced to a topic."""
+
+_MARKERS = 2  # the lag that transaction markers leave: one for each transaction that ended last
+_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Stall:
+    """Something that does not move.
+
+    Attributes:
+        kind: `stuck` (assigned, lag, no commit for long), `hot` (asks for more than one worker can do),
+            `idle` (a topic to which nothing is produced, without lag: nothing is wrong), `spare` (members
+            without
+            partitions: more workers than partitions), `markers` (a lag of one or two that never shrinks while
+            nothing is produced: transaction markers, which are no records).
+        partitions: the partitions concerned, in order.
+        members: the members concerned, in order: who holds a stuck partition, who has none.
+        message: one sentence for people, without figures that change all the time.
+    """
+
+    kind: str
+    partitions: tuple[TopicPartition, ...] = ()
+    members: tuple[str, ...] = ()
+    message: str = ""
+
+
+class StallWatch:
+    """Watches one group's partitions. In memory only: after a restart of the operator times begin anew."""
+
+    def __init__(
+        self,
+        *,
+        stuck_after_ms: int = STUCK_AFTER_MS,
+        hot_after_ms: int = HOT_AFTER_MS,
+        idle_after_ms: int = IDLE_AFTER_MS,
+    ) -> None:
+        """Begins with nothing known."""
+        self.stuck_after_ms = stuck_after_ms
+        self._hot_after_ms = hot_after_ms
+        self._idle_after_ms = idle_after_ms
+        self._tracks: dict[TopicPartition, _Track] = {}
+        self._group: GroupView | None = None
+        self._judged = False
+        self._now_ms = 0
+        self._partitions = 0
+
+    def observe(
+        self, snapshot: KafkaSnapshot | None, *, now_ms: int, hot: Collection[TopicPartition] = ()
+    ) -> None:
+        """Takes an observation in.
+
+        Args:
+            snapshot: the newest; None: the cluster did not answer.
+            now_ms: when.
+            hot: partitions that ask for more than one worker can do (`ScalingDecision.skewed`,
+                `Autoscaler.hot()`). All of them at once are no hot partition: there the limit is their
+                number.
+        """
+        self._now_ms = now_ms
+        self._group = snapshot.group if snapshot is not None else None
+        self._judged = self._group is not None and self._group.stable
+        if snapshot is None or not self._judged:
+            for track in self._tracks.values():
+                track.begin(now_ms)
+            return
+        self._partitions = len(snapshot.partitions)
+        for gone in self._tracks.keys() - set(snapshot.partitions):
+            del self._tracks[gone]
+        assert self._group is not None
+        owners = {
+            one: member.instance_id or member.member_id
+            for member in self._group.members
+            for one in member.partitions
+        }
+        every = len(set(hot)) == len(snapshot.partitions)
+        for one in snapshot.partitions:
+            track = self._tracks.setdefault(one, _Track(now_ms))
+            track.take(snapshot.ends.get(one), snapshot.positions.get(one), owners.get(one, ""), now_ms)
+            track.heat(one in hot and not every, now_ms)
+
+    def stalls(self) -> tuple[Stall, ...]:
+        """What does not move as of the last observation: at most one of each kind, in the order above."""
+        if not self._judged:
+            return ()
+        found = (self._stuck(), self._hot(), self._idle(), self._spare(), self._with_markers())
+        return tuple(one for one in found if one is not None)
+
+    def _stuck(self) -> Stall | None:
+        partitions = [
+            one
+            for one, track in self._tracks.items()
+            if track.owner
+            and track.lag
+            and not track.markers(self._now_ms, self.stuck_after_ms)
+            and self._now_ms - track.moved_ms >= self.stuck_after_ms
+        ]
+        if not partitions:
+            return None
+        members = tuple(sorted({self._tracks[one].owner for one in partitions}))
+        said = (
+            f"{_listed(partitions)} (held by {', '.join(members[:_NAMED])}): lag, but no commit for more "
+            f"than {self.stuck_after_ms // 1000} s; look at the worker's log"
+        )
+        return Stall(STUCK, tuple(sorted(partitions)), members, said)
+
+    def _hot(self) -> Stall | None:
+        partitions = [
+            one
+            for one, track in self._tracks.items()
+            if track.hot_since_ms is not None and self._now_ms - track.hot_since_ms >= self._hot_after_ms
+        ]
+        if not partitions:
+            return None
+        said = (
+            f"{_listed(partitions)}: more than one worker can do, and more workers don't help; spread the "
+            "keys, add partitions, or make the handler faster"
+        )
+        return Stall(HOT, tuple(sorted(partitions)), (), said)
+
+    def _idle(self) -> Stall | None:
+        """Topics to which nothing is produced, without lag: all their partitions."""
+        busy = {
+            one.topic
+            for one, track in self._tracks.items()
+            if track.lag != 0 or self._now_ms - track.produced_ms < self._idle_after_ms
+        }
+        partitions = [one for one in self._tracks if one.topic not in busy]
+        if not partitions:
+            return None
+        topics = sorted({one.topic for one in partitions})
+        return Stall(
+            IDLE, tuple(sorted(partitions)), (), f"nothing is produced to {', '.join(topics[:_NAMED])}"
+        )
+
+    def _spare(self) -> Stall | None:
+        assert self._group is not None
+        members = sorted(
+            one.instance_id or one.member_id for one in self._group.members if not one.partitions
+        )
+        if not members or len(self._group.members) <= self._partitions:
+            return None
+        names = ", ".join(members[:_NAMED]) + (" and more" if len(members) > _NAMED else "")
+        said = (
+            f"{len(self._group.members)} workers for {self._partitions} partitions: {names} has nothing to "
+            "do; lower the number of workers"
+        )
+        return Stall(SPARE, (), tuple(members), said)
+
+    def _with_markers(self) -> Stall | None:
+        partitions = [
+            one for one, track in self._tracks.items() if track.markers(self._now_ms, self.stuck_after_ms)
+        ]
+        if not partitions:
+            return None
+        said = (
+            f"{_listed(partitions)}: a lag of one or two that stays while nothing is produced is that of "
+            "transaction markers, which are no records"
+        )
+        return Stall(MARKERS, tuple(sorted(partitions)), (), said)
+
+
+@dataclass(slots=True)
+class _Track:
+    """A partition as it was seen last, and since when. Times begin when its watching does."""
+
+    began_ms: int
+    end: int | None = None
+    position: int | None = None
+    owner: str = ""
+    moved_ms: int = field(init=False)
+    produced_ms: int = field(init=False)
+    hot_since_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        self.begin(self.began_ms)
+
+    def begin(self, now_ms: int) -> None:
+        """Begins its times anew."""
+        self.began_ms = self.moved_ms = self.produced_ms = now_ms
+        self.hot_since_ms = None
+
+    @property
+    def lag(self) -> int | None:
+        """Its lag, None when not known."""
+        if self.end is None or self.position is None:
+            return None
+        return max(0, self.end - self.position)
+
+    def take(self, end: int | None, position: int | None, owner: str, now_ms: int) -> None:
+        """Takes what was seen in. What is not known, or a new owner, begins the times anew."""
+        if end is None or position is None or owner != self.owner:
+            self.begin(now_ms)
+        else:
+            if end != self.end:
+                self.produced_ms = now_ms
+            if position != self.position or not self.lag:
+                self.moved_ms = now_ms
+        self.end, self.position, self.owner = end, position, owner
+
+    def heat(self, hot: bool, now_ms: int) -> None:
+        """Notes whether it asks for more than one worker can do."""
+        self.hot_since_ms = (self.hot_since_ms if self.hot_since_ms is not None else now_ms) if hot else None
+
+    def markers(self, now_ms: int, after_ms: int) -> bool:
+        """Whether its lag is of the kind that transaction markers leave."""
+        lag = self.lag
+        still = now_ms - max(self.moved_ms, self.produced_ms) >= after_ms
+        return lag is not None and 0 < lag <= _MARKERS and still
+
+
+def _listed(partitions: Collection[TopicPartition]) -> str:
+    names = [str(one) for one in sorted(partitions)]
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")

@@ -1,0 +1,1 @@
+"""How members move from one StatefulSet to another by takeover."""

@@ -1,0 +1,299 @@
+"""What the steps of a takeover share: a situation, what can be told from it, and how a step is said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from slackwater_operator.model.group import WorkerView
+from slackwater_operator.policies.rollout.restarts import (
+    HOPELESS,
+    RestartView,
+    RolloutInput,
+    missing,
+    unready,
+)
+from slackwater_operator.policies.takeover.types import (
+    STOP,
+    TAKEOVER,
+    TELL,
+    WAIT,
+    Moving,
+    SeatView,
+    TakeoverDecision,
+    TakeoverInput,
+    TakeoverPolicy,
+)
+
+RETELL_MS = 10_000
+"""A successor that is in standby so long after it was told is told again: refused, or it never heard."""
+SLACK_MS = 20_000
+"""So much longer than its predecessor's deadline may a successor take."""
+FIRST_PROOF_MS = 5_000
+"""How long the first member of a revision must have been running before its predecessor goes."""
+PROOF_MS = 1_000
+"""The same for those after it."""
+
+STANDBY = "standby"
+WARM = "warm"
+HANDING_OVER = "handing-over"
+GETTING_READY = frozenset({"starting", "warming"})
+JOINS = frozenset({"taking-over", "joining"})
+
+
+def unknown(worker: WorkerView | None) -> bool:
+    """Whether its process runs, but has not said how it is."""
+    return worker is not None and worker.alive and not worker.phase
+
+
+def gone(worker: WorkerView | None) -> bool:
+    """Whether its process is known not to run."""
+    return worker is None or not worker.alive
+
+
+def no_room(worker: WorkerView | None) -> bool:
+    """Whether its pod fits on no node."""
+    return worker is not None and not worker.alive and worker.trouble.startswith("Unschedulable")
+
+
+def crashes(worker: WorkerView | None) -> bool:
+    """Whether it fails again and again."""
+    return worker is not None and not worker.running and worker.failures >= HOPELESS
+
+
+def ago(now_ms: int, since_ms: int) -> str:
+    """How long ago, in words."""
+    return f"{(now_ms - since_ms) / 1000:.0f} s"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A situation.
+
+    Attributes:
+        policy: what the user allows.
+        seen: what was observed.
+        note: the note as far as it counts here (of this direction, of this member).
+    """
+
+    policy: TakeoverPolicy
+    seen: TakeoverInput
+    note: Moving | None = None
+
+    # -- who is where
+
+    @property
+    def forward(self) -> bool:
+        """Whether this goes to a new revision, which may turn out to be bad."""
+        return not self.seen.back
+
+    def seat(self, ordinal: int) -> SeatView | None:
+        """The member of this number, if it should be."""
+        return next((one for one in self.seen.seats if one.ordinal == ordinal), None)
+
+    def old_pod(self, seat: SeatView) -> str:
+        """The name of its pod in the set that is left."""
+        return (seat.old.pod if seat.old else "") or f"{self.seen.old.name}-{seat.ordinal}"
+
+    def new_pod(self, seat: SeatView) -> str:
+        """The name of its pod in the set that is filled."""
+        return (seat.new.pod if seat.new else "") or f"{self.seen.new.name}-{seat.ordinal}"
+
+    def holder(self, seat: SeatView) -> str:
+        """The pod that the broker says is the member; "" when it does not say, or neither is.
+
+        By the member id, which is another one with each join. The client.id that the broker shows is the
+        first joiner's, whoever took over since: by that every successor would be called an impostor. A pod
+        that has not said its member id, or says one that is not the broker's any more, is not found.
+        """
+        member = self.seen.group.member(seat.name) if self.seen.group is not None else None
+        if member is None or not member.member_id:
+            return ""
+        if seat.old is not None and seat.old.member_id == member.member_id:
+            return self.old_pod(seat)
+        return self.new_pod(seat) if seat.new and seat.new.member_id == member.member_id else ""
+
+    def disowned(self, worker: WorkerView) -> bool:
+        """Whether the broker knows this worker's member by another id than it says: it has been fenced, or
+        one of the two was asked a moment earlier."""
+        member = self.seen.group.member(worker.name) if self.seen.group is not None else None
+        known = member.member_id if member is not None else ""
+        return bool(known and worker.member_id) and known != worker.member_id
+
+    def view(self, seat: SeatView) -> WorkerView:
+        """The member as its pod that counts says: of two the one that runs, rather the old one."""
+        in_old, in_new = seat.ordinal in self.seen.old.ordinals, seat.ordinal in self.seen.new.ordinals
+        new_counts = in_new and (not in_old or (seat.new is not None and seat.new.running))
+        old_runs = in_old and seat.old is not None and seat.old.running
+        worker = seat.new if new_counts and not old_runs else seat.old if in_old else None
+        return worker if worker is not None else WorkerView(seat.name, alive=False, phase="")
+
+    @property
+    def views(self) -> tuple[WorkerView, ...]:
+        """All members but those that are hopeless."""
+        return tuple(self.view(one) for one in self.seen.seats if not self.hopeless(one))
+
+    @property
+    def newest(self) -> int:
+        """The newest generation that a member is in, -1 where none is in any."""
+        return max((one.generation for one in self.views), default=-1)
+
+    # -- what can be told from it
+
+    def hopeless(self, seat: SeatView) -> bool:
+        """Whether a member that is still to move will not come up with its revision: nobody waits for it.
+
+        The new revision may be its cure. On the way back anybody who does not run counts: what is left there
+        has failed.
+        """
+        if seat.ordinal not in self.seen.old.ordinals or seat.ordinal in self.seen.new.ordinals:
+            return False
+        worker = seat.old
+        if worker is None or self.seen.back:
+            return self.seen.back and (worker is None or not (worker.running or unknown(worker)))
+        never = not worker.alive and worker.ended_ms is None
+        stuck = not worker.running and not worker.terminating and not unknown(worker)
+        return stuck and bool(worker.trouble) and (never or worker.failures >= HOPELESS)
+
+    @property
+    def unplanned(self) -> str:
+        """Why the group may have rebalanced without a takeover being to blame; "" if it would be, or if the
+        rebalance was expected."""
+        if self.seen.expected:
+            return ""
+        if self.seen.forced:
+            return self.seen.forced
+        stuck = [one.name for one in self.seen.seats if self.hopeless(one)]
+        return f"{', '.join(stuck)} does not come up" if stuck else ""
+
+    def rebalanced(self, worker: WorkerView) -> bool:
+        """Whether the group rebalanced since it was noted, or its successor told."""
+        return self.note is not None and 0 <= self.note.generation < worker.generation
+
+    @property
+    def blames(self) -> bool:
+        """Whether a rebalance since then counts against the new revision.
+
+        A successor that was never told joined since its predecessor's session had ended.
+        """
+        excused = self.seen.expected or self.unplanned
+        return self.forward and not excused and self.note is not None and self.note.told_ms > 0
+
+    def unready(self, away: Sequence[str] = ()) -> str:
+        """Why nobody may be touched now, in words; "" if somebody may."""
+        return unready(self.seen.group, self.views, away)
+
+    def lacks(self, seat: SeatView, worker: WorkerView) -> str:
+        """What a successor still lacks to have taken over; "" when it has. As after a restart (`rollout`)."""
+        if seat.name not in (self.seen.group.instance_ids if self.seen.group else ()):
+            return "runs, but is not in the group"
+        if worker.generation < self.newest:
+            return f"is in generation {worker.generation}, not {self.newest} yet"
+        noted = self.note or Moving(seat.ordinal, self.seen.now_ms, -1, None)
+        restart = RestartView(seat.name, noted.generation, noted.lag)
+        lacks = missing(self.policy.rollout, self.rollout_input(worker), restart, worker)
+        return lacks or self._unproven(seat, worker)
+
+    def _unproven(self, seat: SeatView, worker: WorkerView) -> str:
+        """One that joins and fails at its first records would be taken for well without."""
+        others = [one for one in self.seen.seats if one.ordinal != seat.ordinal]
+        first = not any(one.new is not None and one.new.running for one in others)
+        wanted_ms = FIRST_PROOF_MS if first else PROOF_MS
+        since_ms = worker.running_since_ms
+        if since_ms is not None and self.seen.now_ms - since_ms >= wanted_ms:
+            return ""
+        return f"has to run for {wanted_ms / 1000:.0f} s{' as the first of its revision' if first else ''}"
+
+    def rollout_input(self, worker: WorkerView) -> RolloutInput:
+        """The same for the rules of a restart."""
+        seen = self.seen
+        excuse = self.unplanned or ("the way back" if seen.back else "")
+        sessions_ms = seen.sessions_since_ms
+        return RolloutInput(
+            worker.revision,
+            seen.group,
+            self.views,
+            (),
+            seen.gaps_ms,
+            seen.now_ms,
+            None,
+            None,
+            excuse,
+            sessions_ms,
+            seen.expected,
+        )
+
+    def told_lately(self) -> bool:
+        """Whether it was told so recently that it may not have heard yet."""
+        return bool(self.note and self.note.told_ms and self.seen.now_ms - self.note.told_ms < RETELL_MS)
+
+    def overdue(self) -> bool:
+        """Whether it was told so long ago that it should be the member; not judged while the group moves."""
+        if not self.note or not self.note.told_ms or self.seen.group is None or not self.seen.group.stable:
+            return False
+        since_ms = max(self.note.told_ms, self.seen.sessions_since_ms)
+        return self.seen.now_ms - since_ms >= self.policy.deadline_ms + SLACK_MS
+
+    def refused_often(self) -> bool:
+        """Whether a successor has been in standby again and again after it was told."""
+        allowed = 1 + (self.policy.deadline_ms + SLACK_MS) // RETELL_MS
+        return self.forward and self.note is not None and self.note.tells >= allowed
+
+    # -- what to say
+
+    def why_rebalanced(self, seat: SeatView) -> str:
+        """Whose trouble may have made the group rebalance, as ` (f-1: exit code 4: ...)`; "" without any.
+
+        A member that has failed, or is not in the group, comes before what the successor itself has said.
+        """
+        group = self.seen.group
+        found = []
+        for other in self.seen.seats:
+            worker = self.view(other)
+            out = group is not None and group.member(other.name) is None
+            if other.ordinal != seat.ordinal and (out or worker.trouble or not worker.alive):
+                state = "is not in the group" if out else "does not run" if not worker.alive else ""
+                found.append(
+                    f"{other.name} {state}".rstrip() + (f": {worker.trouble}" if worker.trouble else "")
+                )
+        if not found and seat.new is not None and seat.new.trouble:
+            found.append(f"{self.new_pod(seat)}: {seat.new.trouble}")
+        return f" ({'; '.join(found[:3])})" if found else ""
+
+    def wait(self, reason: str, summary: str = "", *, ordinal: int = -1) -> TakeoverDecision:
+        """Nothing to do now; the note stays."""
+        by = self.note.by if self.note else TAKEOVER
+        return TakeoverDecision(WAIT, ordinal, by, reason=reason, summary=summary or reason, note=self.note)
+
+    def stop(self, seat: SeatView, reason: str, summary: str = "") -> TakeoverDecision:
+        """Gives this revision up, and the note with it; on the way back there is nothing but to wait."""
+        if self.seen.back:
+            said = f"the way back waits for {seat.name}"
+            return self.wait(f"{said}: {reason}", said, ordinal=seat.ordinal)
+        by = self.note.by if self.note else TAKEOVER
+        summary = summary or reason
+        return TakeoverDecision(STOP, seat.ordinal, by, reason=reason, summary=summary, failed=seat.name)
+
+    def tell(self, seat: SeatView, why: str, *, predecessor: bool) -> TakeoverDecision:
+        """Its successor is to go.
+
+        Where nobody serves the member the generation is not held against the successor: its predecessor's
+        session may have ended before.
+        """
+        assert self.note is not None
+        assert seat.new is not None
+        note = replace(
+            self.note,
+            told_ms=self.seen.now_ms,
+            tells=self.note.tells + (seat.new.phase == STANDBY),
+        )
+        if predecessor:
+            lag = seat.old.lag if seat.old is not None else None
+            note = replace(note, generation=self.newest, lag=lag)
+        elif note.by == TAKEOVER:
+            note = replace(note, generation=-1)
+        asks = f"asks {self.old_pod(seat)}" if predecessor else "has nobody to ask"
+        said = f"{self.new_pod(seat)} is to take over, and {asks}: {why}"
+        return TakeoverDecision(
+            TELL, seat.ordinal, note.by, predecessor, reason=said, summary=said, note=note
+        )

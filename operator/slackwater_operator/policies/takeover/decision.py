@@ -1,0 +1,199 @@
+"""The next step of a rollout by takeover.
+
+A successor starts and warms up beside its predecessor, in a second set of pods; then the predecessor drains,
+commits and hands over, and the successor joins with the same group.instance.id and an empty member id: the
+broker fences the predecessor at once and keeps the generation (KIP-345), and nobody else hears of it.
+
+A set is a range of ordinals, so that it gains and loses members at its ends only. Where the new set is empty,
+or above the old one, the highest member that is left goes next; where it is below (the way back), the lowest.
+One member moves at a time. Each step is found from the sets, the pods and one note, which is written before
+anything is done, so that it does not matter where the one who takes the steps was interrupted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from slackwater_operator.policies.takeover.context import (
+    FIRST_PROOF_MS,
+    PROOF_MS,
+    RETELL_MS,
+    SLACK_MS,
+    Case,
+    crashes,
+    unknown,
+)
+from slackwater_operator.policies.takeover.restart import after_retiring, fill_hole, retire_first
+from slackwater_operator.policies.takeover.steps import move
+from slackwater_operator.policies.takeover.types import (
+    DONE,
+    EXTEND,
+    RESTART,
+    WITHDRAW,
+    Moving,
+    SeatView,
+    SetView,
+    TakeoverDecision,
+    TakeoverInput,
+    TakeoverPolicy,
+)
+
+__all__ = [
+    "FIRST_PROOF_MS",
+    "PROOF_MS",
+    "RETELL_MS",
+    "SLACK_MS",
+    "Moving",
+    "SeatView",
+    "SetView",
+    "TakeoverDecision",
+    "TakeoverInput",
+    "TakeoverPolicy",
+    "decide_takeover",
+]
+
+
+def decide_takeover(policy: TakeoverPolicy, seen: TakeoverInput) -> TakeoverDecision:
+    """Decides the next step of a rollout by takeover.
+
+    Args:
+        policy: what the user allows. On the way back nothing is paused, refused or stopped.
+        seen: what was observed. What is not known (`group` None, a worker's phase "") is waited for.
+    """
+    if seen.back:
+        policy = replace(policy, rollout=replace(policy.rollout, paused=False, refuses=False))
+    note, over = _noted(policy, seen)
+    case = Case(policy, seen, note)
+    unplanned = ""
+    if note is not None and note.by == RESTART and note.ordinal not in seen.old.ordinals:
+        if seen.group is None:
+            return case.wait("the broker did not say how the group is")
+        seat = case.seat(note.ordinal)
+        assert seat is not None
+        decision = after_retiring(case, seat)
+        if decision is not None:
+            return decision
+        unplanned = case.unplanned if case.rebalanced(case.view(seat)) else ""
+        case, over = replace(case, note=None), True
+    decision = _step(case)
+    return replace(decision, moved=decision.moved or over, unplanned=decision.unplanned or unplanned)
+
+
+def _noted(policy: TakeoverPolicy, seen: TakeoverInput) -> tuple[Moving | None, bool]:
+    """The note as far as it counts, and whether what it was about is over.
+
+    A note that counts for nothing: of the other direction, of a member that has been scaled away, or of a
+    takeover that has not begun (whoever noted it ended before).
+    """
+    note = seen.moving
+    if note is None or (note.to and note.to != seen.new.name):
+        return None, False
+    if all(one.ordinal != note.ordinal for one in seen.seats):
+        return None, False
+    in_old, in_new = note.ordinal in seen.old.ordinals, note.ordinal in seen.new.ordinals
+    if in_old and in_new:
+        return note, False
+    if note.by == RESTART:
+        return (note if not in_old or not policy.hands_over else None), False
+    return None, in_new
+
+
+def _step(case: Case) -> TakeoverDecision:
+    seen = case.seen
+    covered = all(one.ordinal in seen.new.ordinals for one in seen.seats)
+    if not seen.old.replicas and covered:
+        said = "all members have been taken over" if seen.seats else "there are no members"
+        return TakeoverDecision(DONE, reason=said, summary=said)
+    if seen.group is None:
+        return case.wait("the broker did not say how the group is")
+    failing = _failing(case)
+    if failing is not None:
+        return failing
+    both = [one for one in seen.old.ordinals if one in seen.new.ordinals]
+    if not both:
+        return _next(replace(case, note=None))
+    at_an_end = [one for one in (seen.old.top, seen.old.start) if one in both]
+    noted = case.note is not None and case.note.ordinal in at_an_end
+    if not at_an_end:
+        return _out_of_the_middle(replace(case, note=None))
+    return _move(case, case.note.ordinal if noted and case.note is not None else at_an_end[0])
+
+
+def _move(case: Case, ordinal: int) -> TakeoverDecision:
+    """A member with a pod in both sets; a note is made where there is none, and written before all else."""
+    seat = case.seat(ordinal)
+    if seat is None:
+        return case.wait(f"{case.seen.old.name} has ordinal {ordinal}, which is no member's")
+    if case.note is None or case.note.ordinal != ordinal:
+        case = replace(case, note=_note(case, seat))
+    return move(case, seat)
+
+
+def _note(case: Case, seat: SeatView) -> Moving:
+    lag = seat.old.lag if seat.old is not None and seat.old.running else None
+    return Moving(seat.ordinal, case.seen.now_ms, case.newest, lag, to=case.seen.new.name)
+
+
+def _failing(case: Case) -> TakeoverDecision | None:
+    """A member that has moved, and fails again and again with the new revision."""
+    if not case.forward:
+        return None
+    for seat in case.seen.seats:
+        moved = seat.ordinal in case.seen.new.ordinals and seat.ordinal not in case.seen.old.ordinals
+        if moved and seat.new is not None and crashes(seat.new) and seat.new.trouble:
+            said = f"{case.new_pod(seat)} fails again and again with the new revision: {seat.new.trouble}"
+            return case.stop(seat, said)
+    return None
+
+
+# -- who is next
+
+
+def _next(case: Case) -> TakeoverDecision:
+    """Nobody is between the sets: the next one may begin."""
+    ordinal = _following(case.seen)
+    seat = case.seat(ordinal)
+    if seat is None:
+        return case.wait(f"{case.seen.old.name} has ordinal {ordinal}, which is no member's")
+    if ordinal not in case.seen.old.ordinals:
+        return fill_hole(case, seat)
+    if case.seen.back and not unknown(seat.old) and not (seat.old is not None and seat.old.running):
+        return _extend(case, seat, "its predecessor does not run, and the session runs out")
+    if not case.policy.hands_over:
+        return retire_first(case, seat, "the new revision has no key for takeovers")
+    if case.policy.rollout.paused:
+        return case.wait("spec.rollout.paused is true")
+    waits = case.unready()
+    if waits:
+        return case.wait(waits)
+    return _extend(case, seat, "the group is Stable with all members in")
+
+
+def _extend(case: Case, seat: SeatView, why: str) -> TakeoverDecision:
+    said = f"{case.new_pod(seat)} starts beside {case.old_pod(seat)}: {why}"
+    return TakeoverDecision(EXTEND, seat.ordinal, reason=said, summary=said, note=_note(case, seat))
+
+
+def _following(seen: TakeoverInput) -> int:
+    """The ordinal that the new set gets next: next to those that it has, towards the old one."""
+    old, new = seen.old, seen.new
+    if not new.replicas:
+        return old.top if old.replicas else max(one.ordinal for one in seen.seats)
+    if old.replicas:
+        return new.start - 1 if new.start > old.top else new.top + 1
+    return new.start - 1 if new.start else new.top + 1
+
+
+def _out_of_the_middle(case: Case) -> TakeoverDecision:
+    """The sets share members, none of which is at an end of the old one, so that none of them can leave it.
+
+    No step of ours leads there. The new set gives them up from its top, as long as they are served.
+    """
+    seat = case.seat(case.seen.new.top)
+    assert seat is not None  # between members of the old set
+    name, old = case.seen.new.name, case.seen.old
+    where = f"{name} is in the middle of {old.name}, where nothing can be taken over"
+    served = seat.old is not None and seat.old.running and not (seat.new is not None and seat.new.running)
+    if not served:
+        return case.wait(f"{where}; delete the StatefulSet {name} when {case.old_pod(seat)} runs")
+    return TakeoverDecision(WITHDRAW, seat.ordinal, reason=where, summary=where)

@@ -1,0 +1,134 @@
+"""A member that moves by restart: its predecessor ends before its successor joins.
+
+So it is where the successor cannot be ready beside its predecessor (no room for one more pod, or it takes too
+long), and where one of the two has no key to ask or answer with. The successor's pod is kept: it gets the
+room that its predecessor leaves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from slackwater_operator.model.group import WorkerView
+from slackwater_operator.policies.rollout.restarts import RestartView, failure, refusal, stop_summary
+from slackwater_operator.policies.takeover.context import STANDBY, Case, crashes, gone, unknown
+from slackwater_operator.policies.takeover.types import (
+    EXTEND,
+    REFUSE,
+    RESTART,
+    RETIRE,
+    Moving,
+    SeatView,
+    TakeoverDecision,
+)
+
+_RENOTE_MS = 5_000
+"""How often the note is brought up to date while a predecessor drains: it is not away before it has ended."""
+
+
+def retire_first(case: Case, seat: SeatView, why: str, *, ready: bool = False) -> TakeoverDecision:
+    """The step that ends the predecessor, when that may be.
+
+    Args:
+        case: the situation.
+        seat: the member.
+        why: why it goes by restart.
+        ready: whether its successor stands by: then it is away for a moment only, whatever restarts took.
+    """
+    old, policy = seat.old, case.policy.rollout
+    serves = old is not None and old.running
+    held = "spec.rollout.paused is true" if policy.paused and (serves or not ready) else ""
+    if serves:
+        refused = refusal(policy, case.seen.gaps_ms) if policy.refuses and not ready else ""
+        if refused:
+            said = f"{seat.name} would go by restart, since {why}; but {refused}"
+            return TakeoverDecision(REFUSE, seat.ordinal, RESTART, reason=said, summary=said, note=case.note)
+        held = held or case.unready()
+    elif old is not None and not gone(old):
+        if unknown(old):
+            held = held or f"{case.old_pod(seat)} does not say how it is"
+        elif not (case.seen.back or crashes(old)):
+            held = held or f"{case.old_pod(seat)} is {old.phase}"
+    if held:
+        return case.wait(held, ordinal=seat.ordinal)
+    return retire_now(case, seat, why)
+
+
+def retire_now(case: Case, seat: SeatView, why: str) -> TakeoverDecision:
+    """The step that ends the predecessor, whatever the group's state: it does not serve, or not for long."""
+    old = seat.old
+    serves = old is not None and old.running
+    note = Moving(
+        seat.ordinal,
+        case.seen.now_ms,
+        case.newest if serves else -1,
+        old.lag if old is not None and serves else None,
+        RESTART,
+        to=case.seen.new.name,
+    )
+    said = f"{case.old_pod(seat)} goes before {case.new_pod(seat)} takes over: {why}"
+    return TakeoverDecision(RETIRE, seat.ordinal, RESTART, reason=said, summary=said, note=note)
+
+
+def fill_hole(case: Case, seat: SeatView) -> TakeoverDecision:
+    """The step that gives a member a pod that has none in either set: at once, whatever the group's state."""
+    note = case.note or Moving(seat.ordinal, case.seen.now_ms, -1, None, RESTART, to=case.seen.new.name)
+    said = f"{case.new_pod(seat)} comes: {seat.name} has no pod in either set"
+    return TakeoverDecision(EXTEND, seat.ordinal, RESTART, reason=said, summary=said, note=note)
+
+
+def after_retiring(case: Case, seat: SeatView) -> TakeoverDecision | None:
+    """What to do for a member that has left the old set by restart; None when it has come back."""
+    covered = seat.ordinal in case.seen.new.ordinals
+    if not gone(seat.old):
+        if not covered and case.policy.hands_over:
+            return fill_hole(case, seat)
+        return _draining(case, seat)
+    if not covered:
+        return fill_hole(case, seat)
+    assert case.note is not None
+    new = seat.new or WorkerView(seat.name, alive=False, phase="")
+    if case.forward:
+        restart = RestartView(seat.name, case.note.generation, case.note.lag, since_ms=case.note.since_ms)
+        failed = failure(case.policy.rollout, case.rollout_input(new), restart, new)
+        if failed:
+            return case.stop(seat, failed, stop_summary(seat.name, new))
+        began_ms, allowed_ms = max(case.note.since_ms, case.note.told_ms), case.policy.warm_timeout_ms
+        stable = case.seen.group is not None and case.seen.group.stable
+        if not new.running and stable and case.seen.now_ms - began_ms >= allowed_ms:
+            # Within the session's budget it need not have joined, where warmTimeout is shorter than that.
+            did = "joined, but does not run" if new.generation >= 0 else "has not joined"
+            why = f"{case.new_pod(seat)} {did} within {allowed_ms / 1000:.0f} s"
+            because = f" ({new.trouble})" if new.trouble else ""
+            return case.stop(seat, f"{why}: it is {new.phase or 'silent'}{because}", f"{why}{because}")
+    if not new.running:
+        return _tell(case, seat, new)
+    lacks = case.lacks(seat, new)
+    return case.wait(f"{case.new_pod(seat)} {lacks}", ordinal=seat.ordinal) if lacks else None
+
+
+def _tell(case: Case, seat: SeatView, new: WorkerView) -> TakeoverDecision:
+    """A successor that has a key waits to be told; without one it joins by itself."""
+    assert case.note is not None
+    pod = case.new_pod(seat)
+    if not new.alive:
+        because = f" ({new.trouble})" if new.trouble else ""
+        return case.wait(f"{pod} is not started yet{because}", ordinal=seat.ordinal)
+    waits = new.phase == STANDBY or (new.phase == "warming" and new.generation < 0)
+    if not waits or new.terminating or not new.can_hand_over or case.told_lately():
+        return case.wait(
+            f"{pod} is {new.phase or 'started, but has not said how it is'}", ordinal=seat.ordinal
+        )
+    if case.refused_often():
+        because = f": {new.trouble}" if new.trouble else ""
+        said = f"{pod} was told {case.note.tells} times to take over, and is in standby still{because}"
+        return case.stop(seat, said)
+    return case.tell(seat, f"{case.old_pod(seat)} has ended", predecessor=False)
+
+
+def _draining(case: Case, seat: SeatView) -> TakeoverDecision:
+    note, now_ms = case.note, case.seen.now_ms
+    assert note is not None
+    if now_ms - note.since_ms >= _RENOTE_MS:
+        case = replace(case, note=replace(note, since_ms=now_ms))
+    return case.wait(f"{case.old_pod(seat)} is draining", ordinal=seat.ordinal)

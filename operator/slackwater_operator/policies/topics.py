@@ -1,0 +1,130 @@
+"""What changes about a group's topics: partitions that are added, topics that come and go.
+
+Each such change makes the group rebalance: its leader sees it when it looks at the metadata. So it is told by
+its name, and the rebalance has a cause.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
+
+TOPIC_MISSING = "TopicMissing"
+"""The reason of the Event and of the condition Degraded where a topic does not exist."""
+CREATED, GREW = "TopicCreated", "PartitionsAdded"
+
+_KEPT = 20
+_NAMED = 5
+_LINGERS_MS = 60_000
+"""The members look at the metadata by themselves: their rebalance comes up to this much earlier or later."""
+
+
+@dataclass(frozen=True)
+class TopicChange:
+    """A change.
+
+    Attributes:
+        at_ms: when it was seen.
+        reason: in a word, for an Event: `TopicMissing`, `TopicCreated` or `PartitionsAdded`.
+        action: what happened, with a verb at first, for the decisions: `grow flights to 9`.
+        message: a sentence: `topic flights grew from 6 to 9 partitions`.
+    """
+
+    at_ms: int
+    reason: str
+    action: str
+    message: str
+
+    @property
+    def warning(self) -> bool:
+        """Whether a person is needed."""
+        return self.reason == TOPIC_MISSING
+
+
+def said_of_missing(topics: Sequence[str]) -> str:
+    """What is wrong where topics are missing, and what to do."""
+    one = len(topics) == 1
+    more = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
+    named = ", ".join(topics[:_NAMED]) + more
+    what = f"topic{'' if one else 's'} {named} {'does' if one else 'do'} not exist"
+    return f"{what}; create {'it' if one else 'them'}, or correct the spec"
+
+
+class TopicWatch:
+    """Watches one group's topics. In memory only: the first look finds no change.
+
+    Attributes:
+        untold: the changes that nobody has been told of yet, oldest first.
+    """
+
+    def __init__(self) -> None:
+        self._topics: tuple[str, ...] | None = None
+        self._counts: Counter[str] | None = None
+        self._missing: frozenset[str] = frozenset()
+        self._seen: deque[TopicChange] = deque(maxlen=_KEPT)
+        self.untold: tuple[TopicChange, ...] = ()
+
+    def observe(self, snapshot: KafkaSnapshot, *, now_ms: int, topics: Collection[str]) -> None:
+        """Takes an observation in.
+
+        Args:
+            snapshot: the newest.
+            now_ms: when.
+            topics: the topics that are listed, empty with a pattern. Where others are listed than before,
+                that is no change of the topics.
+        """
+        listed = tuple(sorted(topics))
+        counts, missing = Counter(one.topic for one in snapshot.partitions), frozenset(snapshot.missing)
+        before, was_missing = self._counts, self._missing
+        same = listed == self._topics
+        self._topics, self._counts, self._missing = listed, counts, missing
+        if before is None or not same:
+            found = [_missing(now_ms, topic) for topic in sorted(missing - was_missing)]
+        else:
+            found = _changes(before, counts, was_missing, missing, listed, now_ms)
+        self._seen += found
+        self.untold = (*self.untold, *found)[-_KEPT:]
+
+    def since(self, at_ms: int) -> str:
+        """What has changed since `at_ms`, or shortly before, in words; "" if nothing has."""
+        found = [one.message for one in self._seen if one.at_ms >= at_ms - _LINGERS_MS]
+        return "; ".join(dict.fromkeys(found))
+
+    def told(self, changes: Collection[TopicChange]) -> None:
+        """These have been told."""
+        self.untold = tuple(one for one in self.untold if one not in changes)
+
+
+def _changes(
+    before: Counter[str],
+    counts: Counter[str],
+    was_missing: frozenset[str],
+    missing: frozenset[str],
+    listed: Collection[str],
+    now_ms: int,
+) -> list[TopicChange]:
+    found = [_missing(now_ms, topic, deleted=topic in before) for topic in sorted(missing - was_missing)]
+    for topic in sorted(before.keys() | counts.keys()):
+        old, new = before[topic], counts[topic]
+        if old and new and old != new:
+            message = f"topic {topic} grew from {old} to {new} partitions"
+            change = TopicChange(now_ms, GREW, f"grow {topic} to {new}", message)
+            if new < old:  # no topic loses partitions
+                message = f"topic {topic} was created anew, with {new} partitions in place of {old}"
+                change = TopicChange(now_ms, CREATED, f"create {topic}", message)
+            found.append(change)
+        elif new and not old and (not listed or topic in was_missing):
+            message = f"topic {topic} was created, with {new} partition{'' if new == 1 else 's'}"
+            found.append(TopicChange(now_ms, CREATED, f"create {topic}", message))
+        elif old and not new and not listed:
+            found.append(_missing(now_ms, topic, deleted=True))
+    return found
+
+
+def _missing(now_ms: int, topic: str, *, deleted: bool = False) -> TopicChange:
+    if deleted:
+        return TopicChange(now_ms, TOPIC_MISSING, f"delete {topic}", f"topic {topic} was deleted")
+    return TopicChange(now_ms, TOPIC_MISSING, f"miss {topic}", f"topic {topic} does not exist; create it")

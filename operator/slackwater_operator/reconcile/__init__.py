@@ -1,1 +1,0 @@
-"""One turn of a group: gather what is, decide what to do, do it in order."""

@@ -1,0 +1,1 @@
+"""Builders of the Kubernetes objects of a group, one module a kind."""

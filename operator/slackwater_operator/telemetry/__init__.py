@@ -1,0 +1,1 @@
+"""The operator's metrics, logs and HTTP endpoints."""

@@ -1,0 +1,141 @@
+"""The operator's HTTP: `/healthz`, `/readyz`, `/metrics`. No authentication: it tells no secrets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from aiohttp import web
+
+from slackwater.runtime.telemetry.http_limits import ANSWER_S, REFUSAL, REQUEST_S, Places
+from slackwater_operator.telemetry.metrics import CONTENT_TYPE, Metrics
+
+Verdict = tuple[bool, str]
+"""Whether all is well, and what to say."""
+
+
+class HealthServer:
+    """Serves until it is closed."""
+
+    def __init__(
+        self, metrics: Metrics, healthy: Callable[[], Verdict], ready: Callable[[], Verdict]
+    ) -> None:
+        """Does nothing yet.
+
+        Args:
+            metrics: what is scraped.
+            healthy: whether this process should live on.
+            ready: whether it does what it should: leads with full caches, or waits.
+        """
+        self._metrics = metrics
+        self._healthy = healthy
+        self._ready = ready
+        self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    async def start(self, host: str, port: int) -> None:
+        """Listens.
+
+        Args:
+            host: an address of this machine; "": all, IPv4 and IPv6.
+            port: 0: any; `port` says which.
+
+        Raises:
+            OSError: the address cannot be had.
+        """
+        app = web.Application()
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/metrics", self._metrics_text)
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        await self._runner.setup()
+        server = self._runner.server
+        assert server is not None
+        places = Places()
+        try:
+            self._server = await asyncio.get_running_loop().create_server(
+                lambda: _Limited(server(), places), host or None, port, reuse_address=True
+            )
+        except BaseException:
+            await self.close()
+            raise
+        self.port = int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Stops listening."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return _answer(self._healthy())
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        return _answer(self._ready())
+
+    async def _metrics_text(self, _: web.Request) -> web.Response:
+        text = await asyncio.to_thread(self._metrics.text)
+        return _last(web.Response(body=text, headers={"Content-Type": CONTENT_TYPE}))
+
+
+def _answer(verdict: Verdict) -> web.Response:
+    well, text = verdict
+    return _last(web.Response(status=200 if well else 503, text=text + "\n"))
+
+
+def _last(response: web.Response) -> web.Response:
+    """Has the connection closed after the answer: one deadline is for one request."""
+    response.force_close()
+    return response
+
+
+class _Limited(asyncio.Protocol):
+    """A connection that has a place, and a deadline for its request and the answer together.
+
+    aiohttp has none for a request's head: a client that sends a byte now and then would stay connected.
+    """
+
+    def __init__(self, inner: asyncio.Protocol, places: Places) -> None:
+        self._inner, self._places = inner, places
+        self._host: str | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        host = str((transport.get_extra_info("peername") or ("",))[0])
+        if not self._places.take(host):
+            transport.write(REFUSAL)
+            transport.close()
+            return
+        self._host = host
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(REQUEST_S + ANSWER_S, transport.abort)
+        self._inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._host is not None:
+            self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received() if self._host is not None else None
+
+    def pause_writing(self) -> None:
+        if self._host is not None:
+            self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._host is not None:
+            self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._host is None:
+            return
+        self._places.leave(self._host)
+        self._host = None
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._inner.connection_lost(exc)

@@ -1,0 +1,548 @@
+"""What the workers say of themselves: GET /status of each pod, at the same time, each in bounded time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import aiohttp
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater.kafka.untrusted import flag, json_object, one_line, text, whole
+from slackwater.runtime.takeover.messages import split_address
+from slackwater.runtime.takeover.signing import ANSWER_HEADER, check_answer, sign_request, target_of
+from slackwater_operator.policies.lost_log import Skip, StoppedPartition
+from slackwater_operator.workers.bounded_http import Answer, BadAnswer, bounded_session, request
+
+TIMEOUT_S = 1.0
+LARGEST_BYTES = 1024 * 1024
+"""Of a status. Some 5,000 partitions make one; and to read it holds the operator for no more than 50 ms."""
+MOST_PARTITIONS = 10_000
+"""Of a worker, as far as its status is read."""
+LARGEST_REPLY_BYTES = 64 * 1024
+"""Of the answer to POST /join and POST /takeover."""
+CONNECTIONS = 200
+"""How many pods are asked at the same time."""
+
+ACCEPTED, UNAUTHORIZED, NOT_FOUND = 202, 401, 404
+"""What POST /join and POST /takeover may end in; an order to take over also in 409."""
+_LONGEST_ERROR = 500
+_LONGEST_MESSAGE = 2_000
+_REASON = re.compile("[A-Za-z]{1,64}")
+"""What becomes the reason of a condition, which the API server checks."""
+_LONGEST_NAME = 253
+"""Of a pod, as Kubernetes takes it; a topic's has 249."""
+_MAX_INT32 = 2**31 - 1
+_MAX_MS = 10**15
+"""Some 30,000 years: so that no sum of times is beyond what a metric or a clock can hold."""
+_MOST_FAULTS = 1_000
+_MOST_PROCESSES = 10_000
+
+log = logging.getLogger(__name__)
+
+
+class PodAddress(NamedTuple):
+    """Where a worker answers."""
+
+    name: str
+    ip: str
+    port: int
+
+
+@dataclass(frozen=True)
+class RestartTimes:
+    """When what happened at a worker's last return: wall clock of the machine it happened on, ms.
+
+    None: not yet, or not known.
+
+    Attributes:
+        drain_ms: the process before began to drain.
+        served_until_ms: that process's last commit.
+        started_ms: this process began.
+        joined_ms: it was in the group.
+        first_record_ms: all partitions that it had got by then were served again.
+    """
+
+    drain_ms: int | None = None
+    served_until_ms: int | None = None
+    started_ms: int | None = None
+    joined_ms: int | None = None
+    first_record_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class StandbyTold:
+    """What a worker says of itself in phase `standby`.
+
+    Attributes:
+        since_ms: since when it has stood by.
+        handed_over: whether it was the member itself before, and another took over from it.
+        prefetched_partitions: how many partitions it reads ahead.
+        told: whether it has been told to take over, and is about to.
+        reason: why it did not when it was told last; "".
+    """
+
+    since_ms: int
+    handed_over: bool = False
+    prefetched_partitions: int = 0
+    told: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class TakeoverTold:
+    """The last takeover of a worker's process. Times are wall clock, ms; None: not yet, or there was none.
+
+    Attributes:
+        predecessor: the pod that it took over from.
+        asked_ms: it asked its predecessor.
+        drain_ms: the predecessor began to drain, by its own clock.
+        committed_ms: the predecessor had committed, by its own clock.
+        answered_ms: it had the answer.
+        joined_ms: it was in the group.
+        first_record_ms: its first record went to the handler.
+        generation_before: the generation that the predecessor told, -1 where it told none.
+        generation: the generation that it joined.
+        forced: whether it took over without the predecessor's answer.
+        pauses_ms: for each partition how long it was not served.
+    """
+
+    predecessor: str = ""
+    asked_ms: int | None = None
+    drain_ms: int | None = None
+    committed_ms: int | None = None
+    answered_ms: int | None = None
+    joined_ms: int | None = None
+    first_record_ms: int | None = None
+    generation_before: int = -1
+    generation: int = -1
+    forced: bool = False
+    pauses_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class WorkerStatus:
+    """A worker's /status. Times are wall clock, ms.
+
+    Attributes:
+        phase: as in docs/design/README.md, "Worker".
+        generation: the group generation that it joined last, -1 before.
+        member_id: Kafka's id of this incarnation.
+        is_leader: whether it leads the group, as far as it knows.
+        assignment: the partitions it holds.
+        lag: records behind the committed offset, of the partitions where that is known.
+        error: what has failed, "" if nothing has.
+        started_ms: when its process began.
+        joined_ms: when it was in the group first, None before.
+        waiting_since_ms: since when it has been warm and waits to join, None when it does not.
+        running_since_ms: since when it has been in phase `running`, None when it is not.
+        last_gap_ms: how long its slowest partition was not served around its last restart, None if unknown.
+        restart: the moments of that restart; None: the first process of its name, as far as it knows.
+        returned: whether its last join was a return without a rebalance.
+        generations: the last generations it joined, oldest first: (generation, whether it was the second half
+            of a cooperative rebalance, when).
+        rebalance_ms: when its last rebalance began and ended for it; the end is None while it goes on.
+        process: the token of its process's start, which requests to it are signed for; "": an older version.
+        pod: the pod that it runs in, as it knows it.
+        holder: the pod that is the member, as Kafka's client.id told it; "" where it does not know.
+        standby: what it says of standing by; None while it does not.
+        takeover: its last takeover; None: its process has made none.
+        stopped: the partitions that it holds and reads nothing more of.
+        skipped: the last records that it has skipped.
+    """
+
+    phase: str
+    generation: int = -1
+    member_id: str = ""
+    is_leader: bool = False
+    assignment: frozenset[TopicPartition] = frozenset()
+    lag: Mapping[TopicPartition, int] = field(default_factory=dict)
+    error: str = ""
+    started_ms: int | None = None
+    joined_ms: int | None = None
+    waiting_since_ms: int | None = None
+    running_since_ms: int | None = None
+    last_gap_ms: int | None = None
+    restart: RestartTimes | None = None
+    returned: bool = False
+    generations: tuple[tuple[int, bool, int], ...] = ()
+    rebalance_ms: tuple[int, int | None] | None = None
+    process: str = ""
+    pod: str = ""
+    holder: str = ""
+    standby: StandbyTold | None = None
+    takeover: TakeoverTold | None = None
+    stopped: tuple[StoppedPartition, ...] = ()
+    skipped: tuple[Skip, ...] = ()
+
+    @property
+    def running(self) -> bool:
+        """Whether it is in the group and handles records."""
+        return self.phase == "running" and self.generation >= 0
+
+    @property
+    def served_until_ms(self) -> int | None:
+        """The last commit of the process before this one, where that is known."""
+        return self.restart.served_until_ms if self.restart is not None else None
+
+
+def parse_status(document: Any) -> WorkerStatus:
+    """A status from the JSON of /status; what an older worker doesn't tell is at its default.
+
+    Raises:
+        ValueError: it is no status, or a figure is not in its range.
+    """
+    try:
+        gap, restart = document.get("last_gap"), document.get("restart")
+        rebalance = document.get("rebalance")
+        standby, takeover = document.get("standby"), document.get("takeover")
+        return WorkerStatus(
+            phase=text(document["phase"], "phase", _LONGEST_NAME),
+            generation=_generation(document["generation"], "generation"),
+            member_id=text(document.get("member_id", ""), "member_id"),
+            is_leader=flag(document.get("is_leader", False), "is_leader"),
+            assignment=frozenset(
+                TopicPartition(
+                    text(topic, "assignment", _LONGEST_NAME), whole(number, "assignment", 0, _MAX_INT32)
+                )
+                for topic, number in _few(document["assignment"], "assignment")
+            ),
+            lag={
+                _partition(name, "lag"): whole(lag, "lag", -1)
+                for name, lag in _few(document.get("lag", {}).items(), "lag")
+            },
+            error=one_line(text(document.get("error", ""), "error", LARGEST_BYTES), _LONGEST_ERROR),
+            started_ms=_ms(document, "started_ms"),
+            joined_ms=_ms(document, "joined_ms"),
+            waiting_since_ms=_ms(document, "waiting_since_ms"),
+            running_since_ms=_ms(document, "running_since_ms"),
+            last_gap_ms=_duration(gap["gap_ms"], "last_gap") if gap else None,
+            restart=_restart(restart) if restart else None,
+            returned=flag(document.get("returned", False), "returned"),
+            generations=tuple(
+                (
+                    _generation(n, "generations"),
+                    flag(half, "generations"),
+                    whole(at, "generations", 0, _MAX_MS),
+                )
+                for n, half, at in _few(document.get("generations", ()), "generations")
+            ),
+            rebalance_ms=_rebalance(rebalance) if rebalance else None,
+            process=_token(document),
+            pod=text(document.get("pod") or "", "pod", _LONGEST_NAME),
+            holder=text(document.get("holder") or "", "holder", _LONGEST_NAME),
+            standby=_standby(standby) if standby else None,
+            takeover=_takeover(takeover) if takeover else None,
+            stopped=tuple(_stopped(one) for one in _few(document.get("stopped", ()), "stopped")),
+            skipped=tuple(_skip(one) for one in _few(document.get("skipped", ()), "skipped")),
+        )
+    except (AttributeError, KeyError, TypeError) as exc:
+        raise ValueError(f"no worker's status: {type(exc).__name__}: {one_line(exc)}") from exc
+
+
+def _restart(told: Mapping[str, Any]) -> RestartTimes:
+    return RestartTimes(
+        drain_ms=_ms(told, "drain_ms"),
+        served_until_ms=_ms(told, "served_until_ms"),
+        started_ms=_ms(told, "started_ms"),
+        joined_ms=_ms(told, "joined_ms"),
+        first_record_ms=_ms(told, "first_record_ms"),
+    )
+
+
+def _rebalance(told: Mapping[str, Any]) -> tuple[int, int | None]:
+    return whole(told["started_ms"], "rebalance.started_ms", 0, _MAX_MS), _ms(told, "ended_ms")
+
+
+def _standby(told: Mapping[str, Any]) -> StandbyTold:
+    return StandbyTold(
+        since_ms=whole(told["since_ms"], "standby.since_ms", 0, _MAX_MS),
+        handed_over=flag(told.get("handed_over", False), "standby.handed_over"),
+        prefetched_partitions=whole(told.get("prefetched_partitions", 0), "standby.prefetched_partitions"),
+        told=flag(told.get("told", False), "standby.told"),
+        reason=one_line(text(told.get("reason") or "", "standby.reason", LARGEST_BYTES), _LONGEST_ERROR),
+    )
+
+
+def _takeover(told: Mapping[str, Any]) -> TakeoverTold:
+    return TakeoverTold(
+        predecessor=text(told.get("from") or "", "takeover.from", _LONGEST_NAME),
+        asked_ms=_ms(told, "asked_ms"),
+        drain_ms=_ms(told, "drain_ms"),
+        committed_ms=_ms(told, "committed_ms"),
+        answered_ms=_ms(told, "answered_ms"),
+        joined_ms=_ms(told, "joined_ms"),
+        first_record_ms=_ms(told, "first_record_ms"),
+        generation_before=_generation(told.get("generation_before"), "takeover.generation_before"),
+        generation=_generation(told.get("generation"), "takeover.generation"),
+        forced=flag(told.get("forced", False), "takeover.forced"),
+        pauses_ms={
+            _partition(name, "takeover.pauses_ms"): _duration(ms, "takeover.pauses_ms")
+            for name, ms in _few((told.get("pauses_ms") or {}).items(), "takeover.pauses_ms")
+        },
+    )
+
+
+def _stopped(told: Mapping[str, Any]) -> StoppedPartition:
+    reason = told["reason"]
+    if not isinstance(reason, str) or not _REASON.fullmatch(reason):
+        raise ValueError(f"no worker's status: {one_line(repr(reason), 100)} is no reason")
+    message = text(told["message"], "stopped.message", LARGEST_BYTES)
+    partition = _partition(told["partition"], "stopped.partition")
+    return StoppedPartition(partition, reason, one_line(message, _LONGEST_MESSAGE))
+
+
+def _skip(told: Mapping[str, Any]) -> Skip:
+    return Skip(
+        partition=_partition(told["partition"], "skipped.partition"),
+        from_offset=whole(told["from"], "skipped.from"),
+        to_offset=whole(told["to"], "skipped.to"),
+        cause=one_line(text(told["cause"], "skipped.cause", LARGEST_BYTES), _LONGEST_ERROR),
+        at_ms=whole(told["at_ms"], "skipped.at_ms", 0, _MAX_MS),
+    )
+
+
+def _token(told: Mapping[str, Any]) -> str:
+    process = text(told.get("process", ""), "process", _LONGEST_NAME)
+    target_of("", process)
+    return process
+
+
+def _generation(value: Any, name: str) -> int:
+    return -1 if value is None else whole(value, name, -1, _MAX_INT32)
+
+
+def _ms(told: Mapping[str, Any], name: str) -> int | None:
+    value = told.get(name)
+    return None if value is None else whole(value, name, 0, _MAX_MS)
+
+
+def _duration(value: Any, name: str) -> int:
+    # Below 0 where the clocks of two machines differ.
+    return whole(value, name, -_MAX_MS, _MAX_MS)
+
+
+def _partition(written: str, name: str) -> TopicPartition:
+    topic, _, number = text(written, name, _LONGEST_NAME + 12).rpartition("-")
+    if not (number.isascii() and number.isdigit()):
+        raise ValueError(f"{name} has {one_line(repr(written), 100)}, which is no partition")
+    return TopicPartition(topic, whole(int(number), name, 0, _MAX_INT32))
+
+
+def _few(items: Collection[Any], name: str) -> Collection[Any]:
+    if len(items) > MOST_PARTITIONS:
+        raise ValueError(f"{name} has {len(items)} entries, and {MOST_PARTITIONS} are the limit")
+    return items
+
+
+class WorkerStatuses:
+    """Asks workers, over one HTTP session. Its methods raise nothing that a worker can be blamed for."""
+
+    def __init__(
+        self,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        nonce: Callable[[], str] = lambda: secrets.token_hex(16),
+    ) -> None:
+        """Opens nothing yet.
+
+        Args:
+            timeout_s: bounds each request, with connecting.
+            wall_ms: the time that requests are signed with.
+            nonce: gives the nonce of each of them.
+        """
+        self._timeout_s = timeout_s
+        self._wall_ms, self._nonce = wall_ms, nonce
+        self._session: aiohttp.ClientSession | None = None
+        self._places = asyncio.Semaphore(CONNECTIONS)
+        self._processes: dict[tuple[str, int], tuple[str, str]] = {}
+        """Address -> the pod and the process that answered there last."""
+        self._faults: dict[str, str] = {}
+        """Pod -> what was wrong with its last answer: each is logged once."""
+
+    def _open(self) -> aiohttp.ClientSession:
+        """The session; one connection a request, since a pod's address may be another's soon."""
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=0, force_close=True, use_dns_cache=False)
+            self._session = bounded_session(self._timeout_s, connector=connector)
+        return self._session
+
+    async def statuses(self, pods: Iterable[PodAddress]) -> dict[str, WorkerStatus | None]:
+        """For each pod's name what it says; None where it does not answer, or not with a status."""
+        asked = list(pods)
+        told = await asyncio.gather(*(self._status(one) for one in asked))
+        return {pod.name: status for pod, status in zip(asked, told, strict=True)}
+
+    def heard(self, pod: PodAddress, process: str) -> None:
+        """Remembers the process (``process`` in its /status) that answers for a pod; "": it has told none."""
+        if len(self._processes) >= _MOST_PROCESSES:
+            self._processes.clear()
+        self._processes[pod.ip, pod.port] = pod.name, process
+
+    async def open_gate(self, ip: str, port: int, pod: str, key: bytes = b"") -> int:
+        """POST /join: lets a worker join that waits in phase `warm`.
+
+        Args:
+            ip: its address.
+            port: its port.
+            pod: its name: no other pod takes the request.
+            key: the group's takeover key, which the request is signed with; empty: the group has none.
+
+        Returns:
+            The HTTP status: 202 where it has taken that, 401 where it has a key, and this is another; 0 where
+            there was no answer.
+        """
+        try:
+            if key:
+                answer, _ = await self._post(PodAddress(pod, ip, port), "/join", b"", key)
+            else:
+                answer = await self._ask("POST", _url(ip, port, "join"))
+            return answer.status
+        except (BadAnswer, aiohttp.ClientError, TimeoutError, OSError) as exc:
+            log.debug("the gate at %s:%d does not answer: %s", ip, port, exc)
+            return 0
+
+    async def take_over(self, ip: str, port: int, pod: str, predecessor: str, key: bytes) -> tuple[int, str]:
+        """POST /takeover: tells a standby to take over.
+
+        Args:
+            ip: the standby's address.
+            port: its port.
+            pod: its name: no other pod takes the request.
+            predecessor: "host:port" of the pod that it asks for the handover; "": there is nobody to ask.
+            key: the group's takeover key, which the request is signed with.
+
+        Returns:
+            The HTTP status and what was said against it: 202 and "" where it was taken, 409 where it is not
+            in the phase for it, 400 where the address is none, 401 where it has another key (or another
+            time), 404 where it has none; 0 where there was no answer, or one that no worker with this key
+            has signed.
+        """
+        order = json.dumps({"predecessor": predecessor, "target": self._target_at(predecessor)}).encode()
+        try:
+            answer, nonce = await self._post(PodAddress(pod, ip, port), "/takeover", order, key)
+        except (BadAnswer, aiohttp.ClientError, TimeoutError, OSError) as exc:
+            return 0, f"{ip}:{port} does not answer: {one_line(exc) or type(exc).__name__}"
+        status, answered, told = answer
+        # Who has no key, or another, cannot sign.
+        if status == NOT_FOUND:
+            return status, "it has no key for takeovers (it was started with strategy Restart)"
+        if status == UNAUTHORIZED:
+            return status, f"it did not take the signature: {_error(told) or 'its key is another'}"
+        if not check_answer(key, nonce, status, told, answered.get(ANSWER_HEADER, "")):
+            return 0, f"what answers at {ip}:{port} did not sign with the group's key"
+        return status, "" if status == ACCEPTED else _error(told) or f"HTTP {status}"
+
+    def _target(self, pod: PodAddress) -> str:
+        """Who a request to a pod is signed for; "" where its process is not known, or tells none."""
+        name, process = self._processes.get((pod.ip, pod.port), ("", ""))
+        return target_of(name, process) if name == pod.name else ""
+
+    def _target_at(self, address: str) -> str:
+        """Who a request to the worker at "host:port" is signed for, as far as its /status was read."""
+        try:
+            name, process = self._processes.get(split_address(address), ("", ""))
+        except ValueError:
+            return ""
+        return target_of(name, process)
+
+    async def _post(self, pod: PodAddress, path: str, body: bytes, key: bytes) -> tuple[Answer, str]:
+        """A signed POST: its answer and its nonce.
+
+        A worker whose process is not known, or is another by now, names it in its 401, and is asked once
+        more; the pod's name is the one known here, whatever the worker says.
+        """
+        target = self._target(pod)
+        answer, nonce = await self._post_to(target, pod, path, body, key)
+        if answer.status == UNAUTHORIZED and (process := _process(answer.body)):
+            self.heard(pod, process)
+            if self._target(pod) != target:
+                answer, nonce = await self._post_to(self._target(pod), pod, path, body, key)
+        return answer, nonce
+
+    async def _post_to(
+        self, target: str, pod: PodAddress, path: str, body: bytes, key: bytes
+    ) -> tuple[Answer, str]:
+        now_ms, nonce = self._wall_ms(), self._nonce()
+        signed = sign_request(key, "POST", path, body, now_ms=now_ms, nonce=nonce, target=target)
+        headers = {"Authorization": signed, "Content-Type": "application/json"}
+        return await self._ask("POST", _url(pod.ip, pod.port, path[1:]), body=body, headers=headers), nonce
+
+    async def close(self) -> None:
+        """Closes the session. May be called again."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _status(self, pod: PodAddress) -> WorkerStatus | None:
+        try:
+            answer = await self._ask("GET", _url(pod.ip, pod.port, "status"), most_bytes=LARGEST_BYTES)
+            if answer.status != 200:
+                raise BadAnswer(f"HTTP {answer.status}")
+            status = parse_status(json_object(answer.body))
+        except (BadAnswer, ValueError) as exc:
+            self._warn(pod, one_line(exc))
+            return None
+        except (aiohttp.ClientError, TimeoutError, OSError) as exc:
+            log.debug("%s at %s:%d tells no status: %s", pod.name, pod.ip, pod.port, one_line(exc))
+            return None
+        self._faults.pop(pod.name, None)
+        self.heard(pod, status.process)
+        return status
+
+    async def _ask(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        most_bytes: int = LARGEST_REPLY_BYTES,
+    ) -> Answer:
+        async with self._places:
+            session = self._open()
+            return await request(session, method, url, most_bytes=most_bytes, body=body, headers=headers)
+
+    def _warn(self, pod: PodAddress, fault: str) -> None:
+        """Logs what is wrong with a pod's answers, once for as long as it is the same."""
+        if self._faults.get(pod.name) == fault:
+            return
+        if len(self._faults) >= _MOST_FAULTS:
+            self._faults.clear()
+        self._faults[pod.name] = fault
+        log.warning(
+            "pod %s at %s:%d answers /status with what is no status, so it counts as one that does "
+            "not answer: %s; is it a worker's image?",
+            pod.name,
+            pod.ip,
+            pod.port,
+            fault,
+        )
+
+
+def _process(body: bytes) -> str:
+    """The process that a 401 names; "" where it names none."""
+    try:
+        return _token(json_object(body))
+    except ValueError:
+        return ""
+
+
+def _error(body: bytes) -> str:
+    """What an answer says against a request; "" where it says nothing that can be read."""
+    try:
+        return one_line(json_object(body)["error"], _LONGEST_ERROR)
+    except (ValueError, KeyError):
+        return ""
+
+
+def _url(ip: str, port: int, path: str) -> str:
+    return f"http://{f'[{ip}]' if ':' in ip else ip}:{port}/{path}"

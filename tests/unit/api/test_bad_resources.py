@@ -1,0 +1,49 @@
+"""What `kubectl apply` refuses is refused by who reads a file, too; and what only the reader can know."""
+
+from __future__ import annotations
+
+import pytest
+
+from slackwater_operator.api.v1alpha1.consumer_group import FieldError, ResourceError, parse
+from slackwater_operator.specs.pod_template import revision
+from tests.support.bad_resources import NOT_FOR_PODS, REFUSED, UNREADABLE, Bad, good
+
+
+def told(bad: Bad) -> str:
+    with pytest.raises(ResourceError) as raised:
+        parse(bad.document)
+    message = str(raised.value)
+    assert "\n" not in message
+    return message
+
+
+def test_the_good_one_is_read() -> None:
+    assert parse(good()).spec.scaling is not None
+
+
+def test_there_are_enough() -> None:
+    assert len(REFUSED) + len(UNREADABLE) >= 30
+    assert len({bad.what for bad in [*REFUSED, *UNREADABLE, *NOT_FOR_PODS]}) == len(
+        [*REFUSED, *UNREADABLE, *NOT_FOR_PODS]
+    )
+
+
+@pytest.mark.parametrize("bad", REFUSED, ids=lambda bad: bad.what)
+def test_what_the_api_server_refuses_is_not_read(bad: Bad) -> None:
+    assert f"{bad.parse_field or bad.field}" in told(bad)
+
+
+@pytest.mark.parametrize("bad", UNREADABLE, ids=lambda bad: bad.what)
+def test_what_only_the_reader_can_know(bad: Bad) -> None:
+    message = told(bad)
+    assert f"resource: {bad.field}:" in message
+    assert bad.says in message
+
+
+@pytest.mark.parametrize("bad", NOT_FOR_PODS, ids=lambda bad: bad.what)
+def test_what_means_nothing_in_a_pod(bad: Bad) -> None:
+    group = parse(bad.document)
+    with pytest.raises(FieldError) as raised:
+        revision(group, worker_image="worker:1")
+    assert raised.value.path == bad.field
+    assert bad.says in raised.value.problem

@@ -1,0 +1,78 @@
+"""The page about the resource names every field."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from slackwater_operator.api.v1alpha1 import consumer_group as resources, fields
+
+
+def leaves(schema: dict[str, Any], path: str) -> list[str]:
+    if "properties" not in schema:
+        return [path]
+    return [
+        leaf for name, one in schema["properties"].items() for leaf in leaves(one, fields.join(path, name))
+    ]
+
+
+def defaults(schema: dict[str, Any], path: str) -> dict[str, str]:
+    """The default of each field that has one, as the page writes it."""
+    if "properties" in schema:
+        found = {}
+        for name, one in schema["properties"].items():
+            found.update(defaults(one, fields.join(path, name)))
+        return found
+    if "default" not in schema:
+        return {}
+    value = schema["default"]
+    words = {"": "empty", True: "true", False: "false"} if isinstance(value, bool | str) else {}
+    return {path: str(words.get(value, value) if words else value)}
+
+
+def test_every_reason_to_be_degraded_is_in_the_operators_page() -> None:
+    root = Path(__file__).parents[3]
+    sources = (root / "operator" / "slackwater_operator").rglob("*.py")
+    given = re.compile(r"(?:Trouble|NoKey|\.trouble)\(\s*\"(\w+)\"")
+    reasons = {one for path in sources for one in given.findall(path.read_text(encoding="utf-8"))}
+    assert len(reasons) > 6
+    page = (root / "docs" / "operate.md").read_text(encoding="utf-8")
+    table = page[page.index("### Why Degraded") :].split("\n\n")[0]
+    rows = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
+    assert reasons - rows == set()
+
+
+def test_every_field_is_in_the_page() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "consumergroup.md").read_text(encoding="utf-8")
+    known = leaves(fields.object_schema(resources.ConsumerGroup), "")
+    assert len(known) > 20
+    missing = [leaf for leaf in known if leaf not in ("apiVersion", "kind") and f"`{leaf}`" not in page]
+    assert missing == []
+
+
+def test_every_field_of_a_schedule_is_in_the_page() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "consumergroup.md").read_text(encoding="utf-8")
+    table = page[page.index("| field of a schedule") :].split("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == [
+        declared.name for _, declared in fields.declared_fields(resources.Schedule)
+    ]
+
+
+def test_the_page_names_no_field_that_is_not_there() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "consumergroup.md").read_text(encoding="utf-8")
+    known = leaves(fields.object_schema(resources.ConsumerGroup), "")
+    named = set(re.findall(r"`((?:spec|metadata)\.[A-Za-z.]+)`", page))
+    assert [one for one in named if not any(f"{leaf}.".startswith(f"{one}.") for leaf in known)] == []
+
+
+def test_the_defaults_in_the_page_are_the_types_own() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "consumergroup.md").read_text(encoding="utf-8")
+    rows = {
+        path: default.strip(" `")
+        for path, default in re.findall(r"^\| `(spec\.[A-Za-z.]+)` \|.*\| ([^|]*) \|$", page, re.MULTILINE)
+    }
+    told = defaults(fields.object_schema(resources.ConsumerGroupSpec), "spec")
+    assert len(told) > 15
+    wrong = {path: (told[path], rows[path]) for path in told if path in rows and rows[path] != told[path]}
+    assert wrong == {}

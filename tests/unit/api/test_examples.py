@@ -1,0 +1,165 @@
+"""The examples: each can be read and built, and its handler does what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import yaml
+
+from slackwater.kafka.records import BatchBuilder, RecordColumns, decode
+from slackwater.pipeline import handler
+from slackwater.pipeline.arrow_engine import ArrowEngine
+from slackwater.pipeline.python_engine import PythonEngine
+from slackwater.runtime.config import worker_config as runtime
+from slackwater_operator.api.v1alpha1.consumer_group import (
+    ConsumerGroup,
+    FieldError,
+    Takeover,
+    check_local,
+    load,
+    parse,
+)
+from slackwater_operator.kafka.cluster_dns import depends_on_namespace
+from slackwater_operator.model import names
+from slackwater_operator.specs.pod_template import revision
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+FILES = sorted(EXAMPLES.glob("*/*.yaml"))
+ON_KUBERNETES = [file for file in FILES if file.name != "consumergroup.yaml"]
+
+GOOD = {"id": "o-1", "customer": "c-1", "quantity": 2, "price": 9.5}
+ORDERS = [
+    json.dumps(GOOD).encode(),
+    json.dumps({**GOOD, "price": 9, "note": "as a gift"}).encode(),
+    b"{",
+    b"[1]",
+    None,
+    json.dumps({**GOOD, "id": 7}).encode(),
+    json.dumps({**GOOD, "quantity": "two"}).encode(),
+    json.dumps({"id": "o-2"}).encode(),
+]
+ERRORS = [
+    None,
+    None,
+    "value is not JSON",
+    "value is not a JSON object",
+    "value is not JSON",
+    "id and customer must be text",
+    "quantity must be a whole number, price a number",
+    "id and customer must be text",
+]
+
+
+def test_there_are_six_for_kubernetes_and_the_page_names_all() -> None:
+    page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    assert len(ON_KUBERNETES) >= 6
+    assert [str(file) for file in FILES if f"({file.relative_to(EXAMPLES)})" not in page] == []
+
+
+def manifests() -> list[tuple[str, ConsumerGroup]]:
+    """The ConsumerGroups that a user would paste: each example, and each whole one in the documentation."""
+    examples = [(file.name, load(file)) for file in ON_KUBERNETES]
+    pages = [
+        (page.name, parse(yaml.safe_load(block)))
+        for page in sorted((EXAMPLES.parent / "docs").glob("*.md"))
+        for block in re.findall(r"```yaml\n(apiVersion: slackwater.*?)```", page.read_text(), re.DOTALL)
+    ]
+    assert pages
+    return [*examples, *pages]
+
+
+@pytest.mark.parametrize(("name", "group"), manifests(), ids=lambda v: v if isinstance(v, str) else "")
+def test_the_workers_may_write_to_a_volume_that_it_mounts(name: str, group: ConsumerGroup) -> None:
+    pod = group.spec.template.get("spec", {})
+    if pod.get("volumes"):
+        assert pod["securityContext"]["fsGroup"] == 10001
+        assert pod["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
+
+
+@pytest.mark.parametrize(("name", "group"), manifests(), ids=lambda v: v if isinstance(v, str) else "")
+def test_the_name_of_kafka_is_the_same_in_all_namespaces(name: str, group: ConsumerGroup) -> None:
+    assert not depends_on_namespace(group.spec.kafka.bootstrap_servers)
+
+
+@pytest.mark.parametrize("file", ON_KUBERNETES, ids=lambda file: file.stem)
+def test_a_worker_can_be_started_from_it(file: Path) -> None:
+    group = load(file)
+    made = revision(group, worker_image="slackwater/worker:1")
+    config = runtime.parse(json.loads(made.config_map["data"]["worker.yaml"]))
+    assert config.handler == group.spec.pipeline.handler
+    (worker,) = made.template["spec"]["containers"]
+    assert worker["image"] == group.spec.pipeline.image
+    assert worker["resources"]["limits"]["memory"]
+    assert any(config.sink.path.startswith(one["mountPath"]) for one in worker["volumeMounts"])
+    assert callable(handler.load(config.handler, [str(EXAMPLES)]))
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= 70
+
+
+def test_one_takes_over() -> None:
+    group = load(EXAMPLES / "orders" / "takeover.yaml")
+    assert group.spec.rollout.takes_over
+    assert group.spec.rollout.takeover == Takeover(warm_timeout_ms=180_000, fallback="Restart")
+    made = revision(group, worker_image="slackwater/worker:1")
+    assert json.loads(made.config_map["data"]["worker.yaml"])["takeover"] == {"keyFile": names.KEY_FILE}
+    assert names.can_hand_over(made.template)
+
+
+@pytest.mark.parametrize("file", ON_KUBERNETES, ids=lambda file: file.stem)
+def test_it_says_that_it_is_not_for_this_machine(file: Path) -> None:
+    with pytest.raises(FieldError, match=r"^spec\.\S+: needs Kubernetes"):
+        check_local(load(file))
+
+
+def test_the_demo_s_runs_on_this_machine() -> None:
+    check_local(load(EXAMPLES / "flights" / "consumergroup.yaml"))
+
+
+def columns(values: list[bytes | None]) -> RecordColumns:
+    """The values as a broker gives them."""
+    batch = BatchBuilder("none", 1 << 20)
+    for value in values:
+        assert batch.append(0, None, value, [])
+    return decode(batch.build(base_offset=40), fetch_offset=40)
+
+
+def arrow(values: list[bytes | None]) -> pa.Table:
+    engine = ArrowEngine("orders.pipeline:as_table", [str(EXAMPLES)])
+    engine.start()
+    try:
+        engine.warm_up()
+        return engine.transform(pa.Table.from_batches([columns(values).to_arrow("orders", 3)]))
+    finally:
+        engine.close()
+
+
+def python(values: list[bytes | None]) -> pa.Table:
+    engine = PythonEngine("orders.pipeline:as_rows", [str(EXAMPLES)])
+    engine.start()
+    try:
+        engine.warm_up()
+        return engine.transform_records(columns(values).records("orders", 3))
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("engine", [arrow, python])
+def test_orders_become_rows_and_what_is_none_is_marked(engine: object) -> None:
+    assert callable(engine)
+    found = engine(ORDERS)
+    assert found["offset"].to_pylist() == list(range(40, 48))
+    assert found["_error"].to_pylist() == ERRORS
+    assert found["price"].to_pylist()[:3] == [9.5, 9.0, None]
+    assert found["customer"].to_pylist()[:2] == ["c-1", "c-1"]
+
+
+def test_a_batch_without_a_fault_is_parsed_at_once_to_the_same_rows() -> None:
+    found = arrow(ORDERS[:2] * 50)
+    assert "_error" not in found.column_names
+    assert (
+        found.drop_columns(["offset"]).to_pylist()
+        == python(ORDERS[:2] * 50).drop_columns(["offset"]).to_pylist()
+    )

@@ -1,0 +1,74 @@
+"""spec.rollout for takeovers: what it means where nothing is said, and what the decisions get of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from slackwater_operator.api.v1alpha1.consumer_group import MAX_NAME, MAX_NAME_TAKEOVER, ResourceError, parse
+from slackwater_operator.policies.resource_policies import rollout_policy, takeover_policy
+from tests.support.bad_resources import good
+
+TAKEOVER = {"spec/rollout/strategy": "Takeover"}
+
+
+def group(**changes: Any) -> Any:
+    return parse(good(**changes))
+
+
+def test_nothing_said_is_a_restart() -> None:
+    rollout = group().spec.rollout
+    assert not rollout.takes_over
+    assert (rollout.takeover.warm_timeout_ms, rollout.takeover.fallback) == (300_000, "Restart")
+
+
+def test_the_decisions_get_what_is_written() -> None:
+    made = group(
+        **TAKEOVER,
+        **{
+            "spec/rollout/takeover": {"warmTimeout": "90s", "fallback": "Stop"},
+            "spec/rollout/sessionBudget": "50%",
+            "spec/delivery/drainTimeout": "40s",
+        },
+    )
+    policy = takeover_policy(made)
+    assert (policy.warm_timeout_ms, policy.fallback) == (90_000, "Stop")
+    assert policy.deadline_ms == 45_000
+    assert policy.rollout == rollout_policy(made)
+    assert policy.rollout.session_budget == 0.5
+    assert policy.hands_over
+
+
+def test_the_annotation_that_pauses_pauses_takeovers() -> None:
+    assert not takeover_policy(group(**TAKEOVER)).rollout.paused
+    assert takeover_policy(group(**TAKEOVER), paused=True).rollout.paused
+    assert takeover_policy(group(**TAKEOVER, **{"spec/rollout/paused": True})).rollout.paused
+
+
+def test_a_former_template_may_have_no_key_whatever_the_spec_says() -> None:
+    assert not takeover_policy(group()).hands_over
+    assert takeover_policy(group(), hands_over=True).hands_over
+    assert not takeover_policy(group(**TAKEOVER), hands_over=False).hands_over
+
+
+@pytest.mark.parametrize("wanted", ["10s", "1h"])
+def test_the_bounds_of_the_time_are_taken(wanted: str) -> None:
+    parse(good(**{"spec/rollout/takeover/warmTimeout": wanted}))
+
+
+@pytest.mark.parametrize("wanted", ["9s999ms", "1h1ms"])
+def test_beyond_them_it_is_refused(wanted: str) -> None:
+    with pytest.raises(ResourceError, match=r"warmTimeout: .* must be from 10s to 1h"):
+        parse(good(**{"spec/rollout/takeover/warmTimeout": wanted}))
+
+
+def test_only_takeovers_want_a_shorter_name() -> None:
+    parse(good(**{"metadata/name": "f" * MAX_NAME}))
+    parse(good(**{"metadata/name": "f" * MAX_NAME_TAKEOVER, **TAKEOVER}))
+    with pytest.raises(ResourceError) as raised:
+        parse(good(**{"metadata/name": "f" * (MAX_NAME_TAKEOVER + 1), **TAKEOVER}))
+    assert "metadata.name: must have at most 50 characters for spec.rollout.strategy Takeover" in str(
+        raised.value
+    )
+    assert "use Restart" in str(raised.value)

@@ -1,0 +1,54 @@
+"""How soon something is looked for again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from slackwater.kafka.consumer.lookups.retrying_lookup import Looking
+from slackwater.kafka.errors import KafkaError
+from slackwater.kafka.protocol.subscription import PartitionState, Subscription
+from slackwater.kafka.structs import TopicPartition
+from tests.support.steady import steady
+
+
+async def test_news_ends_the_first_wait_at_once_and_no_later_one() -> None:
+    """Else every consumer would lose a back-off to the metadata that is on its way when it begins."""
+    subscription = Subscription()
+    subscription.assign_by_user([TopicPartition("t", 0)])
+    looks = 0
+
+    async def look(wanted: Sequence[PartitionState]) -> bool:
+        nonlocal looks
+        looks += 1
+        return True
+
+    def fail(error: KafkaError) -> None:
+        raise error
+
+    looking = Looking(
+        "something",
+        steady(60_000, 60_000),
+        lambda: list(subscription.partitions.values()),
+        look,
+        on_change=lambda: None,
+        on_error=fail,
+        refresh=lambda: None,
+    )
+
+    async def settle() -> None:
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    try:
+        looking.wake()
+        await settle()
+        assert looks == 1
+        looking.wake()
+        await settle()
+        assert looks == 2
+        looking.wake()
+        await settle()
+        assert looks == 2
+    finally:
+        await looking.close()

@@ -1,0 +1,185 @@
+"""Pods, StatefulSets and ControllerRevisions as the API server shows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater_operator.controller.snapshots.object_parsing import (
+    good_template,
+    pod_snapshot,
+    statefulset_snapshot,
+    worker_snapshot,
+)
+from slackwater_operator.workers.client import StandbyTold, TakeoverTold, WorkerStatus
+
+Json = dict[str, Any]
+
+
+def pod(**status: Any) -> Json:
+    labels = {"controller-revision-hash": "flights-5d", "slackwater.dev/revision": "abc"}
+    return {
+        "metadata": {"name": "flights-1", "uid": "u1", "labels": labels},
+        "spec": {"nodeName": "node-1"},
+        "status": {"phase": "Running", "podIP": "10.244.1.4", **status},
+    }
+
+
+def container(**state: Any) -> Json:
+    return {"containerStatuses": [{"name": "worker", "restartCount": 0, **state}]}
+
+
+def test_a_pod_that_runs() -> None:
+    ready = [{"type": "Ready", "status": "True"}]
+    seen = pod_snapshot(
+        pod(conditions=ready, **container(state={"running": {"startedAt": "2026-11-21T18:00:00Z"}}))
+    )
+    assert (seen.name, seen.uid, seen.revision, seen.template) == ("flights-1", "u1", "flights-5d", "abc")
+    assert seen.ready
+    assert seen.started
+    assert not seen.deleting
+    assert (seen.trouble, seen.ended_ms, seen.ip, seen.node) == ("", None, "10.244.1.4", "node-1")
+
+
+ENDED = {
+    "exitCode": 3,
+    "reason": "Error",
+    "finishedAt": "2026-11-21T18:00:07Z",
+    "message": "no module named flights\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "trouble"),
+    [
+        (
+            {
+                "conditions": [
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "reason": "Unschedulable",
+                        "message": "no node",
+                    }
+                ]
+            },
+            "Unschedulable: no node",
+        ),
+        (
+            container(state={"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}),
+            "ImagePullBackOff: not found",
+        ),
+        (container(state={"waiting": {"reason": "ContainerCreating"}}), ""),
+        (
+            container(state={"waiting": {"reason": "CrashLoopBackOff"}}, lastState={"terminated": ENDED}),
+            "CrashLoopBackOff: exit code 3: no module named flights",
+        ),
+        (
+            container(state={"terminated": {"exitCode": 137, "reason": "OOMKilled"}}),
+            "OOMKilled, exit code 137",
+        ),
+        (container(state={"terminated": {"exitCode": 0, "reason": "Completed"}}), ""),
+        ({}, ""),
+    ],
+)
+def test_what_is_wrong_with_a_pod(status: Json, trouble: str) -> None:
+    seen = pod_snapshot(pod(**status))
+    assert seen.trouble == trouble
+    assert not seen.started
+
+
+def test_an_evicted_pod_and_its_end() -> None:
+    conditions = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
+    raw = pod(conditions=conditions, **container(state={"terminated": ENDED}))
+    raw["metadata"]["deletionTimestamp"] = "2026-11-21T18:00:30Z"
+    seen = pod_snapshot(raw)
+    assert seen.evicted
+    assert seen.deleting
+    assert seen.ended_ms == 1_795_284_007_000
+
+
+def statefulset(observed: int) -> Json:
+    template = {"metadata": {"labels": {"slackwater.dev/revision": "abc"}}}
+    return {
+        "metadata": {"uid": "s1", "generation": 4},
+        "spec": {"replicas": 3, "template": template},
+        "status": {"observedGeneration": observed, "updateRevision": "flights-5d", "replicas": 2},
+    }
+
+
+def test_a_revision_that_is_older_than_the_spec_is_not_believed() -> None:
+    assert statefulset_snapshot(statefulset(4)).update_revision == "flights-5d"
+    assert statefulset_snapshot(statefulset(3)).update_revision == ""
+    assert statefulset_snapshot(statefulset(3)).template == "abc"
+
+
+def test_the_template_of_a_controller_revision() -> None:
+    kept = {
+        "metadata": {"creationTimestamp": None, "labels": {"a": "b"}},
+        "spec": {"x": 1},
+        "$patch": "replace",
+    }
+    found = good_template({"data": {"spec": {"template": kept}}})
+    assert found == {"metadata": {"labels": {"a": "b"}}, "spec": {"x": 1}}
+    assert good_template(None) is None
+    assert good_template({"data": {"spec": {}}}) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "member", "suffix", "ordinal"),
+    [
+        ("flights-3", "flights-3", "", 3),
+        ("flights-b-3", "flights-3", "b", 3),
+        ("flights-c-3", "flights-c-3", "", -1),
+    ],
+)
+def test_which_member_a_pod_is(name: str, member: str, suffix: str, ordinal: int) -> None:
+    labels = {"slackwater.dev/group": "flights"}
+    seen = pod_snapshot({"metadata": {"name": name, "uid": "u", "labels": labels}})
+    assert (seen.member, seen.suffix, seen.ordinal) == (member, suffix, ordinal)
+    assert not seen.can_hand_over
+    with_key = {"name": name, "labels": labels, "annotations": {"slackwater.dev/takeover": "true"}}
+    assert pod_snapshot({"metadata": with_key}).can_hand_over
+
+
+def test_a_set_that_does_not_begin_at_zero() -> None:
+    live = {
+        "metadata": {"name": "flights-b", "uid": "s", "creationTimestamp": "2026-11-21T18:00:00Z"},
+        "spec": {"replicas": 2, "ordinals": {"start": 3}},
+    }
+    seen = statefulset_snapshot(live, "b")
+    assert (seen.name, seen.suffix, seen.start, seen.span.end) == ("flights-b", "b", 3, 5)
+    assert seen.created_ms == 1_795_284_000_000
+
+
+def test_a_worker_that_stands_by_and_one_that_has_taken_over() -> None:
+    status = WorkerStatus(phase="standby", holder="flights-a-1", standby=StandbyTold(5, True, 4, True, "no"))
+    seen = worker_snapshot("u1", 9, status)
+    assert seen is not None
+    assert seen.standby is not None
+    assert (seen.holder, seen.standby.since_ms, seen.standby.handed_over, seen.standby.told) == (
+        "flights-a-1",
+        5,
+        True,
+        True,
+    )
+    assert not seen.is_member
+    told = TakeoverTold(
+        "flights-a-1", 100, 110, 130, 133, 139, 142, 7, 7, False, {TopicPartition("t", 0): 21}
+    )
+    after = worker_snapshot("u1", 9, WorkerStatus("running", 7, "flights-1-9f", takeover=told))
+    assert after is not None
+    assert after.member_id == "flights-1-9f"
+    assert after.takeover is not None
+    assert after.is_member
+    assert after.takeover.phases_ms == {"drain": 20, "answer": 3, "join": 6, "first_record": 3}
+    assert (after.takeover.pause_ms, after.takeover.forced) == (21, False)
+    forced = TakeoverTold("flights-a-1", 100, joined_ms=140, forced=True)
+    alone = worker_snapshot("u1", 9, WorkerStatus(phase="running", generation=7, takeover=forced))
+    assert alone is not None
+    assert alone.takeover is not None
+    assert alone.takeover.phases_ms == {"join": 40}
+    assert alone.takeover.pause_ms is None
+    assert worker_snapshot("u1", 9, None) is None

@@ -1,0 +1,127 @@
+"""Arguments, logs and the dead man's switch of the operator's process."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from typing import cast
+
+import pytest
+
+from slackwater_operator.cli.operator_options import parse
+from slackwater_operator.kubernetes.deadman import DeadMan
+from slackwater_operator.kubernetes.lease import Lease
+from slackwater_operator.kubernetes.watch import Backoffs, settings
+from slackwater_operator.telemetry.logs import FewerRetries, JsonLines
+
+
+def test_defaults_are_a_pods() -> None:
+    options = parse([], {"POD_NAME": "op-7", "POD_NAMESPACE": "sw"})
+    assert (options.namespaces, options.lease, options.lease_namespace) == ((), "slackwater-operator", "sw")
+    assert (options.identity, options.http_host, options.http_port) == ("op-7", "", 8080)
+    assert options.pod_monitors
+
+
+def test_two_processes_of_one_machine_have_different_identities() -> None:
+    assert parse([], {}).identity != parse([], {}).identity
+
+
+def test_arguments_go_before_the_environment() -> None:
+    environment = {
+        "SLACKWATER_NAMESPACE": "a, b",
+        "SLACKWATER_WORKER_IMAGE": "env",
+        "SLACKWATER_NO_POD_MONITORS": "true",
+        "SLACKWATER_LOG_FORMAT": "json",
+    }
+    options = parse([], environment)
+    assert (options.namespaces, options.worker_image) == (("a", "b"), "env")
+    assert (options.pod_monitors, options.log_format) == (False, "json")
+    options = parse(["--namespace", "c", "--namespace=d", "--worker-image=arg"], environment)
+    assert (options.namespaces, options.worker_image) == (("c", "d"), "arg")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "told"),
+    [
+        (["--namespace", "A_b"], {}, "--namespace A_b: not a namespace's name"),
+        (["--namespace", "a,b"], {}, "give the option once for each"),
+        (["--lease", "No Name"], {}, "--lease No Name: not a name for a Lease"),
+        (["--round-ms", "1"], {}, "--round-ms: 1: a number from 500 to 60000"),
+        ([], {"SLACKWATER_ROUND_MS": "soon"}, "SLACKWATER_ROUND_MS=soon: a number from 500 to 60000"),
+        ([], {"SLACKWATER_LOG_LEVEL": "loud"}, "SLACKWATER_LOG_LEVEL=loud: one of debug, info"),
+        ([], {"SLACKWATER_NO_LEADER_ELECTION": "maybe"}, "true or false"),
+        (["--nonsense"], {}, "unrecognized arguments: --nonsense"),
+        (["--leas=another"], {}, "unrecognized arguments: --leas=another"),
+    ],
+)
+def test_bad_arguments_are_named(
+    arguments: list[str], environment: dict[str, str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(arguments, environment)
+    assert ended.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert told in line
+
+
+class FakeLease:
+    """Held since now, with a deadline."""
+
+    def __init__(self, left_s: float, *, held: bool = True) -> None:
+        self.deadline_s = time.monotonic() + left_s
+        self.held = held
+
+
+@pytest.mark.parametrize(
+    ("left_s", "held", "ends"), [(-1.2, True, True), (-1.2, False, False), (60.0, True, False)]
+)
+def test_a_loop_that_hangs_past_the_deadline_has_its_process_ended(
+    left_s: float, held: bool, ends: bool
+) -> None:
+    """The loop here hangs in `wait`; the thread is what looks."""
+    lease = FakeLease(left_s, held=held)
+    codes: list[int] = []
+    ended = threading.Event()
+
+    def end(code: int) -> None:
+        codes.append(code)
+        ended.set()
+
+    deadman = DeadMan(cast(Lease, lease), 3, end=end)
+    ended.wait(3 if ends else 1.2)
+    deadman.stop()
+    assert codes == ([3] if ends else [])
+
+
+def record(name: str, message: str) -> logging.LogRecord:
+    return logging.LogRecord(name, logging.ERROR, "x.py", 1, message, (), None)
+
+
+def test_json_lines() -> None:
+    told = json.loads(JsonLines().format(record("a.b", 'says "x"\nand y')))
+    assert told["message"] == 'says "x"\nand y'
+    assert (told["level"], told["logger"]) == ("error", "a.b")
+    assert isinstance(told["ts_ms"], int)
+
+
+def test_of_kopfs_retries_one_in_a_while_is_logged_and_all_else_always() -> None:
+    fewer = FewerRetries()
+    retry = record("kopf._cogs.clients.watching", "Request attempt #1 failed; will retry: GET /")
+    other = record("kopf._cogs.clients.watching", "Request attempt #9 failed; escalating")
+    assert [fewer.filter(retry) for _ in range(3)] == [True, False, False]
+    assert all(fewer.filter(other) for _ in range(3))
+
+
+def test_kopf_never_gives_up_and_never_waits_long() -> None:
+    waits = iter(Backoffs())
+    assert max(next(waits) for _ in range(1000)) <= 5
+    assert not hasattr(Backoffs(), "__len__")
+
+
+def test_kopf_writes_nothing() -> None:
+    made = settings()
+    assert made.scanning.disabled
+    assert not made.posting.enabled
+    assert made.persistence.finalizer.startswith("slackwater.dev/")

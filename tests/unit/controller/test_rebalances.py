@@ -1,0 +1,75 @@
+"""Rebalances are counted once, and laid at the right door."""
+
+from __future__ import annotations
+
+from slackwater_operator.controller.rebalances import RebalanceWatch
+
+
+def causes(watch: RebalanceWatch, *generations: tuple[int, bool, int], **more: object) -> list[str]:
+    found = watch.observe(generations, now_ms=more.pop("now_ms", 0), restarting=False, **more)  # type: ignore[arg-type]
+    return [one.cause for one in found]
+
+
+def test_what_was_there_before_is_not_counted() -> None:
+    watch = RebalanceWatch()
+    assert causes(watch, (4, False, 0), (5, True, 1)) == []
+    assert causes(watch, (4, False, 0), (5, True, 1)) == []
+
+
+def test_both_halves_of_a_cooperative_rebalance_are_one() -> None:
+    watch = RebalanceWatch()
+    causes(watch, (4, False, 0))
+    watch.scaled(100)
+    assert causes(watch, (5, False, 110), (5, False, 111)) == ["scale"]
+    assert causes(watch, (5, False, 110), (6, False, 150), (6, True, 151)) == []
+    assert causes(watch, (8, False, 90_000)) == ["unplanned"]
+
+
+def test_without_a_doing_of_ours_it_is_unplanned_and_told_of() -> None:
+    watch = RebalanceWatch()
+    causes(watch, (4, False, 0))
+    assert causes(watch, (5, False, 500), now_ms=500, forced="the coordinator moved") == ["unplanned"]
+    assert watch.unplanned(1_000) == ("generation 5: the coordinator moved",)
+    assert watch.unplanned(700_000) == ()
+
+
+def test_one_that_a_rollout_announced_is_the_rollouts_whatever_else_happened() -> None:
+    watch = RebalanceWatch()
+    causes(watch, (4, False, 0))
+    watch.announced(1_000)
+    assert causes(watch, (5, False, 1_500), now_ms=2_000, forced="a broker went away") == ["rollout"]
+    assert watch.unplanned(2_000) == ()
+    assert causes(watch, (6, False, 90_000), now_ms=90_000) == ["unplanned"]
+
+
+def test_one_about_the_time_of_a_change_of_the_topics_is_theirs() -> None:
+    watch = RebalanceWatch()
+    causes(watch, (4, False, 0))
+    watch.topics_changed(30_000)
+    assert causes(watch, (5, False, 20_000), now_ms=31_000) == ["topics"]
+    assert watch.unplanned(31_000) == ()
+    assert causes(watch, (6, False, 95_000), now_ms=95_000) == ["unplanned"]
+
+
+def test_one_without_a_cause_waits_for_a_look_at_the_topics() -> None:
+    watch = RebalanceWatch()
+    causes(watch, (4, False, 0))
+    assert causes(watch, (5, False, 20_000), now_ms=21_000, topics_ms=15_000) == []
+    assert not watch.awaits(19_999)
+    assert watch.awaits(20_000)
+    assert causes(watch, (5, False, 20_000), now_ms=26_000, topics_ms=25_000) == ["unplanned"]
+    assert not watch.awaits(30_000)
+    assert causes(watch, (6, False, 40_000), now_ms=41_000, topics_ms=25_000, forced="a broker") == [
+        "unplanned"
+    ]
+    assert causes(watch, (7, False, 50_000), now_ms=51_000, topics_ms=25_000) == []
+    assert causes(watch, (7, False, 50_000), now_ms=110_000, topics_ms=25_000) == ["unplanned"], (
+        "not for ever"
+    )
+
+
+def test_during_a_restart_it_is_the_rollouts() -> None:
+    watch = RebalanceWatch()
+    causes(watch, (4, False, 0))
+    found = watch.observe([(5, False, 500)], now_ms=500, restarting=True, took_ms={5: 70})
+    assert [(one.cause, one.took_ms) for one in found] == [("rollout", 70)]

@@ -1,0 +1,239 @@
+"""A LocalRun rolled by takeover, with real processes that speak a worker's events and endpoints."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
+from slackwater_operator.local.events import WorkerEvent
+from slackwater_operator.local.views import OperationError, RunSnapshot
+from slackwater_operator.policies.takeover import context as takeover_case
+from tests.unit.local.local_bench import Bench, Benches, Make, resource, until
+
+TAKEOVER = {"strategy": "Takeover"}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A successor has to run for a moment only before its predecessor goes, and is told again soon."""
+    monkeypatch.setattr(takeover_case, "FIRST_PROOF_MS", 300)
+    monkeypatch.setattr(takeover_case, "PROOF_MS", 100)
+    monkeypatch.setattr(takeover_case, "RETELL_MS", 500)
+
+
+@pytest.fixture
+async def make(tmp_path: Path) -> AsyncIterator[Make]:
+    """Makes a started run with `replicas` fake workers; all it began is over afterwards."""
+    benches = Benches(tmp_path)
+    yield benches.build
+    await benches.close()
+
+
+def pods(shown: RunSnapshot) -> list[str]:
+    return [one.pod for one in shown.workers]
+
+
+def impatient(replicas: int, fallback: str, *, warm_timeout_ms: int) -> ConsumerGroup:
+    """A group whose successors have less time to get warm than a user can ask for."""
+    group = resource(replicas, rollout=TAKEOVER)
+    patience = replace(group.spec.rollout.takeover, warm_timeout_ms=warm_timeout_ms, fallback=fallback)
+    rollout = replace(group.spec.rollout, takeover=patience)
+    return replace(group, spec=replace(group.spec, rollout=rollout))
+
+
+async def settled(make: Make, replicas: int, rollout: object = TAKEOVER) -> Bench:
+    bench = await make(replicas, rollout=rollout)
+    await bench.run.wait_until_stable(20)
+    return bench
+
+
+async def test_all_are_taken_over_one_by_one_and_the_group_does_not_hear_of_it(make: Make) -> None:
+    bench = await settled(make, 2)
+    assert pods(bench.run.snapshot()) == ["flights-a-0", "flights-a-1"]
+    seen: list[WorkerEvent] = []
+    bench.run.subscribe(seen.append)
+    owners = bench.run.snapshot().owners
+    report = await bench.run.roll()
+    assert (report.kind, report.rebalances, report.outcome) == ("takeover", 0, "done")
+    assert [(one.before, one.pod) for one in report.takeovers] == [
+        ("flights-a-1", "flights-b-1"),
+        ("flights-a-0", "flights-b-0"),
+    ]
+    assert all(one.same_generation and not one.forced for one in report.takeovers)
+    assert report.restarts == ()
+    assert 0 < report.longest_unowned_ms < 2_000
+    assert [one.longest_ms for one in report.takeovers] == [31, 30]  # 20 and a partition's number
+    assert "no partition paused for more than 31 ms" in bench.run.notices[-1].text
+    shown = bench.run.snapshot()
+    assert pods(shown) == ["flights-b-0", "flights-b-1"]
+    assert {one.revision for one in shown.workers} == {2}
+    assert (shown.owners, shown.generation) == (owners, 1)
+    # Each predecessor was asked, was fenced, and ended only then; nobody was killed.
+    order = [(one.event, one.pod) for one in seen if one.event in ("handover", "handed_over", "exited")]
+    way = ("handover", "handed_over", "exited")
+    assert order == [(what, pod) for pod in ("flights-a-1", "flights-a-0") for what in way]
+    assert [one.data["code"] for one in seen if one.event == "exited"] == [0, 0]
+
+
+async def test_both_processes_of_a_member_are_shown_and_have_logs_of_their_own(
+    make: Make, tmp_path: Path
+) -> None:
+    bench = await settled(make, 1)
+    shown: list[RunSnapshot] = []
+    bench.run.subscribe(
+        lambda event: shown.append(bench.run.snapshot()) if event.data.get("phase") == "standby" else None
+    )
+    await bench.run.takeover()
+    old, new = shown[0].workers
+    assert (old.name, old.pod, old.phase) == ("flights-0", "flights-a-0", "running")
+    assert (new.name, new.pod, new.phase) == ("flights-0", "flights-b-0", "standby")
+    assert shown[0].operation is not None
+    assert shown[0].operation.subjects == ("flights-0",)
+    for pod in ("flights-a-0", "flights-b-0"):
+        assert '"instance": "flights-0"' in (tmp_path / "run" / "logs" / f"{pod}.log").read_text()
+
+
+async def test_the_next_takeover_goes_to_the_first_set_again_and_a_kill_stays_in_its_set(make: Make) -> None:
+    bench = await settled(make, 2)
+    await bench.run.takeover()
+    kill = await bench.run.kill("flights-1")
+    assert (kill.rebalances, [one.instance for one in kill.restarts]) == (0, ["flights-1"])
+    assert pods(bench.run.snapshot()) == ["flights-b-0", "flights-b-1"]
+    up = await bench.run.set_replicas(3)
+    assert up.rebalances == 1
+    again = await bench.run.takeover()
+    assert again.rebalances == 0
+    assert pods(bench.run.snapshot()) == ["flights-a-0", "flights-a-1", "flights-a-2"]
+    down = await bench.run.set_replicas(1)
+    assert down.removed == ("flights-1", "flights-2")
+    assert pods(bench.run.snapshot()) == ["flights-a-0"]
+
+
+async def test_strategy_restart_can_be_asked_for_and_keeps_the_set(make: Make) -> None:
+    bench = await settled(make, 2)
+    report = await bench.run.rolling_restart()
+    assert (report.kind, report.rebalances, report.takeovers) == ("rolling-restart", 0, ())
+    assert [one.instance for one in report.restarts] == ["flights-1", "flights-0"]
+    assert pods(bench.run.snapshot()) == ["flights-a-0", "flights-a-1"]
+    assert {one.revision for one in bench.run.snapshot().workers} == {2}
+
+
+async def test_who_has_no_key_moves_by_restart_once(make: Make) -> None:
+    bench = await settled(make, 2, rollout=None)
+    assert pods(bench.run.snapshot()) == ["flights-0", "flights-1"]
+    first = await bench.run.roll(resource(2, rollout=TAKEOVER))
+    assert (first.kind, first.rebalances, first.takeovers) == ("takeover", 0, ())
+    assert [one.instance for one in first.restarts] == ["flights-1", "flights-0"]
+    assert pods(bench.run.snapshot()) == ["flights-a-0", "flights-a-1"]
+    second = await bench.run.roll()
+    assert len(second.takeovers) == 2
+    assert pods(bench.run.snapshot()) == ["flights-b-0", "flights-b-1"]
+
+
+async def test_a_successor_that_fails_stops_it_before_anything_has_moved(make: Make) -> None:
+    bench = await settled(make, 2)
+    before = [one.pid for one in bench.run.snapshot().workers]
+    bench.behave(behave={"flights-b-1": "refuse"})
+    with pytest.raises(OperationError, match="no module of this name"):
+        await bench.run.takeover(resource(2, rollout={**TAKEOVER, "sessionBudget": "50%"}))
+    await bench.run.wait_until_stable(20)
+    shown = bench.run.snapshot()
+    assert pods(shown) == ["flights-a-0", "flights-a-1"]
+    assert [one.pid for one in shown.workers] == before
+    assert shown.generation == 1
+    assert bench.run.group.spec.rollout.session_budget == pytest.approx(0.6)
+
+
+async def test_a_later_successor_that_fails_brings_those_before_it_back(make: Make) -> None:
+    bench = await settled(make, 3)
+    bench.behave(behave={"flights-b-1": "refuse"})
+    with pytest.raises(OperationError, match=r"flights-b-1.*no module of this name"):
+        await bench.run.takeover(resource(3, rollout={**TAKEOVER, "sessionBudget": "50%"}))
+    shown = bench.run.snapshot()
+    assert pods(shown) == ["flights-a-0", "flights-a-1", "flights-a-2"]
+    assert {one.revision for one in shown.workers} == {1}
+    assert shown.generation == 1  # there and back without a rebalance
+    back = bench.run.reports[-1]
+    assert (back.kind, back.outcome) == ("way-back", "done")
+    assert [(one.before, one.pod) for one in back.takeovers] == [("flights-b-2", "flights-a-2")]
+    bench.behave(behave={})
+    assert len((await bench.run.takeover()).takeovers) == 3
+
+
+async def test_a_way_back_that_fails_is_taken_up_again_before_the_next_takeover(make: Make) -> None:
+    bench = await settled(make, 3)
+    bench.behave(behave={"flights-b-1": "refuse"})
+    forget = bench.run.on_notice(
+        lambda notice: (
+            bench.behave(behave={"flights-a-2": "refuse"}) if notice.text.startswith("back to") else None
+        )
+    )
+    with pytest.raises(OperationError, match="and then: back to the configuration .* not done after 8 s"):
+        await bench.run.takeover(timeout_s=8)
+    assert bench.group.holders["flights-2"] == "flights-b-2"  # served all the time
+    forget()
+    bench.behave(behave={})
+    report = await bench.run.takeover()
+    assert (report.rebalances, len(report.takeovers)) == (0, 3)
+    assert pods(bench.run.snapshot()) == ["flights-b-0", "flights-b-1", "flights-b-2"]
+    assert bench.run.snapshot().generation == 1
+
+
+async def test_a_successor_that_does_not_get_warm_is_restarted_in_its_place(make: Make) -> None:
+    bench = await settled(make, 2)
+    bench.behave(behave={"flights-b-1": "cold"})
+    report = await bench.run.takeover(impatient(2, "Restart", warm_timeout_ms=4_000))
+    assert report.rebalances == 0
+    assert [one.pod for one in report.takeovers] == ["flights-b-0"]
+    assert [one.instance for one in report.restarts] == ["flights-1"]
+    assert pods(bench.run.snapshot()) == ["flights-b-0", "flights-b-1"]
+
+
+async def test_a_successor_that_does_not_get_warm_stops_it_where_that_is_wanted(make: Make) -> None:
+    bench = await settled(make, 2)
+    bench.behave(behave={"flights-b-1": "cold"})
+    with pytest.raises(OperationError, match="flights-b-1"):
+        await bench.run.takeover(impatient(2, "Stop", warm_timeout_ms=300))
+    await bench.run.wait_until_stable(20)
+    assert pods(bench.run.snapshot()) == ["flights-a-0", "flights-a-1"]
+
+
+@pytest.mark.parametrize("pod", ["flights-a-1", "flights-b-1"])
+async def test_whoever_is_killed_while_the_successor_stands_by_is_started_again(make: Make, pod: str) -> None:
+    bench = await settled(make, 2)
+    killed = asyncio.Event()
+
+    def kill(event: WorkerEvent) -> None:
+        if event.pod == "flights-b-1" and event.data.get("phase") == "standby" and not killed.is_set():
+            killed.set()
+            bench.run._state.pool.kill(pod)
+
+    bench.run.subscribe(kill)
+    report = await bench.run.takeover()
+    assert killed.is_set()
+    assert report.rebalances == 0
+    assert pods(bench.run.snapshot()) == ["flights-b-0", "flights-b-1"]
+    assert bench.group.holders == {"flights-0": "flights-b-0", "flights-1": "flights-b-1"}
+
+
+async def test_a_takeover_that_is_cut_short_by_the_end_leaves_nothing(make: Make) -> None:
+    bench = await settled(make, 2)
+    bench.behave(behave={"flights-b-1": "cold"})
+    rolling = asyncio.create_task(bench.run.takeover())
+    await until(lambda: len(bench.run.snapshot().workers) == 3)
+    await bench.run.stop()
+    with pytest.raises(Exception, match="the run is being stopped"):
+        await rolling
+    assert bench.group.members == {}
+
+
+async def test_without_a_key_it_is_refused(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = await settled(make, 1, rollout=None)
+    monkeypatch.setattr(bench.run._revisions, "key", b"")
+    with pytest.raises(ValueError, match="takeovers need a key"):
+        await bench.run.takeover()

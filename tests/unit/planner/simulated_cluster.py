@@ -1,0 +1,1139 @@
+"""A cluster in virtual time: an API server with its controllers, kubelets, and a Kafka group.
+
+The operator's own code runs against it unchanged, from gathering to execution; time passes only when `tick`
+says so, and nothing is random. What the parts do was seen on the real ones (docs/design/operator.md,
+tests/e2e/test_operator_*.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from slackwater.kafka.net.clock import Clock
+from slackwater.kafka.structs import TopicPartition
+from slackwater_operator.controller.execution.executor import Executor, Outcome
+from slackwater_operator.controller.execution.refusals import subject_of
+from slackwater_operator.controller.session import Session, new_session
+from slackwater_operator.controller.session_update import learn, new_rebalances
+from slackwater_operator.controller.settings import Settings
+from slackwater_operator.controller.snapshots.builder import SnapshotBuilder
+from slackwater_operator.controller.snapshots.observation_changes import take_observation
+from slackwater_operator.kafka.clusters import Round
+from slackwater_operator.kubernetes.errors import KubeConflict, KubeError, KubeUnavailable
+from slackwater_operator.kubernetes.store import Key, Store
+from slackwater_operator.model import names
+from slackwater_operator.model.group import GroupView, MemberView
+from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
+from slackwater_operator.model.names import short_hash
+from slackwater_operator.planner.actions import Action, Plan
+from slackwater_operator.planner.plan import plan as plan_group
+from slackwater_operator.planner.snapshot import GroupSnapshot
+from slackwater_operator.policies.lost_log import Skip, StoppedPartition
+from slackwater_operator.workers.client import (
+    PodAddress,
+    StandbyTold,
+    TakeoverTold,
+    WorkerStatus,
+)
+
+Json = dict[str, Any]
+
+NAMESPACE, NAME = "default", "flights"
+KEY = Key(NAMESPACE, NAME)
+TICK_MS = 100
+BEGIN_MS = 1_790_000_000_000
+
+
+def stamp(ms: int) -> str:
+    """A time as Kubernetes writes it: whole seconds."""
+    return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass
+class Member:
+    """A member of the Kafka group; `process` is the one that heartbeats for it, `client` its pod.
+
+    DescribeGroups shows `first`, the pod that joined before all others.
+    """
+
+    name: str
+    process: str
+    client: str
+    first: str
+    joined: int = -1
+    seen_ms: int = 0
+    owner: str = ""
+
+
+class SimulatedGroup:
+    """A classic Kafka group of static members."""
+
+    def __init__(self, partitions: int, session_ms: int) -> None:
+        self.partitions = tuple(TopicPartition("flights", number) for number in range(partitions))
+        self.session_ms = session_ms
+        self.members: dict[str, Member] = {}
+        self.state = "Dead"
+        self.generation = 0
+        self.leader = ""
+        self.rebalances = 0
+        self.why: list[str] = []
+        self.assignment: dict[str, frozenset[TopicPartition]] = {}
+        self.ends = dict.fromkeys(self.partitions, 0)
+        self.positions = dict.fromkeys(self.partitions, 0)
+        self.removed: list[tuple[str, ...]] = []
+        self.hidden = False  # whether nobody may see the committed offsets
+        self.missing: tuple[str, ...] = ()  # topics that do not exist
+        self.bring_back: list[str] = []  # members that a moving coordinator brings back after a removal
+
+    def join(self, name: str, process: str, now_ms: int, client: str = "", owner: str = "") -> None:
+        """A process joins, or comes back under its name: then whoever was there before is fenced."""
+        known = self.members.get(name)
+        if known is not None and known.process == process:
+            known.seen_ms = now_ms
+            return
+        first, joined = (known.first, known.joined) if known is not None else (client, -1)
+        self.members[name] = Member(name, process, client, first, joined, now_ms, owner)
+        if known is None:
+            self._rebalance(f"{name} joined")
+        elif self.state == "Stable":
+            self.members[name].joined = self.generation
+        else:
+            self.members[name].joined = -1
+
+    def remove(self, names: Sequence[str]) -> None:
+        """LeaveGroup by instance id."""
+        self.removed.append(tuple(names))
+        gone = [self.members.pop(name) for name in names if name in self.members]
+        if not gone:
+            return
+        back = [one for one in gone if one.name in self.bring_back]
+        self.bring_back = []
+        for one in back:
+            self.members[one.name] = one
+        if len(back) < len(gone):
+            self._rebalance(f"{', '.join(names)} removed")
+
+    def have(self, *partitions: TopicPartition) -> None:
+        """The topics have these partitions from now on; the leader notices, and asks for a rebalance."""
+        self.partitions = partitions
+        for kept in (self.ends, self.positions):
+            for one in kept.keys() - set(partitions):
+                del kept[one]
+            for one in partitions:
+                kept.setdefault(one, 0)
+        self._rebalance("the topics have changed")
+
+    def _rebalance(self, why: str) -> None:
+        self.why.append(why)
+        if not self.members:
+            self.state, self.assignment = "Empty", {}
+            self.generation += 1
+            return
+        if self.state != "PreparingRebalance":
+            self.rebalances += 1
+        self.state = "PreparingRebalance"
+        for one in self.members.values():
+            one.joined = -1
+
+    def tick(self, now_ms: int, alive: Collection[str]) -> None:
+        """Time passes: `alive` are the processes that heartbeat."""
+        for name, one in list(self.members.items()):
+            if one.process in alive:
+                one.seen_ms = now_ms
+                if self.state == "PreparingRebalance":
+                    one.joined = self.generation + 1
+            elif now_ms - one.seen_ms > self.session_ms:
+                del self.members[name]
+                self._rebalance(f"{name}'s session expired")
+        joined = all(one.joined == self.generation + 1 for one in self.members.values())
+        if self.state == "PreparingRebalance" and self.members and joined:
+            self._complete()
+
+    def _complete(self) -> None:
+        self.generation += 1
+        self.state = "Stable"
+        names = sorted(self.members)
+        if self.leader not in self.members:
+            self.leader = names[0]
+        share: dict[str, list[TopicPartition]] = {name: [] for name in names}
+        for index, partition in enumerate(self.partitions):
+            share[names[index % len(names)]].append(partition)
+        self.assignment = {name: frozenset(held) for name, held in share.items()}
+
+    def view(self) -> GroupView:
+        """As DescribeGroups shows it."""
+        stable = self.state == "Stable"
+        return GroupView(
+            self.state,
+            tuple(
+                MemberView(
+                    one.process,
+                    name,
+                    self.assignment.get(name, frozenset()) if stable else frozenset(),
+                    stable,
+                    one.first,
+                    "/10.0.0.1",
+                    one.owner if stable else "",
+                )
+                for name, one in sorted(self.members.items())
+            ),
+        )
+
+    def snapshot(self, now_ms: int) -> KafkaSnapshot:
+        """As the observer sees it."""
+        return KafkaSnapshot(
+            now_ms,
+            self.view(),
+            self.partitions,
+            dict(self.ends),
+            {} if self.hidden else dict(self.positions),
+            coordinator=1,
+            brokers=frozenset({1}),
+            cluster_id="cluster-1",
+            missing=self.missing,
+            topics_ms=now_ms,
+        )
+
+
+@dataclass
+class Process:
+    """A worker's process in a pod.
+
+    `asks`: whom it asks for the handover, None before it is told, "" for nobody. `hands_to`: who has asked
+    it. `silent`: it answers nobody who asks it to hand over.
+    """
+
+    pod: str
+    member: str
+    uid: str
+    image: str
+    began_ms: int
+    phase: str = "starting"
+    since_ms: int = 0
+    joined_ms: int | None = None
+    running_since_ms: int | None = None
+    gate_open: bool = False
+    id: str = ""
+    hung: bool = False
+    grace_ms: int = 30_000
+    has_key: bool = False
+    asks: str | None = None
+    told_ms: int = 0
+    hands_to: str = ""
+    committed_ms: int | None = None
+    handed_over: bool = False
+    silent: bool = False
+    takeover: TakeoverTold | None = None
+    lonely_ms: int = 0
+
+
+@dataclass
+class Timing:
+    """How long things take, in ms."""
+
+    start: int = 600
+    ask: int = 200
+    warm: int = 800
+    drain: int = 400
+    hand_over: int = 200
+    deadline: int = 20_000
+    removal: int = 200
+    control: int = 100
+    job: int = 700
+    watch: int = 100
+
+
+class SimulatedKube:
+    """The API server, as `Kube` shows it."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self.writes: Counter[str] = Counter()
+        self.reads: Counter[str] = Counter()
+        self.fail: Callable[[str, str], bool] = lambda verb, kind: False
+        self.refuse: Callable[[str, str], KubeError | None] = lambda verb, kind: None
+
+    def _check(self, verb: str, kind: str) -> None:
+        if verb not in ("get", "list"):
+            self.writes[f"{verb} {kind}"] += 1
+        else:
+            self.reads[f"{verb} {kind}"] += 1
+        if self.fail(verb, kind):
+            raise KubeUnavailable(503, "ServiceUnavailable", f"{verb} {kind}: try again")
+        refused = self.refuse(verb, kind)
+        if refused is not None:
+            raise refused
+
+    async def get(self, api_version: str, kind: str, namespace: str, name: str) -> Json | None:
+        self._check("get", kind)
+        return copy.deepcopy(self._simulation.objects.get((kind, name)))
+
+    async def list(
+        self,
+        api_version: str,
+        kind: str,
+        namespace: str | None = None,
+        label_selector: str = "",
+        *,
+        field_selector: str = "",
+    ) -> list[Json]:
+        self._check("list", kind)
+        if kind == "Event":
+            about = dict(part.split("=") for part in field_selector.split(","))
+            where = about["regarding.kind"], about["regarding.name"]
+            return copy.deepcopy(self._simulation.object_events.get(where, []))
+        wanted = dict(one.split("=") for one in label_selector.split(",") if one)
+        return [
+            copy.deepcopy(one)
+            for (of_kind, _), one in sorted(self._simulation.objects.items())
+            if of_kind == kind and wanted.items() <= (one["metadata"].get("labels") or {}).items()
+        ]
+
+    async def apply(self, manifest: Json, *, force: bool = True, dry_run: bool = False) -> Json:
+        self._check("apply", manifest["kind"])
+        return self._simulation.apply(manifest)
+
+    async def apply_status(self, manifest: Json) -> Json:
+        self._check("status", manifest["kind"])
+        live = self._simulation.objects.get((manifest["kind"], manifest["metadata"]["name"]))
+        if live is None or live["metadata"]["uid"] != manifest["metadata"]["uid"]:
+            raise KubeConflict(409, "Conflict", "another uid")
+        status = json.loads(json.dumps(manifest["status"]))
+        if live.get("status") != status:
+            live["status"] = status
+            self._simulation.touch(live)
+        return copy.deepcopy(live)
+
+    async def create(self, manifest: Json) -> Json:
+        self._check("create", manifest["kind"])
+        if (manifest["kind"], manifest["metadata"]["name"]) in self._simulation.objects:
+            raise KubeConflict(409, "AlreadyExists", "it is there")
+        return self._simulation.apply(manifest)
+
+    async def patch(
+        self, api_version: str, kind: str, namespace: str, name: str, body: Json, *, subresource: str = ""
+    ) -> Json:
+        self._check("patch", kind)
+        live = self._simulation.objects[kind, name]
+        if body["metadata"]["uid"] != live["metadata"]["uid"]:
+            raise KubeConflict(409, "Conflict", "another uid")
+        version = live["metadata"]["resourceVersion"]
+        if body["metadata"].get("resourceVersion", version) != version:
+            raise KubeConflict(409, "Conflict", "the object has been modified")
+        self._simulation.merge(live, body)
+        return copy.deepcopy(live)
+
+    async def delete(
+        self,
+        api_version: str,
+        kind: str,
+        namespace: str,
+        name: str,
+        *,
+        uid: str = "",
+        propagation: str = "Background",
+        grace_s: int | None = None,
+    ) -> bool:
+        self._check("delete", kind)
+        return self._simulation.delete(kind, name, uid, grace_s=grace_s)
+
+    async def served(self, api_version: str, kind: str) -> bool:
+        return kind != "PodMonitor"
+
+
+class SimulatedClusters:
+    """The Kafka clusters, as `Clusters` shows them."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self.away = False
+        self.nowhere: set[str] = set()  # bootstrap servers that nobody answers at
+        self.ids: dict[str, str] = {}  # the cluster's id by its bootstrap servers, where that is another
+        self.deleted: list[str] = []
+        self.deleted_at: list[str] = []  # the bootstrap servers of each
+
+    async def observe(self, cluster: Any, wanted: Sequence[Any]) -> Round[Any]:
+        away = self.away or cluster.bootstrap_servers in self.nowhere
+        found = None if away else self._simulation.group.snapshot(self._simulation.now_ms)
+        return Round({one.key: found for one in wanted}, "away" if away else "", 0.0)
+
+    async def identify(self, cluster: Any) -> str | None:
+        if self.away or cluster.bootstrap_servers in self.nowhere:
+            return None
+        return self.ids.get(cluster.bootstrap_servers, "cluster-1")
+
+    async def remove_members(
+        self, cluster: Any, group_id: str, instance_ids: Sequence[str]
+    ) -> dict[str, str]:
+        if self.away:
+            return dict.fromkeys(instance_ids, "away")
+        self._simulation.group.remove(instance_ids)
+        return {}
+
+    async def delete_group(self, cluster: Any, group_id: str) -> str:
+        self.deleted.append(group_id)
+        self.deleted_at.append(cluster.bootstrap_servers)
+        self._simulation.group.state = "Dead"
+        return ""
+
+
+class SimulatedWorkers:
+    """The pods' health endpoints, as `WorkerStatuses` shows them."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+
+    async def statuses(self, pods: Iterable[PodAddress]) -> dict[str, WorkerStatus | None]:
+        return {one.name: self._simulation.worker_status(one.name) for one in pods}
+
+    async def open_gate(self, ip: str, port: int, pod: str, key: bytes = b"") -> int:
+        for process in self._simulation.processes.values():
+            if self._simulation.address(process.pod) == ip:
+                process.gate_open = True
+                return 202
+        return 0
+
+    async def take_over(self, ip: str, port: int, pod: str, predecessor: str, key: bytes) -> tuple[int, str]:
+        secret = self._simulation.objects["Secret", f"{NAME}-takeover"]
+        assert key.hex() == base64.b64decode(secret["data"]["key"]).decode(), "signed with another key"
+        process = self._simulation.process_at(ip)
+        if process is None:
+            return 0, "does not answer"
+        if process.phase not in ("standby", "warming") or not process.has_key:
+            return 409, f"is {process.phase}"
+        process.asks, process.told_ms = predecessor.rpartition(":")[0], self._simulation.now_ms
+        return 202, ""
+
+
+@dataclass
+class Posted:
+    """The Events posted."""
+
+    said: list[tuple[str, str]] = field(default_factory=list)
+    warned: list[str] = field(default_factory=list)
+
+    def post(
+        self, regarding: Json, reason: str, message: str, *, action: str = "", kind: str = "Normal"
+    ) -> None:
+        self.said.append((reason, message))
+        self.warned += [reason] if kind == "Warning" else []
+
+
+class Simulation:
+    """The cluster."""
+
+    def __init__(self, spec: Json, *, partitions: int = 6, timing: Timing | None = None) -> None:
+        self.now_ms = BEGIN_MS
+        self.timing = timing or Timing()
+        self.objects: dict[tuple[str, str], Json] = {}
+        self.processes: dict[str, Process] = {}
+        self.store = Store()
+        self.store.synced = True
+        self.kube = SimulatedKube(self)
+        self.clusters = SimulatedClusters(self)
+        self.workers = SimulatedWorkers(self)
+        self.events = Posted()
+        self.stopped: dict[str, tuple[StoppedPartition, ...]] = {}
+        """By member, what its worker says that it reads nothing more of."""
+        self.skipped: dict[str, tuple[Skip, ...]] = {}
+        self.rate = 10  # records a partition and tick
+        self.capacity = 1_000  # records a worker and tick
+        self.job_blocked = ""  # why the Job's controller cannot create a preflight's pod
+        self.object_events: dict[tuple[str, str], list[Json]] = {}
+        self.each_tick: list[Callable[[Simulation], None]] = []
+        self.pods_ever: list[str] = []
+        self.room: int | None = None  # for how many pods there is room; None: for all
+        self.quota: int | None = None  # how many pods may be there; None: as many as are wanted
+        self.unserved_ms: Counter[str] = Counter()  # by member, in a row
+        self._counter = 0
+        self._late: list[tuple[int, Json | None, tuple[str, str, str]]] = []
+        self._due: list[tuple[int, Callable[[], None]]] = []
+        session_ms = int(spec["kafka"]["properties"]["session.timeout.ms"])
+        self.group = SimulatedGroup(partitions, session_ms)
+        self.apply(
+            {
+                "apiVersion": "slackwater.dev/v1alpha1",
+                "kind": "ConsumerGroup",
+                "metadata": {"name": NAME, "namespace": NAMESPACE},
+                "spec": spec,
+            }
+        )
+
+    # -- the API server ----------------------------------------------------------------------------------
+
+    @property
+    def resource(self) -> Json:
+        return self.objects["ConsumerGroup", NAME]
+
+    @property
+    def status(self) -> Json:
+        found: Json = self.resource.get("status") or {}
+        return found
+
+    def condition(self, kind: str) -> Json:
+        return next((one for one in self._conditions() if one["type"] == kind), {})
+
+    def _conditions(self) -> list[Json]:
+        return [one for one in self.status.get("conditions", []) if isinstance(one, dict)]
+
+    @property
+    def pods(self) -> list[Json]:
+        return [
+            one
+            for (kind, _), one in sorted(self.objects.items())
+            if kind == "Pod" and one["metadata"]["labels"]["app.kubernetes.io/name"] == "slackwater-worker"
+        ]
+
+    def number(self) -> int:
+        self._counter += 1
+        return self._counter
+
+    def apply(self, manifest: Json) -> Json:
+        where = manifest["kind"], manifest["metadata"]["name"]
+        live = self.objects.get(where)
+        if live is None:
+            live = copy.deepcopy(manifest)
+            live["metadata"] |= {
+                "uid": f"uid-{self.number()}",
+                "generation": 1,
+                "creationTimestamp": stamp(self.now_ms),
+            }
+            self.objects[where] = live
+            self.touch(live)
+            return copy.deepcopy(live)
+        before = json.dumps(live, sort_keys=True)
+        spec = json.dumps(live.get("spec"), sort_keys=True)
+        if "spec" in manifest:
+            live["spec"] = copy.deepcopy(manifest["spec"])
+        live["metadata"]["annotations"] = {
+            **(live["metadata"].get("annotations") or {}),
+            **(manifest["metadata"].get("annotations") or {}),
+        }
+        if json.dumps(live.get("spec"), sort_keys=True) != spec:
+            live["metadata"]["generation"] += 1
+        if json.dumps(live, sort_keys=True) != before:
+            self.touch(live)
+        return copy.deepcopy(live)
+
+    def merge(self, live: Json, body: Json) -> None:
+        """A merge patch."""
+        spec = json.dumps(live.get("spec"), sort_keys=True)
+
+        def into(old: Json, new: Json) -> None:
+            for key, value in new.items():
+                if value is None:
+                    old.pop(key, None)
+                elif isinstance(value, dict) and isinstance(old.get(key), dict):
+                    into(old[key], value)
+                else:
+                    old[key] = copy.deepcopy(value)
+
+        into(live, body)
+        if json.dumps(live.get("spec"), sort_keys=True) != spec:
+            live["metadata"]["generation"] += 1
+        self.touch(live)
+
+    def change(self, **spec: Any) -> None:
+        """The user changes the spec: merge patch."""
+        self.merge(self.resource, {"spec": spec})
+
+    def annotate(self, **annotations: str) -> None:
+        self.merge(
+            self.resource,
+            {"metadata": {"annotations": {f"slackwater.dev/{k}": v for k, v in annotations.items()}}},
+        )
+
+    def touch(self, live: Json) -> None:
+        """It changed: a new version, and the watch tells of it a little later."""
+        live["metadata"]["resourceVersion"] = str(self.number())
+        self._late.append((self.now_ms + self.timing.watch, copy.deepcopy(live), ("", "", "")))
+
+    def gone(self, kind: str, name: str) -> None:
+        live = self.objects.pop((kind, name))
+        self._late.append((self.now_ms + self.timing.watch, None, (kind, name, live["metadata"]["uid"])))
+
+    def delete(self, kind: str, name: str, uid: str, *, grace_s: int | None = None) -> bool:
+        live = self.objects.get((kind, name))
+        if live is None or (uid and live["metadata"]["uid"] != uid):
+            return False
+        if kind != "Pod":
+            self.gone(kind, name)
+            for pod in self.pods if kind == "StatefulSet" else ():  # the garbage collector
+                if pod["metadata"]["name"].rpartition("-")[0] == name:
+                    self.delete("Pod", pod["metadata"]["name"], pod["metadata"]["uid"])
+            return True
+        if "deletionTimestamp" not in live["metadata"]:
+            live["metadata"]["deletionTimestamp"] = stamp(self.now_ms)
+            self.touch(live)
+            process = self.processes.get(live["metadata"]["uid"])
+            if process is None:
+                self._after(self.timing.removal, lambda: self._pod_gone(name, live["metadata"]["uid"]))
+            else:
+                process.hung = process.image.endswith(":hangs")  # and does not listen to SIGTERM
+                process.grace_ms = (30 if grace_s is None else grace_s) * 1_000
+                if process.phase == "standby":
+                    process.grace_ms, process.hung = 0, True
+                process.phase, process.since_ms = "draining", self.now_ms
+        return True
+
+    # -- time --------------------------------------------------------------------------------------------
+
+    def _after(self, ms: int, call: Callable[[], None]) -> None:
+        self._due.append((self.now_ms + ms, call))
+
+    def tick(self) -> None:
+        """A tenth of a second passes."""
+        self.now_ms += TICK_MS
+        due = [call for at_ms, call in self._due if at_ms <= self.now_ms]
+        self._due = [one for one in self._due if one[0] > self.now_ms]
+        for call in due:
+            call()
+        self._control()
+        for process in list(self.processes.values()):
+            self._live(process)
+        in_the_group = ("joining", "running", "handing-over", "draining")
+        alive = {
+            one.id
+            for one in self.processes.values()
+            if one.phase in in_the_group and one.joined_ms is not None
+        }
+        self.group.tick(self.now_ms, alive)
+        self._work()
+        told = [one for one in self._late if one[0] <= self.now_ms]
+        self._late = [one for one in self._late if one[0] > self.now_ms]
+        for _, live, (kind, name, uid) in told:
+            if live is not None:
+                self.store.put(live)
+            else:
+                self.store.drop(kind, NAMESPACE, name, uid)
+        for check in self.each_tick:
+            check(self)
+
+    def _control(self) -> None:
+        """The StatefulSet's and the Job's controllers."""
+        for name in names.set_names(NAME):
+            there = self.objects.get(("StatefulSet", name))
+            if there is not None:
+                self._control_statefulset(name, there)
+        self._schedule()
+        for (kind, name), job in list(self.objects.items()):
+            if kind == "Job" and "status" not in job:
+                job["status"] = {}
+                if self.job_blocked:
+                    self._block_job(name, job)
+                    continue
+                self._after(self.timing.job, lambda name=name: self._finish_job(name))  # type: ignore[misc]
+
+    def _block_job(self, name: str, job: Json) -> None:
+        """Its pod cannot be created, until the Job's deadline is over."""
+        uid, deadline_s = job["metadata"]["uid"], job["spec"]["activeDeadlineSeconds"]
+        event = {
+            "metadata": {"name": f"{name}.1", "creationTimestamp": stamp(self.now_ms)},
+            "type": "Warning",
+            "reason": "FailedCreate",
+            "note": self.job_blocked,
+        }
+        self.object_events["Job", name] = [event]
+
+        def expire() -> None:
+            live = self.objects.get(("Job", name))
+            if live is not None and live["metadata"]["uid"] == uid:
+                failed = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}
+                live["status"] = {"conditions": [failed]}
+                self.touch(live)
+
+        self._after(deadline_s * 1_000, expire)
+
+    def _finish_job(self, name: str) -> None:
+        job = self.objects.get(("Job", name))
+        if job is None:
+            return
+        image = job["spec"]["template"]["spec"]["containers"][0]["image"]
+        kind = "Failed" if image.endswith(":unfit") else "Complete"
+        job["status"] = {"conditions": [{"type": kind, "status": "True", "message": "handler not found"}]}
+        self.touch(job)
+
+    def _control_statefulset(self, set_name: str, there: Json) -> None:
+        template = there["spec"]["template"]
+        revision = f"{set_name}-{short_hash(template)}"
+        if ("ControllerRevision", revision) not in self.objects:
+            self.objects["ControllerRevision", revision] = {
+                "kind": "ControllerRevision",
+                "metadata": {"name": revision, "uid": f"uid-{self.number()}"},
+                "data": {"spec": {"template": {**copy.deepcopy(template), "$patch": "replace"}}},
+            }
+        every = {one["metadata"]["name"]: one for one in self.pods}
+        pods = {name: one for name, one in every.items() if name.rpartition("-")[0] == set_name}
+        status = {
+            "observedGeneration": there["metadata"]["generation"],
+            "replicas": len(pods),
+            "updateRevision": revision,
+        }
+        if there.get("status") != status:
+            there["status"] = status
+            self.touch(there)
+        start = (there["spec"].get("ordinals") or {}).get("start", 0)
+        wanted = [f"{set_name}-{start + number}" for number in range(there["spec"]["replicas"])]
+        for name in wanted:
+            if name not in pods and (self.quota is None or len(self.pods) < self.quota):
+                self._create_pod(name, template, revision)
+        for name, pod in pods.items():
+            if name not in wanted and "deletionTimestamp" not in pod["metadata"]:
+                self.delete("Pod", name, pod["metadata"]["uid"])
+
+    def _create_pod(self, name: str, template: Json, revision: str) -> None:
+        uid = f"uid-{self.number()}"
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "namespace": NAMESPACE,
+                "uid": uid,
+                "labels": {**template["metadata"]["labels"], "controller-revision-hash": revision},
+                "annotations": dict(template["metadata"].get("annotations") or {}),
+            },
+            "spec": copy.deepcopy(template["spec"]),
+            "status": {"phase": "Pending"},
+        }
+        self.objects["Pod", name] = pod
+        self.pods_ever.append(name)
+        self.touch(pod)
+
+    def _schedule(self) -> None:
+        """The scheduler: pods get a node as long as there is room, in the order in which they came."""
+        pods = sorted(self.pods, key=lambda one: int(one["metadata"]["uid"].split("-")[1]))
+        room = len(pods) if self.room is None else self.room
+        room -= sum("nodeName" in one["spec"] for one in pods)
+        for pod in pods:
+            if "nodeName" in pod["spec"]:
+                continue
+            if room > 0:
+                room -= 1
+                pod["spec"]["nodeName"] = "node-1"
+                pod["status"] = {"phase": "Pending"}
+                self.touch(pod)
+                name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+                self._after(self.timing.start, lambda name=name, uid=uid: self._start(name, uid))  # type: ignore[misc]
+            elif "conditions" not in pod["status"]:
+                why = {"reason": "Unschedulable", "message": "0/1 nodes: no room"}
+                pod["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", **why}]
+                self.touch(pod)
+
+    def _start(self, name: str, uid: str, restarts: int = 0, last: Json | None = None) -> None:
+        pod = self.objects.get(("Pod", name))
+        if pod is None or pod["metadata"]["uid"] != uid or "deletionTimestamp" in pod["metadata"]:
+            return
+        state: Json = {"name": "worker", "state": {"running": {}}, "restartCount": restarts}
+        if last is not None:
+            state["lastState"] = {"terminated": last}
+        pod["status"] = {"phase": "Running", "podIP": self.address(name), "containerStatuses": [state]}
+        self.touch(pod)
+        image = pod["spec"]["containers"][0]["image"]
+        self.processes[uid] = Process(
+            name,
+            names.member_of(NAME, name),
+            uid,
+            image,
+            self.now_ms,
+            since_ms=self.now_ms,
+            id=f"{uid}/{restarts}",
+            has_key=names.can_hand_over(pod),
+        )
+
+    def address(self, pod: str) -> str:
+        return f"10.244.{names.SETS.index(names.set_of(NAME, pod))}.{int(pod.rsplit('-', 1)[1]) + 10}"
+
+    def process_at(self, ip: str) -> Process | None:
+        return next((one for one in self.processes.values() if self.address(one.pod) == ip), None)
+
+    def process(self, pod: str) -> Process:
+        return next(one for one in self.processes.values() if one.pod == pod)
+
+    def _pod_gone(self, name: str, uid: str) -> None:
+        live = self.objects.get(("Pod", name))
+        if live is not None and live["metadata"]["uid"] == uid:
+            self.gone("Pod", name)
+
+    # -- processes ---------------------------------------------------------------------------------------
+
+    def kill(self, name: str) -> None:
+        """kill -9 of a worker."""
+        pod = self.objects["Pod", name]
+        self._end(self.processes[pod["metadata"]["uid"]], 137)
+
+    def evict(self, name: str) -> None:
+        """Somebody else deletes the pod."""
+        self.delete("Pod", name, "")
+
+    def _end(self, process: Process, code: int) -> None:
+        """A process ends by itself: the kubelet starts another, later the more often it failed."""
+        del self.processes[process.uid]
+        pod = self.objects["Pod", process.pod]
+        container = pod["status"]["containerStatuses"][0]
+        restarts = container["restartCount"] + 1
+        last = {"exitCode": code, "finishedAt": stamp(self.now_ms), "reason": "Error"}
+        waits = {"reason": "CrashLoopBackOff"} if restarts > 1 else {"reason": "ContainerCreating"}
+        pod["status"]["containerStatuses"] = [
+            {
+                "name": "worker",
+                "state": {"waiting": waits},
+                "lastState": {"terminated": last},
+                "restartCount": restarts,
+            }
+        ]
+        self.touch(pod)
+        backoff = 0 if restarts <= 1 else 1_000 * 2 ** min(restarts - 2, 5)
+        self._after(backoff + 200, lambda: self._start(process.pod, process.uid, restarts, last))
+
+    def _live(self, one: Process) -> None:
+        """A worker's life, a step further."""
+        lasted, timing = self.now_ms - one.since_ms, self.timing
+        if one.phase == "draining":
+            if lasted >= (one.grace_ms if one.hung else timing.drain):
+                del self.processes[one.uid]
+                self._after(timing.removal, lambda: self._pod_gone(one.pod, one.uid))
+            return
+        if one.image.endswith(":crashes") and lasted >= 300:
+            self._end(one, 3)
+        elif one.image.endswith(":breaks") and one.phase == "running" and lasted >= 600:
+            self._end(one, 4)
+        elif one.image.endswith(":hangs"):
+            return
+        elif one.phase == "starting" and lasted >= timing.ask:
+            self._phase(one, "joining" if self._returns(one) else "warming")
+        elif one.phase == "warming":
+            self._warm_up(one, lasted)
+        elif one.phase == "warm" and one.gate_open:
+            self._phase(one, "joining")
+        elif one.phase == "standby":
+            self._stand_by(one)
+        elif one.phase == "taking-over":
+            self._take_over(one, lasted)
+        elif one.phase == "joining":
+            self._join(one)
+        elif one.phase in ("running", "handing-over"):
+            self._serve(one, lasted)
+
+    def _holder(self, one: Process) -> str | None:
+        """Which pod is its member; None: nobody is."""
+        member = self.group.members.get(one.member)
+        return None if member is None else member.client
+
+    def _returns(self, one: Process) -> bool:
+        holder = self._holder(one)
+        return holder is not None and (holder == one.pod or not one.has_key)
+
+    def _warm_up(self, one: Process, lasted: int) -> None:
+        if one.asks == "" and self._holder(one) is not None:
+            self._begin_takeover(one)  # at once: the session runs out
+        elif lasted >= self.timing.warm * (1_000 if one.image.endswith(":slow") else 1):
+            self._phase(one, "warm" if self._holder(one) is None else "standby")
+
+    def _stand_by(self, one: Process) -> None:
+        holder = self._holder(one)
+        if holder is None:
+            one.handed_over, one.gate_open = False, False
+            self._phase(one, "warm")
+        elif one.asks is not None:
+            self._begin_takeover(one)
+        elif one.handed_over:  # the take-back rule: its successor is gone
+            there = any(other.pod == holder for other in self.processes.values())
+            one.lonely_ms = 0 if there else one.lonely_ms + TICK_MS
+            if one.lonely_ms >= 3_000:
+                one.asks, one.lonely_ms = "", 0
+
+    def _begin_takeover(self, one: Process) -> None:
+        self._phase(one, "taking-over")
+        one.committed_ms = None
+
+    def _take_over(self, one: Process, lasted: int) -> None:
+        """Its predecessor hands over, or is not there, or does not answer until the deadline."""
+        holder = self._holder(one)
+        asked = self.process_at(one.asks) if one.asks else None
+        if asked is not None and asked.member == one.member and not asked.silent:
+            if asked.phase == "running" and self.group.state == "Stable":
+                asked.hands_to, asked.committed_ms = one.pod, None
+                self._phase(asked, "handing-over")
+            if asked.phase != "handing-over" or asked.committed_ms is None:
+                return
+            one.committed_ms = asked.committed_ms
+        elif one.asks and lasted < (self.timing.deadline if asked is not None else 2_000):
+            return
+        one.takeover = TakeoverTold(
+            predecessor=holder or "",
+            asked_ms=one.told_ms,
+            committed_ms=one.committed_ms,
+            answered_ms=self.now_ms if one.committed_ms is not None else None,
+            joined_ms=self.now_ms,
+            first_record_ms=self.now_ms + 5,
+            generation_before=self.group.generation,
+            generation=self.group.generation,
+            forced=one.committed_ms is None,
+            pauses_ms={TopicPartition("flights", 0): 21},
+        )
+        one.asks, one.joined_ms = None, None
+        self._phase(one, "joining")
+        self._join(one)
+
+    def _serve(self, one: Process, lasted: int) -> None:
+        if one.phase == "handing-over" and lasted >= self.timing.hand_over and one.committed_ms is None:
+            one.committed_ms = self.now_ms
+        self._join(one)
+        member = self.group.members.get(one.member)
+        if member is not None and member.process != one.id:  # fenced
+            if not one.has_key:
+                self._end(one, 3)
+                return
+            one.handed_over, one.joined_ms, one.running_since_ms = True, None, None
+            self._phase(one, "standby")
+        elif one.phase == "handing-over" and lasted >= self.timing.deadline:
+            self._phase(one, "running")
+
+    def _phase(self, one: Process, phase: str) -> None:
+        one.phase, one.since_ms = phase, self.now_ms
+
+    def _join(self, one: Process) -> None:
+        if one.joined_ms is None or one.member not in self.group.members:
+            self.group.join(one.member, one.id, self.now_ms, one.pod, self._mark(one))
+            one.joined_ms = one.joined_ms or self.now_ms
+        member = self.group.members.get(one.member)
+        joined = member is not None and member.process == one.id and member.joined == self.group.generation
+        if one.phase == "joining" and joined and self.group.state == "Stable":
+            one.running_since_ms = self.now_ms
+            self._phase(one, "running")
+
+    def _mark(self, one: Process) -> str:
+        """What the process marks its membership with; one of an older version does not."""
+        variables = self.objects["Pod", one.pod]["spec"]["containers"][0]["env"]
+        uid = next(each["value"] for each in variables if each["name"] == names.GROUP_UID_VARIABLE)
+        return "" if one.image.endswith(":older") else str(uid)
+
+    def _serves(self, one: Process) -> bool:
+        member = self.group.members.get(one.member)
+        return one.phase == "running" and member is not None and member.process == one.id
+
+    def _work(self) -> None:
+        """Records are produced and read."""
+        for partition in self.group.partitions:
+            self.group.ends[partition] += self.rate
+        for process in self.processes.values():
+            left = self.capacity if self._serves(process) and self.group.state == "Stable" else 0
+            for partition in sorted(self.group.assignment.get(process.member, ())):
+                done = min(self.group.ends[partition] - self.group.positions[partition], left)
+                self.group.positions[partition] += done
+                left -= done
+        served = {one.member for one in self.processes.values() if self._serves(one)}
+        for name in self.group.members:
+            self.unserved_ms[name] = 0 if name in served else self.unserved_ms[name] + TICK_MS
+
+    def worker_status(self, name: str) -> WorkerStatus | None:
+        pod = self.objects.get(("Pod", name))
+        process = self.processes.get(pod["metadata"]["uid"]) if pod is not None else None
+        if process is None:
+            return None
+        member = self.group.members.get(process.member)
+        mine = member is not None and member.process == process.id
+        standby = process.phase in ("standby", "taking-over")
+        return WorkerStatus(
+            phase=process.phase,
+            generation=member.joined if mine and member is not None else -1,
+            member_id=process.id if process.joined_ms is not None else "",
+            is_leader=mine and self.group.leader == process.member,
+            assignment=self.group.assignment.get(process.member, frozenset()) if mine else frozenset(),
+            started_ms=process.began_ms,
+            joined_ms=process.joined_ms,
+            waiting_since_ms=process.since_ms if process.phase == "warm" else None,
+            running_since_ms=process.running_since_ms if process.phase == "running" else None,
+            pod=name,
+            holder=(self._holder(process) or "") if standby else "",
+            standby=StandbyTold(process.since_ms, process.handed_over, 0, process.asks is not None)
+            if standby
+            else None,
+            takeover=process.takeover,
+            stopped=self.stopped.get(process.member, ()),
+            skipped=self.skipped.get(process.member, ()),
+        )
+
+    # -- what tests ask ------------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> list[str]:
+        """The workers that are in the group and handle records."""
+        return sorted(one.pod for one in self.processes.values() if one.phase == "running")
+
+    @property
+    def serving(self) -> dict[str, str]:
+        """The members that are served, and by which pod."""
+        return {one.member: one.pod for one in self.processes.values() if self._serves(one)}
+
+    def spans(self) -> dict[str, tuple[int, int]]:
+        """Of each StatefulSet the first ordinal and how many pods it is to have."""
+        return {
+            name: ((one["spec"].get("ordinals") or {}).get("start", 0), one["spec"]["replicas"])
+            for (kind, name), one in sorted(self.objects.items())
+            if kind == "StatefulSet"
+        }
+
+    def images(self) -> dict[str, str]:
+        """Each pod's image."""
+        return {one["metadata"]["name"]: one["spec"]["containers"][0]["image"] for one in self.pods}
+
+
+class SimulatedOperator:
+    """The operator's turns on the simulation.
+
+    `dies` is told of each action done and its number, and says whether the operator dies of it: all that it
+    had in memory is lost. Until `away_until_ms` nobody takes its place.
+    """
+
+    def __init__(self, simulation: Simulation, *, every_ms: int = 300) -> None:
+        self.simulation = simulation
+        self.every_ms = every_ms
+        self.dies: Callable[[Action, int], bool] = lambda action, number: False
+        self.actions: list[Action] = []
+        self.acted_ms: list[int] = []
+        self.deaths = 0
+        self.taken_over: list[str] = []
+        self.away_until_ms = 0
+        self.before_act: list[Callable[[Action, GroupSnapshot], None]] = []
+        settings = Settings(worker_image="slackwater/worker:v1")
+        clock = Clock(wall_ms=lambda: simulation.now_ms, monotonic_ms=lambda: float(simulation.now_ms))
+        kube: Any = simulation.kube
+        clusters: Any = simulation.clusters
+        workers: Any = simulation.workers
+        events: Any = simulation.events
+        self._snapshots = SnapshotBuilder(kube, simulation.store, clusters, workers, clock, settings)
+        self._executor = Executor(kube, simulation.store, clusters, workers, events)
+        self.session = self._new_session()
+        self._next_ms = 0
+        self._changed = True
+        simulation.store.on_change(self._wake)
+
+    def _new_session(self) -> Session:
+        return new_session(
+            KEY, now_ms=self.simulation.now_ms, window_ms=20_000, down_window_ms=60_000, settle_ms=10_000
+        )
+
+    def introduce(self, key: Key) -> None:
+        """The operator has read another ConsumerGroup of the Store, which it looks after, too."""
+        self._snapshots.introduce(
+            new_session(key, now_ms=self.simulation.now_ms, window_ms=1, down_window_ms=1, settle_ms=1)
+        )
+
+    def die(self) -> None:
+        """All that was in memory is lost."""
+        self.deaths += 1
+        self.session = self._new_session()
+
+    async def run(self, until: Callable[[], object], *, timeout_ms: int = 120_000) -> None:
+        """Lets time pass, with a turn every now and then, until the condition holds."""
+        deadline = self.simulation.now_ms + timeout_ms
+        while not until():
+            assert self.simulation.now_ms < deadline, self._stuck()
+            self.simulation.tick()
+            if self.simulation.now_ms >= max(self._next_ms, self.away_until_ms):
+                self._next_ms = self.simulation.now_ms + self.every_ms
+                await self.turn()
+
+    async def pass_time(self, ms: int) -> None:
+        """Lets some time pass."""
+        end = self.simulation.now_ms + ms
+        await self.run(lambda: self.simulation.now_ms >= end, timeout_ms=ms + 1_000)
+
+    def _stuck(self) -> str:
+        status = self.simulation.status
+        shown = {name: status.get(name) for name in ("desiredReplicas", "members", "rollout")}
+        told = "; ".join(
+            f"{one['type']}={one['status']} {one['message']}" for one in status.get("conditions", [])
+        )
+        return (
+            f"not reached: {shown}; {told}; {self.simulation.group.view().state} {self.simulation.images()}"
+        )
+
+    def _due(self) -> bool:
+        """Whether there is a reason for a turn besides what the cluster has said."""
+        plan, changed = self.session.plan, self._changed
+        self._changed = False
+        return changed or plan is None or self.simulation.now_ms >= plan.wake_ms
+
+    def _wake(self, _: Key) -> None:
+        self._changed = True
+
+    async def turn(self) -> Plan | None:
+        """One turn, as the controller makes it."""
+        worth = await self._clusters_round()
+        if not worth and self.session.plan is not None and not self._due():
+            return None
+        snapshot = await self._snapshots.build(self.session)
+        if snapshot is None:
+            return None
+        plan = plan_group(snapshot)
+        if plan.needs_fresh:
+            snapshot = await self._snapshots.build(self.session, fresh=True)
+            assert snapshot is not None
+            plan = plan_group(snapshot)
+        await self._execute(snapshot, plan)
+        return plan
+
+    async def _clusters_round(self) -> bool:
+        session = self.session
+        if session.wanted is None:
+            self._snapshots.introduce(session)
+        if session.next_cluster is not None:
+            session.next_id = await self.simulation.clusters.identify(session.next_cluster)
+        if session.wanted is not None:
+            seen = await self.simulation.clusters.observe(session.cluster, [session.wanted])
+            return take_observation(session, seen.snapshots[session.key], self.simulation.now_ms)
+        return True
+
+    async def _execute(self, snapshot: GroupSnapshot, plan: Plan) -> None:
+        """The plan's actions one by one; the operator may die after each."""
+        self.session.problems = ()
+        self.session.refusals.keep({subject_of(snapshot, action) for action in plan.actions})
+        for action in plan.actions:
+            for check in self.before_act:
+                check(action, snapshot)
+            one = Plan((action,), plan.status)
+            outcome: Outcome = await self._executor.execute(
+                self.session, snapshot, one, now_ms=self.simulation.now_ms
+            )
+            if outcome.error:
+                problem = [outcome.problem] if outcome.problem is not None else []
+                self.session.problems = (*self.session.refusals.problems, *problem)
+                self.session.plan = plan
+                return
+            self.actions.append(action)
+            self.acted_ms.append(self.simulation.now_ms)
+            if self.dies(action, len(self.actions)):
+                self.die()
+                return
+        self.taken_over += plan.taken_over
+        learn(self.session, snapshot, plan, done=len(plan.actions))
+        new_rebalances(self.session, snapshot)
+
+
+def spec(**changes: Any) -> Json:
+    """A ConsumerGroup's spec."""
+    return {
+        "kafka": {
+            "bootstrapServers": "kafka:9092",
+            "properties": {"session.timeout.ms": "45000"},
+        },
+        "topics": ["flights"],
+        "pipeline": {
+            "image": "slackwater/worker:v1",
+            "handler": "flights.pipeline:transform",
+            "engine": "arrow",
+            "sink": {"path": "/data/flights"},
+        },
+        "replicas": 3,
+        **changes,
+    }

@@ -1,0 +1,75 @@
+"""What `slackwater explain` says of a rollout by takeover."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from slackwater_operator.policies.explanations import explain
+
+NOW_MS = 1_790_000_100_000
+
+
+def told(rollout: dict[str, Any]) -> list[str]:
+    resource = {
+        "apiVersion": "slackwater.dev/v1alpha1",
+        "kind": "ConsumerGroup",
+        "metadata": {"name": "flights", "namespace": "default", "generation": 2},
+        "spec": {
+            "kafka": {"bootstrapServers": "kafka:9092"},
+            "topics": ["flights"],
+            "pipeline": {"handler": "flights:keep", "engine": "arrow", "sink": {"path": "/data"}},
+            "rollout": {"strategy": "Takeover"},
+        },
+        "status": {"observedGeneration": 2, "desiredReplicas": 3, "rollout": rollout},
+    }
+    return [line.strip() for line in explain(resource, NOW_MS).lines()]
+
+
+TWO = {"phase": "Rolling", "fromSet": "flights-a", "toSet": "flights-b", "since": NOW_MS - 30_000}
+
+
+def test_the_takeover_under_way_and_what_it_waits_for() -> None:
+    moving = {"ordinal": 2, "sinceMs": NOW_MS - 12_000, "by": "takeover", "toldMs": 0}
+    lines = told({**TWO, "reason": "flights-b-2 is warming", "moving": moving})
+    assert "Rolling for 30 s (flights-b-2 is warming)" in lines
+    assert "StatefulSet flights-a is left, flights-b is filled" in lines
+    assert "flights-2 is taken over by flights-b-2 from flights-a-2, for 12 s" in lines
+    assert any(
+        line.startswith("the takeover goes on when flights-b-2 stands by, and the group is settled")
+        for line in lines
+    )
+
+
+def test_one_that_was_told() -> None:
+    moving = {"ordinal": 2, "sinceMs": NOW_MS - 12_000, "by": "takeover", "toldMs": NOW_MS - 3_000}
+    lines = told({**TWO, "moving": moving})
+    assert any(line.endswith("for 12 s; told to go 3 s ago") for line in lines)
+    assert any("when flights-b-2 has run for a while" in line for line in lines)
+
+
+def test_one_by_a_restart() -> None:
+    moving = {"ordinal": 1, "sinceMs": NOW_MS - 1_000, "by": "restart", "toldMs": 0}
+    lines = told({**TWO, "moving": moving})
+    said = "flights-1 is moved by a restart: flights-a-1 ends before flights-b-1 takes over, for 1 s"
+    assert said in lines
+    assert any("goes on when flights-b-1 runs" in line for line in lines)
+
+
+def test_between_two() -> None:
+    lines = told(TWO)
+    assert any(line.startswith("the next worker is taken over when the group is settled") for line in lines)
+
+
+@pytest.mark.parametrize(
+    "rollout",
+    [
+        {"phase": "Idle"},
+        {"phase": "Rolling", "toSet": 7, "fromSet": ["x"], "moving": "y"},
+        {**TWO, "moving": {"ordinal": "two"}},
+        {**TWO, "moving": {"ordinal": 2, "sinceMs": "then", "toldMs": None}},
+    ],
+)
+def test_a_status_written_by_hand_is_read_as_far_as_it_makes_sense(rollout: dict[str, Any]) -> None:
+    assert told(rollout)[0].startswith("ConsumerGroup default/flights")

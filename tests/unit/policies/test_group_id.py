@@ -1,0 +1,75 @@
+"""Which of several ConsumerGroups has a group.id."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from slackwater_operator.policies.group_id import Claim, Place, Sharing, share
+
+KAFKA = Place(frozenset({"kafka.a.svc:9092"}), "cluster-1")
+OTHER_NAME = Place(frozenset({"10.0.0.1:9092"}), "cluster-1")
+ELSEWHERE = Place(frozenset({"10.0.0.9:9092"}), "cluster-2")
+UNKNOWN = Place(frozenset({"10.0.0.5:9092"}))
+A = Claim("one/flights", "uid-a", "2026-11-01T00:00:00Z", KAFKA)
+B = Claim("two/flights", "uid-b", "2026-11-02T00:00:00Z", KAFKA)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (KAFKA, OTHER_NAME, True),
+        (KAFKA, ELSEWHERE, False),
+        (replace(KAFKA, servers=ELSEWHERE.servers), ELSEWHERE, False),  # the ids decide
+        (replace(KAFKA, cluster_id=""), KAFKA, True),
+        (UNKNOWN, KAFKA, None),
+        (UNKNOWN, UNKNOWN, True),
+        (Place(frozenset()), Place(frozenset()), None),
+    ],
+)
+def test_one_cluster_by_its_id_else_by_a_server_in_common(
+    one: Place, other: Place, same: bool | None
+) -> None:
+    assert one.same_as(other) is same
+    assert other.same_as(one) is same
+
+
+def test_the_older_one_comes_first_and_of_one_second_that_of_the_smaller_uid() -> None:
+    assert share(B, [A]) == Sharing(ahead=("one/flights",))
+    assert share(A, [B]) == Sharing(behind=("two/flights",))
+    same = replace(B, created=A.created)
+    assert share(same, [A]).ahead == ("one/flights",)
+    assert share(A, [same]).ahead == ()
+
+
+def test_two_spellings_of_one_cluster_are_one() -> None:
+    assert share(replace(B, place=OTHER_NAME), [A]).ahead == ("one/flights",)
+
+
+def test_another_kafka_is_another_matter() -> None:
+    assert share(replace(B, place=ELSEWHERE), [A]) == Sharing()
+
+
+def test_who_holds_it_keeps_it_when_an_older_one_comes_by() -> None:
+    """The older one had another bootstrapServers before."""
+    holder = replace(B, held=KAFKA)
+    mover = replace(A, held=ELSEWHERE)
+    assert share(holder, [mover]) == Sharing(behind=("one/flights",))
+    assert share(mover, [holder]) == Sharing(ahead=("two/flights",))
+
+
+def test_of_two_that_hold_it_the_older_one_comes_first() -> None:
+    assert share(replace(B, held=KAFKA), [replace(A, held=KAFKA)]).ahead == ("one/flights",)
+
+
+def test_who_still_has_it_there_counts_though_its_spec_leads_elsewhere() -> None:
+    moving = replace(A, place=ELSEWHERE, held=KAFKA)
+    assert share(B, [moving]).ahead == ("one/flights",)
+
+
+def test_what_is_not_known_holds_up_who_has_not_begun_and_only_them() -> None:
+    holder = replace(A, place=UNKNOWN, held=UNKNOWN)
+    assert share(B, [holder]) == Sharing(unclear=("one/flights",))
+    assert share(replace(B, held=KAFKA), [holder]) == Sharing()
+    assert share(B, [replace(A, place=UNKNOWN)]) == Sharing()  # it has nothing, wherever it is

@@ -1,0 +1,196 @@
+"""What a worker is started from, and which changes of the resource restart it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from slackwater.kafka.topic_pattern import TopicPattern
+from slackwater.runtime.config import worker_config as runtime
+from slackwater_operator.api.v1alpha1 import consumer_group as resources, fields
+from slackwater_operator.model import names
+from slackwater_operator.specs.pod_template import Revision, revision
+from tests.support.bad_resources import GONE
+from tests.unit.specs.built_group import IMAGE, group
+
+SASL = {"protocol": "SASL_SSL", "mechanism": "SCRAM-SHA-512", "credentialsSecret": "user"}
+SSL = {"protocol": "SSL", "caSecret": "ca"}
+SPARK = {"spec/pipeline/engine": "spark"}
+TAKEOVER = {"spec/rollout/strategy": "Takeover"}
+NONE: dict[str, Any] = {}
+
+RESTARTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "spec.groupId": (NONE, {"spec/groupId": "other"}),
+    "spec.kafka.bootstrapServers": (NONE, {"spec/kafka/bootstrapServers": "other:9092"}),
+    "spec.kafka.security.protocol": (NONE, {"spec/kafka/security": {"protocol": "SSL"}}),
+    "spec.kafka.security.mechanism": (
+        {"spec/kafka/security": SASL},
+        {"spec/kafka/security": {**SASL, "mechanism": "PLAIN"}},
+    ),
+    "spec.kafka.security.credentialsSecret": (
+        {"spec/kafka/security": SASL},
+        {"spec/kafka/security": {**SASL, "credentialsSecret": "other"}},
+    ),
+    "spec.kafka.security.caSecret": (
+        {"spec/kafka/security": SSL},
+        {"spec/kafka/security": {**SSL, "caSecret": "other"}},
+    ),
+    "spec.kafka.security.clientCertificateSecret": (
+        {"spec/kafka/security": SSL},
+        {"spec/kafka/security": {**SSL, "clientCertificateSecret": "mine"}},
+    ),
+    "spec.kafka.properties": (NONE, {"spec/kafka/properties/max.poll.records": "100"}),
+    "spec.topics": (NONE, {"spec/topics": ["flights", "more"]}),
+    "spec.topicPattern": (NONE, {"spec/topics": GONE, "spec/topicPattern": "flights"}),
+    "spec.pipeline.image": (NONE, {"spec/pipeline/image": "registry.example/flights:2"}),
+    "spec.pipeline.handler": (NONE, {"spec/pipeline/handler": "flights.pipeline:other"}),
+    "spec.pipeline.handlerPath": (NONE, {"spec/pipeline/handlerPath": ["/app"]}),
+    "spec.pipeline.handlerTimeout": (NONE, {"spec/pipeline/handlerTimeout": "1m"}),
+    "spec.pipeline.engine": (NONE, {"spec/pipeline/engine": "python"}),
+    "spec.pipeline.spark.remote": (SPARK, {**SPARK, "spec/pipeline/spark/remote": "sc://spark:15002"}),
+    "spec.pipeline.spark.conf": (SPARK, {**SPARK, "spec/pipeline/spark/conf": {"spark.ui.enabled": "false"}}),
+    "spec.pipeline.sink.path": (NONE, {"spec/pipeline/sink/path": "/data/more"}),
+    "spec.pipeline.deadLetterTopic": (NONE, {"spec/pipeline/deadLetterTopic": "letters"}),
+    "spec.delivery.batchInterval": (NONE, {"spec/delivery/batchInterval": "500ms"}),
+    "spec.delivery.retries": (NONE, {"spec/delivery/retries": 3}),
+    "spec.delivery.retryBackoff": (NONE, {"spec/delivery/retryBackoff": "1s"}),
+    "spec.delivery.drainTimeout": (NONE, {"spec/delivery/drainTimeout": "30s"}),
+    "spec.rollout.strategy": (NONE, {"spec/rollout/strategy": "Takeover"}),
+    "spec.template": (NONE, {"spec/template": {"spec": {"nodeSelector": {"disk": "fast"}}}}),
+}
+STAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "spec.replicas": (NONE, {"spec/replicas": 5}),
+    "spec.scaling.minReplicas": (NONE, {"spec/scaling/minReplicas": 0}),
+    "spec.scaling.maxReplicas": (NONE, {"spec/scaling/maxReplicas": 24}),
+    "spec.scaling.catchUp": (NONE, {"spec/scaling/catchUp": "1m"}),
+    "spec.scaling.lagPerReplica": (NONE, {"spec/scaling/lagPerReplica": 1000}),
+    "spec.scaling.idleAfter": (NONE, {"spec/scaling/idleAfter": "1m"}),
+    "spec.scaling.schedules": (
+        NONE,
+        {"spec/scaling/schedules": [{"name": "a", "start": "0 8 * * *", "duration": "1h", "minReplicas": 3}]},
+    ),
+    "spec.rollout.maxUnavailable": (NONE, {"spec/rollout/maxUnavailable": 2}),
+    "spec.rollout.sessionBudget": (NONE, {"spec/rollout/sessionBudget": "50%"}),
+    "spec.rollout.paused": (NONE, {"spec/rollout/paused": True}),
+    "spec.rollout.takeover.warmTimeout": (TAKEOVER, {**TAKEOVER, "spec/rollout/takeover/warmTimeout": "1m"}),
+    "spec.rollout.takeover.fallback": (TAKEOVER, {**TAKEOVER, "spec/rollout/takeover/fallback": "Stop"}),
+    "spec.rollout.preflight.enabled": (NONE, {"spec/rollout/preflight/enabled": False}),
+    "spec.rollout.preflight.timeout": (NONE, {"spec/rollout/preflight/timeout": "5m"}),
+    "spec.suspend": (NONE, {"spec/suspend": True}),
+    "spec.deletionPolicy": (NONE, {"spec/deletionPolicy": "Delete"}),
+    "metadata.labels": (NONE, {"metadata/labels": {"team": "lake"}}),
+    "metadata.generation": (NONE, {"metadata/generation": 7}),
+}
+ONE_VALUE = {"spec.pipeline.sink.format"}
+"""Only one value is possible."""
+
+
+def of(**changes: Any) -> Revision:
+    return revision(group(**changes), worker_image=IMAGE)
+
+
+def leaves(schema: dict[str, Any], path: str) -> list[str]:
+    if "properties" not in schema:
+        return [path]
+    return [
+        leaf for name, one in schema["properties"].items() for leaf in leaves(one, fields.join(path, name))
+    ]
+
+
+def test_every_field_of_the_spec_is_in_one_of_the_tables() -> None:
+    known = set(leaves(fields.object_schema(resources.ConsumerGroupSpec), "spec"))
+    tried = {path for path in {*RESTARTS, *STAYS} if path.startswith("spec.")}
+    assert known == tried | ONE_VALUE
+
+
+@pytest.mark.parametrize(("before", "after"), RESTARTS.values(), ids=list(RESTARTS))
+def test_a_change_that_a_worker_must_see_is_another_revision(
+    before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    assert of(**before).hash != of(**after).hash
+
+
+@pytest.mark.parametrize(("before", "after"), STAYS.values(), ids=list(STAYS))
+def test_a_change_that_no_worker_sees_is_none(before: dict[str, Any], after: dict[str, Any]) -> None:
+    assert of(**before) == of(**after)
+
+
+def test_the_annotation_restarts_all() -> None:
+    once = of(**{"metadata/annotations": {names.RESTARTED_AT: "2026-11-21T10:00:00Z"}})
+    assert once.hash != of().hash
+    assert once.template["metadata"]["annotations"][names.RESTARTED_AT] == "2026-11-21T10:00:00Z"
+    paused = of(**{"metadata/annotations": {names.PAUSED: "true", names.RETRY: "1", "mine": "x"}})
+    assert paused.hash == of().hash
+
+
+def test_another_image_of_the_operator_restarts_who_names_none() -> None:
+    assert revision(group(), worker_image="other:1").hash != of().hash
+    own = {"spec/pipeline/image": "registry.example/flights:2"}
+    assert revision(group(**own), worker_image="other:1").hash == of(**own).hash
+
+
+def test_the_revision_does_not_depend_on_the_order_of_what_is_written() -> None:
+    some = of(**{"spec/kafka/properties": {"max.poll.records": "1", "fetch.min.bytes": "2"}})
+    same = of(**{"spec/kafka/properties": {"fetch.min.bytes": "2", "max.poll.records": "1"}})
+    assert some.hash == same.hash
+    assert some.config_map["metadata"]["name"] == same.config_map["metadata"]["name"]
+
+
+def test_the_template_names_its_revision_and_its_configuration() -> None:
+    made = of()
+    assert made.template["metadata"]["labels"][names.REVISION_LABEL] == made.hash
+    (volume,) = [one for one in made.template["spec"]["volumes"] if one["name"] == names.CONFIG_VOLUME]
+    config = volume["projected"]["sources"][0]["configMap"]
+    assert config["name"] == made.config_map["metadata"]["name"]
+    assert made.config_map["immutable"] is True
+
+
+def test_the_worker_reads_what_its_configuration_says() -> None:
+    delivery = {"batchInterval": "1.5s", "retries": 7, "retryBackoff": "2s", "drainTimeout": "1m"}
+    made = of(**{"spec/delivery": delivery})
+    config = runtime.parse(json.loads(made.config_map["data"]["worker.yaml"]))
+    assert config.group_id == "flights"
+    assert config.batch_interval_ms == 1_500
+    assert config.retries == 7
+    assert config.retry_backoff_ms == 2_000
+    assert config.drain_timeout_ms == 60_000
+    assert config.health.port == names.PORT
+    assert config.join_gate_ms == 600_000
+    assert made.template["spec"]["terminationGracePeriodSeconds"] == 75
+
+
+def test_the_worker_reads_a_pattern() -> None:
+    made = of(**{"spec/topics": GONE, "spec/topicPattern": "orders|orders[.]new"})
+    config = runtime.parse(json.loads(made.config_map["data"]["worker.yaml"]))
+    assert config.topic_pattern is not None
+    pattern = TopicPattern(config.topic_pattern)
+    assert [pattern.matches(name) for name in ("orders", "orders.new", "orders.newer", "my.orders")] == [
+        True, True, False, False,
+    ]  # fmt: skip
+
+
+def test_secrets_are_files_that_the_configuration_names() -> None:
+    security = {**SASL, "caSecret": "ca", "clientCertificateSecret": "mine"}
+    made = of(**{"spec/kafka/security": security})
+    told = json.loads(made.config_map["data"]["worker.yaml"])["security"]
+    (volume,) = [one for one in made.template["spec"]["volumes"] if one["name"] == names.CONFIG_VOLUME]
+    shown = {
+        f"{names.CONFIG_FOLDER}/{item['path']}": (source["secret"]["name"], item["key"])
+        for source in volume["projected"]["sources"][1:]
+        for item in source["secret"]["items"]
+    }
+    assert {key: shown[told[key]] for key in told if key.endswith("File")} == {
+        "usernameFile": ("user", "username"),
+        "passwordFile": ("user", "password"),
+        "caFile": ("ca", "ca.crt"),
+        "certFile": ("mine", "tls.crt"),
+        "keyFile": ("mine", "tls.key"),
+    }
+    assert (told["protocol"], told["mechanism"]) == ("SASL_SSL", "SCRAM-SHA-512")
+    assert runtime.parse(json.loads(made.config_map["data"]["worker.yaml"])).security.protocol == "SASL_SSL"
+
+
+def test_without_security_there_is_no_section() -> None:
+    assert "security" not in json.loads(of().config_map["data"]["worker.yaml"])

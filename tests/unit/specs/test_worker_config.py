@@ -1,0 +1,81 @@
+"""What a worker is told: the runtime must be able to read it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slackwater.runtime.config import worker_config as runtime
+from slackwater_operator.api.v1alpha1.consumer_group import load, parse
+from slackwater_operator.local.prepare import Source, write_worker_config
+
+
+def source(folder: Path, **pipeline: Any) -> Source:
+    document = {
+        "apiVersion": "slackwater.dev/v1alpha1",
+        "kind": "ConsumerGroup",
+        "metadata": {"name": "flights"},
+        "spec": {
+            "kafka": {"bootstrapServers": "a:1, b:2", "properties": {"max.poll.records": "7"}},
+            "topics": ["flights", "more"],
+            "pipeline": {"handler": "flights.pipeline:transform", "sink": {"path": "out"}, **pipeline},
+        },
+    }
+    return Source(parse(document), folder / "examples" / "flights", folder)
+
+
+def written(told: Source, folder: Path, remote: str = "") -> runtime.WorkerConfig:
+    write_worker_config(told, folder / "deep" / "worker.json", spark_remote=remote)
+    return runtime.load(folder / "deep" / "worker.json")
+
+
+def test_the_runtime_reads_what_is_written(tmp_path: Path) -> None:
+    config = written(source(tmp_path, deadLetterTopic="flights.dlq", handlerTimeout="90s"), tmp_path)
+    assert config.group_id == "flights"
+    assert config.topics == ("flights", "more")
+    assert config.properties["max.poll.records"] == "7"
+    assert config.properties["session.timeout.ms"] == "45000"
+    assert config.dead_letter_topic == "flights.dlq"
+    assert config.handler_timeout_ms == 90_000
+    assert config.join_gate_ms > 60_000
+    assert config.sink.path == str(tmp_path / "out")
+
+
+def test_the_handler_is_looked_for_at_the_file_and_above(tmp_path: Path) -> None:
+    file_folder = tmp_path / "examples" / "flights"
+    assert written(source(tmp_path), tmp_path).handler_path == (str(file_folder), str(file_folder.parent))
+    given = source(tmp_path, handlerPath=["../src", "/abs"])
+    assert written(given, tmp_path).handler_path == (str(tmp_path / "examples" / "src"), "/abs")
+
+
+def test_a_sink_elsewhere_is_left_as_it_is(tmp_path: Path) -> None:
+    config = written(source(tmp_path, sink={"path": "file:///data/flights"}), tmp_path)
+    assert config.sink.path == "file:///data/flights"
+
+
+@pytest.mark.parametrize(("own", "expected"), [("", "sc://127.0.0.1:9"), ("sc://else:1", "sc://else:1")])
+def test_a_remote_of_its_own_counts_more(tmp_path: Path, own: str, expected: str) -> None:
+    config = written(source(tmp_path, spark={"remote": own}), tmp_path, "sc://127.0.0.1:9")
+    assert config.spark.remote == expected
+
+
+@pytest.mark.parametrize(("session", "heartbeat"), [("6000", "2000"), ("45000", "3000")])
+def test_a_short_session_has_quicker_heartbeats(tmp_path: Path, session: str, heartbeat: str) -> None:
+    told = source(tmp_path)
+    told.group.spec.kafka.properties["session.timeout.ms"] = session
+    assert written(told, tmp_path).properties["heartbeat.interval.ms"] == heartbeat
+
+
+def test_other_brokers_replace_the_files(tmp_path: Path) -> None:
+    assert written(source(tmp_path).at("c:3"), tmp_path).bootstrap_servers == "c:3"
+
+
+def test_the_example_is_read(tmp_path: Path) -> None:
+    file = Path(__file__).parents[3] / "examples" / "flights" / "consumergroup.yaml"
+    config = written(Source(load(file), file.parent, tmp_path), tmp_path)
+    assert config.handler == "flights.pipeline:transform"
+    assert str(file.parents[1]) in config.handler_path
+    assert json.loads((tmp_path / "deep" / "worker.json").read_text())["groupId"] == "flights"

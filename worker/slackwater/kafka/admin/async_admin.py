@@ -1,0 +1,216 @@
+"""The admin client for asyncio."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from slackwater.kafka.admin import groups, offsets, topics
+from slackwater.kafka.admin.attempts import Attempts
+from slackwater.kafka.admin.results import (
+    ClusterDescription,
+    ConfigEntry,
+    ConfigResource,
+    GroupDescription,
+    GroupListing,
+    NewTopic,
+    PerItem,
+    TopicDescription,
+)
+from slackwater.kafka.net.backoff import Backoff
+from slackwater.kafka.net.cluster import Cluster
+from slackwater.kafka.net.security import options as security_options
+from slackwater.kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+_ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
+
+
+class AsyncAdmin:
+    """Administers a cluster from the running event loop.
+
+    Operations on several things give a :class:`PerItem`: for each its outcome or its error. What a broker
+    says may succeed later is repeated until ``timeout_ms`` (default: ``request_timeout_ms``). Every method
+    raises :class:`NoBrokersAvailable` when the cluster cannot be reached at all, unless it says per item.
+    Other ``options`` are :class:`~slackwater.kafka.net.cluster.Cluster`'s (``security`` among them), and
+    kafka-python's ``security_protocol``, ``sasl_*`` and ``ssl_*``.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Iterable[str] = "localhost:9092",
+        *,
+        client_id: str = "slackwater-admin",
+        request_timeout_ms: int = 30_000,
+        bootstrap_timeout_ms: int = 10_000,
+        retry_backoff_ms: int = 100,
+        rng: random.Random | None = None,
+        **options: Any,
+    ) -> None:
+        rng = rng or random.Random()
+        security, options = security_options.from_keywords(options)
+        self._cluster = Cluster(
+            bootstrap_servers,
+            client_id=client_id,
+            request_timeout_ms=request_timeout_ms,
+            retry_backoff_ms=retry_backoff_ms,
+            rng=rng,
+            security=security,
+            **options,
+        )
+        self._timeout_ms = request_timeout_ms
+        self._bootstrap_timeout_ms = bootstrap_timeout_ms
+        self._backoff = Backoff(retry_backoff_ms, 1_000, rng)
+
+    async def start(self) -> Self:
+        """Finds the cluster. Raises :class:`NoBrokersAvailable`, which names what was tried."""
+        try:
+            await self._cluster.start(self._bootstrap_timeout_ms)
+        except BaseException:
+            await self._cluster.close()
+            raise
+        return self
+
+    async def close(self) -> None:
+        """Closes all connections. May be called again."""
+        await self._cluster.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _attempts(self, timeout_ms: int | None) -> Attempts:
+        return Attempts(self._timeout_ms if timeout_ms is None else timeout_ms, self._backoff)
+
+    # -- topics and the cluster --------------------------------------------------------------------
+
+    async def create_topics(
+        self, new_topics: Iterable[NewTopic], *, validate_only: bool = False, timeout_ms: int | None = None
+    ) -> PerItem[str, TopicDescription]:
+        """Makes topics. See :meth:`wait_for_topic` for when they can be used."""
+        return await topics.create(
+            self._cluster, self._attempts(timeout_ms), new_topics, validate_only=validate_only
+        )
+
+    async def delete_topics(
+        self, names: Iterable[str], *, timeout_ms: int | None = None
+    ) -> PerItem[str, None]:
+        """Deletes topics with all their records."""
+        return await topics.delete(self._cluster, self._attempts(timeout_ms), names)
+
+    async def list_topics(self, *, internal: bool = False, timeout_ms: int | None = None) -> list[str]:
+        """The names of all topics, sorted."""
+        found = await topics.describe(self._cluster, self._attempts(timeout_ms), None)
+        return sorted(name for name, topic in found.values_ok.items() if internal or not topic.is_internal)
+
+    async def describe_topics(
+        self, names: Iterable[str] | None = None, *, timeout_ms: int | None = None
+    ) -> PerItem[str, TopicDescription]:
+        """Topics with their partitions and leaders; ``None``: all.
+
+        UNKNOWN_TOPIC_OR_PARTITION for one that the asked broker does not know (yet).
+        """
+        return await topics.describe(self._cluster, self._attempts(timeout_ms), names)
+
+    async def wait_for_topic(
+        self, name: str, partitions: int | None = None, *, timeout_ms: int | None = None
+    ) -> None:
+        """Waits until every broker has the topic, with (at least ``partitions``) partitions that all have a
+        leader. Raises :class:`KafkaTimeoutError`.
+        """
+        await topics.wait_for(self._cluster, self._attempts(timeout_ms), name, partitions, there=True)
+
+    async def wait_for_topic_deleted(self, name: str, *, timeout_ms: int | None = None) -> None:
+        """Waits until no broker has the topic. Raises :class:`KafkaTimeoutError`."""
+        await topics.wait_for(self._cluster, self._attempts(timeout_ms), name, None, there=False)
+
+    async def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
+        """The cluster's id, controller and brokers."""
+        return await topics.describe_cluster(self._cluster, self._attempts(timeout_ms))
+
+    async def describe_configs(
+        self, resources: Iterable[ConfigResource], *, timeout_ms: int | None = None
+    ) -> PerItem[ConfigResource, dict[str, ConfigEntry]]:
+        """The settings of topics, brokers or groups."""
+        return await topics.describe_configs(self._cluster, self._attempts(timeout_ms), resources)
+
+    # -- groups ------------------------------------------------------------------------------------
+
+    async def list_groups(
+        self, states: Iterable[str] = (), *, timeout_ms: int | None = None
+    ) -> list[GroupListing]:
+        """All groups of all brokers by id, or those in one of ``states`` (``"Stable"``)."""
+        return await groups.list_groups(self._cluster, self._attempts(timeout_ms), states)
+
+    async def describe_groups(
+        self, group_ids: Iterable[str], *, timeout_ms: int | None = None
+    ) -> PerItem[str, GroupDescription]:
+        """Groups with their members; one that does not exist has the state ``Dead``."""
+        return await groups.describe(self._cluster, self._attempts(timeout_ms), group_ids)
+
+    async def delete_groups(
+        self, group_ids: Iterable[str], *, timeout_ms: int | None = None
+    ) -> PerItem[str, None]:
+        """Deletes groups without members, with their offsets. NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
+        return await groups.delete(self._cluster, self._attempts(timeout_ms), group_ids)
+
+    async def remove_members(
+        self, group_id: str, instance_ids: Iterable[str], *, reason: str = "", timeout_ms: int | None = None
+    ) -> PerItem[str, None]:
+        """Takes static members out of a group by one LeaveGroup (v3+): one rebalance for all of them.
+
+        UNKNOWN_MEMBER_ID says that the group does not have that member (any more). A removal does not stop
+        a live member, which joins again; and it is lost if the coordinator moves before the group's next
+        generation is complete: look and repeat.
+        """
+        return await groups.remove_members(
+            self._cluster, self._attempts(timeout_ms), group_id, instance_ids, reason
+        )
+
+    # -- offsets -----------------------------------------------------------------------------------
+
+    async def list_offsets(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        *,
+        isolation_level: str = "read_uncommitted",
+        timeout_ms: int | None = None,
+    ) -> PerItem[TopicPartition, OffsetAndTimestamp]:
+        """Offsets by partition: :data:`EARLIEST`, :data:`LATEST`, or a time in ms.
+
+        For a time it is the first record at or after it; offset -1 if there is none. One request a leader.
+        """
+        return await offsets.list_offsets(
+            self._cluster, self._attempts(timeout_ms), wanted, isolation_level=_ISOLATION[isolation_level]
+        )
+
+    async def committed_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a group has committed, with metadata; ``None``: everything. A partition without is left out.
+
+        A group that does not exist has committed nothing. Raises what the broker answers.
+        """
+        found = await self.committed_offsets_of_groups([group_id], partitions, timeout_ms=timeout_ms)
+        return found.unwrap()[group_id].unwrap()
+
+    async def committed_offsets_of_groups(
+        self,
+        group_ids: Iterable[str],
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> PerItem[str, offsets.Committed]:
+        """:meth:`committed_offsets` of several groups, with one request a coordinator; an error of one group
+        or of one partition stands in its place."""
+        asked = None if partitions is None else list(partitions)
+        return await offsets.committed(self._cluster, self._attempts(timeout_ms), group_ids, asked)

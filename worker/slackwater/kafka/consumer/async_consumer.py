@@ -1,0 +1,405 @@
+"""``AsyncConsumer``: the same consumer for asyncio code."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from slackwater.kafka.consumer.config import deserializers
+from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
+from slackwater.kafka.consumer.engine import Core
+from slackwater.kafka.consumer.iteration import to_table
+from slackwater.kafka.consumer.listener import callback_for, listener_error
+from slackwater.kafka.consumer.lookups.lookups import Lookups, check_offsets, check_partitions, is_partition
+from slackwater.kafka.consumer.offsets.commit_queue import CommitFuture, Offsets
+from slackwater.kafka.consumer.shared_calls import ConsumerBase
+from slackwater.kafka.consumer.wakeups import Waiter, Wakeups
+from slackwater.kafka.errors import IllegalStateError
+from slackwater.kafka.net.loop_thread import close_later, warn_unclosed
+from slackwater.kafka.protocol.membership.member import NoticeKind
+from slackwater.kafka.protocol.subscription import EARLIEST, LATEST
+from slackwater.kafka.records import ConsumerRecord, RecordColumns
+from slackwater.kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+
+class AsyncConsumer(ConsumerBase):
+    """Reads topics, alone or as a member of a group, on the running event loop.
+
+    Takes the same keyword arguments as :class:`KafkaConsumer`, or a :class:`ConsumerConfig`, and has the same
+    calls: those that wait are coroutines, the others are the same. Decoding is done on the loop, inside
+    :meth:`poll`. Listeners, commit callbacks and interceptors are called there, too; listeners and callbacks
+    may be coroutine functions. One task at a time may poll.
+    """
+
+    def __init__(
+        self, *topics: str | ConsumerConfig, config: ConsumerConfig | None = None, **configs: Any
+    ) -> None:
+        whole = [one for one in (config, *topics) if isinstance(one, ConsumerConfig)]
+        super().__init__(whole[0] if whole else ConsumerConfig.from_keywords(configs))
+        self._topics = [one for one in topics if isinstance(one, str)]
+        self._news = asyncio.Event()
+        self._wakeups = Wakeups()
+        self._polling = False
+        self._closed = self._closing = self._parting = False
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, Any], *topics: str, **overrides: Any) -> Self:
+        """A consumer by Java's dotted names; ``overrides`` are keyword arguments."""
+        return cls(*topics, config=ConsumerConfig.from_properties(properties, **overrides))
+
+    async def start(self) -> Self:
+        """Finds a broker. Raises :class:`NoBrokersAvailable` naming every address."""
+        self._loop = asyncio.get_running_loop()
+        core = Core(self.config, self._news.set)
+        try:
+            await core.start()
+        except BaseException:
+            await core.close(leave=False)
+            raise
+        self._attach(core)
+        if self._topics:
+            self.subscribe(self._topics)
+        return self
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(autocommit=kind is None)
+
+    def _nudge(self) -> None:
+        self._news.set()
+
+    def _call(self, function: Callable[..., T], *arguments: Any) -> T:
+        if self._closed:
+            raise IllegalStateError("the consumer is closed")
+        return function(*arguments)
+
+    async def _block(self, work: Coroutine[Any, Any, T]) -> T:
+        """Waits for work; :meth:`wakeup` ends it."""
+        if self._closed:
+            work.close()
+            raise IllegalStateError("the consumer is closed")
+        task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
+        with self._wakeups.call(lambda: loop.call_soon_threadsafe(task.cancel)) as waiter:
+            if waiter.woken:
+                task.cancel()
+            try:
+                return await task
+            except asyncio.CancelledError:
+                if task.cancelled():
+                    waiter.check()
+                task.cancel()
+                raise
+
+    def _lookups(self) -> Lookups:
+        return Lookups(self._core)
+
+    def wakeup(self) -> None:
+        """As :meth:`KafkaConsumer.wakeup`: from any thread or task."""
+        self._wakeups.wakeup()
+
+    # -- what to read ----------------------------------------------------------------------------
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads these partitions without taking part in a group; none: reads nothing.
+
+        Raises :class:`IllegalStateError` after :meth:`subscribe`: await :meth:`unsubscribe` first.
+        """
+        chosen = check_partitions(partitions)
+        self._assign(chosen)
+        if not chosen:
+            self._core.read_nothing()
+
+    async def stand_by(
+        self,
+        topics: Iterable[str] = (),
+        pattern: str | re.Pattern[str] | None = None,
+        listener: Any = None,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Gets ready to take a static member's place; see :meth:`KafkaConsumer.stand_by`."""
+        await self._block(self._standby(topics, pattern, listener, timeout_ms))
+
+    async def unsubscribe(self) -> None:
+        """Reads nothing more; see :meth:`KafkaConsumer.unsubscribe`."""
+        self._iterator.clear()
+        try:
+            await self._part(self.config.default_api_timeout_ms)
+        finally:
+            if not self._closed:  # by the listener
+                await self._core.unsubscribe()
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    async def poll(
+        self, timeout_ms: float = 0, max_records: int | None = None, update_offsets: bool = True
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """As :meth:`KafkaConsumer.poll`."""
+        self._stuck.check(self._core.subscription)
+        columns = await self.poll_columns(timeout_ms, max_records)
+        records = self._to_records(columns)
+        if not update_offsets:
+            for tp, rows in columns.items():
+                self._go_back(tp, rows.first_offset)
+        return records
+
+    async def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> pa.Table:
+        """As :meth:`poll_columns`, all partitions in one Arrow table of ``records.ARROW_SCHEMA``."""
+        return to_table(await self.poll_columns(timeout_ms, max_records))
+
+    async def poll_columns(
+        self, timeout_ms: float = 0, max_records: int | None = None
+    ) -> dict[TopicPartition, RecordColumns]:
+        """Up to ``max_records`` records as columns, waiting up to ``timeout_ms`` for the first."""
+        self._give_back()
+        return await self._poll(timeout_ms, max_records)
+
+    async def _poll(self, timeout_ms: float, max_records: int | None) -> dict[TopicPartition, RecordColumns]:
+        limit = self.config.max_poll_records if max_records is None else max_records
+        if not isinstance(limit, int):
+            raise TypeError(f"max_records must be an integer, not {limit!r}")
+        if limit < 1 or timeout_ms < 0:
+            raise ValueError(
+                f"max_records={limit} must be at least 1, and timeout_ms={timeout_ms} at least 0"
+            )
+        if self._polling:
+            raise IllegalStateError("another task, or a listener, is polling this consumer")
+        core, loop, self._polling = self._core, asyncio.get_running_loop(), True
+
+        def look_again() -> None:
+            loop.call_soon_threadsafe(self._news.set)
+
+        try:
+            with core.metrics.polling(), self._wakeups.call(look_again) as waiter:
+                deadline = loop.time() + timeout_ms / 1000
+                return await self._poll_until(deadline, limit, waiter)
+        finally:
+            self._polling = False
+            if core.group is not None:
+                core.group.membership.caller_leaves(core.group.now_ms())
+
+    async def _poll_until(
+        self, deadline: float, limit: int, waiter: Waiter
+    ) -> dict[TopicPartition, RecordColumns]:
+        core, loop = self._core, asyncio.get_running_loop()
+        core.refuse_in_standby("poll()")
+        if core.auto_commit_due():
+            core.auto_commit(core.consumed())
+        while True:
+            self._news.clear()
+            core.raise_if_failed()
+            waiter.check()
+            core.caller_polls()
+            await self._run_callbacks()
+            await self._tell_notices()
+            core.raise_if_failed()
+            found = core.buffer.collect(limit)
+            if found or loop.time() >= deadline:
+                return found
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._news.wait()
+            except TimeoutError:
+                continue
+
+    async def _tell_notices(self) -> None:
+        core = self._core
+        while (notice := core.next_notice()) is not None:
+            if core.group is not None:
+                core.group.membership.caller_leaves(core.group.now_ms())
+            try:
+                if notice.kind is NoticeKind.REVOKED and self.config.auto_commits:
+                    await core.commit_quietly(self.config.request_timeout_ms)
+                with core.metrics.telling(notice.kind):
+                    await self._tell(callback_for(core.listener, notice))
+            finally:
+                self._iterator.clear_partitions(notice)
+                core.told(notice)
+                core.caller_polls()
+
+    async def _tell(self, callback: Callable[[], Any] | None) -> None:
+        if callback is None:
+            return
+        try:
+            await _await(callback())
+        except Exception as exc:
+            error = listener_error(callback, exc)
+            if error is exc:
+                raise
+            raise error from exc
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        """The next record. Waits ``consumer_timeout_ms``, then ends the iteration; may be asked again."""
+        loop = asyncio.get_running_loop()
+        patience_ms = self.config.consumer_timeout_ms
+        deadline = loop.time() + (patience_ms / 1000 if patience_ms >= 0 else float("inf"))
+        while not self._closed:
+            record = self._iterator.next(self._core.subscription, self._go_back)
+            if record is not None:
+                return record
+            left_ms = (deadline - loop.time()) * 1000
+            if left_ms <= 0:
+                break
+            columns = await self._poll(min(left_ms, 1_000), None)
+            self._iterator.load(columns, self._core.subscription, self.config, self._interceptors.on_consume)
+        raise StopAsyncIteration
+
+    async def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+        """The offset of the next record to be read; waits until it is known."""
+        check_partitions([partition])
+        return await self._block(self._lookups().position(partition, self._timeout(timeout_ms)))
+
+    # -- commits ---------------------------------------------------------------------------------
+
+    async def commit(self, offsets: Offsets | None = None, timeout_ms: float | None = None) -> None:
+        """Stores offsets (default: the positions); see :meth:`KafkaConsumer.commit`."""
+        chosen = check_offsets(offsets) if offsets is not None else None
+        limit = self._timeout(timeout_ms)
+        deadline = asyncio.get_running_loop().time() + limit / 1000
+        earlier = self._commits.under_way()
+        with self._core.metrics.committing():
+            await self._block(self._core.commit(chosen, limit))
+        await self._wait_for(earlier, deadline)
+        await self._run_callbacks()
+
+    def commit_async(
+        self, offsets: Offsets | None = None, callback: Callable[[Offsets, Any], Any] | None = None
+    ) -> CommitFuture:
+        """Starts a commit; see :meth:`KafkaConsumer.commit_async`."""
+        if self.config.group_id is None:
+            raise IllegalStateError("commit_async(): this needs a group_id")
+        chosen = check_offsets(offsets) if offsets is not None else self._core.consumed()
+        commit = CommitFuture(self._core.begin_commit(chosen), chosen)
+        self._commits.add(commit, callback or self.config.default_offset_commit_callback)
+        commit.add_both(lambda _: self._news.set())
+        return commit
+
+    @staticmethod
+    async def _wait_for(commits: Collection[CommitFuture], deadline: float) -> None:
+        for one in commits:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await one.finished()
+            except TimeoutError:
+                return
+
+    async def _run_callbacks(self) -> None:
+        while (call := self._commits.next_call()) is not None:
+            await _await(call())
+
+    async def committed(self, partition: Any, metadata: bool = False, timeout_ms: float | None = None) -> Any:
+        """As :meth:`KafkaConsumer.committed`: of one partition, or of several."""
+        if not is_partition(partition):
+            return await self.committed_many(partition, timeout_ms)
+        (tp,) = check_partitions([partition])
+        found = (await self.committed_many([tp], timeout_ms))[tp]
+        return found if metadata or found is None else found.offset
+
+    async def committed_many(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The committed offsets of several partitions in one request."""
+        chosen = check_partitions(partitions)
+        with self._core.metrics.asking_committed():
+            return await self._block(self._lookups().committed(chosen, self._timeout(timeout_ms)))
+
+    # -- looking things up -----------------------------------------------------------------------
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset of each partition."""
+        chosen = check_partitions(partitions)
+        return await self._block(self._lookups().ends(chosen, EARLIEST, self._timeout(timeout_ms)))
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset of the next record to come, of each partition."""
+        chosen = check_partitions(partitions)
+        return await self._block(self._lookups().ends(chosen, LATEST, self._timeout(timeout_ms)))
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after a time (ms since the epoch); ``None``: none is that late."""
+        return await self._block(self._lookups().by_time(timestamps, self._timeout(timeout_ms)))
+
+    async def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int]:
+        """The partition numbers of a topic; empty if there is no such topic."""
+        return await self._block(self._lookups().partitions_for_topic(topic, self._timeout(timeout_ms)))
+
+    async def topics(self, timeout_ms: float | None = None) -> set[str]:
+        """The names of all topics that this client may see."""
+        return await self._block(self._lookups().topics(self._timeout(timeout_ms)))
+
+    async def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> None:
+        """Waits until a broker is found; see :meth:`KafkaConsumer.bootstrap`."""
+        limit = self.config.bootstrap_timeout_ms if timeout_ms is None else self._timeout(timeout_ms)
+        await self._block(self._core.bootstrap(limit, refresh))
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    async def close(
+        self, autocommit: bool = True, timeout_ms: float | None = None, leave_group: bool | None = None
+    ) -> None:
+        """Commits (with auto-commit on), tells the listener, and closes; see :meth:`KafkaConsumer.close`."""
+        if self._opened is None or self._closed or self._closing:
+            return
+        self._closing = True
+        loop = asyncio.get_running_loop()
+        limit_ms = self.config.request_timeout_ms if timeout_ms is None else max(0, int(timeout_ms))
+        deadline = loop.time() + limit_ms / 1000
+        try:
+            await self._part(limit_ms if autocommit else None)
+            await self._wait_for(self._commits.under_way(), deadline)
+        finally:
+            self._closed = True
+            leave = self.config.group_instance_id is None if leave_group is None else leave_group
+            left_ms = max(0, int((deadline - loop.time()) * 1000))
+            await self._opened.close(leave=leave, timeout_ms=left_ms)
+            await self._run_callbacks()
+            self._interceptors.close()
+            for one in (self.config.key_deserializer, self.config.value_deserializer):
+                deserializers.close(one)
+
+    stop = close
+
+    def __del__(self) -> None:
+        """See :meth:`KafkaConsumer.__del__`."""
+        if getattr(self, "_closed", True) or self._opened is None or self._opened.closed:
+            return
+        self._closed = True
+        warn_unclosed(self)
+        close_later(self._opened.close(leave=self.config.group_instance_id is None), self._loop)
+
+    async def _part(self, commit_within_ms: int | None) -> None:
+        if self._parting:
+            return
+        self._parting = True
+        try:
+            if commit_within_ms is not None and self.config.auto_commits:
+                await self._core.commit_quietly(commit_within_ms)
+            await self._tell(self._core.farewell())
+        finally:
+            self._parting = False
+
+
+async def _await(result: Any) -> None:
+    if inspect.isawaitable(result):
+        await result

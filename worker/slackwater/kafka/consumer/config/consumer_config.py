@@ -1,0 +1,295 @@
+"""A consumer's options: kafka-python's keyword arguments, and Java's dotted names for the same."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from slackwater.kafka.consumer.config import checks as config_checks
+from slackwater.kafka.consumer.config.checks import OptionProblem
+from slackwater.kafka.consumer.config.java_names import (
+    KEYWORDS_NOT_HERE,
+    NOT_HERE,
+    java_name,
+    parse,
+    pass_over,
+    unknown,
+)
+from slackwater.kafka.consumer.interceptors import check_interceptors
+from slackwater.kafka.errors import KafkaConfigurationError
+from slackwater.kafka.net.cluster import DNS_LOOKUPS, REBOOTSTRAP, RECOVERY_STRATEGIES, USE_ALL_DNS_IPS
+from slackwater.kafka.net.security import options as security_options
+from slackwater.kafka.net.security.settings import PLAIN_TEXT, Security, SecurityProblem
+from slackwater.kafka.protocol.assignors import BUILT_IN, JAVA_NAMES, Assignor, with_delay
+from slackwater.kafka.protocol.reset import LOST_POSITIONS, NEAREST, ResetPolicy
+from slackwater.kafka.records import DEFAULT_MAX_DECOMPRESSED_BYTES
+from slackwater.kafka.wire.limits import ANSWER_BYTES
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerConfig:
+    """Every option with its default. ``_ms`` are milliseconds, ``_bytes`` bytes.
+
+    Defaults are Java's, but for the assignor: ``cooperative-sticky`` alone. ``default_api_timeout_ms``
+    bounds calls that wait for brokers and have no timeout of their own.
+    """
+
+    bootstrap_servers: str | tuple[str, ...] = "localhost:9092"
+    security: Security = PLAIN_TEXT
+    """Made of kafka-python's ``security_protocol``, ``sasl_*`` and ``ssl_*``, or given as it is."""
+    client_id: str = "slackwater"
+    client_rack: str = ""
+    group_id: str | None = None
+    group_instance_id: str | None = None
+    key_deserializer: Any = None
+    value_deserializer: Any = None
+    enable_incremental_fetch_sessions: bool = True
+    fetch_max_wait_ms: int = 500
+    fetch_min_bytes: int = 1
+    fetch_max_bytes: int = 52_428_800
+    max_partition_fetch_bytes: int = 1_048_576
+    fetch_max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    """What one partition's batches of a fetch may unfold to; larger ones are refused as unreadable."""
+    request_timeout_ms: int = 30_000
+    default_api_timeout_ms: int = 60_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000
+    auto_offset_reset: str = "latest"
+    lost_position: str = "reset"
+    """What becomes of a position that the log does not have: ``reset`` or ``nearest``
+    (``slackwater.kafka.protocol.reset``)."""
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    default_offset_commit_callback: Callable[..., Any] | None = None
+    check_crcs: bool = True
+    isolation_level: str = "read_uncommitted"
+    allow_auto_create_topics: bool = True
+    metadata_max_age_ms: int = 300_000
+    partition_assignment_strategy: Any = ("cooperative-sticky",)
+    scheduled_rebalance_max_delay_ms: int = 0
+    """How long what a vanished member held waits for it (``cooperative-sticky`` only; 0: not at all)."""
+    subscription_change_max_delay_ms: int = 0
+    """How long a static member that returned with other topics leaves the rebalance to the members that have
+    not returned with them yet (0: it does not): each of them would cost one else."""
+    max_poll_records: int = 500
+    max_poll_interval_ms: int = 300_000
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    consumer_timeout_ms: float = float("inf")
+    bootstrap_timeout_ms: int = 30_000
+    socket_connection_setup_timeout_ms: int = 10_000
+    connections_max_idle_ms: int = 540_000
+    receive_buffer_bytes: int | None = None
+    """Of each socket; ``None`` (or -1): the system's. So for ``send_buffer_bytes``."""
+    send_buffer_bytes: int | None = None
+    receive_message_max_bytes: int = ANSWER_BYTES
+    """What a broker's answer may have, but for those to Fetch and those of a small fixed form."""
+    client_dns_lookup: str = USE_ALL_DNS_IPS
+    metadata_recovery_strategy: str = REBOOTSTRAP
+    metadata_recovery_rebootstrap_trigger_ms: int = 300_000
+    interceptor_classes: Any = ()
+    """Classes, objects, or ``module:Class``, in their order; see ``consumer.interceptors``."""
+    api_version: Any = None
+    """kafka-python's: versions are agreed anyway; given, the constructor does not wait for a broker."""
+    exclude_internal_topics: bool = True
+    metrics_num_samples: int = 2
+    metrics_sample_window_ms: int = 30_000
+    """The figures of ``metrics()`` are of the last so many windows of this length."""
+
+    def __post_init__(self) -> None:
+        config_checks.check(self)
+        self._check_choices()
+
+    def __getitem__(self, name: str) -> Any:
+        """An option by its name, as kafka-python's ``consumer.config`` gives it."""
+        if name not in self.__slots__:
+            raise KeyError(name)
+        return getattr(self, name)
+
+    def _check_choices(self) -> None:
+        try:
+            ResetPolicy.parse(self.auto_offset_reset)
+        except ValueError as exc:
+            raise OptionProblem(f"<auto_offset_reset>: {exc}") from None
+        if self.isolation_level not in _ISOLATION_LEVELS:
+            raise OptionProblem(
+                f"<isolation_level> must be one of {', '.join(_ISOLATION_LEVELS)}, "
+                f"not {self.isolation_level!r}"
+            )
+        for name, known in (
+            ("lost_position", LOST_POSITIONS),
+            ("client_dns_lookup", DNS_LOOKUPS),
+            ("metadata_recovery_strategy", RECOVERY_STRATEGIES),
+        ):
+            if getattr(self, name) not in known:
+                raise OptionProblem(
+                    f"<{name}> must be one of {', '.join(known)}, not {getattr(self, name)!r}"
+                )
+        self.assignors()
+        check_interceptors(self.interceptor_classes)
+
+    @property
+    def reset_policy(self) -> ResetPolicy:
+        """``auto_offset_reset`` as a value."""
+        return ResetPolicy.parse(self.auto_offset_reset)
+
+    @property
+    def goes_to_nearest(self) -> bool:
+        """Whether a position below the log's start goes to that start, whatever the reset policy says."""
+        return self.lost_position == NEAREST
+
+    @property
+    def tells_truncation(self) -> bool:
+        """Whether the application is asked where to go on in a log that has lost what was read."""
+        return self.goes_to_nearest or self.reset_policy.is_none
+
+    @property
+    def read_committed(self) -> bool:
+        """Whether only records of committed transactions (and of none) are read."""
+        return self.isolation_level == "read_committed"
+
+    def assignors(self) -> list[Assignor]:
+        """New assignors as ``partition_assignment_strategy`` names them, in order."""
+        given = self.partition_assignment_strategy
+        names = [given] if isinstance(given, (str, type, Assignor)) else list(given)
+        if not names:
+            raise OptionProblem("<partition_assignment_strategy> is empty: name an assignor")
+        made = [_assignor(name) for name in names]
+        if not self.scheduled_rebalance_max_delay_ms:
+            return made
+        try:
+            return with_delay(made, self.scheduled_rebalance_max_delay_ms)
+        except ValueError as exc:
+            raise KafkaConfigurationError(f"scheduled_rebalance_max_delay_ms: {exc}") from None
+
+    @property
+    def auto_commits(self) -> bool:
+        """Whether positions are committed by themselves: only in a group (as in Java)."""
+        return self.enable_auto_commit and self.group_id is not None
+
+    @property
+    def loads_lazily(self) -> bool:
+        """Whether the constructor does not wait for a broker."""
+        return self.api_version is not None
+
+    @classmethod
+    def from_keywords(cls, options: Mapping[str, Any]) -> ConsumerConfig:
+        """kafka-python's keyword arguments.
+
+        Raises :class:`KafkaConfigurationError` for an unknown one (naming the nearest known one), for one
+        that is known but not supported with that value, and for a value or a combination that cannot be.
+        """
+        known = {one.name for one in fields(cls)}
+        security, options = security_options.from_keywords(options)
+        taken: dict[str, Any] = {"security": security}
+        for name, value in options.items():
+            if name in known:
+                taken[name] = _as_given(name, value)
+            elif name in _UNSUPPORTED:
+                if value not in _UNSUPPORTED[name]:
+                    raise KafkaConfigurationError(f"{name}={value!r} is not supported yet; leave it out")
+            elif name in KEYWORDS_NOT_HERE:
+                pass
+            else:
+                raise KafkaConfigurationError(
+                    unknown("option", name, [*known, *_UNSUPPORTED, *security_options.OPTIONS])
+                )
+        if "default_api_timeout_ms" not in taken and isinstance(taken.get("request_timeout_ms"), int):
+            least = taken["request_timeout_ms"]
+            taken["default_api_timeout_ms"] = max(least, _DEFAULTS["default_api_timeout_ms"])
+        made = cls(**taken)
+        config_checks.check_given(made, taken)
+        return made
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, Any], **overrides: Any) -> ConsumerConfig:
+        """Java's dotted names with values as strings (or as they are); ``overrides`` are keyword arguments.
+
+        Raises :class:`KafkaConfigurationError` as :meth:`from_keywords` does, with the dotted names.
+        """
+        types = {one.name: str(one.type) for one in fields(cls) if one.name != "api_version"}
+        given: dict[str, Any]
+        given, properties = security_options.from_properties(properties)
+        for name, value in properties.items():
+            keyword = name.replace(".", "_")
+            if name in types and "_" in name:
+                raise KafkaConfigurationError(unknown("property", name, [java_name(name)]))
+            if keyword in types:
+                given[keyword] = parse(name, value, types[keyword])
+            elif name in NOT_HERE:
+                pass_over(name, value, NOT_HERE[name])
+            elif keyword in _UNSUPPORTED:
+                given[keyword] = value
+            else:
+                known = [java_name(one) for one in types]
+                raise KafkaConfigurationError(
+                    unknown("property", name, [*known, *NOT_HERE, *security_options.PROPERTIES])
+                )
+        try:
+            return cls.from_keywords({**given, **overrides})
+        except SecurityProblem as problem:
+            raise SecurityProblem(problem.text, security_options.JAVA_NAMES) from None
+        except OptionProblem as problem:
+            dotted = {name: java_name(name) for name in types if name not in overrides}
+            raise problem.under(dotted) from None
+
+
+_ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
+_DEPRECATED_RESETS = {"smallest": "earliest", "largest": "latest"}
+_DEFAULTS: dict[str, Any] = {one.name: one.default for one in fields(ConsumerConfig)}
+_UNSUPPORTED: dict[str, tuple[Any, ...]] = {
+    "sasl_kerberos_name": (None,),
+    "sasl_kerberos_service_name": (None, "kafka"),
+    "sasl_kerberos_domain_name": (None,),
+    "proxy_url": (None,),
+    "socks5_proxy": (None,),
+    # asyncio sets TCP_NODELAY itself.
+    "socket_options": (None, [], [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]),
+    "metric_reporters": (None, [], ()),
+    "group_protocol": (None, "classic"),
+    "group_remote_assignor": (None,),
+    "kafka_client": (None,),
+}
+
+
+def default_keywords() -> dict[str, Any]:
+    """Every keyword that is taken, with its default: what kafka-python calls DEFAULT_CONFIG."""
+    refused = {name: values[0] for name, values in _UNSUPPORTED.items()}
+    passed_over = dict.fromkeys(KEYWORDS_NOT_HERE)
+    return {**refused, **passed_over, **dict.fromkeys(security_options.OPTIONS), **_DEFAULTS}
+
+
+def _as_given(name: str, value: Any) -> Any:
+    """A keyword's value in the form that the field has."""
+    if name in ("bootstrap_servers", "interceptor_classes") and not isinstance(value, str):
+        return tuple(value or ())
+    if name in ("receive_buffer_bytes", "send_buffer_bytes") and value == -1:
+        return None
+    if name == "isolation_level" and isinstance(value, int) and 0 <= value < len(_ISOLATION_LEVELS):
+        return _ISOLATION_LEVELS[value]  # kafka-python's IsolationLevel
+    if name == "metadata_recovery_strategy" and isinstance(value, str):
+        return value.lower()  # as Java takes it
+    if name == "auto_offset_reset" and value in _DEPRECATED_RESETS:
+        log.warning("use auto_offset_reset=%s (%s is deprecated)", _DEPRECATED_RESETS[value], value)
+        return _DEPRECATED_RESETS[value]
+    return value
+
+
+def _assignor(given: Any) -> Assignor:
+    if isinstance(given, Assignor):
+        return given
+    if isinstance(given, type) and issubclass(given, Assignor):
+        return given()
+    # A class of kafka-python's stands for ours of the same name.
+    name = JAVA_NAMES.get(given, given) if isinstance(given, str) else getattr(given, "name", None)
+    kind = BUILT_IN.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise KafkaConfigurationError(unknown("assignor", str(given), [*BUILT_IN, *JAVA_NAMES]))
+    return kind()

@@ -1,0 +1,160 @@
+"""Java's names of the options, and what becomes of those that this client does not have.
+
+Every name of Kafka 4.3's ConsumerConfig is one of: a field of ``ConsumerConfig``, one of
+``net.security.options``, or in :data:`NOT_HERE` with the reason. A test walks Java's list.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from slackwater.kafka.consumer.config.deserializers import by_java_class
+from slackwater.kafka.errors import KafkaConfigurationError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class NotHere:
+    """An option that changes nothing here. ``accepts``: the values (as text, lower case) that may be given;
+    ``None``: any, with a note in the log. ``why``: the reason, for the note or the refusal."""
+
+    why: str
+    accepts: tuple[str, ...] | None = None
+
+
+_JVM = "there is no Java security provider here; OpenSSL does TLS"
+_GSSAPI = "Kerberos (GSSAPI) is not supported; use SCRAM-SHA-512 or OAUTHBEARER"
+_LOGIN = "a login is made for each connection, and renewed as the broker asks (KIP-368)"
+_OAUTH = "tokens come from client credentials or from sasl_oauth_token_provider"
+_PACKAGE = "org.apache.kafka.common.security.oauthbearer"
+_HANDLERS = tuple(f"{_PACKAGE}.{one}oauthbearerlogincallbackhandler" for one in ("", "secured."))
+_RETRIEVERS = tuple(f"{_PACKAGE}.{one}jwtretriever" for one in ("default", "clientcredentials"))
+_VALIDATORS = tuple(f"{_PACKAGE}.{one}jwtvalidator" for one in ("default", "client"))
+_SHARE = "it is for share consumers (KIP-932), which are not built"
+_METRICS = "metrics() gives the figures when it is called; nothing is reported by itself"
+
+NOT_HERE: dict[str, NotHere] = {
+    "bootstrap.controllers": NotHere(
+        "controllers answer to admin tools only; set bootstrap.servers to brokers", ("",)
+    ),
+    "config.providers": NotHere("values are taken as they are; resolve them before", ("", "[]")),
+    "enable.metrics.push": NotHere("metrics are not pushed to brokers (KIP-714)"),
+    "group.protocol": NotHere("only the classic group protocol is spoken (not KIP-848)", ("classic",)),
+    "group.remote.assignor": NotHere("it belongs to group.protocol=consumer (Java refuses it, too)", ("",)),
+    "metric.reporters": NotHere(_METRICS, ("", "[]", "org.apache.kafka.common.metrics.jmxreporter")),
+    "metrics.recording.level": NotHere(_METRICS),
+    "share.acknowledgement.mode": NotHere(_SHARE),
+    "share.acquire.mode": NotHere(_SHARE),
+    "socket.connection.setup.timeout.max.ms": NotHere(
+        "each attempt may take socket.connection.setup.timeout.ms; what grows is the pause between them"
+    ),
+    "security.providers": NotHere(_JVM, ("",)),
+    "sasl.client.callback.handler.class": NotHere(f"a Java class; {_OAUTH}", ("",)),
+    "sasl.login.callback.handler.class": NotHere(f"a Java class; {_OAUTH}", ("", *_HANDLERS)),
+    "sasl.oauthbearer.jwt.retriever.class": NotHere(f"a Java class; {_OAUTH}", ("", *_RETRIEVERS)),
+    "sasl.oauthbearer.jwt.validator.class": NotHere("the broker checks the token", ("", *_VALIDATORS)),
+    **dict.fromkeys(
+        [
+            "sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms",
+            "sasl.login.retry.backoff.max.ms", "sasl.login.retry.backoff.ms",
+        ],
+        NotHere("it is for the token endpoint, and there is no sasl.oauthbearer.token.endpoint.url"),
+    ),
+    "sasl.login.class": NotHere(f"a Java class; {_LOGIN}", ("",)),
+    **dict.fromkeys(
+        [
+            "sasl.kerberos.kinit.cmd", "sasl.kerberos.min.time.before.relogin",
+            "sasl.kerberos.service.name", "sasl.kerberos.ticket.renew.jitter",
+            "sasl.kerberos.ticket.renew.window.factor",
+        ],
+        NotHere(_GSSAPI, ("",)),
+    ),
+    **dict.fromkeys(
+        [
+            "sasl.login.refresh.buffer.seconds", "sasl.login.refresh.min.period.seconds",
+            "sasl.login.refresh.window.factor", "sasl.login.refresh.window.jitter",
+        ],
+        NotHere(_LOGIN),
+    ),
+    **dict.fromkeys(
+        [
+            "sasl.oauthbearer.assertion.algorithm", "sasl.oauthbearer.assertion.claim.aud",
+            "sasl.oauthbearer.assertion.claim.exp.seconds", "sasl.oauthbearer.assertion.claim.iss",
+            "sasl.oauthbearer.assertion.claim.jti.include", "sasl.oauthbearer.assertion.claim.nbf.seconds",
+            "sasl.oauthbearer.assertion.claim.sub", "sasl.oauthbearer.assertion.file",
+            "sasl.oauthbearer.assertion.private.key.file",
+            "sasl.oauthbearer.assertion.private.key.passphrase",
+            "sasl.oauthbearer.assertion.template.file", "sasl.oauthbearer.clock.skew.seconds",
+            "sasl.oauthbearer.expected.audience", "sasl.oauthbearer.expected.issuer",
+            "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+            "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", "sasl.oauthbearer.jwks.endpoint.url",
+            "sasl.oauthbearer.scope.claim.name", "sasl.oauthbearer.sub.claim.name",
+        ],
+        NotHere(_OAUTH, ("",)),
+    ),
+    "ssl.cipher.suites": NotHere("OpenSSL names ciphers in another way; set ssl_ciphers", ("", "[]")),
+    "ssl.engine.factory.class": NotHere(f"a Java class; {_JVM}", ("",)),
+    "ssl.keymanager.algorithm": NotHere(_JVM),
+    "ssl.trustmanager.algorithm": NotHere(_JVM),
+    "ssl.provider": NotHere(_JVM),
+    "ssl.secure.random.implementation": NotHere(_JVM),
+    "ssl.truststore.password": NotHere("a PEM file of certificates has no password", ("",)),
+    "ssl.keystore.password": NotHere("the password of a PEM key is ssl.key.password", ("",)),
+}  # fmt: skip
+
+# kafka-python's options that change nothing here: how its own threads, sockets and metrics are set up.
+KEYWORDS_NOT_HERE: dict[str, NotHere] = {
+    "api_version_auto_timeout_ms": NotHere("versions are agreed within the request timeout"),
+    "max_in_flight_requests_per_connection": NotHere("one fetch at a time is under way to each broker"),
+    "metrics_enabled": NotHere("sensors are always kept; they cost next to nothing"),
+    "metric_group_prefix": NotHere("the names of the metrics are Java's"),
+    "selector": NotHere("asyncio does the I/O"),
+}
+
+
+def java_name(keyword: str) -> str:
+    """The dotted name of a keyword."""
+    return keyword.replace("_", ".")
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """The message for a name that is not known, with the nearest one that is."""
+    near = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"unknown {what} {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+
+
+def pass_over(name: str, value: Any, option: NotHere) -> None:
+    """Notes that an option has no effect. Raises :class:`KafkaConfigurationError` for a value it must not
+    have here."""
+    text = "" if value is None else str(value).strip()
+    if option.accepts is None:
+        log.info("%s=%s has no effect: %s", name, value, option.why)
+    elif text and text.lower() not in option.accepts:
+        raise KafkaConfigurationError(f"{name}={text} is not supported: {option.why}")
+
+
+def parse(name: str, value: Any, kind: str) -> Any:
+    """A property's text as its option's type (``kind``: the annotation of the field)."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if kind == "bool":
+        if text.lower() not in ("true", "false"):
+            raise KafkaConfigurationError(f"{name} must be true or false, not {value!r}")
+        return text.lower() == "true"
+    if kind in ("int", "float", "int | None"):
+        try:
+            return float(text) if kind == "float" else int(text)
+        except ValueError:
+            raise KafkaConfigurationError(f"{name} must be a number, not {value!r}") from None
+    if name in ("partition.assignment.strategy", "interceptor.classes"):
+        return tuple(one.strip() for one in text.split(",") if one.strip())
+    if name in ("key.deserializer", "value.deserializer"):
+        return by_java_class(name, text)
+    return text

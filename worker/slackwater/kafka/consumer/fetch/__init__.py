@@ -1,0 +1,1 @@
+"""Fetches records ahead of the application."""

@@ -1,0 +1,156 @@
+"""Questions to the cluster that change nothing, for both faces; and checks of what they are given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Coroutine, Iterable, Mapping
+from typing import Any, TypeVar
+
+from slackwater.kafka.consumer.engine import Core
+from slackwater.kafka.consumer.offsets.positions import offsets_only, same_time
+from slackwater.kafka.errors import IllegalStateError, KafkaError, KafkaTimeoutError, raise_for_code
+from slackwater.kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from slackwater.kafka.wire import messages as m
+from slackwater.kafka.wire.errors import ErrorCode
+
+_GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INVALID_TOPIC_EXCEPTION)
+
+
+T = TypeVar("T")
+
+
+async def within(timeout_ms: int, what: str, work: Coroutine[Any, Any, T]) -> T:
+    """Waits for ``work``, connecting included. Raises :class:`KafkaTimeoutError` after ``timeout_ms``."""
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            return await work
+    except KafkaTimeoutError:
+        raise
+    except TimeoutError:
+        raise KafkaTimeoutError(f"no {what} within {timeout_ms} ms: no broker answers") from None
+
+
+class Lookups:
+    """All run on the client's loop, and raise :class:`KafkaTimeoutError` after ``timeout_ms``."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def committed(
+        self, partitions: Collection[TopicPartition], timeout_ms: int
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The group's committed offsets."""
+        if self._core.group is None:
+            raise IllegalStateError("committed(): this needs a group_id")
+        return await self._core.group.committed(partitions, timeout_ms)
+
+    async def ends(
+        self, partitions: Collection[TopicPartition], which: int, timeout_ms: int
+    ) -> dict[TopicPartition, int]:
+        """The beginnings or the ends (``EARLIEST``, ``LATEST``) of partitions."""
+        return offsets_only(await self._by_time(same_time(partitions, which), timeout_ms))
+
+    async def by_time(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: int
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first offsets at or after times in ms."""
+        if not isinstance(timestamps, Mapping):
+            raise TypeError(f"the times must be a mapping {{TopicPartition: ms}}, not {timestamps!r}")
+        for tp, at in timestamps.items():
+            check_partitions([tp])
+            if at < 0:
+                raise ValueError(f"the time for {tp} is {at}; it must not be negative")
+        wanted = {tp: int(at) for tp, at in timestamps.items()}
+        return await self._by_time(wanted, timeout_ms)
+
+    async def _by_time(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: int
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        names = ", ".join(map(str, timestamps))
+        work = self._core.positions.by_time(timestamps, timeout_ms)
+        return await within(timeout_ms, f"offsets of {names}", work)
+
+    async def topics(self, timeout_ms: int) -> set[str]:
+        """The names of all topics."""
+        response = await self._metadata(None, timeout_ms)
+        internal = self._core.config.exclude_internal_topics
+        return {
+            topic.name
+            for topic in response.topics
+            if topic.name and not topic.error_code and not (internal and topic.is_internal)
+        }
+
+    async def position(self, tp: TopicPartition, timeout_ms: int) -> int:
+        """The position, when it is known and confirmed. Raises :class:`PartitionNotAssignedError`."""
+
+        def known() -> int | None:
+            return self._core.positions.known(self._core.subscription.get(tp))
+
+        return await self._core.until(known, timeout_ms, f"no position of {tp}")
+
+    async def partitions_for_topic(self, topic: str, timeout_ms: int) -> set[int]:
+        """The partition numbers of a topic; empty: there is no such topic."""
+        known = self._core.cluster.metadata.topics.get(topic)
+        if known is not None and known.partitions:
+            return set(known.partitions)
+        response = await self._metadata([topic], timeout_ms)
+        found = response.topics[0]
+        if found.error_code in _GONE:
+            return set()
+        raise_for_code(found.error_code, f"of topic {topic!r}", api="Metadata")
+        return {partition.partition_index for partition in found.partitions}
+
+    async def _metadata(self, topics: list[str] | None, timeout_ms: int) -> m.MetadataResponse:
+        return await within(timeout_ms, "metadata", self._ask_for_metadata(topics, timeout_ms))
+
+    async def _ask_for_metadata(self, topics: list[str] | None, timeout_ms: int) -> m.MetadataResponse:
+        names = None if topics is None else [m.MetadataRequestTopic(name=name) for name in topics]
+        request = m.MetadataRequest(topics=names, allow_auto_topic_creation=False)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        while True:
+            try:
+                return await self._core.cluster.send_any(request, timeout_ms=timeout_ms)
+            except KafkaError as exc:
+                delay = self._core.backoff.delay_ms(1) / 1000
+                if not exc.retriable:
+                    raise
+                if loop.time() + delay >= deadline:
+                    raise KafkaTimeoutError(f"no metadata within {timeout_ms} ms: {exc}") from exc
+                await asyncio.sleep(delay)
+
+
+def check_partitions(partitions: Iterable[Any]) -> list[TopicPartition]:
+    """The partitions as a list; a TypeError for what is none."""
+    found = list(partitions)
+    for one in found:
+        if not is_partition(one) or not isinstance(one[1], int):
+            raise TypeError(f"expected a TopicPartition, not {one!r}")
+    return [one if isinstance(one, TopicPartition) else TopicPartition(*one) for one in found]
+
+
+def is_partition(given: Any) -> bool:
+    """Whether this is one partition, and not several."""
+    return isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
+
+
+def check_offsets(
+    offsets: Mapping[Any, Any], purpose: str = "commit"
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The offsets of a commit, or for another purpose; plain integers and kafka-python's tuples are taken."""
+    if not isinstance(offsets, Mapping):
+        raise TypeError(
+            f"the offsets to {purpose} must be a mapping {{TopicPartition: OffsetAndMetadata or int}}, "
+            f"not {offsets!r}"
+        )
+    found: dict[TopicPartition, OffsetAndMetadata] = {}
+    for key, given in offsets.items():
+        (tp,) = check_partitions([key])
+        value = (given,) if isinstance(given, int) else given
+        if not isinstance(value, tuple) or not isinstance(value[0], int) or isinstance(value[0], bool):
+            raise TypeError(f"expected an OffsetAndMetadata for {tp}, not {given!r}")
+        one = OffsetAndMetadata(*value)
+        if one.offset < 0:
+            raise ValueError(f"the offset to {purpose} for {tp} is negative: {one.offset}")
+        found[tp] = one._replace(metadata=one.metadata or "")
+    return found

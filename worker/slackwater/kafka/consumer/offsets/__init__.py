@@ -1,0 +1,1 @@
+"""Positions and committed offsets."""

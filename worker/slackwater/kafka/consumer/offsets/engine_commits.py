@@ -1,0 +1,111 @@
+"""The commits of a consumer's core: those that are waited for, those that are not, and auto-commit."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
+from slackwater.kafka.consumer.coordinator import Group
+from slackwater.kafka.errors import IllegalStateError, KafkaError
+from slackwater.kafka.protocol.membership.member import State
+from slackwater.kafka.protocol.subscription import Subscription
+from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+NO_GROUP = "this needs a group_id"
+
+
+class CoreCommits:
+    """A part of :class:`Core`. All is called on the loop, unless it says otherwise."""
+
+    config: ConsumerConfig
+    subscription: Subscription
+    group: Group | None
+    on_committed: Callable[[Offsets], None] | None
+    _loop: asyncio.AbstractEventLoop
+    _next_auto_commit: float
+
+    def refuse_in_standby(self, call: str) -> None:
+        raise NotImplementedError
+
+    def _in_background(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        raise NotImplementedError
+
+    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a commit without offsets stores: the positions."""
+        return {tp: OffsetAndMetadata(o, "", e) for tp, (o, e) in self.subscription.consumed().items()}
+
+    async def commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None, timeout_ms: int
+    ) -> None:
+        """See :meth:`Group.commit`."""
+        if self.group is None:
+            raise IllegalStateError(f"commit(): {NO_GROUP}")
+        self.refuse_in_standby("commit()")
+        chosen = self.consumed() if offsets is None else offsets
+        await self.group.commit(chosen, timeout_ms)
+        if self.on_committed is not None and chosen:
+            self.on_committed(chosen)
+
+    def begin_commit(self, offsets: Offsets) -> concurrent.futures.Future[None]:
+        """Starts a commit, in the order of the calls, and gives its outcome: cancelled, if the consumer is
+        closed before that is known."""
+        outcome: concurrent.futures.Future[None] = concurrent.futures.Future()
+
+        def done(task: asyncio.Task[None]) -> None:
+            if task.cancelled():
+                outcome.cancel()
+            elif (error := task.exception()) is not None:
+                outcome.set_exception(error)
+            else:
+                outcome.set_result(None)
+
+        work = self.commit(offsets, self.config.default_api_timeout_ms)
+        self._in_background(work, "asynchronous commit").add_done_callback(done)
+        return outcome
+
+    async def commit_quietly(self, timeout_ms: int) -> None:
+        """The commit of auto-commit before partitions go: a failure is logged, not raised."""
+        offsets = self.consumed()
+        if not offsets or self.group is None:
+            return
+        if self.subscription.by_group and not self.group.membership.in_group:
+            return
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self.commit(offsets, timeout_ms)
+        except (KafkaError, TimeoutError) as exc:
+            log.warning("auto-commit failed: %s", exc or f"not answered within {timeout_ms} ms")
+
+    @property
+    def auto_commits_now(self) -> bool:
+        """Whether there is anything to commit by itself."""
+        return self.config.auto_commits and (
+            not self.subscription.by_group or (self.group is not None and self.group.membership.in_group)
+        )
+
+    def auto_commit_due(self) -> bool:
+        """Whether the interval has passed. From any thread."""
+        dead = self.group is not None and self.group.membership.state is State.DEAD
+        return self.config.auto_commits and not dead and self._loop.time() >= self._next_auto_commit
+
+    def auto_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commits in the background what the application had consumed when it polled."""
+        self._next_auto_commit = self._loop.time() + self.config.auto_commit_interval_ms / 1000
+        if not offsets:
+            return
+
+        async def run() -> None:
+            try:
+                await self.commit(offsets, self.config.default_api_timeout_ms)
+            except KafkaError as exc:
+                log.warning("auto-commit failed: %s", exc)
+
+        self._in_background(run(), "auto-commit")

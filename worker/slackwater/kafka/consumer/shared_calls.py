@@ -1,0 +1,306 @@
+"""What both faces share: the calls that wait for nobody."""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from typing import Any, Literal, TypeVar, overload
+from uuid import UUID
+
+from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
+from slackwater.kafka.consumer.engine import Core
+from slackwater.kafka.consumer.interceptors import Interceptors
+from slackwater.kafka.consumer.iteration import RecordIterator, Records, Stuck, all_records
+from slackwater.kafka.consumer.lookups.lookups import check_offsets, check_partitions
+from slackwater.kafka.consumer.metrics.raw import KafkaMetric, MetricName
+from slackwater.kafka.consumer.offsets.commit_queue import CommitQueue, Offsets
+from slackwater.kafka.errors import IllegalStateError
+from slackwater.kafka.protocol.membership.member import State
+from slackwater.kafka.protocol.subscription import EARLIEST, LATEST
+from slackwater.kafka.records import RecordColumns
+from slackwater.kafka.structs import (
+    ConsumerGroupMetadata,
+    MembershipSnapshot,
+    MemberState,
+    OffsetAndMetadata,
+    SkippedRecords,
+    TopicPartition,
+)
+from slackwater.kafka.wire.primitives import ZERO_UUID
+
+T = TypeVar("T")
+
+
+class ConsumerBase:
+    """The calls of both faces that return at once."""
+
+    config: ConsumerConfig
+
+    def __init__(self, config: ConsumerConfig) -> None:
+        self.config = config
+        self._opened: Core | None = None
+        self._iterator = RecordIterator()
+        self._stuck = Stuck()
+        self._commits = CommitQueue()
+        self._interceptors = Interceptors(config.interceptor_classes, config)
+
+    @property
+    def _core(self) -> Core:
+        if self._opened is None:
+            raise IllegalStateError("call start() first")
+        return self._opened
+
+    def _call(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Calls a function on the client's loop."""
+        raise NotImplementedError
+
+    def _nudge(self) -> None:
+        """Has a waiting ``poll()`` look again."""
+        raise NotImplementedError
+
+    def _attach(self, core: Core) -> None:
+        self._opened = core
+        if self._interceptors:
+            # Not a strong one: the client's loop would keep a consumer that is dropped without close().
+            tell = weakref.WeakMethod(self._was_committed)
+
+            def was_committed(offsets: Offsets) -> None:
+                if (method := tell()) is not None:
+                    method(offsets)
+
+            core.on_committed = was_committed
+
+    def _was_committed(self, offsets: Offsets) -> None:
+        self._commits.tell(lambda: self._interceptors.on_commit(offsets))
+        self._nudge()
+
+    def _timeout(self, timeout_ms: float | None) -> int:
+        if timeout_ms is None:
+            return self.config.default_api_timeout_ms
+        return max(1, int(min(timeout_ms, 1e12)))
+
+    # -- what to read ----------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        pattern: str | re.Pattern[str] | None = None,
+        listener: Any = None,
+    ) -> None:
+        """Reads these topics, or those that ``pattern`` matches from their names' beginning.
+
+        With a ``group_id`` as a member of the group, and joining starts at once; without one, all
+        partitions of the topics (as kafka-python does; Java refuses that). ``listener``: a
+        :class:`ConsumerRebalanceListener`. Replaces what was subscribed to before. Raises
+        :class:`IllegalStateError` after :meth:`assign`, or when a pattern replaces topics or the other way
+        round, ValueError for neither or both.
+        """
+        names = [topics] if isinstance(topics, str) else list(topics or ())
+        if bool(names) == (pattern is not None):
+            raise ValueError("subscribe() takes either topics or a pattern; unsubscribe() reads nothing")
+        self._give_back()
+        self._call(self._core.subscribe, names, pattern, listener)
+
+    def _standby(
+        self,
+        topics: Iterable[str],
+        pattern: str | re.Pattern[str] | None,
+        listener: Any,
+        timeout_ms: float | None,
+    ) -> Coroutine[Any, Any, None]:
+        names = [topics] if isinstance(topics, str) else list(topics or ())
+        if bool(names) == (pattern is not None):
+            raise ValueError("stand_by() takes either topics or a pattern")
+        self._iterator.clear()
+        return self._core.stand_by(names, pattern, listener, self._timeout(timeout_ms))
+
+    def prefetch(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Only in standby: fetches these partitions ahead from these offsets, as far as the limits of what
+        waits here allow, and hands them over to nobody. Returns at once.
+
+        All of them at a time: what is not named is dropped. Called again with higher offsets it drops what
+        lies below them, and keeps the rest. Partitions of topics that are not stood by for are passed over. A
+        partition that cannot be fetched (from there) is left out until the next call. Raises
+        :class:`IllegalStateError` outside of a standby; TypeError, ValueError for what are no offsets.
+        """
+        wanted = {tp: at.offset for tp, at in check_offsets(offsets, "fetch").items()}
+        self._call(self._core.prefetch, wanted)
+
+    def take_over(self, offsets: Offsets, generation: int | None = None) -> None:
+        """Ends the standby: joins the group under the ``group_instance_id`` with an empty member id, by which
+        the broker fences whoever had it (KIP-345). Returns at once; the following polls bring the rest. After
+        this it is an ordinary consumer that is subscribed.
+
+        A partition that is then assigned, and is in ``offsets``, starts there, with what was prefetched from
+        there on, and asks nobody. ``offsets`` may be empty, and must be final: where the member that is taken
+        over has stopped. They hold for the first assignment, if it is of this ``generation``; without one, if
+        the join was no rebalance. Otherwise another member may have read on from there, and the committed
+        offsets are asked for as always, as for partitions that are not named. Raises
+        :class:`IllegalStateError` outside of a standby; TypeError, ValueError for what are no offsets.
+        """
+        self._call(self._core.take_over, check_offsets(offsets, "start from"), generation)
+
+    def subscription(self) -> set[str] | None:
+        """The topics subscribed to (by now, with a pattern), or ``None``."""
+        subscription = self._core.subscription
+        return set(subscription.topics) if subscription.by_group else None
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions this consumer has."""
+        return set(self._core.subscription.partitions)
+
+    def _assign(self, partitions: Collection[TopicPartition]) -> None:
+        self._give_back()
+        self._call(self._core.assign, partitions)
+
+    # -- positions -------------------------------------------------------------------------------
+
+    def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        """Reads on from ``offset``; an :class:`OffsetAndMetadata` may bring the leader epoch.
+
+        Raises :class:`PartitionNotAssignedError`, ValueError for what is no offset.
+        """
+        check_partitions([partition])
+        place = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+        whole = isinstance(place, OffsetAndMetadata) and type(place.offset) is int
+        if not whole or place.offset < 0:
+            raise ValueError(f"offset must be an integer of at least 0, not {offset!r}")
+        self._iterator.clear_partition(partition)
+        self._call(self._seek, partition, place.offset, place.leader_epoch)
+
+    def _seek(self, tp: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
+        self._core.subscription.seek(tp, offset, leader_epoch)
+        self._core.jumped()
+
+    def _give_back(self) -> None:
+        """Ends an iteration that was broken off: what it has not given is read again."""
+        if self._opened is not None:
+            self._iterator.give_back(self._core.subscription, self._go_back)
+
+    def _go_back(self, tp: TopicPartition, offset: int) -> None:
+        """Sets the position to a record that was polled and not given."""
+        if tp in self._core.subscription.partitions:
+            self._call(self._seek, tp, offset)
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Reads on from the first record; without partitions: of all. Raises
+        :class:`PartitionNotAssignedError` for one that this consumer does not have, or if it has none."""
+        self._reset(partitions, EARLIEST)
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Reads on from the next record to come; as :meth:`seek_to_beginning`."""
+        self._reset(partitions, LATEST)
+
+    def _reset(self, partitions: Collection[TopicPartition], timestamp: int) -> None:
+        self._call(self._core.reset, check_partitions(partitions), timestamp)
+        for tp in partitions or self._core.subscription.partitions:
+            self._iterator.clear_partition(tp)
+
+    def skipped_records(self) -> list[SkippedRecords]:
+        """What was skipped since the last call because the log begins behind it, oldest first: with
+        ``lost_position="nearest"`` only. What follows a skip is never polled before the skip is here."""
+        queue, found = self._core.positions.lost.skipped, []
+        while queue:
+            found.append(queue.popleft())
+        return found
+
+    def topic_id(self, partition: TopicPartition) -> UUID | None:
+        """The id of the topic that the position of a partition belongs to (KIP-516): of the one that is read,
+        or, before that, of the one that has its name. ``None``: the brokers have none (Metadata below v10),
+        or the topic is not known yet. Asks nobody."""
+        check_partitions([partition])
+        found = self._core.subscription.get(partition).topic_id
+        if found == ZERO_UUID:
+            found = self._core.cluster.metadata.topic_id(partition.topic)
+        return None if found == ZERO_UUID else found
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The end of the partition as of its last fetch, or ``None`` before the first. Asks nobody."""
+        check_partitions([partition])
+        return self._core.subscription.get(partition).highwater
+
+    def current_lag(self, partition: TopicPartition) -> int | None:
+        """How many offsets the position is behind the end that can be read (with ``read_committed``: of
+        what is stable), as of the last fetch; ``None`` while one of them is not known. Asks nobody."""
+        check_partitions([partition])
+        state = self._core.subscription.get(partition)
+        end = state.last_stable_offset if self.config.read_committed else state.highwater
+        if end is None or state.position is None:
+            return None
+        return max(0, end - state.position)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Has :meth:`poll` give nothing of these, until :meth:`resume`. What was fetched is kept; a partition
+        that is assigned anew is not paused. Raises :class:`PartitionNotAssignedError`."""
+        self._call(self._core.pause, check_partitions(partitions), True)
+        self._nudge()
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Undoes :meth:`pause`."""
+        self._call(self._core.pause, check_partitions(partitions), False)
+        self._nudge()
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        return {tp for tp, state in self._core.subscription.partitions.items() if state.paused}
+
+    # -- the group -------------------------------------------------------------------------------
+
+    @property
+    def client_id(self) -> str:
+        """The name under which brokers know this client."""
+        return self.config.client_id
+
+    def membership(self) -> MembershipSnapshot:
+        """What this member knows of its membership. Asks nobody; from any thread."""
+        return self._core.membership()
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """What fences this member's commits (KIP-447), and how far it is. Asks nobody; from any thread."""
+        seen = self._core.membership()
+        if seen.state == State.STABLE.value:
+            state = MemberState.STABLE
+        elif seen.state in (State.OUT.value, State.DEAD.value):
+            state = MemberState.UNJOINED
+        else:
+            state = MemberState.REBALANCING
+        return ConsumerGroupMetadata(
+            self.config.group_id, seen.generation, seen.member_id, self.config.group_instance_id, state
+        )
+
+    @overload
+    def metrics(self, raw: Literal[False] = False) -> dict[str, dict[str, float]]: ...
+
+    @overload
+    def metrics(self, raw: Literal[True]) -> dict[MetricName, KafkaMetric]: ...
+
+    def metrics(self, raw: bool = False) -> dict[str, dict[str, float]] | dict[MetricName, KafkaMetric]:
+        """Every sensor as ``{group: {name: value}}`` (kafka-python's shape) under the names of Java's
+        consumer; what they mean and which are left out is told in ``consumer.metrics``. Asks nobody; from
+        any thread. With ``raw`` as ``{MetricName: KafkaMetric}``, whose ``value()`` is what holds then."""
+        if raw:
+            return self._core.metrics.raw(self.config.client_id)
+        return self._core.metrics.values()
+
+    def enforce_rebalance(self, reason: str | None = None) -> None:
+        """Joins the group anew, so that its partitions are dealt out again (KIP-568); returns at once.
+
+        ``reason`` goes to the broker's log (KIP-800). Raises :class:`IllegalStateError` without a group_id.
+        """
+        self._call(self._core.enforce_rebalance, reason or "the application asked for it")
+
+    def bootstrap_connected(self) -> bool:
+        """Whether a broker has been found."""
+        return bool(self._core.cluster.metadata.brokers)
+
+    # -- what a poll gave ------------------------------------------------------------------------
+
+    def _to_records(self, columns: dict[TopicPartition, RecordColumns]) -> Records:
+        """The rows as records. What failed is raised here if there is nothing else, else by the next poll."""
+        found, failures = all_records(columns, self.config, self._go_back)
+        if failures:
+            self._stuck.at(failures[0], self._core.subscription)
+            if not found:
+                raise failures[0]
+        return self._interceptors.on_consume(found)

@@ -1,0 +1,1 @@
+"""Stands by for a takeover of a membership."""

@@ -1,0 +1,1 @@
+"""TLS and SASL: how a client authenticates."""

@@ -1,0 +1,327 @@
+"""OAUTHBEARER's client credentials: fetches tokens over HTTPS (RFC 6749, section 4.4; Java's KIP-768)."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import math
+import os
+import random
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from urllib.parse import urlencode
+
+from slackwater.kafka.errors import (
+    AuthenticationError,
+    KafkaConnectionError,
+    KafkaError,
+    SaslAuthenticationError,
+    SslAuthenticationError,
+)
+from slackwater.kafka.net.backoff import Backoff
+from slackwater.kafka.net.security.files import Credentials, read_line
+from slackwater.kafka.net.security.oauth_answer import MAX_ANSWER_BYTES, Granted, basic, granted, refusal
+from slackwater.kafka.net.security.oauth_url import Endpoint, endpoint_of
+from slackwater.kafka.net.security.settings import SSL, Security, SecurityProblem
+from slackwater.kafka.net.security.tls import TlsContexts
+
+_TRY_LATER = (408, 429)
+"""Refusals that are about the moment, not about the client (RFC 9110, 15.5.9; RFC 6585, 4)."""
+
+
+class _State:
+    """What changes: the token in use, and the request that is under way."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.kept: tuple[str, float] | None = None
+        self.under_way: Future[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientCredentials:
+    """A :class:`~.security.TokenProvider` that asks an authorization server for tokens.
+
+    ``token_endpoint_url``: where tokens come from: ``https://``; ``http://`` for this machine alone.
+        The server is asked directly (no proxy), and sends nobody elsewhere (no redirects).
+    ``client_id``; ``client_secret``, or ``client_secret_file``, which is read for each new token (a line end
+        after the value is not part of it). They are sent in the header, by HTTP Basic.
+    ``scope``: of the token to ask for. ``sasl_extensions``: SASL extensions for the broker (KIP-342).
+    ``urlencode_header``: id and secret are URL-encoded before base64, as RFC 6749 (2.3.1) has it; servers
+        that do not expect that are the rule, so Java's default (``sasl.oauthbearer.header.urlencode``,
+        KIP-1139) is ``False``.
+    ``endpoint_ca``: PEM text, or the path of a PEM file, with the authorities that the server's certificate
+        is checked against; without it the system's. Its host name is always checked.
+    ``connect_timeout_ms``, ``read_timeout_ms``: limits for one attempt: TCP; and from there to the end of the
+        answer. ``timeout_ms``: for one token altogether, with all attempts and pauses; below the clients'
+        10 s for a connection, so that the reason is told. (A look-up of the host's name is the system's
+        and has no limit here.)
+    ``retry_backoff_ms``, ``retry_backoff_max_ms``: the first and the longest pause between attempts.
+
+    A token serves all connections of this object for 80 % of its life (Java's
+    ``sasl.login.refresh.window.factor``); one whose life the server does not tell (``expires_in``) is asked
+    for anew at each login. Any number of threads may ask at once, for one request.
+
+    Raises :class:`KafkaConfigurationError` for what does not go together. ``repr`` shows no secret.
+    """
+
+    token_endpoint_url: str
+    client_id: str
+    client_secret: str | None = field(default=None, repr=False)
+    client_secret_file: str | os.PathLike[str] | None = None
+    scope: str | None = None
+    urlencode_header: bool = False
+    endpoint_ca: str | os.PathLike[str] | None = field(default=None, repr=False)
+    sasl_extensions: Mapping[str, str] = field(default_factory=dict, hash=False)
+    connect_timeout_ms: float = 5_000
+    read_timeout_ms: float = 5_000
+    timeout_ms: float = 8_000
+    retry_backoff_ms: float = 100
+    retry_backoff_max_ms: float = 10_000
+    rng: random.Random = field(default_factory=random.Random, repr=False, compare=False)
+    clock: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
+    _endpoint: Endpoint = field(init=False, repr=False, compare=False)
+    _state: _State = field(init=False, repr=False, compare=False, default_factory=_State)
+
+    def __post_init__(self) -> None:
+        for name in ("token_endpoint_url", "client_id", "client_secret", "scope"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, str) or not value.strip()):
+                raise SecurityProblem(f"<{name}> must be text, and not empty")
+        if (self.client_secret is None) == (self.client_secret_file is None):
+            both = self.client_secret is not None
+            raise SecurityProblem(
+                "<client_secret> and <client_secret_file> are both set: set one of the two"
+                if both
+                else "<client_secret> is missing: the client credentials need it (or <client_secret_file>)"
+            )
+        if not isinstance(self.urlencode_header, bool):
+            raise SecurityProblem("<urlencode_header> must be True or False")
+        if ":" in self.client_id and not self.urlencode_header:
+            raise SecurityProblem(
+                "<client_id> has a colon, which HTTP Basic cannot send: set <urlencode_header> to "
+                "True, if the server decodes it"
+            )
+        extensions = self.sasl_extensions
+        if not isinstance(extensions, Mapping) or not all(
+            isinstance(one, str) for pair in extensions.items() for one in pair
+        ):
+            raise SecurityProblem("<sasl_extensions> must be a dict of text to text")
+        self._check_times()
+        object.__setattr__(self, "_endpoint", endpoint_of(self.token_endpoint_url))
+        if self.endpoint_ca is not None and not self._endpoint.tls:
+            raise SecurityProblem("<endpoint_ca> is of no use with an http:// <token_endpoint_url>")
+
+    def _check_times(self) -> None:
+        names = ("connect_timeout_ms", "read_timeout_ms", "timeout_ms")
+        for name in (*names, "retry_backoff_ms", "retry_backoff_max_ms"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+                raise SecurityProblem(f"<{name}> must be a number of milliseconds")
+            if value < 0 or (value == 0 and name in names):
+                raise SecurityProblem(f"<{name}>={value} is too short a time")
+
+    # -- what a login asks for -----------------------------------------------------------------------
+
+    def token(self) -> str:
+        """A token that is good for a while; blocks for ``timeout_ms`` at most.
+
+        Raises :class:`SaslAuthenticationError` when the server refuses, or answers with what is no token;
+        :class:`SslAuthenticationError` when its certificate is not accepted;
+        :class:`KafkaConnectionError` when it cannot be reached, or fails, for all of that time.
+        """
+        state = self._state
+        with state.lock:
+            if state.kept is not None and self.clock() < state.kept[1]:
+                return state.kept[0]
+            asked, mine = state.under_way, state.under_way is None
+            if asked is None:
+                asked = state.under_way = Future()
+        if not mine:
+            return self._of_another(asked)
+        try:
+            asked_at = self.clock()
+            found = self._ask_until(asked_at + self.timeout_ms / 1000)
+        except BaseException as exc:
+            with state.lock:
+                state.under_way = None
+            asked.set_exception(exc)
+            raise
+        with state.lock:
+            state.kept = found.token, asked_at + found.usable_s
+            state.under_way = None
+        asked.set_result(found.token)
+        return found.token
+
+    def extensions(self) -> dict[str, str]:
+        """The SASL extensions to send along."""
+        return dict(self.sasl_extensions)
+
+    def refused(self, token: str) -> None:
+        """A broker did not take ``token``: the next login asks for another one."""
+        with self._state.lock:
+            if self._state.kept is not None and self._state.kept[0] == token:
+                self._state.kept = None
+
+    def read(self) -> Credentials:
+        """Id and secret as they are now. Raises :class:`SaslAuthenticationError` that names the file."""
+        file, secret = self.client_secret_file, self.client_secret
+        if file is not None:
+            secret = read_line("client_secret", file)
+        assert secret is not None, "checked when made"
+        return Credentials(self.client_id, secret)
+
+    @staticmethod
+    def _of_another(asked: Future[str]) -> str:
+        try:
+            return asked.result()
+        except KafkaError as exc:
+            # A new one for each thread: an exception that is raised in many mixes up their tracebacks.
+            raise type(exc)(str(exc)) from None
+
+    # -- the request ---------------------------------------------------------------------------------
+
+    def _ask_until(self, deadline: float) -> Granted:
+        backoff = Backoff(self.retry_backoff_ms, self.retry_backoff_max_ms, self.rng)
+        failures = 0
+        while True:
+            try:
+                return self._ask(deadline)
+            except AuthenticationError:
+                raise
+            except _NotNowError as exc:
+                failures += 1
+                pause_s = backoff.delay_ms(failures) / 1000
+                if not exc.again or self.clock() + pause_s >= deadline:
+                    tries = f" ({failures} attempts)" if failures > 1 else ""
+                    raise KafkaConnectionError(f"{self._where}: {exc}{tries}") from None
+            time.sleep(pause_s)
+
+    @property
+    def _where(self) -> str:
+        return f"no token from {self._endpoint}"
+
+    def _ask(self, deadline: float) -> Granted:
+        who = self.read()
+        status, body = self._exchange(who, deadline)
+        if status >= 500 or status in _TRY_LATER:
+            raise _NotNowError(refusal(status, body, who, self.urlencode_header), again=status >= 500)
+        if status != 200:
+            said = refusal(status, body, who, self.urlencode_header)
+            raise SaslAuthenticationError(f"{self._where} for client {self.client_id!r}: {said}")
+        try:
+            return granted(body)
+        except ValueError as exc:
+            raise SaslAuthenticationError(f"{self._where}: {exc}") from None
+
+    def _exchange(self, who: Credentials, deadline: float) -> tuple[int, bytes]:
+        """One request. Gives the status, and up to one byte more of the body than is taken."""
+        context = self._context()
+        left_ms = max(1.0, (deadline - self.clock()) * 1000)
+        connect_ms = min(self.connect_timeout_ms, left_ms)
+        connection = _connection(self._endpoint, connect_ms)
+        try:
+            left_ms = max(1.0, min(self.read_timeout_ms, (deadline - self.clock()) * 1000))
+            limit = _TimeLimit(connection, left_ms)
+            try:
+                with limit:
+                    return self._send(connection, context, who)
+            except ssl.SSLCertVerificationError as exc:
+                raise self._not_trusted(exc) from None
+            except (OSError, http.client.HTTPException) as exc:
+                if limit.over or isinstance(exc, TimeoutError):
+                    raise _NotNowError(f"no whole answer within {left_ms:.0f} ms") from None
+                # Its text may have parts of the answer: only its kind, and the system's words, are told.
+                words = getattr(exc, "strerror", None) or getattr(exc, "reason", None) or type(exc).__name__
+                raise _NotNowError(f"the connection failed: {words}") from None
+        finally:
+            connection.close()
+
+    def _send(
+        self, connection: http.client.HTTPConnection, context: ssl.SSLContext | None, who: Credentials
+    ) -> tuple[int, bytes]:
+        if context is not None:
+            connection.sock = context.wrap_socket(connection.sock, server_hostname=self._endpoint.host)
+        form = {"grant_type": "client_credentials"}
+        if self.scope is not None:
+            form["scope"] = self.scope
+        headers = {
+            "Accept": "application/json",
+            "Authorization": basic(who, encoded=self.urlencode_header),
+            "Content-Type": "application/x-www-form-urlencoded",
+            "Connection": "close",
+        }
+        connection.request("POST", self._endpoint.target, urlencode(form).encode(), headers)
+        answer = connection.getresponse()
+        body = answer.read(MAX_ANSWER_BYTES + 1)
+        if answer.length and len(body) <= MAX_ANSWER_BYTES:
+            raise http.client.IncompleteRead(b"", answer.length)
+        return answer.status, body
+
+    def _context(self) -> ssl.SSLContext | None:
+        if not self._endpoint.tls:
+            return None
+        made = TlsContexts(Security(protocol=SSL, ca=self.endpoint_ca))
+        try:
+            return made.of(made.read())
+        except AuthenticationError as exc:
+            raise SslAuthenticationError(f"{self._where}: {exc}") from None
+
+    def _not_trusted(self, exc: ssl.SSLCertVerificationError) -> SslAuthenticationError:
+        ours = "the system's authorities" if self.endpoint_ca is None else "the endpoint's own authorities"
+        return SslAuthenticationError(
+            f"{self._where}: its certificate is not accepted ({exc.verify_message}); check the name in "
+            f"token_endpoint_url, and {ours} (endpoint_ca, sasl_oauth_cafile)"
+        )
+
+
+class _NotNowError(Exception):
+    """It may work at another time; ``again``: within this call, even."""
+
+    def __init__(self, text: str, *, again: bool = True) -> None:
+        super().__init__(text)
+        self.again = again
+
+
+def _connection(endpoint: Endpoint, timeout_ms: float) -> http.client.HTTPConnection:
+    connection = http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=timeout_ms / 1000)
+    try:
+        connection.connect()
+    except TimeoutError:
+        raise _NotNowError(f"no connection within {timeout_ms:.0f} ms") from None
+    except (OSError, ValueError) as exc:
+        raise _NotNowError(f"no connection: {getattr(exc, 'strerror', None) or exc}") from None
+    if not endpoint.default_port:
+        return connection
+    connection.default_port = endpoint.port  # else Host has the port, which not every server expects
+    return connection
+
+
+class _TimeLimit:
+    """Ends a connection when the time is over: a socket's own limit is for each byte, not for all."""
+
+    def __init__(self, connection: http.client.HTTPConnection, limit_ms: float) -> None:
+        # A duplicate of the handle: the connection closes its own, and the number may be another's then.
+        self._handle = connection.sock.dup()
+        connection.sock.settimeout(limit_ms / 1000)
+        self._timer = threading.Timer(limit_ms / 1000, self._end)
+        self._timer.daemon = True
+        self.over = False
+
+    def _end(self) -> None:
+        self.over = True
+        with contextlib.suppress(OSError):  # it may have ended already
+            self._handle.shutdown(socket.SHUT_RDWR)
+
+    def __enter__(self) -> None:
+        self._timer.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self._timer.cancel()
+        self._timer.join()
+        self._handle.close()

@@ -1,0 +1,283 @@
+"""The producer: :class:`AsyncProducer` for asyncio, :class:`KafkaProducer` for everybody else."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from slackwater.kafka.errors import KafkaConfigurationError, KafkaTimeoutError
+from slackwater.kafka.net.clock import SYSTEM_CLOCK, Clock
+from slackwater.kafka.net.connection import Connect
+from slackwater.kafka.net.loop_thread import LoopThread, warn_unclosed
+from slackwater.kafka.net.security import options as security_options
+from slackwater.kafka.producer.accumulator import Headers
+from slackwater.kafka.producer.batch import Batch, FutureRecordMetadata, RecordMetadata
+from slackwater.kafka.producer.config import ProducerConfig
+from slackwater.kafka.producer.shared_calls import ProducerCore, serialize
+
+
+class AsyncProducer:
+    """A producer on the running event loop. Options: :class:`~.config.ProducerConfig`."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        rng: random.Random | None = None,
+        connect: Connect | None = None,
+        **options: Any,
+    ) -> None:
+        self.config = _config(options)
+        self._core = ProducerCore(self.config, clock, rng or random.Random(), connect)
+
+    async def start(self) -> Self:
+        """Finds the cluster. Raises :class:`NoBrokersAvailable`, which names what was tried."""
+        await self._core.start()
+        return self
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """Puts a record into its batch, and gives a future of its outcome.
+
+        Waits for metadata or for room, up to ``max_block_ms`` each. Raises :class:`KafkaTimeoutError`
+        then, and what :meth:`KafkaProducer.send` does.
+        """
+        core = self._core
+        key_bytes = serialize(self.config.key_serializer, key, "key")
+        value_bytes = serialize(self.config.value_serializer, value, "value")
+        core.check(topic, key_bytes, value_bytes, headers)
+        partitions = core.topics.get(topic) or await core.find_topic(topic)
+        while True:
+            sent = core.try_send(partitions, partition, timestamp_ms, key_bytes, value_bytes, headers)
+            if sent is not None:
+                return _as_asyncio(sent)
+            await self._wait_for_room()
+
+    async def send_and_wait(self, topic: str, *args: Any, **kwargs: Any) -> RecordMetadata:
+        """:meth:`send`, and waits until the record is stored. Raises what it failed with."""
+        return await (await self.send(topic, *args, **kwargs))
+
+    async def _wait_for_room(self) -> None:
+        room = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        self._core.sender.wake()
+
+        def tell() -> None:
+            loop.call_soon_threadsafe(room.set)
+
+        self._core.accumulator.call_on_room(tell)
+        try:
+            async with asyncio.timeout(self.config.max_block_ms / 1000):
+                await room.wait()
+        except TimeoutError:
+            raise _no_room(self.config) from None
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Sends everything now, and waits until all of it has an outcome, whichever.
+
+        Raises :class:`KafkaTimeoutError` when that takes longer than ``timeout`` seconds.
+        """
+        batches = self._core.accumulator.incomplete()
+        self._core.sender.wake()
+        loop = asyncio.get_running_loop()
+        outcomes = []
+        for batch in batches:
+            done: asyncio.Future[None] = loop.create_future()
+            batch.add_done_callback(partial(_tell, loop, done))
+            outcomes.append(done)
+        if outcomes and (await asyncio.wait(outcomes, timeout=timeout))[1]:
+            raise _not_flushed(batches, timeout)
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Flushes for up to ``timeout`` seconds and closes; what is left fails. May be called again."""
+        if self._core.closed:
+            return
+        self._core.closed = True
+        try:
+            await self.flush(timeout)
+        except KafkaTimeoutError:
+            pass
+        finally:
+            await self._core.stop()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class KafkaProducer:
+    """A producer that any thread may use; kafka-python 3's names. Options: :class:`~.config.ProducerConfig`.
+
+    Idempotent by default: records of a partition are stored once and in the order of the ``send`` calls,
+    through retries and lost connections. A record's outcome is known by ``delivery_timeout_ms``. Raises
+    :class:`KafkaConfigurationError`, and :class:`NoBrokersAvailable`, which names what was tried.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        rng: random.Random | None = None,
+        connect: Connect | None = None,
+        **options: Any,
+    ) -> None:
+        self.config = _config(options)
+        self._thread = LoopThread("slackwater-producer")
+        try:
+            self._core = self._thread.run(_start(self.config, clock, rng or random.Random(), connect))
+        except BaseException:
+            self._thread.stop()
+            raise
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> FutureRecordMetadata:
+        """Puts a record into its batch, and gives a future of its outcome.
+
+        ``partition=None``: by the key's hash as in Java, or, without a key, the partition of the batch that
+        is being filled. ``timestamp_ms=None``: now. Blocks up to ``max_block_ms`` for metadata, and again
+        for room in ``buffer_memory``; raises :class:`KafkaTimeoutError` then. Raises
+        :class:`MessageSizeTooLargeError`, :class:`TypeError` (not bytes), :class:`IllegalArgumentError` (no
+        such partition), :class:`IllegalStateError` (closed), and what has ended the producer for good.
+        """
+        core, config = self._core, self.config
+        key_bytes = serialize(config.key_serializer, key, "key")
+        value_bytes = serialize(config.value_serializer, value, "value")
+        core.check(topic, key_bytes, value_bytes, headers)
+        partitions = core.topics.get(topic) or self._thread.run(core.find_topic(topic))
+        while True:
+            sent = core.try_send(partitions, partition, timestamp_ms, key_bytes, value_bytes, headers)
+            if sent is not None:
+                return sent
+            core.sender.wake_threadsafe()
+            if not core.accumulator.wait_for_room(config.max_block_ms / 1000):
+                raise _no_room(config)
+
+    def partitions_for(self, topic: str) -> set[int]:
+        """The partitions of a topic. Raises :class:`KafkaTimeoutError` after ``max_block_ms``."""
+        found = self._core.topics.get(topic) or self._thread.run(self._core.find_topic(topic))
+        return set(range(found.count))
+
+    def bootstrap_connected(self) -> bool:
+        """Whether a broker has been found; always, for a producer that could be made."""
+        return bool(self._core.cluster.metadata.brokers)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Sends everything now, and waits until all of it has an outcome, whichever.
+
+        Look at the futures for errors. Raises :class:`KafkaTimeoutError` when it takes longer than
+        ``timeout`` seconds (``None``: until the delivery timeout has decided all).
+        """
+        batches = self._core.accumulator.incomplete()
+        self._core.sender.wake_threadsafe()
+        clock = self._core.clock
+        deadline = None if timeout is None else clock.monotonic_ms() + timeout * 1000
+        for batch in batches:
+            left = None if deadline is None else max(0.0, deadline - clock.monotonic_ms()) / 1000
+            if not batch.finished.wait(left):
+                raise _not_flushed(batches, timeout)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flushes for up to ``timeout`` seconds and closes; what is left fails. May be called again."""
+        if self._core.closed:
+            return
+        self._core.closed = True
+        try:
+            self.flush(timeout)
+        except KafkaTimeoutError:
+            pass
+        finally:
+            self._thread.run(self._core.stop())
+            self._thread.stop()
+
+    def __del__(self) -> None:
+        core: ProducerCore | None = getattr(self, "_core", None)
+        if core is not None and not core.closed:
+            core.closed = True
+            warn_unclosed(self)
+            self._thread.stop_after(core.stop())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+async def _start(
+    config: ProducerConfig, clock: Clock, rng: random.Random, connect: Connect | None
+) -> ProducerCore:
+    core = ProducerCore(config, clock, rng, connect)
+    await core.start()
+    return core
+
+
+def _config(options: dict[str, Any]) -> ProducerConfig:
+    security, options = security_options.from_keywords(options)
+    unknown = options.keys() - ProducerConfig.__dataclass_fields__.keys()
+    if unknown:
+        raise KafkaConfigurationError(f"the producer has no option {', '.join(sorted(unknown))}")
+    return ProducerConfig(**options, security=security)
+
+
+def _as_asyncio(sent: FutureRecordMetadata) -> asyncio.Future[RecordMetadata]:
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[RecordMetadata] = loop.create_future()
+
+    def done(outcome: Any) -> None:
+        def tell() -> None:
+            if future.done():
+                return
+            if isinstance(outcome, BaseException):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        loop.call_soon_threadsafe(tell)
+
+    sent.add_both(done)
+    return future
+
+
+def _tell(loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]) -> None:
+    loop.call_soon_threadsafe(_resolve, done)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _no_room(config: ProducerConfig) -> KafkaTimeoutError:
+    return KafkaTimeoutError(
+        f"no room in buffer_memory ({config.buffer_memory} bytes) for max_block_ms={config.max_block_ms}: "
+        "records come faster than the brokers take them"
+    )
+
+
+def _not_flushed(batches: Iterable[Batch], timeout: float | None) -> KafkaTimeoutError:
+    left = sum(batch.count for batch in batches if not batch.finished.is_set())
+    return KafkaTimeoutError(f"{left} record(s) are not acknowledged after {timeout} s")

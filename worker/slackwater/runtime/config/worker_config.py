@@ -1,0 +1,416 @@
+"""The worker's configuration file. Every fault becomes one line that names file and field.
+
+JSON is YAML too: a file that starts with ``{`` is tried as JSON first, which spares a returning
+worker the import of a YAML parser (about 17 ms) on its way to the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slackwater.runtime.config.fields import (
+    Fault,
+    Parser,
+    list_of_names,
+    name_of,
+    number,
+    one_of,
+    pattern_of,
+    section,
+    settings_of,
+    text_of,
+)
+from slackwater.runtime.errors import ConfigError
+
+if TYPE_CHECKING:
+    from slackwater.kafka.net.security.settings import Security
+
+DEFAULT_MAX_POLL_INTERVAL_MS = 300_000
+DEFAULT_SESSION_TIMEOUT_MS = 45_000
+LONGEST_BATCH_INTERVAL_MS = 5_000
+"""The operator takes a group's rates from its commits, over 20 s."""
+
+WORKER_PROPERTIES = {
+    "auto.offset.reset": "earliest",
+    "max.poll.records": "5000",
+    "metadata.max.age.ms": "20000",
+    "subscription.change.max.delay.ms": "600000",
+}
+"""Defaults that differ from Kafka's: a new group starts with what is there, and a batch is worth a query; new
+topics and partitions are read within half a minute; a rolling change of the topics costs one rebalance."""
+
+RESERVED_PROPERTIES = {
+    "group.id": "set the field groupId instead",
+    "group.instance.id": "it is the worker's name: set SLACKWATER_INSTANCE_ID in the environment instead",
+    "bootstrap.servers": "set the field bootstrapServers instead",
+    "enable.auto.commit": "leave it out: a worker commits after each write, never by itself",
+}
+
+
+@dataclass(frozen=True)
+class SparkConfig:
+    """``remote``: empty (a session in the worker) or ``sc://host:port``. ``conf``: settings of Spark."""
+
+    remote: str = ""
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SinkConfig:
+    """Where the output goes. ``format``: ``parquet``."""
+
+    format: str
+    path: str
+
+
+@dataclass(frozen=True)
+class HealthConfig:
+    """Address of the HTTP endpoints.
+
+    ``host``: to listen on; ``::``: all addresses, IPv4 and IPv6. ``port`` 0: any free one, named in the
+    ``started`` event. ``advertised_host``: what other workers are told; "": the same as ``host``.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    advertised_host: str = ""
+
+
+@dataclass(frozen=True)
+class SecurityConfig:
+    """How the worker gets to the brokers: the names of :class:`slackwater.kafka.Security`, from files only.
+
+    The files are read at each connection and login, so what they hold may change while the worker runs.
+    """
+
+    protocol: str = "PLAINTEXT"
+    mechanism: str | None = None
+    username_file: str | None = None
+    password_file: str | None = None
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+
+    def client(self) -> Security:
+        """The same for the client. A refused login is tried again: a Secret reaches the broker, and this
+        pod's files, at different times. Raises ``KafkaConfigurationError`` with this file's field names.
+        """
+        from slackwater.kafka.net.security.settings import Security, SecurityProblem
+
+        try:
+            return Security(
+                protocol=self.protocol,
+                mechanism=self.mechanism,
+                username_file=self.username_file,
+                password_file=self.password_file,
+                ca=self.ca_file,
+                cert=self.cert_file,
+                key=self.key_file,
+                retry_refused=True,
+            )
+        except SecurityProblem as problem:
+            raise SecurityProblem(problem.text, _CLIENT_SECURITY) from None
+
+
+_CLIENT_SECURITY = {
+    "username_file": "usernameFile",
+    "password_file": "passwordFile",
+    "ca": "caFile",
+    "cert": "certFile",
+    "key": "keyFile",
+}
+"""Fields of the client's Security -> names in the worker's file."""
+
+
+@dataclass(frozen=True)
+class TakeoverConfig:
+    """With it a worker can hand over to a successor in another pod, and be one.
+
+    ``key_file``: holds the group's key, in hex; it is read when the worker starts.
+    ``deadline_ms``: how long a successor waits for its predecessor before it takes over all the same; 0:
+    drainTimeoutMs and 5 s.
+    """
+
+    key_file: str
+    deadline_ms: int = 0
+
+
+DEADLINE_BEYOND_DRAIN_MS = 5_000
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """A worker's configuration, checked. The names of the file are these in camel case."""
+
+    group_id: str
+    bootstrap_servers: str
+    handler: str
+    sink: SinkConfig
+    topics: tuple[str, ...] = ()
+    """None where ``topic_pattern`` says which."""
+    topic_pattern: str | None = None
+    """A regular expression: the topics whose names it matches from their beginning (``re.match``), those too
+    that are made later."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    security: SecurityConfig = SecurityConfig()
+    """For the consumer, the producer of dead letters and the checks alike."""
+    handler_path: tuple[str, ...] = ()
+    engine: str = "spark"
+    spark: SparkConfig = SparkConfig()
+    dead_letter_topic: str | None = None
+    batch_interval_ms: int = 0
+    """How long after one batch the next may begin, where there is no more to read; 0: as soon as it can."""
+    drain_timeout_ms: int = 15_000
+    join_gate_ms: int = 0
+    start_timeout_ms: int = 30_000
+    """How long the broker may be away at start."""
+    retries: int = 2
+    """How often a handler that raised is tried again with the same batch."""
+    retry_backoff_ms: int = 500
+    """The wait before the first retry; each further one waits twice as long."""
+    handler_timeout_ms: int = 0
+    """How long one call of the handler may take; 0 in the file: nine tenths of max.poll.interval.ms."""
+    health: HealthConfig = HealthConfig()
+    takeover: TakeoverConfig | None = None
+    """None: a process that comes as a member which is there already is its return."""
+
+    @property
+    def takeover_deadline_ms(self) -> int:
+        """How long a successor waits for its predecessor."""
+        given = self.takeover.deadline_ms if self.takeover is not None else 0
+        return given or self.drain_timeout_ms + DEADLINE_BEYOND_DRAIN_MS
+
+    @property
+    def session_timeout_ms(self) -> int:
+        """``session.timeout.ms`` of the properties, or Kafka's default."""
+        return int(self.properties.get("session.timeout.ms", DEFAULT_SESSION_TIMEOUT_MS))
+
+    @property
+    def max_poll_interval_ms(self) -> int:
+        """``max.poll.interval.ms`` of the properties, or Kafka's default."""
+        return int(self.properties.get("max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS))
+
+
+def _properties(value: Any, path: str) -> dict[str, str]:
+    found = settings_of(value, path)
+    for name, instead in RESERVED_PROPERTIES.items():
+        if name in found:
+            raise Fault(f"{path}.{name}", f"cannot be set here; {instead}")
+    for name in found:
+        if name.startswith(("security.", "sasl.", "ssl.")):
+            raise Fault(f"{path}.{name}", "cannot be set here; set the field security instead")
+    for name in ("session.timeout.ms", "max.poll.interval.ms", "max.poll.records"):
+        if name in found and not (found[name].isdigit() and int(found[name]) > 0):
+            raise Fault(f"{path}.{name}", f"must be a whole number above 0, not {found[name]!r}")
+    return found
+
+
+def _handler(value: Any, path: str) -> str:
+    module, _, function = text_of(value, path).partition(":")
+    if not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+        raise Fault(path, f"must be module:function, as flights.pipeline:transform, not {value!r}")
+    return str(value)
+
+
+def _remote(value: Any, path: str) -> str:
+    if text_of(value, path) and not value.startswith("sc://"):
+        raise Fault(path, f"must be empty (Spark in the worker) or sc://host:port, not {value!r}")
+    return str(value)
+
+
+def _servers(value: Any, path: str) -> str:
+    for server in name_of(value, path).split(","):
+        host, _, port = server.strip().rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise Fault(path, f"must be host:port, several separated by commas; {server.strip()!r} is not")
+    return str(value)
+
+
+_SECURITY_FIELDS: dict[str, tuple[str, Parser]] = {
+    "protocol": ("protocol", one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
+    "mechanism": ("mechanism", one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")),
+    "usernameFile": ("username_file", name_of),
+    "passwordFile": ("password_file", name_of),
+    "caFile": ("ca_file", name_of),
+    "certFile": ("cert_file", name_of),
+    "keyFile": ("key_file", name_of),
+}
+_FIELDS: dict[str, tuple[str, Parser]] = {
+    "groupId": ("group_id", name_of),
+    "topics": ("topics", list_of_names(may_be_empty=True)),
+    "topicPattern": ("topic_pattern", pattern_of),
+    "bootstrapServers": ("bootstrap_servers", _servers),
+    "properties": ("properties", _properties),
+    "security": ("security", section(SecurityConfig, _SECURITY_FIELDS)),
+    "handler": ("handler", _handler),
+    "handlerPath": ("handler_path", list_of_names(may_be_empty=True)),
+    "engine": ("engine", one_of("spark", "arrow", "python")),
+    "spark": (
+        "spark",
+        section(SparkConfig, {"remote": ("remote", _remote), "conf": ("conf", settings_of)}),
+    ),
+    "sink": (
+        "sink",
+        section(
+            SinkConfig,
+            {"format": ("format", one_of("parquet")), "path": ("path", name_of)},
+            ("format", "path"),
+        ),
+    ),
+    "deadLetterTopic": ("dead_letter_topic", name_of),
+    "batchIntervalMs": ("batch_interval_ms", number(0, LONGEST_BATCH_INTERVAL_MS)),
+    "drainTimeoutMs": ("drain_timeout_ms", number(0)),
+    "joinGateMs": ("join_gate_ms", number(0)),
+    "startTimeoutMs": ("start_timeout_ms", number(1)),
+    "retries": ("retries", number(0, 100)),
+    "retryBackoffMs": ("retry_backoff_ms", number(0)),
+    "handlerTimeoutMs": ("handler_timeout_ms", number(0)),
+    "health": (
+        "health",
+        section(HealthConfig, {"host": ("host", name_of), "port": ("port", number(0, 65535))}),
+    ),
+    "takeover": (
+        "takeover",
+        section(
+            TakeoverConfig,
+            {"keyFile": ("key_file", name_of), "deadlineMs": ("deadline_ms", number(0))},
+            ("keyFile",),
+        ),
+    ),
+}
+_REQUIRED = ("groupId", "bootstrapServers", "handler", "sink")
+_WORKER = section(WorkerConfig, _FIELDS, _REQUIRED)
+
+
+def parse(document: Any, file: str = "") -> WorkerConfig:
+    """A configuration from what a YAML parser gave. ``file`` is named in errors.
+
+    Raises ConfigError for an unknown field, a wrong type, a missing field or a value out of range.
+    """
+    try:
+        config: WorkerConfig = _WORKER(document, "")
+        _check_together(config)
+    except Fault as fault:
+        raise ConfigError(fault.problem, file=file, field=fault.path) from None
+    if config.handler_timeout_ms:
+        return config
+    from dataclasses import replace
+
+    return replace(config, handler_timeout_ms=config.max_poll_interval_ms * 9 // 10)
+
+
+def _check_together(config: WorkerConfig) -> None:
+    _check_topics(config)
+    _check_security(config.security)
+    if config.handler_timeout_ms >= config.max_poll_interval_ms:
+        raise Fault(
+            "handlerTimeoutMs",
+            f"must be below max.poll.interval.ms ({config.max_poll_interval_ms}), "
+            f"not {config.handler_timeout_ms}",
+        )
+
+
+def _check_topics(config: WorkerConfig) -> None:
+    if not config.topics and config.topic_pattern is None:
+        raise Fault("topics", "is missing; name at least one, or set topicPattern")
+    if config.topics and config.topic_pattern is not None:
+        raise Fault("topicPattern", "excludes topics; leave one of them out")
+    letters = config.dead_letter_topic
+    if letters in config.topics:
+        raise Fault("deadLetterTopic", f"{letters} is one of topics too; name another topic")
+    if letters and config.topic_pattern is not None:
+        # Here: most workers have no pattern.
+        from slackwater.kafka.topic_pattern import TopicPattern
+
+        if TopicPattern(config.topic_pattern).matches(letters):
+            raise Fault(
+                "deadLetterTopic", f"topicPattern {config.topic_pattern} matches {letters} too; name another"
+            )
+
+
+def _check_security(security: SecurityConfig) -> None:
+    if security == SecurityConfig():
+        return
+    if security.protocol.startswith("SASL_"):
+        given = {
+            "mechanism": security.mechanism,
+            "usernameFile": security.username_file,
+            "passwordFile": security.password_file,
+        }
+        for name, value in given.items():
+            if value is None:
+                raise Fault(f"security.{name}", f"is missing; {security.protocol} logs in: add it")
+    from slackwater.kafka.errors import KafkaConfigurationError
+
+    try:
+        security.client()
+    except KafkaConfigurationError as exc:
+        raise Fault("security", str(exc)) from None
+
+
+def load(path: Path) -> WorkerConfig:
+    """Reads the file ``path``. Raises ConfigError, also where it cannot be read or is no YAML."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as exc:
+        raise ConfigError(f"is not UTF-8 text (byte {exc.start})", file=str(path)) from None
+    except OSError as exc:
+        raise ConfigError(f"cannot be read: {exc.strerror or exc}", file=str(path)) from None
+    return parse(_document(text, str(path)), str(path))
+
+
+def _document(text: str, file: str) -> Any:
+    if text.lstrip().startswith("{"):
+        import json
+
+        try:
+            return json.loads(text)
+        except RecursionError:
+            raise ConfigError("is nested too deeply", file=file) from None
+        except ValueError:
+            pass  # YAML's flow style starts with a brace too
+    import yaml
+
+    try:
+        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except RecursionError:
+        raise ConfigError("is nested too deeply", file=file) from None
+    except yaml.YAMLError as exc:
+        mark = getattr(exc, "problem_mark", None)
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ConfigError(
+            f"{where}no valid YAML: {getattr(exc, 'problem', None) or exc}", file=file
+        ) from None
+
+
+def dump(config: WorkerConfig) -> dict[str, Any]:
+    """The document that :func:`parse` reads as ``config``: plain values, all fields written out."""
+
+    def plain(value: Any, fields: Mapping[str, tuple[str, Parser]]) -> dict[str, Any]:
+        return {key: getattr(value, argument) for key, (argument, _) in fields.items()}
+
+    document = plain(config, _FIELDS)
+    document["topics"], document["handlerPath"] = list(config.topics), list(config.handler_path)
+    document["properties"] = dict(config.properties)
+    document["spark"] = {"remote": config.spark.remote, "conf": dict(config.spark.conf)}
+    document["sink"] = {"format": config.sink.format, "path": config.sink.path}
+    document["security"] = {
+        key: item
+        for key, (argument, _) in _SECURITY_FIELDS.items()
+        if (item := getattr(config.security, argument)) is not None
+    }
+    document["health"] = {"host": config.health.host, "port": config.health.port}
+    if config.takeover is None:
+        del document["takeover"]
+    else:
+        document["takeover"] = {
+            "keyFile": config.takeover.key_file,
+            "deadlineMs": config.takeover.deadline_ms,
+        }
+    for key in ("deadLetterTopic", "topicPattern"):
+        if document[key] is None:
+            del document[key]
+    return document

@@ -1,0 +1,1 @@
+"""From a polled batch to committed offsets."""

@@ -1,0 +1,214 @@
+"""Dead letters, each stored once: what an earlier try has written is read back and left out.
+
+A batch's letters are written before its offsets are committed, so a worker that ends in between
+leaves letters that the replay would write again. Therefore the note in the commit that fences the
+batch says, before the first letter is written, from when on and up to which offset letters may stand
+in the dead-letter topic (:class:`~slackwater.runtime.delivery.partition.CommitNote`). Their record timestamp
+is the time of writing, whatever the source's was, so that they can be found by time, and so that
+retention counts from then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from slackwater.runtime.clock import Clock
+from slackwater.runtime.delivery.partition import OwnedPartition
+from slackwater.runtime.delivery.selection import Selected, Whole
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from slackwater.runtime.delivery.batch import Part
+
+CLOCK_SLACK_MS = 60_000
+"""How far the clocks of two workers may differ."""
+MAX_ERROR_CHARS = 4096
+
+ERROR_HEADER = "slackwater.error"
+TOPIC_HEADER = "slackwater.topic"
+PARTITION_HEADER = "slackwater.partition"
+OFFSET_HEADER = "slackwater.offset"
+GROUP_HEADER = "slackwater.group"
+TOPIC_ID_HEADER = "slackwater.topic.id"
+"""Of the topic that the record is of, where it is known: one that is created again has records of the same
+partition and offset."""
+TIMESTAMP_HEADER = "slackwater.timestamp"
+
+
+class LateError(Exception):
+    """It is too late to write dead letters: whether the partition is still ours is not known any more."""
+
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A record that the handler has rejected, as it was polled. ``timestamp_ms``: the source record's."""
+
+    offset: int
+    error: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int
+
+
+class LetterStore(Protocol):
+    """The dead-letter topic."""
+
+    def partition_count(self) -> int: ...
+
+    def write(
+        self, records: Iterable[tuple[int, bytes | None, bytes | None, Headers]], timestamp_ms: int
+    ) -> None:
+        """Stores (partition, key, value, headers); returns when the broker has all. Raises KafkaError."""
+
+    def headers_since(self, partition: int, since_ms: int | None) -> Iterator[Headers]:
+        """The headers of what stands in ``partition`` now, from ``since_ms`` (record time; None: all)."""
+
+
+class DeadLetters:
+    """Writes a group's dead letters. Used by one thread at a time."""
+
+    def __init__(self, group: str, store: LetterStore, clock: Clock) -> None:
+        self._group, self._store, self._clock = group, store, clock
+
+    def read_back(self, partitions: Sequence[OwnedPartition]) -> None:
+        """Fills ``letters`` of partitions that are about to have their first, one pass over each target.
+
+        To be called before the commit that announces letters (``letters_fence_of``).
+        """
+        count = 0
+        by_target: dict[int, list[OwnedPartition]] = {}
+        for owned in partitions:
+            if owned.letters is not None:
+                continue
+            if owned.letters_since_ms is None:
+                owned.letters = set()
+                continue
+            count = count or self._store.partition_count()
+            by_target.setdefault(owned.tp.partition % count, []).append(owned)
+        for target, sources in by_target.items():
+            self._scan(target, sources)
+
+    def write(
+        self, letters: Sequence[tuple[OwnedPartition, list[Letter]]], until_ms: float = float("inf")
+    ) -> int:
+        """Stores letters of partitions that were read back, without those that are there.
+
+        Returns how many are new. The partitions' ``letters`` say afterwards what is stored. Raises LateError,
+        and stores nothing, where the writing would begin after ``until_ms`` (monotonic clock).
+        """
+        count = self._store.partition_count()
+        new = [
+            (owned, letter)
+            for owned, found in letters
+            for letter in found
+            if letter.offset not in _known(owned)
+        ]
+        records = [
+            (owned.tp.partition % count, letter.key, letter.value, self._headers(owned, letter))
+            for owned, letter in new
+        ]
+        if self._clock.mono_ms() > until_ms:
+            raise LateError
+        self._store.write(records, self._clock.wall_ms())
+        for owned, letter in new:
+            _known(owned).add(letter.offset)
+        return len(new)
+
+    def _headers(self, owned: OwnedPartition, letter: Letter) -> Headers:
+        return [
+            *letter.headers,
+            (ERROR_HEADER, letter.error[:MAX_ERROR_CHARS].encode("utf-8", "replace")),
+            (TOPIC_HEADER, owned.tp.topic.encode()),
+            (PARTITION_HEADER, str(owned.tp.partition).encode()),
+            (OFFSET_HEADER, str(letter.offset).encode()),
+            (TIMESTAMP_HEADER, str(letter.timestamp_ms).encode()),
+            (GROUP_HEADER, self._group.encode()),
+            *_topic_id(owned, letter),
+        ]
+
+    def _scan(self, target: int, sources: list[OwnedPartition]) -> None:
+        since = min(owned.letters_since_ms or 0 for owned in sources)
+        found: dict[tuple[str, int], set[int]] = {owned.tp: set() for owned in sources}
+        topic_ids: dict[tuple[str, int], str] = {owned.tp: owned.topic_id for owned in sources}
+        for headers in self._store.headers_since(target, max(0, since - CLOCK_SLACK_MS) or None):
+            origin = self._origin(headers)
+            if origin is None or origin[0] not in found:
+                continue
+            tp, offset, topic_id = origin
+            if topic_id in ("", topic_ids[tp]) or not topic_ids[tp]:
+                found[tp].add(offset)
+        for owned in sources:
+            owned.letters = found[owned.tp]
+
+    def _origin(self, headers: Headers) -> tuple[tuple[str, int], int, str] | None:
+        """Where a letter of this group came from (partition, offset, the topic's id or ""); None for other
+        records."""
+        # The last header of a name counts: a record that was a dead letter before has an older one too.
+        values = dict(headers)
+        if values.get(GROUP_HEADER) != self._group.encode():
+            return None
+        topic, partition, offset = (values.get(n) for n in (TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER))
+        try:
+            tp = (topic or b"").decode(), int(partition or b"")
+            return tp, int(offset or b""), (values.get(TOPIC_ID_HEADER) or b"").decode()
+        except ValueError:
+            return None
+
+
+def _topic_id(owned: OwnedPartition, letter: Letter) -> Headers:
+    """The header for the topic's id, if it is known; "" over one that the record has from another topic."""
+    if owned.topic_id or any(name == TOPIC_ID_HEADER for name, _ in letter.headers):
+        return [(TOPIC_ID_HEADER, owned.topic_id.encode())]
+    return []
+
+
+def _known(owned: OwnedPartition) -> set[int]:
+    assert owned.letters is not None, "read_back() comes first"
+    return owned.letters
+
+
+def leave_out_letters(part: Part) -> None:
+    """Takes records out of a part that stand in the dead-letter topic already: a try before this one has
+    rejected them. Which records a batch fails with can depend on the others in it, so this try might not, and
+    would write them as rows, too."""
+    tp, stored = part.owned.tp, part.owned.letters
+    if not stored or not any(part.start <= offset < part.end for offset in stored):
+        return
+    offsets = part.columns.to_arrow(tp.topic, tp.partition).column("offset").to_pylist()
+    rows = [row for row, offset in enumerate(offsets) if offset not in stored]
+    part.stored_letters = len(offsets) - len(rows)
+    part.columns = Selected(Whole(part.columns, tp), rows)
+
+
+def letters_of(batch: pa.RecordBatch, dead: list[tuple[int, str]]) -> list[Letter]:
+    """The records of ``batch`` (the schema of a poll) at the offsets of ``dead``, with their errors."""
+    if not dead:
+        return []
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    offsets = pa.array([offset for offset, _ in dead], pa.int64())
+    rows = batch.take(pc.index_in(offsets, value_set=batch.column("offset")))
+    return [
+        Letter(
+            offset=row["offset"],
+            error=error,
+            key=row["key"],
+            value=row["value"],
+            headers=[(header["key"], header["value"]) for header in row["headers"] or ()],
+            timestamp_ms=timestamp,
+        )
+        for row, timestamp, (_, error) in zip(
+            rows.drop_columns(["timestamp"]).to_pylist(),
+            rows.column("timestamp").cast(pa.int64()).to_pylist(),
+            dead,
+            strict=True,
+        )
+    ]

@@ -1,0 +1,380 @@
+"""The batch in flight, from the handler's call to the commit; one at a time.
+
+``advance`` takes it as far as it goes without waiting: the handler (on the runner's thread), dead
+letters read back, announced in a fence and written, then fence, publish, commit. The fence is a commit
+that moves nothing: the broker takes it only from the partition's owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+
+from slackwater.kafka.errors import KafkaError
+from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
+from slackwater.runtime.delivery.batch import (
+    Batch,
+    Handled,
+    Part,
+    Stage,
+    TransformError,
+    describe,
+    handle,
+    sink_error,
+)
+from slackwater.runtime.delivery.bisection import Fault
+from slackwater.runtime.delivery.commits import Committer, Outcome
+from slackwater.runtime.delivery.dead_letters import DeadLetters, LateError, leave_out_letters
+from slackwater.runtime.delivery.isolation import Isolation, IsolationError, attempt, fault_of
+from slackwater.runtime.delivery.position_commits import Notes
+from slackwater.runtime.errors import DeadLetterError, HandlerError, RecordsError
+from slackwater.runtime.fault_points import Step
+from slackwater.runtime.interfaces import StagedGoneError
+from slackwater.runtime.worker_context import Tools
+
+GRACE_MS = 2000
+"""What a hanging handler gets on top of its time limit, so that an engine that can stop it does so first."""
+
+
+LETTERS_FENCE_MS = 1000
+"""How long after the fence that announces them dead letters may still be written. A worker that was stopped
+in between may have an heir that has written them, so it asks the broker again. The time doubles with each
+such try, so that a slow machine gets on."""
+_MOST_LINES = 3
+"""How many rejected records of a batch are named by a line of the log each."""
+
+
+class InFlight:
+    """Holds at most one batch; what it needs of its delivery comes as calls."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        committer: Committer,
+        notes: Notes,
+        *,
+        seek_back: Callable[[Mapping[TopicPartition, int]], None],
+        ended: Callable[[Batch | None], None],
+    ) -> None:
+        """``seek_back``: reads partitions again from offsets. ``ended``: told the batch that is
+        committed, or None."""
+        self._tools, self._config, self._clock = tools, tools.config, tools.clock
+        self._reached = tools.reached
+        self._committer, self._notes = committer, notes
+        self._seek_back, self._ended = seek_back, ended
+        self.batch: Batch | None = None
+        self._isolation: Isolation | None = None
+        """Of this batch, when it has failed as a whole."""
+        self._rejected_in_a_row: int | None = None
+        """How many records were rejected since the last that was handled; None: none was handled yet."""
+
+    def begin(self, parts: dict[TopicPartition, Part]) -> None:
+        """Hands ``parts`` over to the handler, when it is known which of their records are dead letters."""
+        assert self.batch is None
+        self.batch = Batch(parts, Stage.HANDLING, None, self._clock.mono_ms())
+        unknown = [part.owned for part in parts.values() if part.owned.may_have_letters(part.start)]
+        if unknown and self._tools.letters is not None:
+            self._enter(self.batch, Stage.READING, partial(self._tools.letters.read_back, unknown))
+        else:
+            self._hand_over(self.batch)
+
+    def holds(self, partitions: Collection[TopicPartition]) -> bool:
+        """Whether some of ``partitions`` are still to be committed."""
+        return self.batch is not None and not self.batch.parts.keys().isdisjoint(partitions)
+
+    def wait(self, timeout_ms: float) -> bool:
+        """Waits for what runs; False where nothing runs, and a poll or the time must help."""
+        if self.batch is None or self.batch.task is None:
+            return False
+        self.batch.task.wait(timeout_ms)
+        return True
+
+    def abandon(self, partitions: Collection[TopicPartition], why: str) -> None:
+        """Gives up these partitions' part: nothing of it is published or committed from now on."""
+        batch = self.batch
+        if batch is None:
+            return
+        gone = {tp: batch.parts.pop(tp) for tp in partitions if tp in batch.parts}
+        for part in gone.values():
+            part.discard()
+        if gone:
+            self._tools.log.line(f"gives up {describe(gone)}: {why}")
+            self._tools.metrics.count("batches", ("abandoned",))
+        if not batch.parts and batch.task is None:
+            self._end(None)
+
+    def advance(self) -> None:
+        """Goes on as far as possible. Raises WorkerError where the worker must end."""
+        while self.batch is not None and self._advance_once(self.batch):
+            pass
+
+    def _advance_once(self, batch: Batch) -> bool:
+        """One step; False where something must be waited for."""
+        if batch.task is not None:
+            if batch.task.wait(0):
+                self._task_ended(batch)
+                return True
+            self._check_time(batch)
+            return False
+        if not batch.parts:
+            self._end(None)
+            return False
+        if batch.stage is Stage.BACKING_OFF:
+            return self._retry(batch)
+        if batch.stage is Stage.WRITING:
+            return self._write_letters(batch)
+        if batch.stage is Stage.READY:
+            return self._publish(batch)
+        return self._commit_ends(batch)
+
+    def _enter(self, batch: Batch, stage: Stage, call: Callable[[], object] | None = None) -> None:
+        batch.enter(stage, self._clock.mono_ms(), self._tools.runner.submit(call) if call else None)
+
+    def _end(self, committed: Batch | None) -> None:
+        if committed is not None:
+            rejected = sum(part.rejected for part in committed.parts.values())
+            none_handled = self._isolation is not None and self._isolation.all_rejected
+            self._rejected_in_a_row = (self._rejected_in_a_row or 0) + rejected if none_handled else 0
+        self.batch = self._isolation = None
+        self._ended(committed)
+
+    # ---- the handler
+
+    def _hand_over(self, batch: Batch) -> None:
+        engine, sink = self._tools.engine, self._tools.sink
+        assert engine is not None, "records are taken after the warm-up only"
+        assert sink is not None
+        if not batch.attempt:
+            for part in batch.parts.values():
+                leave_out_letters(part)
+        batch.attempt += 1
+        self._isolation = None
+        self._enter(batch, Stage.HANDLING, partial(handle, batch, engine, sink, self._clock, self._reached))
+
+    def _retry(self, batch: Batch) -> bool:
+        if self._clock.mono_ms() < batch.retry_at_ms:
+            return False
+        self._hand_over(batch)
+        return True
+
+    def _check_time(self, batch: Batch) -> None:
+        limit = self._config.handler_timeout_ms
+        if (
+            batch.stage in (Stage.HANDLING, Stage.ISOLATING)
+            and self._clock.mono_ms() - batch.since_ms > limit + GRACE_MS
+        ):
+            raise HandlerError(
+                f"the handler {self._config.handler} did not return within handlerTimeoutMs ({limit}); "
+                f"the batch ({batch}) is not committed"
+            )
+
+    def _task_ended(self, batch: Batch) -> None:
+        task, batch.task = batch.task, None
+        assert task is not None
+        try:
+            result = task.result()
+        except TransformError as exc:
+            self._handler_raised(batch, exc)
+            return
+        except RecordsError as exc:
+            self._isolate(batch, exc, f"{exc} (handler {self._config.handler}, batch {batch})")
+            return
+        except HandlerError as exc:
+            raise HandlerError(f"{exc} (handler {self._config.handler}, batch {batch})") from exc
+        except StagedGoneError as exc:
+            self._give_back(batch, str(exc))
+            return
+        except LateError:
+            batch.late_letters += 1
+            self._enter(batch, Stage.WRITING)
+            return
+        except KafkaError as exc:
+            topic = self._config.dead_letter_topic
+            raise DeadLetterError(f"dead letters of {batch} cannot be stored in {topic}: {exc}") from exc
+        if batch.stage is Stage.HANDLING:
+            self._take_in(batch, result)
+        elif batch.stage is Stage.READING and not batch.attempt:
+            self._hand_over(batch)
+        elif batch.stage is Stage.READING:
+            self._enter(batch, Stage.WRITING)
+        elif batch.stage is Stage.ISOLATING:
+            self._judge(batch, result)
+        else:
+            self._reached(Step.LETTERS_WRITTEN)
+            self._enter(batch, Stage.READY)
+
+    def _handler_raised(self, batch: Batch, error: TransformError) -> None:
+        self._tools.metrics.count("handler_failures")
+        if not batch.parts:
+            return
+        if batch.attempt > self._config.retries:
+            tries = "once" if batch.attempt == 1 else f"{batch.attempt} times"
+            failure = f"the handler {self._config.handler} failed {tries} on the batch {batch}: {error}"
+            self._isolate(batch, error, failure)
+            return
+        wait = self._config.retry_backoff_ms * 2 ** (batch.attempt - 1)
+        self._tools.log.line(f"the handler failed on {batch}, tries again in {wait} ms: {error}")
+        batch.retry_at_ms = self._clock.mono_ms() + wait
+        self._enter(batch, Stage.BACKING_OFF)
+
+    # ---- the records at fault
+
+    def _isolate(self, batch: Batch, error: Exception, failure: str) -> None:
+        """Looks for the records that the batch fails with. Raises HandlerError where ``error`` is not theirs,
+        or they have been looked for already."""
+        if not batch.parts:
+            return
+        fault = fault_of(error)
+        if fault is None or self._isolation is not None:
+            raise self._given_up(failure) from error
+        self._isolation = Isolation(batch, fault, failure)
+        self._tools.log.line(f"{failure}; looks for the records at fault")
+        self._try_next(batch, self._isolation)
+
+    def _try_next(self, batch: Batch, isolation: Isolation) -> None:
+        engine, sink = self._tools.engine, self._tools.sink
+        assert engine is not None
+        assert sink is not None
+        if isolation.done:
+            rest = partial(isolation.handle_rest, engine, sink, self._clock, self._reached)
+            self._enter(batch, Stage.HANDLING, rest)
+        else:
+            trial = partial(attempt, isolation.batch, engine, sink, self._clock, self._reached)
+            self._enter(batch, Stage.ISOLATING, trial)
+
+    def _judge(self, batch: Batch, fault: Fault | None) -> None:
+        """Takes in the end of a trial."""
+        isolation = self._isolation
+        assert isolation is not None
+        if not batch.parts:
+            return
+        try:
+            isolation.judge(fault, self._rejected_in_a_row)
+        except IsolationError as exc:
+            raise self._given_up(f"{isolation.failure}. {exc}") from exc
+        if isolation.done:
+            self._reject(batch, isolation)
+        self._try_next(batch, isolation)
+
+    def _reject(self, batch: Batch, isolation: Isolation) -> None:
+        rejected = [
+            (f"{tp} offset {offset}", reason)
+            for tp, records in isolation.rejected.items()
+            for offset, reason in records
+        ]
+        if rejected and self._tools.letters is None:
+            record, reason = rejected[0]
+            raise self._given_up(
+                f"{isolation.failure}. It is at {record} ({reason}), and the configuration has no "
+                "deadLetterTopic to send that to"
+            )
+        for record, reason in rejected[:_MOST_LINES]:
+            self._tools.log.line(f"rejects {record}: {reason}")
+        if len(rejected) > _MOST_LINES:
+            self._tools.log.line(f"rejects {len(rejected) - _MOST_LINES} more records of the batch {batch}")
+
+    def _given_up(self, failure: str) -> HandlerError:
+        return HandlerError(
+            f"{failure}; it is not committed. Correct the handler, or let it set _error on the records that "
+            "it cannot take"
+        )
+
+    def _take_in(self, batch: Batch, handled: Handled) -> None:
+        """What the handler's thread has made; what was given up meanwhile is removed."""
+        batch.ms.update(handled.ms)
+        for tp, staged in handled.staged.items():
+            part = batch.parts.get(tp)
+            if part is None:
+                staged.discard()
+                continue
+            part.staged, part.rows_out, part.letters = staged, handled.rows[tp], handled.letters[tp]
+            part.rejected = len(self._isolation.rejected.get(tp, ())) if self._isolation is not None else 0
+        lettered = [part.owned for part in batch.parts.values() if part.letters]
+        if lettered:
+            self._enter(batch, Stage.READING, partial(self._letters(batch).read_back, lettered))
+        else:
+            self._enter(batch, Stage.READY)
+
+    # ---- dead letters
+
+    def _letters(self, batch: Batch) -> DeadLetters:
+        if self._tools.letters is not None:
+            return self._tools.letters
+        part = next(part for part in batch.parts.values() if part.letters)
+        first = part.letters[0]
+        raise HandlerError(
+            f"the handler rejects {part.owned.tp} offset {first.offset} ({first.error}), "
+            "and the configuration has no deadLetterTopic to send it to"
+        )
+
+    def _write_letters(self, batch: Batch) -> bool:
+        """Announces the letters in a fence, then writes them, if that begins soon enough."""
+        self._reached(Step.LETTERS_READ)
+        lettered = {tp: part for tp, part in batch.parts.items() if part.letters}
+        now, instance = self._clock.wall_ms(), self._tools.instance
+        until_ms = self._clock.mono_ms() + LETTERS_FENCE_MS * 2**batch.late_letters
+        announced = {
+            tp: part.owned.letters_fence_of(part.start, part.end, now, instance)
+            for tp, part in lettered.items()
+        }
+        if announced and not self._commit(batch, announced):
+            return False
+        self._reached(Step.LETTERS_ANNOUNCED)
+        letters = [(part.owned, part.letters) for part in lettered.values()]
+        if letters:
+            write = partial(self._letters(batch).write, letters, until_ms)
+            self._enter(batch, Stage.WRITING, write)
+        else:
+            self._enter(batch, Stage.READY)
+        return True
+
+    # ---- the end
+
+    def _commit(self, batch: Batch, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
+        """Whether the broker has taken ``offsets``. Where it refuses for good, the batch is given back."""
+        outcome = self._committer.commit(offsets)
+        if outcome is Outcome.DONE:
+            self._notes.stored(offsets)
+            return True
+        if outcome is Outcome.GONE:
+            self._give_back(batch, "the group has moved on without this member")
+        return False
+
+    def _give_back(self, batch: Batch, why: str) -> None:
+        """Gives up the batch, to be read again where this member still owns its partitions: the next poll
+        tells."""
+        starts = {tp: part.start for tp, part in batch.parts.items()}
+        self.abandon(list(starts), why)
+        if starts:
+            self._seek_back(starts)
+
+    def _publish(self, batch: Batch) -> bool:
+        self._reached(Step.READY)
+        if not self._commit(batch, {tp: part.owned.fence_of(part.start) for tp, part in batch.parts.items()}):
+            return False
+        self._reached(Step.FENCED)
+        for number, (tp, part) in enumerate(batch.parts.items()):
+            assert part.staged is not None
+            if number:
+                self._reached(Step.PUBLISHING)
+            try:
+                part.staged.publish()
+            except StagedGoneError as exc:
+                self._give_back(batch, str(exc))
+                return False
+            except Exception as exc:
+                raise sink_error(f"publish {tp} from offset {part.start}", exc) from exc
+            part.published = True
+        self._reached(Step.PUBLISHED)
+        self._enter(batch, Stage.PUBLISHED)
+        return True
+
+    def _commit_ends(self, batch: Batch) -> bool:
+        ends = {tp: self._notes.served(part.owned, part.end) for tp, part in batch.parts.items()}
+        offsets = {**self._notes.due(batch.parts), **ends}
+        self._reached(Step.COMMITTING)
+        if self._commit(batch, offsets):
+            self._reached(Step.COMMITTED)
+            self._enter(batch, Stage.PUBLISHED)
+            self._end(batch)
+        return False

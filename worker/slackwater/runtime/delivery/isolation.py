@@ -1,0 +1,187 @@
+"""A batch that fails as a whole: which of its records are at fault, and what becomes of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.clock import Clock
+from slackwater.runtime.delivery.batch import Batch, Handled, Stage, TransformError, handle
+from slackwater.runtime.delivery.bisection import (
+    ALWAYS,
+    Fault,
+    SizeFaultError,
+    TooManyFaultsError,
+    limit,
+    search,
+)
+from slackwater.runtime.delivery.dead_letters import letters_of
+from slackwater.runtime.delivery.selection import Selected, Whole
+from slackwater.runtime.errors import QueryFailed, RecordsError
+from slackwater.runtime.fault_points import Reached
+from slackwater.runtime.interfaces import AnyEngine, Sink
+
+_BY_VALUE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError)
+"""What Python raises for a value that does not fit. Of another exception it is not known whether the record
+causes it, or something that the handler works with."""
+
+
+_NONE = "So the handler, or what it works with, is at fault, and no record is rejected"
+
+
+class IsolationError(Exception):
+    """The failure is not to be blamed on records. The message says why, as a sentence without its stop."""
+
+
+def fault_of(exc: BaseException) -> Fault | None:
+    """The fault in records that ``exc`` may show; None where the handler's surroundings have failed: memory,
+    files, connections, an end that the handler itself has asked for."""
+    if isinstance(exc, RecordsError):
+        return Fault(str(exc))
+    if not isinstance(exc, TransformError):
+        return None
+    import pyarrow as pa
+
+    by_value = False
+    cause = exc.__cause__
+    while cause is not None:
+        if isinstance(cause, OSError | MemoryError | pa.ArrowCapacityError) or not isinstance(
+            cause, Exception
+        ):
+            return None
+        if isinstance(cause, QueryFailed) and cause.environment:
+            return None
+        by_value = by_value or isinstance(cause, (*_BY_VALUE, QueryFailed))
+        cause = cause.__cause__
+    return Fault(str(exc), by_value)
+
+
+class Isolation:
+    """The search for the records at fault in ``batch``, one trial after another."""
+
+    def __init__(self, batch: Batch, fault: Fault, failure: str) -> None:
+        """``failure``: what the batch has failed with, for a message."""
+        self.failure = failure
+        self.rejected: dict[TopicPartition, list[tuple[int, str]]] = {}
+        """When done: offset and reason, by offset."""
+        self._parts = {
+            tp: replace(part, columns=Whole(part.columns, tp)) for tp, part in sorted(batch.parts.items())
+        }
+        self._rows = [(tp, row) for tp, part in self._parts.items() for row in range(len(part.columns))]
+        self._left: Sequence[int] = ()
+        self._search = search(len(self._rows), fault, limit(len(self._rows)))
+        self._trial: Sequence[int] | None = next(self._search)
+
+    @property
+    def done(self) -> bool:
+        """Whether the records at fault are known."""
+        return self._trial is None
+
+    @property
+    def all_rejected(self) -> bool:
+        """Whether no record is left, when done."""
+        return not self._left
+
+    @property
+    def batch(self) -> Batch:
+        """What is to be tried next; when done, what is left of the batch."""
+        parts: dict[TopicPartition, list[int]] = {}
+        for record in self._left if self._trial is None else self._trial:
+            tp, row = self._rows[record]
+            parts.setdefault(tp, []).append(row)
+        selected = {
+            tp: replace(self._parts[tp], columns=Selected(self._parts[tp].columns, rows))
+            for tp, rows in parts.items()
+        }
+        return Batch(selected, Stage.ISOLATING, None, 0.0)
+
+    def judge(self, fault: Fault | None, rejected_before: int | None) -> None:
+        """Takes in how the trial ended. ``rejected_before``: how many records in a row were rejected in the
+        batches before, with none handled in between; None where this process has not handled any yet.
+
+        Raises:
+            IsolationError: the handler is at fault, or something that it works with.
+        """
+        try:
+            self._trial = self._search.send(fault)
+        except StopIteration as found:
+            self._finish(found.value, rejected_before)
+        except TooManyFaultsError as exc:
+            raise IsolationError(
+                f"More than {exc.most} of its {len(self._rows)} records fail, as with: {exc.first.reason}. "
+                f"{_NONE}"
+            ) from None
+        except SizeFaultError:
+            raise IsolationError(
+                "Parts of it pass, and fail together with more: it is too large, and no record is at fault; "
+                "make max.poll.records smaller"
+            ) from None
+
+    def _finish(self, faults: Mapping[int, Fault], rejected_before: int | None) -> None:
+        self._trial = None
+        self._left = [record for record in range(len(self._rows)) if record not in faults]
+        if not self._left:
+            self._check_all(faults, rejected_before)
+        for record, fault in sorted(faults.items()):
+            tp, row = self._rows[record]
+            offset = self._parts[tp].columns.to_arrow(tp.topic, tp.partition).column("offset")[row].as_py()
+            self.rejected.setdefault(tp, []).append(
+                (offset, f"the batch fails with this record: {fault.reason}")
+            )
+
+    def _check_all(self, faults: Mapping[int, Fault], rejected_before: int | None) -> None:
+        """No record is good, so that nothing shows that the handler itself works."""
+        other = next((fault for fault in faults.values() if not fault.by_value), None)
+        if other is not None:
+            raise IsolationError(
+                f"All its records fail, and the error does not say that it is their values. {_NONE}"
+            )
+        if rejected_before is None:
+            raise IsolationError(f"All its records fail, and this worker has handled none before. {_NONE}")
+        if rejected_before + len(faults) > ALWAYS:
+            raise IsolationError(
+                f"All its records fail, and so did the {rejected_before} before. In a row at most {ALWAYS} "
+                f"are rejected. {_NONE}"
+            )
+
+    def handle_rest(self, engine: AnyEngine, sink: Sink, clock: Clock, reached: Reached) -> Handled:
+        """What is left is handled and staged, and those at fault become dead letters. On the handler's
+        thread, when done.
+
+        Raises as :func:`~slackwater.runtime.delivery.batch.handle`; nothing stays staged then.
+        """
+        from slackwater.kafka.records import ARROW_SCHEMA
+
+        handled = handle(self.batch, engine, sink, clock, reached)
+        try:
+            for tp, part in self._parts.items():
+                if tp not in handled.staged:
+                    empty = ARROW_SCHEMA.empty_table()
+                    handled.staged[tp] = sink.stage(tp.topic, tp.partition, part.start, empty)
+                    handled.rows[tp], handled.letters[tp] = 0, []
+                records = part.columns.to_arrow(tp.topic, tp.partition)
+                letters = handled.letters[tp] + letters_of(records, self.rejected.get(tp, []))
+                handled.letters[tp] = sorted(letters, key=lambda letter: letter.offset)
+        except BaseException:
+            for staged in handled.staged.values():
+                staged.discard()
+            raise
+        return handled
+
+
+def attempt(batch: Batch, engine: AnyEngine, sink: Sink, clock: Clock, reached: Reached) -> Fault | None:
+    """Whether ``batch`` can be handled and written; nothing of it stays. On the handler's thread.
+
+    Raises what is no fault of records.
+    """
+    try:
+        handled = handle(batch, engine, sink, clock, reached)
+    except Exception as exc:
+        fault = fault_of(exc)
+        if fault is None:
+            raise
+        return fault
+    for staged in handled.staged.values():
+        staged.discard()
+    return None

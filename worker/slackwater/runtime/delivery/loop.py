@@ -1,0 +1,522 @@
+"""The worker's loop: poll, hand over, write, fence, publish, commit; and what a rebalance does to it.
+
+The main thread owns everything here but the handler, which runs on the runner's thread. It goes on
+polling meanwhile, with all partitions paused, so that rebalances and max.poll.interval.ms are served.
+A poll may call the listener methods below; what they find wrong is raised after the poll, because the
+client must be able to end its rebalance.
+
+At least once: offsets are committed after the write. Effectively once in files: a batch's file is named
+by the committed offset, so a replay overwrites it; and a fence before the publish shows that the
+partition is still this member's. A claim at each assignment takes away what former owners have staged, so
+that one that was stopped behind its fence publishes nothing when it goes on (docs/design/spark.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from slackwater.kafka.errors import (
+    FencedInstanceIdError,
+    KafkaError,
+    LogTruncationError,
+    TopicRecreatedError,
+)
+from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
+from slackwater.runtime.delivery.batch import Batch, Part, Stage, sink_error
+from slackwater.runtime.delivery.commits import Committer, fenced
+from slackwater.runtime.delivery.in_flight import InFlight
+from slackwater.runtime.delivery.lost_log import LOG_TRUNCATED, truncated
+from slackwater.runtime.delivery.partition import OwnedPartition, Stopped
+from slackwater.runtime.delivery.position_commits import Notes
+from slackwater.runtime.delivery.throttle import Pace
+from slackwater.runtime.errors import WorkerError
+from slackwater.runtime.fault_points import Step
+from slackwater.runtime.interfaces import Columns, Consumer
+from slackwater.runtime.takeover.handed_over_offsets import Adoption
+from slackwater.runtime.telemetry.report import Report
+from slackwater.runtime.telemetry.takeover_timings import TakeoverRecord
+from slackwater.runtime.topic_identity import TOPIC_RECREATED, id_text, predecessor, recreated
+from slackwater.runtime.worker_context import Tools
+
+SETTLED = "stable"
+"""A state of `protocol.membership.State`."""
+SLICE_MS = 50.0
+"""The longest time between two polls while a batch is in flight."""
+LOOK_UP_TIMEOUT_MS = 2000
+
+
+class Delivery:
+    """Takes records and brings them to the sink. It is the consumer's rebalance listener too."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        tools: Tools,
+        *,
+        held: bool = False,
+        give_up: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``held``: takes no records before ``release``. ``give_up``: asked while waiting for a batch; True
+        ends the wait (a second SIGTERM).
+        """
+        self._consumer, self._tools, self._give_up = consumer, tools, give_up
+        self._clock, self._config = tools.clock, tools.config
+        self._owned: dict[TopicPartition, OwnedPartition] = {}
+        self._report = Report(consumer, tools, self._owned)
+        self._held = held
+        self._pace = Pace(tools.config.batch_interval_ms)
+        self._failure: Exception | None = None
+        self.closing = False
+        """Set before the consumer is closed, which tells its listener that partitions are revoked: a static
+        member's stay with it, so nobody is to hear of that.
+        """
+        self._polled_at_ms: float | None = None
+        self._adoption = Adoption()
+        committer = Committer(consumer, tools.clock, tools.metrics, tools.log)
+        self.notes = Notes(consumer, committer, tools, self._owned)
+        self.in_flight = InFlight(
+            tools, committer, self.notes, seek_back=self._seek_back, ended=self._batch_ended
+        )
+
+    # ---- the loop
+
+    def hold(self) -> None:
+        """Takes no records from now on; a batch in flight goes on."""
+        self._held = True
+        self._consumer.pause(*self._consumer.assignment())
+
+    def release(self) -> None:
+        """Takes records again."""
+        self._held, self.notes.drain_ms = False, None
+        self._resume()
+
+    def show(self) -> None:
+        """Brings /status up to date."""
+        self._report.show()
+        self._report.lag()
+
+    def take_over(self, record: TakeoverRecord, adoption: Adoption) -> None:
+        """To be told before the join of a successor: what its predecessor has left, which is worked from
+        without looking it up.
+        """
+        self._report.record, self._adoption = record, adoption
+
+    def step(self, timeout_ms: float = 100) -> None:
+        """One turn: a poll and what follows from it, in ``timeout_ms`` or little more.
+
+        Raises WorkerError where the worker must end.
+        """
+        busy = self.in_flight.batch is not None
+        if self.in_flight.wait(min(timeout_ms, SLICE_MS)):
+            timeout_ms = 0
+        polled = self._poll(min(timeout_ms, SLICE_MS) if busy else self._rest(timeout_ms))
+        self._claim()
+        self._look_up()
+        self._identify()
+        polled = self._readable(polled)
+        if self.in_flight.batch is not None:
+            self._advance()
+        elif polled:
+            # Also where there was a batch before the poll: a listener within it may have ended that, and
+            # then the poll goes on to hand records over.
+            self._report.quiet(polled)
+            self._begin(polled)
+        elif not self._held:
+            self._report.quiet(polled)
+            if self._proven():
+                self._commit_due()
+        if self._proven():
+            self.notes.sign()
+        self._report.lag()
+
+    def _commit_due(self) -> None:
+        """Commits what is due without records."""
+        if due := self.notes.due():
+            self.notes.commit(due)
+            self._report.show()
+
+    def drain(self, timeout_ms: float) -> None:
+        """Finishes or gives up the batch in flight, and commits. The partitions stay assigned.
+
+        What has come for a batch whose time has not come makes that batch at once. All commits say since
+        when the partitions are drained. What was given up is read again after a :meth:`release`.
+        """
+        deadline, began = self._clock.mono_ms() + timeout_ms, self._clock.wall_ms()
+        self.notes.drain_ms = began
+        self._cut_rest()
+        self.hold()
+        while self.in_flight.holds(self._owned) and not self._give_up():
+            left = deadline - self._clock.mono_ms()
+            if left <= 0 or self._backs_off():
+                break
+            self.step(min(left, SLICE_MS))
+        batch = self.in_flight.batch
+        starts = {tp: part.start for tp, part in batch.parts.items()} if batch is not None else {}
+        self.abandon_all()
+        self._seek_back(starts)
+        if self._proven():
+            self.notes.commit(self.notes.due())
+
+    def abandon_all(self) -> None:
+        """Gives up the batch in flight, if there is one, and removes what it has staged."""
+        self.in_flight.abandon(list(self._owned), "the worker stops")
+
+    def retire(self) -> InFlight:
+        """Another process is the member: gives up all, and asks nothing more of the consumer.
+
+        Returns what may still run on the handler's thread: to be advanced until it holds no batch.
+        """
+        self.closing = True
+        self.in_flight.abandon(list(self._owned), "another pod is the member now")
+        return self.in_flight
+
+    # ---- the handover
+
+    @property
+    def settled(self) -> bool:
+        """Whether the group is at rest, as far as this member knows."""
+        return self._consumer.membership().state == SETTLED
+
+    def left(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What is committed, for a successor."""
+        return self.notes.left() if self._adoption.proven else {}
+
+    def _backs_off(self) -> bool:
+        batch = self.in_flight.batch
+        return batch is not None and batch.stage is Stage.BACKING_OFF
+
+    # ---- the listener, called within a poll
+
+    def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
+        """New partitions: nothing is taken of them before their committed offset is known, or what a
+        predecessor has left of it."""
+        new = [tp for tp in assigned if tp not in self._owned]
+        signature, now = self.notes.signature(), self._clock.mono_ms()
+        self._owned.update({tp: OwnedPartition(tp, now, signature=signature) for tp in new})
+        for tp, left in self._adoption.take(new, self._consumer.membership().generation).items():
+            self._found(self._owned[tp], left)
+        waiting = [tp for tp in new if self._held or not self._owned[tp].looked_up]
+        if waiting:
+            self._consumer.pause(*waiting)
+        self._report.moved("assigned", assigned)
+
+    def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
+        """Partitions that another member gets: finishes their part of the batch, or gives it up in time."""
+        if self.closing:
+            return
+        try:
+            self._finish(revoked)
+        except Exception as exc:
+            self._failure = exc
+        self._leave("revoked", revoked, "its partitions go to another member")
+
+    def on_partitions_lost(self, lost: Collection[TopicPartition]) -> None:
+        """Partitions that are another member's already: no commit can count."""
+        if self.closing:
+            return
+        self._leave("lost", lost, "its partitions are another member's")
+
+    def _leave(self, event: str, partitions: Collection[TopicPartition], why: str) -> None:
+        self.in_flight.abandon(partitions, why)
+        for tp in partitions:
+            self._owned.pop(tp, None)
+        self._adoption.drop(partitions)
+        self._report.moved(event, partitions)
+
+    def _finish(self, partitions: Collection[TopicPartition]) -> None:
+        """Brings a batch with some of ``partitions`` to its end, without polling, while there is time."""
+        limit = min(self._config.drain_timeout_ms, self._config.max_poll_interval_ms / 2)
+        deadline = self._clock.mono_ms() + limit
+        self._advance()
+        while self.in_flight.holds(partitions) and not self._give_up():
+            left = min(deadline - self._clock.mono_ms(), SLICE_MS)
+            if left <= 0:
+                return
+            if not self.in_flight.wait(left):
+                self._clock.sleep(left)
+            self._report.turned()
+            self._advance()
+
+    # ---- polling
+
+    def _poll(self, timeout_ms: float) -> Mapping[TopicPartition, Columns]:
+        now = self._clock.mono_ms()
+        if self._polled_at_ms is not None:
+            self._tools.metrics.observe("poll_interval_seconds", (now - self._polled_at_ms) / 1000)
+        self._polled_at_ms = now
+        polled: Mapping[TopicPartition, Columns] = {}
+        try:
+            polled = self._consumer.poll_columns(timeout_ms=timeout_ms)
+        except FencedInstanceIdError as exc:
+            raise fenced() from exc
+        except LogTruncationError as exc:
+            self._log_lost(exc)
+        except KafkaError as exc:
+            if not exc.retriable:
+                raise WorkerError(f"cannot go on polling: {exc}") from exc
+            self._tools.log.seldom("poll", f"a poll failed, and is repeated: {exc}")
+            self._clock.sleep(min(SLICE_MS, timeout_ms))
+        self._report.turned()
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        self._report.membership()
+        for skipped in self._consumer.skipped_records():
+            self._report.skipped(skipped)
+        polled = {tp: columns for tp, columns in polled.items() if len(columns)}
+        if polled and (self._held or self.in_flight.batch is not None):
+            raise WorkerError(
+                f"the client delivered records of paused partitions: {sorted(map(str, polled))}"
+            )
+        return polled
+
+    def _claim(self) -> None:
+        """Takes new partitions from their former owners, as soon as there is a sink: a returning worker gets
+        its partitions before it has loaded one, and takes no records until then.
+        """
+        new = [owned for owned in self._owned.values() if not owned.claimed]
+        if not new or self._tools.sink is None:
+            return
+        self._tools.reached(Step.ASSIGNED)
+        partitions = [owned.tp for owned in new]
+        try:
+            self._tools.sink.claim(partitions)
+        except Exception as exc:
+            raise sink_error(f"take over {', '.join(map(str, sorted(partitions)))}", exc) from exc
+        for owned in new:
+            owned.claimed = True
+
+    def _log_lost(self, error: LogTruncationError) -> None:
+        """Logs that end before what was read of them: another place is for a person to choose."""
+        for tp, position in error.offsets.items():
+            if isinstance(error, TopicRecreatedError):
+                self._topic_recreated(tp)
+                continue
+            end = error.divergent_offsets.get(tp)
+            message = truncated(tp, position, end.offset if end is not None else None, self._config.group_id)
+            self._stop(tp, LOG_TRUNCATED, message)
+
+    def _stop(self, tp: TopicPartition, reason: str, message: str) -> None:
+        """Reads nothing more of a partition, which stays this worker's. What is in flight is finished: it was
+        read before."""
+        owned = self._owned.get(tp)
+        if owned is None or owned.stopped is not None:
+            return
+        owned.stopped = Stopped(reason, message, self._clock.wall_ms())
+        self._consumer.pause(tp)
+        self._report.stopped(owned)
+
+    # ---- which topic it is
+
+    def _identify(self) -> None:
+        """Makes sure that new partitions are of the topics that their positions belong to; then takes from
+        these."""
+        new = [owned for owned in self._owned.values() if owned.looked_up and not owned.identified]
+        new = [owned for owned in new if owned.claimed]
+        if not new:
+            return
+        if any(self._predecessor(owned) for owned in new):
+            try:  # what this client knows of the topics may be older than what is committed
+                self._consumer.bootstrap(LOOK_UP_TIMEOUT_MS, refresh=True)
+            except KafkaError as exc:
+                self._not_looked_up("the topics' ids", exc)
+                return
+        for owned in new:
+            owned.identified = True
+            self._take_identity(owned)
+        self._resume()
+        self._report.show()
+
+    def _take_identity(self, owned: OwnedPartition) -> None:
+        """Goes on with the topic that has the name, or stops where that is another one."""
+        if before := self._predecessor(owned):
+            owned.topic_id = before
+            self._topic_recreated(owned.tp)
+            return
+        note, sink = owned.found_note, self._tools.sink
+        assert sink is not None
+        known = owned.topic_id or (note.topic_id if note is not None else "")
+        owned.topic_id = id_text(self._consumer.topic_id(owned.tp)) or known
+        sink.identify(owned.tp, owned.topic_id, continues=note is not None)
+
+    def _predecessor(self, owned: OwnedPartition) -> str:
+        """The id of the topic that the position belongs to, if another one has its name."""
+        current, sink = id_text(self._consumer.topic_id(owned.tp)), self._tools.sink
+        if owned.topic_id:
+            return owned.topic_id if current not in ("", owned.topic_id) else ""
+        delivered: Collection[str] = ()
+        if current and owned.committed is None and sink is not None:
+            try:
+                delivered = sink.topic_ids(owned.tp.topic)
+            except Exception as exc:
+                raise sink_error(f"say which topic its rows of {owned.tp} are of", exc) from exc
+        return predecessor(owned.found_note, owned.committed, current, delivered)
+
+    def _topic_recreated(self, tp: TopicPartition) -> None:
+        owned = self._owned.get(tp)
+        if owned is not None:
+            current = id_text(self._consumer.topic_id(tp))
+            now = current if current != owned.topic_id else ""
+            self._stop(tp, TOPIC_RECREATED, recreated(tp, owned.topic_id, now, self._config.group_id))
+
+    def _readable(self, polled: Mapping[TopicPartition, Columns]) -> dict[TopicPartition, Columns]:
+        """What of ``polled`` may be handled. What is of another topic is not; what is of a topic that is not
+        identified yet is read again."""
+        for tp in polled:
+            owned = self._owned[tp]
+            if owned.readable and id_text(self._consumer.topic_id(tp)) not in ("", owned.topic_id):
+                self._take_identity(owned)
+        again = [tp for tp in polled if not self._owned[tp].readable]
+        self._consumer.pause(*again)
+        self._seek_back({tp: polled[tp].first_offset for tp in again})
+        return {tp: columns for tp, columns in polled.items() if tp not in again}
+
+    def _look_up(self) -> None:
+        """Asks for the committed offsets of new partitions, of all at once, then takes from these too."""
+        new = [tp for tp, owned in self._owned.items() if not owned.looked_up]
+        if not new:
+            return
+        try:
+            found = self._consumer.committed(new, metadata=True, timeout_ms=LOOK_UP_TIMEOUT_MS)
+        except KafkaError as exc:
+            self._not_looked_up(f"the committed offsets of {', '.join(map(str, new))}", exc)
+            return
+        for tp in new:
+            self._found(self._owned[tp], found[tp])
+        self._resume()
+        self._report.show()
+
+    def _not_looked_up(self, what: str, exc: KafkaError) -> None:
+        """Goes on without ``what``, to be asked for again; raises where that is no use."""
+        if isinstance(exc, FencedInstanceIdError):
+            raise fenced() from exc
+        if not exc.retriable:
+            raise WorkerError(f"cannot read {what}: {exc}") from exc
+        self._tools.log.seldom("committed", f"cannot read {what} yet, tries again: {exc}")
+
+    def _found(self, owned: OwnedPartition, found: OffsetAndMetadata | None) -> None:
+        self.notes.found(owned, found)
+        self._report.found(owned)
+
+    # ---- what a predecessor has left
+
+    def _advance(self) -> None:
+        """Takes the batch in flight further; nothing of it is written before its start is proven."""
+        if self._proven():
+            self.in_flight.advance()
+
+    def _proven(self) -> bool:
+        """Whether all partitions begin where the broker says; asks it if need be."""
+        if self._adoption.proven:
+            return True
+        try:
+            wrong = self._adoption.prove(
+                lambda asked: self._consumer.committed(asked, metadata=True, timeout_ms=LOOK_UP_TIMEOUT_MS)
+            )
+        except KafkaError as exc:
+            self._not_looked_up("the committed offsets that were taken over", exc)
+            self._clock.sleep(SLICE_MS)  # a handler that is done would have the loop turn without end
+            return False
+        for tp, there in wrong.items():
+            self._correct(self._owned[tp], there)
+        return True
+
+    def _correct(self, owned: OwnedPartition, there: OffsetAndMetadata | None) -> None:
+        """Begins a partition anew: more was committed of it after the predecessor's answer."""
+        before = owned.committed
+        self._found(owned, there)
+        if owned.committed in (None, before):
+            return
+        self._tools.log.line(
+            f"{owned.tp}: {before} was left, but {owned.committed} is committed; begins there"
+        )
+        self.in_flight.abandon([owned.tp], "more was committed than was told")
+        self._seek_back({owned.tp: owned.committed})
+
+    def _rest(self, timeout_ms: float) -> float:
+        """How long to poll for: not beyond the rest between two batches. At its end there is a moment for the
+        client to fetch what has come meanwhile."""
+        if not self._pace.resting:
+            return timeout_ms
+        rest_ms = self._pace.rest_ms(self._clock.mono_ms())
+        if rest_ms > 0:
+            return min(timeout_ms, rest_ms)
+        self._end_rest()
+        return timeout_ms
+
+    def _cut_rest(self) -> None:
+        """Begins the next batch at once, with all that has come: whoever goes on from the last commit is to
+        find no partition that was left alone since the batch before."""
+        if self._pace.resting and self.in_flight.batch is None and not self._held:
+            self._end_rest()
+            self.step(0)
+
+    def _end_rest(self) -> None:
+        self._pace.end()
+        if not self._held:
+            self._resume()
+            self._clock.sleep(self._pace.gather_ms)
+
+    def _resume(self) -> None:
+        if self._held or self.in_flight.batch is not None or self._pace.resting:
+            return
+        assigned = self._consumer.assignment()
+        self._consumer.resume(*[tp for tp, owned in self._owned.items() if owned.readable and tp in assigned])
+
+    def _begin(self, polled: Mapping[TopicPartition, Columns]) -> None:
+        parts = {}
+        for tp, columns in polled.items():
+            owned, first = self._owned[tp], columns.first_offset
+            # The committed offset, not the first record's: compaction may remove records in between.
+            start = first if owned.committed is None else min(owned.committed, first)
+            parts[tp] = Part(owned, columns, start, columns.next_offset)
+        self._consumer.pause(*self._consumer.assignment())
+        self._tools.reached(Step.POLLED)
+        for part in parts.values():
+            part.owned.taken = True
+        if self._config.batch_interval_ms:
+            now = self._clock.mono_ms()
+            self._pace.began(now, pressing=self._is_pressing(parts, now))
+        self.in_flight.begin(parts)
+        for tp, columns in polled.items():
+            self._report.first_records(self._owned[tp], columns.first_offset)
+        self._report.in_flight = self.in_flight.batch
+        self._report.show()
+
+    def _is_pressing(self, parts: Mapping[TopicPartition, Part], now: float) -> bool:
+        """Whether what comes after ``parts`` is not to be kept waiting: the first records of a partition are
+        still to come, or there is as much left to read as they have, as far as the client knows. A few
+        records always come meanwhile."""
+        taken = left = 0
+        for tp, owned in self._owned.items():
+            part, end = parts.get(tp), self._consumer.highwater(tp)
+            if self._awaits_first(owned, now):
+                return True
+            taken += len(part.columns) if part is not None else 0
+            at = part.end if part is not None else owned.committed
+            left += max(0, end - at) if at is not None and end is not None else 0
+        return left >= taken
+
+    def _awaits_first(self, owned: OwnedPartition, now: float) -> bool:
+        """Whether it is new here, and no record of it was taken yet. Not for longer than an interval where
+        there is nothing to read."""
+        new = now < owned.assigned_ms + self._config.batch_interval_ms
+        return not owned.taken and (new or not owned.had_records)
+
+    # ---- what the batch in flight asks for
+
+    def _seek_back(self, starts: Mapping[TopicPartition, int]) -> None:
+        assigned = self._consumer.assignment()
+        stopped = {tp for tp, owned in self._owned.items() if owned.stopped is not None}
+        for tp, start in starts.items():
+            if tp in assigned and tp not in stopped:
+                self._consumer.seek(tp, start)
+
+    def _batch_ended(self, committed: Batch | None) -> None:
+        if self.closing:
+            return
+        if committed is not None:
+            self._report.batch(committed)
+        self._report.in_flight = None
+        self._resume()
+        self._report.show()

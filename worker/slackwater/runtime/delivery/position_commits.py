@@ -1,0 +1,155 @@
+"""The commits beside those of batches, and the notes in all of them.
+
+A note says until when a partition was served, by which process, and that it lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from slackwater.kafka.errors import KafkaTimeoutError
+from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
+from slackwater.runtime.delivery.commits import Committer, Outcome
+from slackwater.runtime.delivery.partition import OwnedPartition, Signature
+from slackwater.runtime.interfaces import Consumer
+from slackwater.runtime.worker_context import Tools
+
+SIGN_CHECKS = 4
+"""How often in the time between two notes it is looked whether a sign of life is due."""
+
+
+class Notes:
+    """Makes and stores the commits without records, for partitions that its delivery keeps in ``owned``."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        committer: Committer,
+        tools: Tools,
+        owned: Mapping[TopicPartition, OwnedPartition],
+    ) -> None:
+        self._consumer, self._committer, self._tools, self._owned = consumer, committer, tools, owned
+        self._clock, self._instance = tools.clock, tools.instance
+        self._refresh_ms = max(1000, tools.config.session_timeout_ms // 10)
+        self._sign_at_ms = 0.0
+        self.drain_ms: int | None = None
+        """Since when (wall clock) the partitions are drained; None: they are not."""
+
+    def stored(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """The broker has taken these commits."""
+        for tp, offset in offsets.items():
+            self._owned[tp].stored(offset)
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commits ``offsets``, which stand for no records; the next try mends what fails here."""
+        if offsets and self._committer.commit(offsets) is Outcome.DONE:
+            self.stored(offsets)
+
+    # ---- service
+
+    def served(self, owned: OwnedPartition, offset: int) -> OffsetAndMetadata:
+        """The commit of what was served up to ``offset`` until now."""
+        return owned.commit_of(offset, self._clock.wall_ms(), self._instance, self.drain_ms)
+
+    def due(self, but: Collection[TopicPartition] = ()) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Commits for partitions without new records, where there is something to tell: that they are still
+        served, or, in a drain, were until now; or where they are read to. Not of those in ``but``, which are
+        in flight.
+
+        Without the first, a restart gap would count from a quiet partition's last record.
+        """
+        now, found = self._clock.wall_ms(), {}
+        for tp, owned in self._owned.items():
+            if tp in but or not owned.looked_up or owned.stopped is not None:
+                continue
+            end = self._read_to(owned)
+            if end is not None:
+                found[tp] = self.served(owned, end)
+            elif owned.committed is not None and owned.had_records and self._is_old(owned, now):
+                found[tp] = self.served(owned, owned.committed)
+        return found
+
+    def _is_old(self, owned: OwnedPartition, now: int) -> bool:
+        note, drain = owned.note, self.drain_ms
+        old = note is None or note.at_ms is None or now - note.at_ms >= self._refresh_ms
+        return old or (drain is not None and note is not None and note.drain_ms != drain)
+
+    def _read_to(self, owned: OwnedPartition) -> int | None:
+        """The position of a partition without records in flight, if all of it is read and that is not what is
+        committed.
+
+        There it is behind what is no record of ours: a transaction's markers, aborted records. Not committed
+        they would be lag for ever. Or nothing is committed yet: with ``auto.offset.reset`` ``latest`` whoever
+        comes next would begin at a later end. (Java's auto-commit stores positions, too.)
+        """
+        end = self._consumer.highwater(owned.tp)
+        if end in (None, owned.committed) or self._consumer.current_lag(owned.tp) != 0:
+            return None
+        try:
+            position = self._consumer.position(owned.tp, timeout_ms=0)
+        except KafkaTimeoutError:  # to be confirmed by a leader first
+            return None
+        return position if owned.committed is None or position > owned.committed else None
+
+    # ---- which pod it is
+
+    def signature(self) -> Signature | None:
+        """For partitions that are assigned now; None: the pod is called as the member."""
+        return Signature(self._tools.pod, self._clock.wall_ms()) if self._tools.pod else None
+
+    def found(self, owned: OwnedPartition, there: OffsetAndMetadata | None) -> None:
+        """Takes in what is committed of a partition; it is to be signed soon."""
+        owned.found(there.offset if there else None, there.metadata if there else "")
+        note = owned.found_note
+        if owned.signature is not None and note is not None and note.instance == self._instance:
+            owned.signature = owned.signature.after([note])
+        self._sign_at_ms = 0.0
+
+    def sign(self) -> None:
+        """Commits, at first and from time to time, who holds the partitions and that it lives: a pod that
+        comes in this one's place finds out by that, and one that has handed over does not take it back.
+        """
+        mono = self._clock.mono_ms()
+        if not self._tools.takes_over or self.drain_ms is not None or mono < self._sign_at_ms:
+            return
+        self._sign_at_ms = mono + self._refresh_ms / SIGN_CHECKS
+        now, found = self._clock.wall_ms(), {}
+        for tp, owned in self._owned.items():
+            if owned.looked_up and (not owned.signed or owned.silent_ms(now) >= self._refresh_ms):
+                owned.signed = True
+                if (signed := owned.sign_of(now, self._instance)) is not None:
+                    found[tp] = signed
+        self.commit(found)
+
+    # ---- the handover
+
+    def left(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What is committed, without partitions that nothing was committed of."""
+        return {
+            tp: OffsetAndMetadata(owned.committed, owned.metadata)
+            for tp, owned in self._owned.items()
+            if owned.committed is not None
+        }
+
+    @property
+    def since_ms(self) -> int:
+        """Since when this process signs what it has committed (wall clock); 0: it has not.
+
+        A signature that was never committed does not count: it is later than the one that was found, which is
+        that of the process that has fenced this one.
+        """
+        signed = [
+            owned.signature.since_ms
+            for owned in self._owned.values()
+            if owned.signature is not None
+            and (note := owned.note) is not None
+            and note.since_ms == owned.signature.since_ms
+        ]
+        return max(signed, default=0)
+
+    def still_owner(self) -> bool:
+        """Asks the broker, by a commit that changes nothing, whether this process is still the member;
+        False: it does not say. Raises FencedError if it is not.
+        """
+        offsets = self.left()
+        return not offsets or self._committer.commit(offsets) is Outcome.DONE

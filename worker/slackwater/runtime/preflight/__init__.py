@@ -1,0 +1,1 @@
+"""The checks of a preflight: whether a worker could run here."""

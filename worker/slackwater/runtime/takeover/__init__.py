@@ -1,0 +1,1 @@
+"""Hands a member over from a predecessor to a successor."""

@@ -1,0 +1,226 @@
+"""A worker's dealings with the other pod of its member: one object that has standby, succession and
+handover, and what goes from one to the other. The worker calls it at the points where a takeover touches
+its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from slackwater.runtime.delivery.loop import Delivery
+from slackwater.runtime.interfaces import Consumer, StandbyConsumer
+from slackwater.runtime.shutdown import Stopping
+from slackwater.runtime.takeover.handed_over_offsets import Adoption
+from slackwater.runtime.takeover.http_handler import Door
+from slackwater.runtime.takeover.member_view import Watch
+from slackwater.runtime.takeover.messages import join_address
+from slackwater.runtime.takeover.predecessor import Handover
+from slackwater.runtime.takeover.requests import Desk
+from slackwater.runtime.takeover.roles import Event, Role, Roles
+from slackwater.runtime.takeover.signing import Verifier
+from slackwater.runtime.takeover.standby import Call, Former, Standby
+from slackwater.runtime.takeover.successor import Outcome, Succession
+from slackwater.runtime.takeover.takeover_context import MainLoop, TakeoverMeans
+from slackwater.runtime.telemetry.takeover_timings import TakeoverRecord
+from slackwater.runtime.worker_context import Tools
+
+CLOSE_MS = 3_000.0
+IS_MEMBER = "this pod is the member, or about to be"
+
+
+class Seating:
+    """All calls come from the main thread."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        means: TakeoverMeans,
+        watch: Watch,
+        loop: MainLoop,
+        roles: Roles,
+        stopping: Stopping,
+    ) -> None:
+        self._tools, self._means, self._watch, self._loop, self._roles = tools, means, watch, loop, roles
+        self._desk = Desk()
+        self._handover = Handover(tools, means, self._desk, loop, roles, stopping)
+        self.door = Door(
+            means.key, Verifier(means.key, tools.clock, tools.status.target), self._desk, tools.status
+        )
+        self._address = ""
+        self._former: Former | None = None
+        self._standby: Standby | None = None
+        self._record: TakeoverRecord | None = None
+        self._succession: Succession | None = None
+
+    def listens(self, host: str, port: int) -> None:
+        """Where this worker answers."""
+        self._address = join_address(host, port)
+
+    # ---- to the seat
+
+    def expect(self) -> None:
+        """Another pod is the member: orders to take over are taken."""
+        self._desk.keep("this pod is not the member")
+        self._desk.take_orders()
+
+    def told_alone(self) -> bool:
+        """Whether there is an order to take over from nobody."""
+        return self._desk.peek_order() == ""
+
+    def takes_over_alone(self) -> None:
+        """That order is carried out before this worker is warm."""
+        self._desk.refuse_orders(IS_MEMBER)
+        self._record = TakeoverRecord(self._tools, self._tools.status.holder or "")
+        self._tools.metrics.count("takeovers", ("forced",))
+
+    def prepare(
+        self,
+        make_consumer: Callable[[], StandbyConsumer],
+        make_delivery: Callable[[StandbyConsumer], Delivery],
+    ) -> None:
+        """Makes all ready to take over."""
+        self._standby = Standby(
+            self._tools,
+            self._means,
+            self._desk,
+            self._watch,
+            self._loop,
+            make_consumer=make_consumer,
+            make_delivery=make_delivery,
+            former=self._former,
+        )
+        self._standby.prepare()
+        self._standby.enter()
+
+    def take_over(self, adopt: Callable[[Consumer, Delivery], None]) -> bool:
+        """Stands by until it has begun to join in its predecessor's place: ``adopt`` is told with what.
+
+        False: the member is no longer in the group, and this worker is to join as a new one, by
+        :meth:`take_standby`.
+        """
+        standby = self._standby
+        assert standby is not None
+        while True:
+            call = standby.wait()
+            self._roles.take(call.event)
+            if call.event is Event.GONE:
+                self._desk.refuse_orders(IS_MEMBER)
+                return False
+            outcome = self._carry_out(standby, call)
+            if not outcome.refused:
+                break
+            self._roles.take(Event.REFUSED)
+            self._tools.metrics.count("takeovers", ("refused",))
+            self._tools.log.line(f"does not take over: {outcome.refused}")
+            standby.enter(outcome.refused)
+        self._join(outcome, call, adopt)
+        return True
+
+    def _carry_out(self, standby: Standby, call: Call) -> Outcome:
+        record = self._record = TakeoverRecord(self._tools, self._tools.status.holder or "")
+        self._succession = None
+        standby.told()
+        self._loop.enter("taking-over")
+        if call.event is Event.LEFT_ALONE:
+            self._tools.events.emit("took_back", reason=call.reason)
+            self._tools.log.line(f"takes its seat back: {call.reason}")
+            return Outcome()
+        if not call.predecessor:
+            return Outcome()
+        self._succession = Succession(
+            self._tools,
+            self._means,
+            self._watch,
+            self._loop,
+            record,
+            predecessor=call.predecessor,
+            target=self._desk.target,
+            address=self._address,
+        )
+        return self._succession.run()
+
+    def _join(self, outcome: Outcome, call: Call, adopt: Callable[[Consumer, Delivery], None]) -> None:
+        """The quick part: what can wait comes after the join has begun."""
+        standby, record = self._standby, self._record
+        assert standby is not None
+        assert standby.consumer is not None
+        assert standby.delivery is not None
+        assert record is not None
+        answer = outcome.answer
+        record.joins()
+        if answer is not None:
+            standby.delivery.take_over(record, Adoption(answer.offsets, answer.generation))
+            standby.consumer.take_over(answer.offsets, answer.generation)
+        else:
+            standby.delivery.take_over(record, Adoption())
+            standby.consumer.take_over({})
+        self._standby = None
+        adopt(standby.consumer, standby.delivery)
+        taken_back = call.event is Event.LEFT_ALONE
+        how = "taken_back" if taken_back else "asked" if answer is not None else "forced"
+        self._tools.metrics.count("takeovers", (how,))
+        self._desk.refuse_orders(IS_MEMBER)
+        standby.leave()
+
+    def joined(self) -> None:
+        """The join is done: the predecessor is fenced."""
+        self._succession, self._former = None, None
+
+    def take_standby(self) -> tuple[StandbyConsumer, Delivery] | None:
+        """The consumer that stands by, and its delivery, if there is one: they are the caller's from now
+        on.
+        """
+        standby, self._standby = self._standby, None
+        if standby is None or standby.consumer is None or standby.delivery is None:
+            return None
+        standby.leave()
+        return standby.consumer, standby.delivery
+
+    def joins(self, delivery: Delivery) -> None:
+        """A join that is no successor's begins; but where it was told to, in place of a predecessor."""
+        if self._record is not None and self._roles.role is Role.TAKING_OVER:
+            self._record.joins()
+            delivery.take_over(self._record, Adoption())
+
+    # ---- in the seat
+
+    def serves(self) -> None:
+        """This worker is the member and runs: its successor may ask."""
+        self._former = None
+        self._means.watcher.submit(self._watch.close)
+        self._desk.refuse_orders(IS_MEMBER)
+        self._desk.hand_over()
+
+    def ends(self) -> None:
+        """It stops: nobody is handed over to any more."""
+        self._desk.keep("this worker stops")
+
+    def hand_over(self, delivery: Delivery) -> bool:
+        """Hands over if it was asked to. Returns whether the worker is to end as it is (see
+        :meth:`Handover.run`).
+        """
+        asked = self._desk.next_asked()
+        return asked is not None and self._handover.run(delivery, asked)
+
+    def fenced(self, delivery: Delivery) -> None:
+        """Another pod has joined as the member."""
+        self._desk.keep("another pod is the member now")
+        self._succession = None
+        given = self._handover.given if self._roles.role is Role.HANDING_OVER else None
+        since = max(delivery.notes.since_ms, self._tools.status.joined_ms or 0)
+        self._former = Former(since, given)
+        if given is not None:
+            self._tools.events.emit("handed_over", by=given.by)
+        else:
+            self._tools.events.emit("fenced")
+            self._tools.log.line("another pod has joined as the member; writes nothing more, and stands by")
+
+    def close(self) -> None:
+        """Withdraws what was asked, and closes what stands by."""
+        if self._succession is not None:
+            self._succession.withdraw()
+        standby, self._standby = self._standby, None
+        if standby is not None and standby.consumer is not None:
+            if standby.delivery is not None:
+                standby.delivery.closing = True
+            standby.consumer.close(timeout_ms=CLOSE_MS)

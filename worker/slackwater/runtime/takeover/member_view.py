@@ -1,0 +1,64 @@
+"""What the group knows of a worker's member, seen from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
+from slackwater.runtime.delivery.partition import CommitNote
+
+STABLE = "Stable"
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A look at the group (DescribeGroups, OffsetFetch).
+
+    ``instance``: the member's group.instance.id. ``state``: the group's. ``member_id``: changes with each
+    join; "" where the group does not know the member. ``client_id``: of the FIRST process that joined as
+    it, since a broker leaves that as it is when another follows (seen with Kafka 4.3). ``partitions``:
+    the member's; known in a Stable group only. ``committed``: of these; of all of the group's where they
+    are not known.
+    """
+
+    instance: str
+    state: str = ""
+    member_id: str = ""
+    client_id: str = ""
+    partitions: tuple[TopicPartition, ...] = ()
+    committed: Mapping[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+
+    @property
+    def taken(self) -> bool:
+        """Whether the group knows the member."""
+        return bool(self.member_id)
+
+    @property
+    def stable(self) -> bool:
+        """Whether the group is at rest, and the member in it."""
+        return self.state == STABLE and self.taken
+
+    @property
+    def note(self) -> CommitNote | None:
+        """The note of the process that has joined last as the member, as far as it has committed."""
+        notes = [CommitNote.decode(offset.metadata) for offset in self.committed.values()]
+        own = [note for note in notes if note is not None and note.instance == self.instance and note.pod]
+        return max(own, key=lambda note: (note.since_ms or 0, note.at_ms or 0), default=None)
+
+    @property
+    def holder(self) -> str:
+        """The pod that is the member: who signed last; before the first commit the one that joined first."""
+        note = self.note
+        return note.pod if note is not None else self.client_id
+
+
+class Watch(Protocol):
+    """Looks at the group without being in it. Its calls come from one thread."""
+
+    def look(self, *, offsets: bool) -> Seat:
+        """The seat now; with ``offsets`` what is committed, too. Raises KafkaError."""
+
+    def close(self) -> None:
+        """Closes the connections. May be called again; a look after that opens them anew."""

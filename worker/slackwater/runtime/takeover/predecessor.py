@@ -1,0 +1,108 @@
+"""The predecessor's side of a takeover: drain, commit, answer, and wait for the fence.
+
+Until it is fenced it is the member, and goes on polling with everything paused, so that the group hears of
+nothing. If its successor does not come, it goes on as if nothing had been.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from slackwater.runtime.delivery.loop import SLICE_MS, Delivery
+from slackwater.runtime.handler_thread import Task
+from slackwater.runtime.shutdown import Stopping
+from slackwater.runtime.takeover.messages import HandedOver, HandoverAnswer
+from slackwater.runtime.takeover.requests import Asked, Desk
+from slackwater.runtime.takeover.roles import PROBE_EVERY_MS, Event, Roles, Unfenced
+from slackwater.runtime.takeover.takeover_context import MainLoop, TakeoverMeans
+from slackwater.runtime.worker_context import Tools
+
+DRAIN_SHARE = 0.8
+"""Of the successor's deadline: the answer must reach it before."""
+
+
+class Handover:
+    """Hands over, as often as it is asked to."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        means: TakeoverMeans,
+        desk: Desk,
+        loop: MainLoop,
+        roles: Roles,
+        stopping: Stopping,
+    ) -> None:
+        self._tools, self._means, self._desk, self._loop = tools, means, desk, loop
+        self._roles, self._stopping, self._clock = roles, stopping, tools.clock
+        self.given: HandedOver | None = None
+        """By whom it was asked, and is to be fenced."""
+
+    def run(self, delivery: Delivery, asked: Asked) -> bool:
+        """Answers ``asked``, and waits for what comes of it.
+
+        Returns whether the worker is to end as it is: a stop was requested after the answer. False: it
+        goes on. Raises FencedError when the successor has joined: after the answer, or at its deadline.
+        """
+        self.given = None
+        if not delivery.settled:
+            self._desk.keep("the group is not at rest, as this worker sees it")
+            self._desk.hand_over()
+            return False
+        self.given = HandedOver(asked.request.by, asked.request.address)
+        self._roles.take(Event.ASKED)
+        self._loop.enter("handing-over")
+        try:
+            answer = self._drain(delivery, asked)
+        except BaseException as exc:
+            asked.refuse(f"the handover failed: {type(exc).__name__}: {exc}")
+            raise
+        if self._desk.withdrawn:
+            asked.refuse("it was withdrawn")
+            return self._go_on(delivery, "its successor has withdrawn")
+        asked.answer(answer)
+        self._tools.events.emit(
+            "handover",
+            by=asked.request.by,
+            generation=answer.generation,
+            offsets_count=len(answer.offsets),
+            drain_took_ms=answer.committed_ms - answer.drain_ms,
+        )
+        return self._wait(delivery, asked)
+
+    def _drain(self, delivery: Delivery, asked: Asked) -> HandoverAnswer:
+        began = self._clock.wall_ms()
+        delivery.drain(min(self._tools.config.drain_timeout_ms, asked.request.deadline_ms * DRAIN_SHARE))
+        return HandoverAnswer(self._tools.status.generation, delivery.left(), began, self._clock.wall_ms())
+
+    def _wait(self, delivery: Delivery, asked: Asked) -> bool:
+        """Polls until the broker says that another is the member, or there is none to be."""
+        unfenced = Unfenced(self._clock.mono_ms(), asked.request.deadline_ms)
+        probe = partial(self._means.peers.alive, asked.request.address)
+        probing: Task | None = None
+        probed_ms = -float("inf")
+        while not self._stopping.count:
+            delivery.step(SLICE_MS)
+            now = self._clock.mono_ms()
+            if probing is None and now - probed_ms >= PROBE_EVERY_MS:
+                probed_ms, probing = now, self._means.caller.submit(probe)
+            elif probing is not None and probing.wait(0):
+                unfenced.silence.told(probing.result(), probed_ms)
+                probing = None
+            unfenced.withdrawn = self._desk.withdrawn
+            reason = unfenced.due(now)
+            if reason and delivery.notes.still_owner():
+                return self._go_on(delivery, reason)
+        return True
+
+    def _go_on(self, delivery: Delivery, reason: str) -> bool:
+        """Nobody has come: back to work."""
+        self.given = None
+        self._roles.take(Event.KEPT)
+        delivery.release()
+        self._loop.enter("running")
+        self._desk.hand_over()
+        self._tools.metrics.count("takeovers", ("taken_back",))
+        self._tools.events.emit("took_back", reason=reason)
+        self._tools.log.line(f"goes on with its work: {reason}")
+        return False

@@ -1,0 +1,181 @@
+"""Which part a worker has in its member's seat, and the rules by which that changes. No I/O, no clock.
+
+A member (``flights-3``) has a seat in the group, and up to two processes that may hold it: the one that
+is the member, and one that stands by. Who joins last holds it: the broker fences the other (KIP-345).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from slackwater.runtime.takeover.member_view import Seat
+
+
+class Role(Enum):
+    """What a worker is with regard to its seat."""
+
+    STARTING = "starting"
+    NEW = "new"
+    """The group does not know the member: join when ready."""
+    RETURNING = "returning"
+    """This pod is the member still: join at once, since the session runs out."""
+    SUCCESSOR = "successor"
+    """Another pod is the member: get ready beside it."""
+    STANDBY = "standby"
+    """Ready to take over."""
+    TAKING_OVER = "taking over"
+    RUNNING = "running"
+    HANDING_OVER = "handing over"
+
+
+class Event(Enum):
+    """What changes a role."""
+
+    ABSENT = "the group does not know the member"
+    OWN = "this pod is the member"
+    OTHERS = "another pod is the member"
+    WARM = "all is loaded"
+    TOLD = "it was told to take over"
+    GONE = "the member is no longer in the group"
+    LEFT_ALONE = "the pod that took over is gone"
+    REFUSED = "the predecessor refused"
+    JOINED = "it is the member, and all is loaded"
+    ASKED = "its successor asked for the handover"
+    KEPT = "its successor did not join"
+    FENCED = "another pod has joined as the member"
+
+
+TABLE: dict[tuple[Role, Event], Role] = {
+    (Role.STARTING, Event.ABSENT): Role.NEW,
+    (Role.STARTING, Event.OWN): Role.RETURNING,
+    (Role.STARTING, Event.OTHERS): Role.SUCCESSOR,
+    (Role.NEW, Event.JOINED): Role.RUNNING,
+    (Role.RETURNING, Event.JOINED): Role.RUNNING,
+    (Role.SUCCESSOR, Event.WARM): Role.STANDBY,
+    (Role.SUCCESSOR, Event.TOLD): Role.TAKING_OVER,
+    (Role.STANDBY, Event.TOLD): Role.TAKING_OVER,
+    (Role.STANDBY, Event.LEFT_ALONE): Role.TAKING_OVER,
+    (Role.STANDBY, Event.GONE): Role.NEW,
+    (Role.TAKING_OVER, Event.REFUSED): Role.STANDBY,
+    (Role.TAKING_OVER, Event.JOINED): Role.RUNNING,
+    (Role.RUNNING, Event.ASKED): Role.HANDING_OVER,
+    (Role.HANDING_OVER, Event.KEPT): Role.RUNNING,
+    # Whoever is fenced gets ready to succeed its successor; what is loaded stays loaded.
+    (Role.NEW, Event.FENCED): Role.SUCCESSOR,
+    (Role.RETURNING, Event.FENCED): Role.SUCCESSOR,
+    (Role.TAKING_OVER, Event.FENCED): Role.SUCCESSOR,
+    (Role.RUNNING, Event.FENCED): Role.SUCCESSOR,
+    (Role.HANDING_OVER, Event.FENCED): Role.SUCCESSOR,
+}
+
+
+class Roles:
+    """The role, which changes by :data:`TABLE` alone."""
+
+    def __init__(self) -> None:
+        self.role = Role.STARTING
+
+    def take(self, event: Event) -> Role:
+        """Changes the role. An event that it has no row for is a fault of the worker: RuntimeError."""
+        try:
+            self.role = TABLE[self.role, event]
+        except KeyError:
+            raise RuntimeError(f"{event.value}, but the worker is {self.role.value}") from None
+        return self.role
+
+
+def at_start(seat: Seat, pod: str, *, takes_over: bool) -> Event:
+    """What the group says to a worker that starts in ``pod``. Without a key for takeovers
+    (``takes_over``) the process before is gone whatever its pod was called.
+    """
+    if not seat.taken:
+        return Event.ABSENT
+    return Event.OTHERS if takes_over and seat.holder != pod else Event.OWN
+
+
+TRIES = 3
+"""How many questions in a row must have failed before a worker counts as gone."""
+SILENT_MS = 2_000.0
+"""And for how long."""
+PROBE_EVERY_MS = 500.0
+
+
+class Silence:
+    """Whether a worker is gone, by its answers to GET /healthz. Times: monotonic ms."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._since_ms: float | None = None
+        self.answered = False
+        """Its last answer, if there was one, said that it lives."""
+
+    def told(self, alive: bool, asked_ms: float) -> None:
+        """Takes in what came of a question that was asked at ``asked_ms``."""
+        self.answered = alive
+        if alive:
+            self._failures, self._since_ms = 0, None
+            return
+        self._failures += 1
+        if self._since_ms is None:
+            self._since_ms = asked_ms
+
+    def gone(self, now_ms: float) -> bool:
+        """Whether :data:`TRIES` failed over :data:`SILENT_MS`."""
+        return self._since_ms is not None and self._failures >= TRIES and now_ms - self._since_ms >= SILENT_MS
+
+
+STILL_AT_LEAST_MS = 3_000.0
+
+
+class TakeBack:
+    """When a worker that has handed over takes its seat back: its successor does not answer, and does not
+    show in the group either. If it commits, it lives, and only the way between the two is cut.
+
+    A holder commits every tenth of a session, at least a note; two of these have to be missing.
+    """
+
+    def __init__(self, session_timeout_ms: int) -> None:
+        self.silence = Silence()
+        self._still_ms = max(STILL_AT_LEAST_MS, session_timeout_ms / 5)
+        self._seen: object = None
+        self._seen_since_ms: float | None = None
+        self._seen_until_ms = 0.0
+
+    def saw(self, committed: object, asked_ms: float) -> None:
+        """Takes in the holder's commits, notes and all, as they were at ``asked_ms`` or later."""
+        if self._seen_since_ms is None or committed != self._seen:
+            self._seen, self._seen_since_ms = committed, asked_ms
+        self._seen_until_ms = asked_ms
+
+    def due(self, now_ms: float) -> str:
+        """Why to take the seat back now; "" where there is no reason to."""
+        if self._seen_since_ms is None or not self.silence.gone(now_ms):
+            return ""
+        still = self._seen_until_ms - self._seen_since_ms
+        if still < self._still_ms:
+            return ""
+        return f"its successor does not answer, and has committed nothing for {still / 1000:.1f} s"
+
+
+class Unfenced:
+    """When a worker that has answered its successor goes on with its work: that is gone, or does not come.
+
+    Should it come after all, it looks at the committed offsets before it writes anything.
+    """
+
+    def __init__(self, answered_ms: float, deadline_ms: float) -> None:
+        self.silence = Silence()
+        self._answered_ms, self._deadline_ms = answered_ms, deadline_ms
+        self.withdrawn = False
+        """The successor has said itself that it does not come."""
+
+    def due(self, now_ms: float) -> str:
+        """Why to go on now; "" where there is no reason to."""
+        waited = now_ms - self._answered_ms
+        if self.withdrawn:
+            return "its successor has withdrawn"
+        if self.silence.gone(now_ms):
+            return "its successor is gone"
+        if waited >= 2 * self._deadline_ms or (waited >= self._deadline_ms and not self.silence.answered):
+            return f"its successor did not join within {waited:.0f} ms"
+        return ""

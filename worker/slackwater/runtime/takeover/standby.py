@@ -1,0 +1,214 @@
+"""A worker that is ready to take over: it looks at the group once a second, reads ahead what its
+predecessor reads, and waits for one of three things: the order to take over, the end of its member in the
+group, or, where it has handed over itself, the end of its successor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from slackwater.kafka.errors import KafkaError
+from slackwater.runtime.delivery.commits import fenced
+from slackwater.runtime.delivery.loop import Delivery
+from slackwater.runtime.errors import TwinError, WorkerError
+from slackwater.runtime.handler_thread import Task
+from slackwater.runtime.interfaces import StandbyConsumer
+from slackwater.runtime.takeover.member_view import Seat, Watch
+from slackwater.runtime.takeover.messages import HandedOver
+from slackwater.runtime.takeover.requests import Desk
+from slackwater.runtime.takeover.roles import PROBE_EVERY_MS, Event, TakeBack
+from slackwater.runtime.takeover.takeover_context import MainLoop, TakeoverMeans
+from slackwater.runtime.worker_context import Tools
+
+LOOK_EVERY_MS = 1_000.0
+RETRY_MS = 1_000.0
+
+
+@dataclass(frozen=True)
+class Former:
+    """What a worker that was the member knows of that. ``since_ms``: of its signature (wall clock);
+    ``to``: None where it was fenced without having handed over.
+    """
+
+    since_ms: int
+    to: HandedOver | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a standby waits for. ``predecessor``: in an order: its address, or "" for nobody."""
+
+    event: Event
+    predecessor: str = ""
+    reason: str = ""
+
+
+class Standby:
+    """One spell of standing by. Its consumer and delivery are those that will take over."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        means: TakeoverMeans,
+        desk: Desk,
+        watch: Watch,
+        loop: MainLoop,
+        *,
+        make_consumer: Callable[[], StandbyConsumer],
+        make_delivery: Callable[[StandbyConsumer], Delivery],
+        former: Former | None = None,
+    ) -> None:
+        self._tools, self._means, self._desk, self._watch, self._loop = tools, means, desk, watch, loop
+        self._clock, self._status = tools.clock, tools.status
+        self._make_consumer, self._make_delivery, self._former = make_consumer, make_delivery, former
+        self._take_back = TakeBack(tools.config.session_timeout_ms)
+        self._looking: Task | None = None
+        self._probing: Task | None = None
+        self._looked_ms = self._probed_ms = -float("inf")
+        self._prefetched = 0
+        self._since_ms, self._reason, self._told = 0, "", False
+        self.seat = Seat(tools.instance)
+        self.consumer: StandbyConsumer | None = None
+        self.delivery: Delivery | None = None
+
+    # ---- getting ready
+
+    def prepare(self) -> None:
+        """Connects, and has a first look at the group. Waits for a broker that is away; raises
+        WorkerError for what does not mend itself.
+        """
+        while True:
+            try:
+                self._loop.wait_for(self._means.watcher.submit(self._connect))
+                self.seat = self._loop.wait_for(self._means.watcher.submit(self._look))
+                break
+            except KafkaError as exc:
+                if not exc.retriable:
+                    raise WorkerError(f"cannot stand by: {exc}") from exc
+                self._tools.log.seldom("standby", f"cannot stand by yet: {exc}")
+                again_ms = self._clock.mono_ms() + RETRY_MS
+                self._loop.until(lambda at=again_ms: self._clock.mono_ms() >= at)  # type: ignore[misc]
+
+    def _connect(self) -> None:
+        """On the watcher's thread."""
+        config = self._tools.config
+        if self.consumer is None:
+            self.consumer = self._make_consumer()
+            self.delivery = self._make_delivery(self.consumer)
+        self.consumer.stand_by(config.topics, config.topic_pattern, self.delivery)
+
+    def _look(self) -> Seat:
+        return self._watch.look(offsets=True)
+
+    # ---- standing by
+
+    def enter(self, reason: str = "") -> None:
+        """Begins to stand by, or goes on after an order that came to nothing, with the ``reason`` for
+        that.
+        """
+        assert self.delivery is not None
+        if not self._since_ms:
+            self._since_ms = self._clock.wall_ms()
+            self.delivery.show()
+        self._reason, self._told = reason, False
+        if reason:
+            self._desk.next_order()  # one that came while the other was carried out
+        self._looked_ms = self._clock.mono_ms()
+        self._take_in(self.seat, self._looked_ms)
+        self._loop.enter("standby")
+        self._tools.events.emit("standby", holder=self._status.holder, reason=reason)
+
+    def wait(self) -> Call:
+        """Stands by until something calls for more. Raises TwinError where the holder is a pod of this
+        name.
+        """
+        while True:
+            order = self._desk.next_order()
+            if order is not None:
+                return Call(Event.TOLD, order)
+            self._watch_group()
+            self._watch_successor()
+            if (call := self._called()) is not None:
+                return call
+            self._loop.turn()
+
+    def told(self) -> None:
+        """An order is carried out."""
+        self._told = True
+        self._show()
+
+    def _called(self) -> Call | None:
+        if not self.seat.taken and not self._take_back.silence.answered:
+            return Call(Event.GONE)
+        if self._former is None or self._former.to is None or not self.seat.taken:
+            return None
+        reason = self._take_back.due(self._clock.mono_ms())
+        return Call(Event.LEFT_ALONE, reason=reason) if reason else None
+
+    def _watch_group(self) -> None:
+        now = self._clock.mono_ms()
+        if self._looking is None:
+            if now - self._looked_ms >= LOOK_EVERY_MS:
+                self._looked_ms, self._looking = now, self._means.watcher.submit(self._look)
+        elif self._looking.wait(0):
+            task, self._looking = self._looking, None
+            try:
+                self._take_in(task.result(), self._looked_ms)
+            except KafkaError as exc:
+                self._tools.log.seldom("look", f"cannot look at the group: {exc}")
+
+    def _watch_successor(self) -> None:
+        if self._former is None or self._former.to is None:
+            return
+        now = self._clock.mono_ms()
+        if self._probing is None:
+            if now - self._probed_ms >= PROBE_EVERY_MS:
+                self._probed_ms = now
+                probe = partial(self._means.peers.alive, self._former.to.address)
+                self._probing = self._means.caller.submit(probe)
+        elif self._probing.wait(0):
+            task, self._probing = self._probing, None
+            self._take_back.silence.told(task.result(), self._probed_ms)
+
+    def _take_in(self, seat: Seat, asked_ms: float) -> None:
+        """What a look has shown."""
+        self.seat = seat
+        self._refuse_twin(seat)
+        if seat.taken:
+            self._take_back.saw(sorted(seat.committed.items()), asked_ms)
+        if seat.stable:
+            assert self.consumer is not None
+            offsets = {tp: seat.committed[tp].offset for tp in seat.partitions if tp in seat.committed}
+            self.consumer.prefetch(offsets)
+            self._prefetched = len(offsets)
+        self._status.holder = self._holder(seat)
+        self._show()
+
+    def _holder(self, seat: Seat) -> str | None:
+        """Who holds the seat. A successor has signed nothing at first, but has told its name before."""
+        former = self._former
+        if former is not None and seat.holder == self._tools.pod:
+            return former.to.by if former.to is not None else None
+        return seat.holder if seat.taken else None
+
+    def _refuse_twin(self, seat: Seat) -> None:
+        note, former = seat.note, self._former
+        if former is None or note is None or note.pod != self._tools.pod:
+            return
+        if (note.since_ms or 0) > former.since_ms:
+            raise TwinError(str(fenced()))
+
+    def _show(self) -> None:
+        self._status.standby = {
+            "since_ms": self._since_ms,
+            "handed_over": self._former is not None and self._former.to is not None,
+            "prefetched_partitions": self._prefetched,
+            "told": self._told,
+            "reason": self._reason,
+        }
+
+    def leave(self) -> None:
+        """Stands by no longer."""
+        self._status.standby = None

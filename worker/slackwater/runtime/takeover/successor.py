@@ -1,0 +1,137 @@
+"""How a successor asks its predecessor for the handover, and when it does without."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from slackwater.kafka.errors import KafkaError
+from slackwater.runtime.takeover.http_client import NoAnswer, Reply, Unreachable, Unsigned
+from slackwater.runtime.takeover.member_view import Watch
+from slackwater.runtime.takeover.messages import HandoverAnswer, HandoverRequest
+from slackwater.runtime.takeover.takeover_context import MainLoop, TakeoverMeans
+from slackwater.runtime.telemetry.takeover_timings import TakeoverRecord
+from slackwater.runtime.worker_context import Tools
+
+UNREACHABLE_MS = 2_000.0
+"""For how long a predecessor that takes no connection is tried."""
+AGAIN_MS = 100.0
+LOOK_AGAIN_MS = 200.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``answer``: the predecessor's; ``refused``: why there is no takeover; neither: take over without."""
+
+    answer: HandoverAnswer | None = None
+    refused: str = ""
+
+
+class Succession:
+    """One order to take over from a predecessor."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        means: TakeoverMeans,
+        watch: Watch,
+        loop: MainLoop,
+        record: TakeoverRecord,
+        *,
+        predecessor: str,
+        target: str,
+        address: str,
+    ) -> None:
+        """``predecessor``: its ``host:port``. ``target``: who requests to it are signed for, "": not known.
+        ``address``: where this worker answers.
+        """
+        self._tools, self._means, self._watch, self._loop, self._record = tools, means, watch, loop, record
+        self._clock, self._predecessor, self._target = tools.clock, predecessor, target
+        self._deadline_ms = tools.config.takeover_deadline_ms
+        self._request = HandoverRequest(tools.instance, tools.pod, address, self._deadline_ms)
+        self._may_wait = False
+        """Whether the predecessor may be waiting for this worker's join."""
+
+    def run(self) -> Outcome:
+        """Asks, in twice the deadline at most. Whatever ends it but an outcome withdraws the question."""
+        try:
+            unsettled = self._until_stable()
+            outcome = Outcome(refused=unsettled) if unsettled else self._ask()
+        except BaseException:
+            self.withdraw()
+            raise
+        if outcome.refused:
+            self._may_wait = False
+        return outcome
+
+    def withdraw(self) -> None:
+        """Tells the predecessor that nobody comes, if it may wait. Takes a second or two at most."""
+        if self._may_wait:
+            self._may_wait = False
+            self._means.peers.withdraw(self._predecessor, self._tools.pod)
+
+    # ---- until the group is at rest
+
+    def _until_stable(self) -> str:
+        """Waits until the group is Stable with the member in it. Returns why it is not; "" where it is."""
+        deadline = self._clock.mono_ms() + self._deadline_ms
+        while True:
+            try:
+                seat = self._loop.wait_for(
+                    self._means.watcher.submit(partial(self._watch.look, offsets=False))
+                )
+                if seat.stable:
+                    return ""
+                why = f"the group is {seat.state}" if seat.taken else "the member is not in the group"
+            except KafkaError as exc:
+                why = f"the group cannot be looked at: {exc}"
+            if self._clock.mono_ms() >= deadline:
+                return f"{why}, for {self._deadline_ms} ms"
+            self._pause(LOOK_AGAIN_MS)
+
+    def _pause(self, ms: float) -> None:
+        until = self._clock.mono_ms() + ms
+        self._loop.until(lambda: self._clock.mono_ms() >= until)
+
+    # ---- the question
+
+    def _ask(self) -> Outcome:
+        began = self._clock.mono_ms()
+        self._record.asked()
+        while True:
+            left = began + self._deadline_ms - self._clock.mono_ms()
+            try:
+                if left <= 0:
+                    raise NoAnswer(f"{self._predecessor} has not answered within {self._deadline_ms} ms")
+                return self._read(self._post(left))
+            except Unsigned as exc:
+                return Outcome(refused=str(exc))
+            except NoAnswer as exc:
+                return self._without(exc)
+            except Unreachable as exc:
+                if self._clock.mono_ms() - began >= min(UNREACHABLE_MS, self._deadline_ms):
+                    return self._without(exc)
+            self._pause(AGAIN_MS)
+
+    def _post(self, timeout_ms: float) -> Reply:
+        self._may_wait = True
+        handover = self._means.peers.handover
+        post = partial(handover, self._predecessor, self._request, timeout_ms, self._target)
+        reply: Reply = self._loop.wait_for(self._means.caller.submit(post))
+        return reply
+
+    def _read(self, reply: Reply) -> Outcome:
+        if reply.status == 503:
+            raise NoAnswer(f"{self._predecessor}: {reply.document.get('error')}")
+        if reply.status != 200:
+            return Outcome(refused=f"{self._predecessor}: {reply.document.get('error') or reply.status}")
+        try:
+            answer = HandoverAnswer.parse(reply.document)
+        except ValueError as exc:
+            return Outcome(refused=f"{self._predecessor} answers what cannot be read: {exc}")
+        self._record.answered(answer)
+        return Outcome(answer)
+
+    def _without(self, why: Exception) -> Outcome:
+        self._tools.log.line(f"takes over without an answer: {why}")
+        return Outcome()

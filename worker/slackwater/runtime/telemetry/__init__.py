@@ -1,0 +1,1 @@
+"""The worker's metrics, status, events and HTTP endpoints."""

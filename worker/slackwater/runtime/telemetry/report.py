@@ -1,0 +1,264 @@
+"""What a delivery tells the outside: events, metrics, status, the restart gap. It decides nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+
+from slackwater.kafka.structs import GenerationSeen, MembershipSnapshot, SkippedRecords, TopicPartition
+from slackwater.runtime.delivery.batch import Batch
+from slackwater.runtime.delivery.partition import OwnedPartition
+from slackwater.runtime.interfaces import Columns, Consumer
+from slackwater.runtime.telemetry.lag_age import Lagging
+from slackwater.runtime.telemetry.rebalances import Rebalances
+from slackwater.runtime.telemetry.restart_timings import Restart
+from slackwater.runtime.telemetry.takeover_timings import TakeoverRecord
+from slackwater.runtime.worker_context import Tools
+
+LAG_EVERY_MS = 1000.0
+KEPT = 20
+"""How many generations /status names, and how many times that records were skipped."""
+RETENTION = "retention"
+"""Why records are skipped: the log begins behind them, by retention or DeleteRecords."""
+
+
+class Report:
+    """Looks at the consumer and at ``owned``, which its delivery keeps."""
+
+    def __init__(
+        self, consumer: Consumer, tools: Tools, owned: Mapping[TopicPartition, OwnedPartition]
+    ) -> None:
+        self._consumer, self._tools, self._owned = consumer, tools, owned
+        self.in_flight: Batch | None = None
+        """Kept by the delivery."""
+        self.record: TakeoverRecord | None = None
+        """Where this member came by a takeover: that is no return, and has no restart gap."""
+        self._last_seen: GenerationSeen | None = None
+        self._lag_at_ms = -LAG_EVERY_MS
+        self._lagging = Lagging()
+        self._rebalances = Rebalances()
+        self._restart = Restart(tools.instance, tools.status.started_ms)
+
+    def turned(self) -> None:
+        """The main thread is alive."""
+        self._tools.status.turned_ms = self._tools.clock.mono_ms()
+
+    def moved(self, event: str, partitions: Collection[TopicPartition]) -> None:
+        """Partitions were ``assigned``, ``revoked`` or ``lost``."""
+        self.membership()
+        if event != "assigned":
+            for tp in partitions:
+                self._restart.left(tp)
+                if self.record is not None:
+                    self.record.left(tp)
+        else:
+            for tp in partitions:  # the series is there from the start: increase() does not see a first step
+                self._tools.metrics.count("records_skipped", (tp.topic, str(tp.partition), RETENTION), 0)
+        named = [[tp.topic, tp.partition] for tp in sorted(partitions)]
+        self._tools.events.emit(event, partitions=named, generation=self._consumer.membership().generation)
+        self.show()
+
+    def membership(self) -> None:
+        """Emits ``joined`` for each generation joined since the last call."""
+        now = self._consumer.membership()
+        self._rebalance(now)
+        for seen in now.generations:
+            if not self._is_new(seen):
+                continue
+            self._last_seen = seen
+            returned = now.returned and seen == now.generations[-1]
+            kind = "returned" if returned else "follow_up" if seen.follow_up else "joined"
+            self._tools.metrics.count("rebalances", (kind,))
+            self._joined(seen, returned=returned)
+            self._tools.events.emit(
+                "joined",
+                generation=seen.generation,
+                member_id=now.member_id,
+                leader=now.is_leader,
+                follow_up=seen.follow_up,
+                returned=returned,
+            )
+        status = self._tools.status
+        if (status.generation, status.is_leader) != (now.generation, now.is_leader):
+            self.show()
+
+    def _joined(self, seen: GenerationSeen, *, returned: bool) -> None:
+        status, now_ms = self._tools.status, self._tools.clock.wall_ms()
+        self._restart.joined(now_ms)
+        status.joined_ms, status.returned = self._restart.joined_ms, returned
+        if self.record is not None:
+            self.record.joined(seen.generation)
+        status.generations = [*status.generations, (seen.generation, seen.follow_up, now_ms)][-KEPT:]
+
+    def _rebalance(self, now: MembershipSnapshot) -> None:
+        """Notes when a rebalance begins and ends for this worker, as finely as it polls."""
+        took_ms = self._rebalances.look(now, self._tools.clock.wall_ms())
+        if took_ms is not None:
+            self._tools.metrics.observe("rebalance_seconds", took_ms / 1000)
+        self._tools.status.rebalance = self._rebalances.document()
+
+    def found(self, owned: OwnedPartition) -> None:
+        """A partition's committed offset and note are known."""
+        if self.record is not None:
+            self.record.found(owned)
+            return
+        self._restart.found(owned.tp, owned.found_note)
+        self._tools.status.restart = self._restart.document()
+
+    def _is_new(self, seen: GenerationSeen) -> bool:
+        last = self._last_seen
+        return last is None or (seen.at_ms, seen.generation) > (last.at_ms, last.generation)
+
+    def first_records(self, owned: OwnedPartition, offset: int, *, quiet: bool = False) -> None:
+        """The partition is served again from now on. ``quiet``: there is nothing to read."""
+        if owned.had_records:
+            return
+        owned.had_records = True
+        now_ms = self._tools.clock.wall_ms()
+        self._back(owned.tp, now_ms)
+        gap = owned.gap_ms(now_ms)
+        if self.record is not None:
+            self.record.served(owned.tp, gap)
+        if gap is None or owned.found_note is None:
+            return
+        self._tools.metrics.count("unserved_seconds", (owned.tp.topic, str(owned.tp.partition)), gap / 1000)
+        session = self._tools.config.session_timeout_ms
+        before = owned.found_note.instance
+        restart = before == self._tools.instance
+        self._tools.events.emit(
+            "first_records",
+            partition=str(owned.tp),
+            offset=offset,
+            gap_ms=gap,
+            session_timeout_ms=session,
+            restart=restart,
+            before=before,
+            quiet=quiet,
+            takeover=self.record is not None,
+        )
+        if restart and self.record is None:
+            self._gap(owned.tp, gap, session)
+
+    def _back(self, tp: TopicPartition, now_ms: int) -> None:
+        """A partition is served; the last of those that this worker had before ends its restart."""
+        if not self._restart.served(tp, now_ms):
+            return
+        self._tools.status.restart = self._restart.document()
+        for phase, seconds in self._restart.seconds().items():
+            self._tools.metrics.set("restart_phase_seconds", seconds, (phase,))
+
+    def _gap(self, tp: TopicPartition, gap: int, session: int) -> None:
+        metrics, status = self._tools.metrics, self._tools.status
+        if status.last_gap is not None and gap <= status.last_gap["gap_ms"]:
+            return
+        metrics.set("restart_gap_seconds", gap / 1000)
+        metrics.set("restart_gap_session_ratio", gap / session)
+        status.last_gap = {
+            "partition": str(tp),
+            "gap_ms": gap,
+            "session_timeout_ms": session,
+            "session_share": round(gap / session, 4),
+        }
+
+    def quiet(self, polled: Mapping[TopicPartition, Columns]) -> None:
+        """A partition that is found to have nothing to read is served: its gap ends without records."""
+        for tp, owned in self._owned.items():
+            if owned.had_records or not owned.looked_up or tp in polled:
+                continue
+            end = self._consumer.highwater(tp)
+            if end is not None and (owned.committed is None or end <= owned.committed):
+                self.first_records(owned, end, quiet=True)
+
+    def batch(self, batch: Batch) -> None:
+        """A batch was committed."""
+        parts, metrics = batch.parts, self._tools.metrics
+        for tp, part in parts.items():
+            labels = (tp.topic, str(tp.partition))
+            metrics.count("records_in", labels, part.records)
+            metrics.count("records_out", labels, part.rows_out)
+            metrics.count("records_dead", labels, part.dead)
+            metrics.count("records_rejected", labels, part.rejected)
+        metrics.count("batches", ("committed",))
+        for phase, ms in batch.ms.items():
+            metrics.observe("batch_phase_seconds", ms / 1000, (phase,))
+        self._tools.events.emit(
+            "batch",
+            records=sum(part.records for part in parts.values()),
+            out=sum(part.rows_out for part in parts.values()),
+            dead=sum(part.dead for part in parts.values()),
+            rejected=sum(part.rejected for part in parts.values()),
+            by_partition={str(tp): [part.start, part.end] for tp, part in parts.items()},
+            ms=batch.ms,
+        )
+        self._tools.events.emit("committed", offsets={str(tp): part.end for tp, part in parts.items()})
+
+    def skipped(self, skipped: SkippedRecords) -> None:
+        """Records are gone from the log before they were read."""
+        tp, first, end = skipped.partition, skipped.from_offset, skipped.to_offset
+        labels = tp.topic, str(tp.partition), RETENTION
+        self._tools.metrics.count("records_skipped", labels, skipped.records)
+        told = {"partition": str(tp), "from": first, "to": end, "cause": RETENTION}
+        status = self._tools.status
+        status.skipped = [*status.skipped, {**told, "at_ms": self._tools.clock.wall_ms()}][-KEPT:]
+        self._tools.events.emit("skipped", **told, records=skipped.records)
+        self._tools.log.line(
+            f"{tp}: skips {skipped.records} records, offsets {first} to {end - 1}: the log begins at {end} "
+            "now (retention, or DeleteRecords). Goes on there"
+        )
+
+    def stopped(self, owned: OwnedPartition) -> None:
+        """Nothing more is read of a partition."""
+        assert owned.stopped is not None
+        why = owned.stopped
+        self._tools.events.emit(
+            "partition_stopped", partition=str(owned.tp), reason=why.reason, message=why.message
+        )
+        self._tools.log.line(f"{why.reason}: {why.message}")
+        self.show()
+
+    def show(self) -> None:
+        """Brings /status up to date."""
+        status, now, metrics = self._tools.status, self._consumer.membership(), self._tools.metrics
+        status.generation, status.member_id, status.is_leader = now.generation, now.member_id, now.is_leader
+        if now.generation >= 0:
+            status.holder = status.pod or status.instance
+        owned = dict(sorted(self._owned.items()))
+        status.assignment = [[tp.topic, tp.partition] for tp in owned]
+        status.committed = {str(tp): one.committed for tp, one in owned.items()}
+        parts = self.in_flight.parts if self.in_flight is not None else {}
+        status.in_flight = {str(tp): [part.start, part.end] for tp, part in parts.items()}
+        positions = {name: at for name, at in status.committed.items() if at is not None}
+        status.positions = {**positions, **{name: span[1] for name, span in status.in_flight.items()}}
+        stopped = {tp: one.stopped for tp, one in owned.items() if one.stopped is not None}
+        status.stopped = [
+            {"partition": str(tp), "reason": why.reason, "message": why.message, "since_ms": why.since_ms}
+            for tp, why in stopped.items()
+        ]
+        reasons = Counter(why.reason for why in stopped.values())
+        metrics.replace("stopped_partitions", {(reason,): float(n) for reason, n in reasons.items()})
+        metrics.set("generation", now.generation)
+        metrics.set("leader", now.is_leader)
+        metrics.set("assigned_partitions", len(owned))
+
+    def lag(self) -> None:
+        """Brings the lag up to date, at most every ``LAG_EVERY_MS``."""
+        if self.record is not None:
+            self.record.turned()
+        now = self._tools.clock.mono_ms()
+        if now - self._lag_at_ms < LAG_EVERY_MS:
+            return
+        self._lag_at_ms = now
+        lag, behind = {}, {}
+        self._lagging.keep(set(self._owned))
+        for tp, owned in self._owned.items():
+            end = self._consumer.highwater(tp)
+            if end is not None and owned.committed is not None:
+                lag[tp] = max(0, end - owned.committed)
+                behind[tp] = self._lagging.saw(tp, now, end, owned.committed)
+        self._tools.status.lag = {str(tp): records for tp, records in sorted(lag.items())}
+        self._tools.metrics.replace(
+            "lag_records", {(tp.topic, str(tp.partition)): float(records) for tp, records in lag.items()}
+        )
+        self._tools.metrics.replace(
+            "lag_seconds", {(tp.topic, str(tp.partition)): seconds for tp, seconds in behind.items()}
+        )

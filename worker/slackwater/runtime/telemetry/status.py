@@ -1,0 +1,132 @@
+"""What the endpoints show of a worker, written by the main thread and read by the server's."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from slackwater.runtime.clock import Clock
+
+PHASES = (
+    "starting",
+    "warming",
+    "warm",
+    "standby",
+    "taking-over",
+    "joining",
+    "running",
+    "handing-over",
+    "draining",
+    "stopped",
+    "failed",
+)
+"""``warm``: a new member at the gate. ``standby``: ready to take over from another pod."""
+
+STALE_MS = 60_000
+"""A main thread that has not turned for this long hangs: /healthz says so."""
+
+
+@dataclass
+class Status:
+    """Facts about the worker. Values are replaced, never changed in place, so readers need no lock."""
+
+    group: str
+    instance: str
+    clock: Clock
+    phase: str = "starting"
+    generation: int = -1
+    member_id: str = ""
+    is_leader: bool = False
+    assignment: list[list[Any]] = field(default_factory=list)
+    positions: dict[str, int] = field(default_factory=dict)
+    committed: dict[str, int | None] = field(default_factory=dict)
+    lag: dict[str, int] = field(default_factory=dict)
+    in_flight: dict[str, list[int]] = field(default_factory=dict)
+    last_gap: dict[str, Any] | None = None
+    error: str = ""
+    turned_ms: float = 0.0
+    """Monotonic time of the main thread's last turn."""
+    patience_ms: float = STALE_MS
+    gate: threading.Event = field(default_factory=threading.Event)
+    """Opened by POST /join."""
+    started_ms: int = 0
+    """When the process began; this and the times below are wall clock."""
+    phase_since_ms: int = 0
+    joined_ms: int | None = None
+    returned: bool = False
+    """Whether the last join was a return without a rebalance."""
+    generations: list[tuple[int, bool, int]] = field(default_factory=list)
+    """The last ones joined: number, whether it was a cooperative rebalance's second half, when."""
+    rebalance: dict[str, int | None] | None = None
+    """``started_ms`` and ``ended_ms`` of the last one."""
+    restart: dict[str, Any] | None = None
+    process: str = field(default_factory=lambda: os.urandom(16).hex())
+    """A random token of this process, which signed requests must name."""
+    pod: str = ""
+    """The pod's name; "": as the instance."""
+    holder: str | None = None
+    """The pod that is the member, as far as this worker knows."""
+    standby: dict[str, Any] | None = None
+    takeover: dict[str, Any] | None = None
+    """The last one of this process."""
+    stopped: list[dict[str, Any]] = field(default_factory=list)
+    """The partitions of the assignment that nothing more is read of: partition, reason, message, since_ms."""
+    skipped: list[dict[str, Any]] = field(default_factory=list)
+    """The last times that records were skipped: partition, from, to (not included), cause, at_ms."""
+
+    def enter(self, phase: str) -> None:
+        """Goes to ``phase``."""
+        self.phase, self.phase_since_ms = phase, self.clock.wall_ms()
+
+    @property
+    def alive(self) -> bool:
+        """Whether the main thread is turning."""
+        return self.clock.mono_ms() - self.turned_ms < self.patience_ms
+
+    @property
+    def ready(self) -> bool:
+        """Whether the worker is in the group and handles records."""
+        return self.phase == "running" and self.generation >= 0
+
+    @property
+    def target(self) -> str:
+        """Who requests to this process are signed for."""
+        # Here, as a worker without a key needs no hmac on its way to the group.
+        from slackwater.runtime.takeover.signing import target_of
+
+        return target_of(self.pod or self.instance, self.process)
+
+    def document(self) -> dict[str, Any]:
+        """The body of /status."""
+        return {
+            "group": self.group,
+            "instance": self.instance,
+            "pod": self.pod or self.instance,
+            "process": self.process,
+            "holder": self.holder,
+            "phase": self.phase,
+            "generation": self.generation,
+            "member_id": self.member_id,
+            "is_leader": self.is_leader,
+            "assignment": self.assignment,
+            "positions": self.positions,
+            "committed": self.committed,
+            "lag": self.lag,
+            "in_flight": self.in_flight,
+            "last_gap": self.last_gap,
+            "error": self.error,
+            "started_ms": self.started_ms,
+            "joined_ms": self.joined_ms,
+            "waiting_since_ms": self.phase_since_ms if self.phase == "warm" else None,
+            "running_since_ms": self.phase_since_ms if self.phase == "running" else None,
+            "returned": self.returned,
+            "generations": self.generations,
+            "rebalance": self.rebalance,
+            "restart": self.restart,
+            "standby": self.standby,
+            "takeover": self.takeover,
+            "stopped": self.stopped,
+            "skipped": self.skipped,
+        }

@@ -1,0 +1,127 @@
+"""What a takeover took: for /status, the metrics and the event. It decides nothing.
+
+Times are wall clock, ms; those of the predecessor by its own clock, so a difference between the two may be
+negative, and counts as 0 then.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.delivery.partition import OwnedPartition
+from slackwater.runtime.takeover.messages import HandoverAnswer
+from slackwater.runtime.worker_context import Tools
+
+PATIENCE_MS = 2_000
+"""How long after the join the event waits for partitions that are not served yet."""
+
+
+class TakeoverRecord:
+    """One takeover, from the question to when all partitions are served again."""
+
+    def __init__(self, tools: Tools, predecessor: str) -> None:
+        """``predecessor``: the pod that was the member, as far as it is known."""
+        self._tools, self._from = tools, predecessor
+        self._asked_ms = tools.clock.wall_ms()
+        self._answer: HandoverAnswer | None = None
+        self._answered_ms: int | None = None
+        self._joins_ms: int | None = None
+        self._joined_ms: int | None = None
+        self._first_ms: int | None = None
+        self._generation: int | None = None
+        self._pauses: dict[TopicPartition, int] = {}
+        self._waiting: set[TopicPartition] = set()
+        self._told = False
+
+    def asked(self) -> None:
+        """The predecessor is asked now."""
+        self._asked_ms = self._tools.clock.wall_ms()
+
+    def answered(self, answer: HandoverAnswer) -> None:
+        """It has answered."""
+        self._answer, self._answered_ms = answer, self._tools.clock.wall_ms()
+
+    def joins(self) -> None:
+        """The join begins. The predecessor's answer is here, or will not count any more."""
+        self._joins_ms = self._tools.clock.wall_ms()
+
+    def joined(self, generation: int) -> None:
+        """It is the member; the first time counts."""
+        if self._joined_ms is not None:
+            return
+        self._joined_ms, self._generation = self._tools.clock.wall_ms(), generation
+        before = self._answer.generation if self._answer is not None else generation
+        if before != generation:
+            self._tools.log.line(
+                f"the group has gone from generation {before} to {generation} since the handover; goes on"
+            )
+        self._show()
+
+    def found(self, owned: OwnedPartition) -> None:
+        """A partition has come, with what is committed of it."""
+        if owned.tp not in self._pauses and owned.gap_ms(0) is not None and not self._told:
+            self._waiting.add(owned.tp)
+
+    def left(self, tp: TopicPartition) -> None:
+        """A partition went to another member."""
+        self._waiting.discard(tp)
+
+    def served(self, tp: TopicPartition, pause_ms: int | None) -> None:
+        """A partition is served again, after ``pause_ms`` (None: nobody had served it before)."""
+        if self._first_ms is None:
+            self._first_ms = self._tools.clock.wall_ms()
+        if tp in self._waiting and pause_ms is not None:
+            self._waiting.discard(tp)
+            self._pauses[tp] = pause_ms
+            labels = tp.topic, str(tp.partition)
+            self._tools.metrics.set("takeover_pause_seconds", pause_ms / 1000, labels)
+        self._show()
+
+    def turned(self) -> None:
+        """Emits the event as soon as all is known, or does not wait for more."""
+        if self._told or self._joined_ms is None:
+            return
+        waited = self._tools.clock.wall_ms() - self._joined_ms
+        served = self._first_ms is not None and not self._waiting
+        if served or waited >= PATIENCE_MS:
+            self._told = True
+            self._show()
+            self._tools.events.emit("takeover", **self.document())
+
+    def _show(self) -> None:
+        self._tools.status.takeover = self.document()
+        for phase, seconds in self.seconds().items():
+            self._tools.metrics.set("takeover_phase_seconds", seconds, (phase,))
+
+    def document(self) -> dict[str, Any]:
+        """For /status and the event."""
+        answer = self._answer
+        return {
+            "from": self._from,
+            "asked_ms": self._asked_ms,
+            "drain_ms": answer.drain_ms if answer is not None else None,
+            "committed_ms": answer.committed_ms if answer is not None else None,
+            "answered_ms": self._answered_ms,
+            "joined_ms": self._joined_ms,
+            "first_record_ms": self._first_ms,
+            "generation_before": answer.generation if answer is not None else None,
+            "generation": self._generation,
+            "forced": answer is None,
+            "pauses_ms": {str(tp): ms for tp, ms in sorted(self._pauses.items())},
+        }
+
+    def seconds(self) -> dict[str, float]:
+        """How long each phase took, as far as it is known."""
+        answer = self._answer
+        marks = {
+            "drain": (answer.drain_ms, answer.committed_ms) if answer is not None else (None, None),
+            "answer": (answer.committed_ms if answer is not None else None, self._answered_ms),
+            "join": (self._joins_ms, self._joined_ms),
+            "first_record": (self._joined_ms, self._first_ms),
+        }
+        return {
+            phase: max(0, end - begin) / 1000
+            for phase, (begin, end) in marks.items()
+            if begin is not None and end is not None
+        }
