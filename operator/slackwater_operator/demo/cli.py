@@ -177,5 +177,5 @@ async def _play(arguments: argparse.Namespace, console: Any, workplace: Any) -> 
 
 def _file() -> Path:
     """The example's resource: below the current folder, else where this package's checkout has it."""
-    checkout = Path(__file__).resolve().parents[4] / FILE
+    checkout = Path(__file__).resolve().parents[3] / FILE
     return FILE if FILE.exists() else checkout
