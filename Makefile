@@ -6,10 +6,10 @@ BROKER ?= dev
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test e2e long lint bench lock sbom audit clean
+.PHONY: help setup demo test test-parts e2e long lint bench lock sbom audit clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.run ## Make .venv with everything that the demo needs
 
@@ -20,8 +20,11 @@ else
 	$(BIN)/slackwater demo $(ARGS)
 endif
 
-test: $(VENV)/.dev ## Run all tests but the longest scenarios (ARGS="-k name" for some; root, Go)
-	$(BIN)/python -m tests.lanes $(ARGS)
+test: $(VENV)/.dev ## Run all tests but the longest (ARGS=path::name: one; LANE=name: one lane; root, Go)
+	$(BIN)/python -m tests.lanes $(if $(LANE),--lane $(LANE)) $(ARGS)
+
+test-parts: $(VENV)/.dev ## Build what the tests need (control plane, helm, Kafka) and run nothing
+	$(BIN)/python -m tests.support.parts
 
 e2e: $(VENV)/.dev ## Run every test on a real Kubernetes control plane, the longest scenarios, too
 	$(BIN)/python -m pytest -m controlplane $(ARGS) tests/e2e

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
 
+from tests.support import parts
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 
@@ -15,6 +17,20 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 GROUP_CONFIG = {"group.initial.rebalance.delay.ms": "150"}
 """Shorter than the brokers' default of 3 s, so that forming a group does not dominate the run."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Makes the parts that the selected tests need, before the time limit of any test begins."""
+    names = parts.needed(session.items)
+    if session.config.option.collectonly or not names:
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        try:
+            parts.make(names, lambda line: print(f"\n{line}", file=sys.stderr, flush=True))
+        except parts.PartsUnavailable as exc:
+            pytest.exit(f"the selected tests need what cannot be made here: {exc}", returncode=70)
 
 
 @pytest.fixture(scope="session")

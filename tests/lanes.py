@@ -1,20 +1,25 @@
-"""Every test but the longest, in lanes side by side, so that one works while another waits::
+"""Runs every test but the longest, in lanes side by side, so that one works while another waits::
 
-    python -m tests.lanes [ARGUMENTS OF PYTEST]
+    python -m tests.lanes [--lane NAME] [ARGUMENTS OF PYTEST]
 
-The output of the last lane comes as it runs, that of the others when it has ended. What failed is run once
-more by itself when all have ended, and named as UNSTABLE if it passes then: these tests have dozens of real
-processes on the machine, brokers, API servers and Spark, and one that loses a race there would hide whether
-the change is right. (Apache Kafka's build does the same, by ``maxTestRetries``.) A fault fails again.
+Arguments that select tests (a path below ``tests``, ``-k``, ``-m``, ``--lf``) start no lanes: one pytest runs
+these tests at once. A test that is named with ``::`` runs even if it is marked ``long``.
+
+The output of the last lane comes as it runs, that of the others when it has ended. The tests that failed are
+listed at the end. No test is run twice: a test that passes only on the second try is a fault, of the test or
+of what it tests.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
+import os
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,8 +32,8 @@ PASSED, FAILED, NOTHING_SELECTED = 0, 1, 5
 NOT_PREPARED = 70
 """What the tests of a lane need could not be made."""
 INTERRUPTED = 130
-FILES_RUN_AGAIN = 8
-"""Where tests of more files than that fail, something is broken, and it is not worth the time."""
+SLOWEST = 15
+"""How many of its slowest tests a lane lists at its end."""
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -65,17 +70,17 @@ class Lane:
 
 
 def _tests(marker: str, *arguments: str, nice: bool = False) -> Step:
-    return Step("pytest", ("-m", f"{marker} and not long", *arguments), nice)
+    return Step("pytest", ("-m", f"{marker} and not long", f"--durations={SLOWEST}", *arguments), nice)
 
 
 def _files(folder: str, *patterns: str) -> list[str]:
-    found = [path for pattern in patterns for path in sorted((ROOT / folder).glob(pattern))]
-    return [str(path.relative_to(ROOT)) for path in found]
+    paths = [path for pattern in patterns for path in sorted((ROOT / folder).glob(pattern))]
+    return [str(path.relative_to(ROOT)) for path in paths]
 
 
 def lanes() -> list[Lane]:
     """Those of ``make test``; the longest first."""
-    programs = Step("tests.support.controlplane.build", nice=True)
+    programs = Step("tests.support.parts", ("kubectl", "controlplane", "prometheus"), nice=True)
     heavy = _files("tests/integration", "test_local_run_*.py", "test_pipeline_*.py", "test_worker_*.py")
     scenarios = _files("tests/e2e", "test_scenario_*.py")
     computed = ("tests/unit", "tests/simulation", "tests/fuzz")
@@ -114,11 +119,11 @@ class Run:
             folder = Path(name)
             codes = await self._side_by_side(lanes, folder)
             bad = [code for code in codes if code not in (PASSED, NOTHING_SELECTED)]
-            failed = _failed(folder)
-            code = next((code for code in bad if code != FAILED), FAILED if bad else PASSED)
-            if code == FAILED and _few(failed) and not self._stopped:
-                code = await self._again(failed, folder)
-            return INTERRUPTED if self._stopped else code
+            if failed := _failed(folder):
+                print(f"--- failed: {len(failed)}", *failed, sep="\n  ", flush=True)
+            if self._stopped:
+                return INTERRUPTED
+            return next((code for code in bad if code != FAILED), FAILED if bad else PASSED)
 
     async def _side_by_side(self, lanes: Sequence[Lane], folder: Path) -> list[int]:
         *others, last = lanes
@@ -131,6 +136,7 @@ class Run:
 
     async def _lane(self, lane: Lane, folder: Path, *, hidden: bool = False) -> list[int]:
         codes = []
+        started = time.monotonic()
         with _output(folder, lane).open("wb") as output:
             for number, step in enumerate(lane.steps):
                 cache = folder / f"{lane.name}-{number}"
@@ -139,24 +145,8 @@ class Run:
                 codes.append(code if step.is_pytest or not code else NOT_PREPARED)
                 if self._stopped or codes[-1] == NOT_PREPARED:
                     break
+        print(f"--- lane {lane.name} ended after {time.monotonic() - started:.0f} s", flush=True)
         return codes
-
-    async def _again(self, failed: Sequence[str], folder: Path) -> int:
-        print(f"--- again, by themselves, since they failed: {len(failed)}", flush=True)
-        names = folder / "again.txt"
-        names.write_text("\n".join(failed))
-        code = await self._process(
-            Step("pytest", (f"@{names}", "-o", f"cache_dir={folder / 'again'}")).command(), None
-        )
-        unstable = sorted(set(failed) - set(_failed(folder, "again"))) if code in (PASSED, FAILED) else []
-        if unstable:
-            # Not hidden: whoever reads the end of the output sees them.
-            print(
-                "UNSTABLE, failed among the others and passed by themselves; mend them:",
-                *unstable,
-                sep="\n  ",
-            )
-        return code
 
     async def _process(self, command: Sequence[str], output: IO[bytes] | None) -> int:
         # A session of its own: a Ctrl-C reaches it by us, once.
@@ -192,15 +182,44 @@ def _output(folder: Path, lane: Lane) -> Path:
     return folder / f"{lane.name}.txt"
 
 
-def _failed(folder: Path, caches: str = "*") -> list[str]:
-    """What pytest keeps in its cache of the tests that failed."""
-    found = folder.glob(f"{caches}/v/cache/lastfailed")
-    return sorted({name for path in found for name in json.loads(path.read_text())})
+def _failed(folder: Path) -> list[str]:
+    """The ids of the tests that failed, from pytest's caches."""
+    caches = folder.glob("*/v/cache/lastfailed")
+    return sorted({name for path in caches for name in json.loads(path.read_text())})
 
 
-def _few(failed: Sequence[str]) -> bool:
-    return 0 < len({name.partition("::")[0] for name in failed}) <= FILES_RUN_AGAIN
+def selects(arguments: Sequence[str]) -> bool:
+    """Whether arguments of pytest select tests, by path or by an option."""
+    return any(_is_path(word) or word.startswith(("-k", "-m", "--lf", "--last-failed")) for word in arguments)
+
+
+def _is_path(word: str) -> bool:
+    path = word.partition("::")[0]
+    return not word.startswith("-") and (path.startswith("tests/") or path == "tests" or path.endswith(".py"))
+
+
+def selected_command(arguments: Sequence[str]) -> list[str]:
+    """The pytest command that runs only the tests which the arguments select."""
+    by_id = any(_is_path(word) and "::" in word for word in arguments)
+    return [sys.executable, "-m", "pytest", *(() if by_id else ("-m", "not long")), *arguments]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs lanes, or replaces this process by one pytest when the arguments select tests.
+
+    Returns the exit code of :meth:`Run.all`. Exits with 2 and a message for a lane that does not exist.
+    """
+    names = [lane.name for lane in lanes()]
+    parser = argparse.ArgumentParser(prog="make test", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--lane", action="append", choices=names, help="run this lane only; may be repeated")
+    options, rest = parser.parse_known_args(arguments)
+    if options.lane is None and selects(rest):
+        command = selected_command(rest)
+        os.chdir(ROOT)
+        os.execv(command[0], command)
+    chosen = [lane for lane in lanes() if options.lane is None or lane.name in options.lane]
+    return asyncio.run(Run(ROOT, rest).all(chosen))
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(Run(ROOT, sys.argv[1:]).all(lanes())))
+    sys.exit(main(sys.argv[1:]))

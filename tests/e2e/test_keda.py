@@ -22,7 +22,12 @@ from tests.support.controlplane.keda import API_VERSION, OPERATOR, Keda, keda
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, now_ms
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.long, pytest.mark.timeout(4200)]
+pytestmark = [
+    pytest.mark.controlplane,
+    pytest.mark.parts("keda"),
+    pytest.mark.long,
+    pytest.mark.timeout(4200),
+]
 
 STABLE_S, COOLDOWN_S = 3, 40
 """Longer than KEDA's 30 s between two looks: so the HPA has gone down to one before KEDA goes to none."""

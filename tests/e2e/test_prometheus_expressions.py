@@ -26,7 +26,7 @@ from tests.support import chart, monitoring
 from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.devbroker import DevBroker
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.controlplane, pytest.mark.parts("prometheus"), pytest.mark.timeout(900)]
 
 RELEASE = "sw"
 GROUP, GROUP_ID, TOPIC = "flights", "readers", "flights"

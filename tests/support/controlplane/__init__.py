@@ -50,7 +50,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded when asked for: `python -m tests.support.controlplane.build` must not find itself imported.
+    # Loaded on demand: `python -m tests.support.controlplane.cluster` must not find itself imported.
     for module, names in _MODULES.items():
         if name in names:
             return getattr(importlib.import_module(f"{__name__}.{module}"), name)

@@ -4,14 +4,11 @@ etcd, kube-apiserver and kube-controller-manager are built from the Go modules t
 ``tools/controlplane/go.mod`` pins (about six minutes on two cores the first time), Prometheus and
 promtool from ``tools/prometheus/go.mod``, KEDA from ``tools/keda/go.mod``. helm and kubectl come out of a
 wheel on PyPI whose hash is pinned in ``requirements/kubectl.txt``. Safe to call from many processes at once.
-
-``python -m tests.support.controlplane.build [NAME ...]`` makes what `make test` needs (all but KEDA), or
-those named, so that a CI run can do it while other tests run.
+``tests/support/parts.py`` makes them before the first test starts.
 """
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import hashlib
 import json
@@ -23,7 +20,7 @@ import tarfile
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -239,36 +236,3 @@ def _run(
         said = (done.stdout + done.stderr)[-3000:]
         raise ToolsUnavailable(f"{' '.join(command[:3])} ... failed with {done.returncode}:\n{said}")
     return done.stdout
-
-
-ALL: Mapping[str, Callable[[], object]] = {
-    "controlplane": binaries,
-    "kubectl": kubectl,
-    "prometheus": lambda: (prometheus(), promtool()),
-    "keda": keda,
-}
-LONG = {"keda"}
-"""What only tests marked ``long`` need."""
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Makes what is named (all but :data:`LONG` by default); returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tests.support.controlplane.build", description=__doc__)
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"of {', '.join(ALL)}; all but {', '.join(LONG)} by default"
-    )
-    names = parser.parse_args(arguments).names or [one for one in ALL if one not in LONG]
-    unknown = sorted(set(names) - set(ALL))
-    if unknown:
-        parser.error(f"there is no {unknown[0]}; there are {', '.join(ALL)}")
-    try:
-        for name in names:
-            ALL[name]()
-    except ToolsUnavailable as exc:
-        print(f"build: {exc}", file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

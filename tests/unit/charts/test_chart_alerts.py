@@ -13,6 +13,8 @@ import yaml
 from tests.support import chart
 from tests.support.controlplane import build
 
+pytestmark = pytest.mark.parts("kubectl", "prometheus")
+
 HERE = Path(__file__).parent
 RUNBOOK = chart.ROOT / "docs" / "operate.md"
 

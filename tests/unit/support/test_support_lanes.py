@@ -1,4 +1,4 @@
-"""Tests in lanes: all are run, what failed is run again by itself, and a signal leaves no process."""
+"""Tests in lanes: every test runs once, selected tests run without lanes, and a signal leaves no process."""
 
 from __future__ import annotations
 
@@ -9,16 +9,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.lanes import INTERRUPTED, NOT_PREPARED, ROOT, Lane, Run, Step, lanes
+from tests.lanes import (
+    INTERRUPTED,
+    NOT_PREPARED,
+    ROOT,
+    Lane,
+    Run,
+    Step,
+    lanes,
+    main,
+    selected_command,
+    selects,
+)
 
 PASSES = "def test_it(): pass"
 FAILS = "def test_it(): assert False"
 FAILS_ONCE = """import pathlib, pytest
 @pytest.mark.parametrize("what", ["a b", "c::d/[e]"])
 def test_it(what):
-    seen = pathlib.Path(f"seen-{len(what)}")
-    first = not seen.exists()
-    seen.touch()
+    marker = pathlib.Path(f"ran-{len(what)}")
+    first = not marker.exists()
+    marker.touch()
     assert not first
 """
 WAITS = """import os, pathlib, time
@@ -53,62 +64,32 @@ def test_all_steps_are_run_and_a_failure_is_the_end(
         lane(tmp_path, "three", PASSES),
     ]
     assert asyncio.run(Run(tmp_path).all(some)) == 1
-    told = capfd.readouterr().out
-    assert told.count("1 passed") == 3
-    assert told.count("1 failed") == 2
-    assert "--- one:" in told
-    assert "UNSTABLE" not in told
+    output = capfd.readouterr().out
+    assert output.count("1 passed") == 3
+    assert output.count("1 failed") == 1
+    assert "--- one:" in output
+    assert "--- failed: 1" in output
 
 
-def test_what_passes_by_itself_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert (
-        asyncio.run(Run(tmp_path).all([lane(tmp_path, "one", FAILS_ONCE), lane(tmp_path, "two", PASSES)]))
-        == 0
-    )
-    told = capfd.readouterr().out
-    assert told.count("2 failed") == 1
-    assert told.count("2 passed") == 1
-    end = told.partition("UNSTABLE")[2]
+def test_a_failure_fails_though_a_second_run_would_pass(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    some = [lane(tmp_path, "one", FAILS_ONCE), lane(tmp_path, "two", PASSES)]
+    assert asyncio.run(Run(tmp_path).all(some)) == 1
+    output = capfd.readouterr().out
+    assert output.count("2 failed") == 1
+    assert "2 passed" not in output
+    end = output.partition("--- failed: 2")[2]
     assert "test_one_0_0.py::test_it[a b]" in end
     assert "test_one_0_0.py::test_it[c::d/[e]]" in end
-
-
-def test_one_that_fails_again_fails_all(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert (
-        asyncio.run(Run(tmp_path).all([lane(tmp_path, "one", FAILS_ONCE), lane(tmp_path, "two", FAILS)])) == 1
-    )
-    end = capfd.readouterr().out.partition("UNSTABLE")[2]
-    assert "test_one_0_0.py" in end
-    assert "test_two_0_0.py" not in end
-
-
-def test_many_are_not_run_again(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tests.lanes.FILES_RUN_AGAIN", 1)
-    two = step(tmp_path, "one", FAILS_ONCE, FAILS_ONCE.replace("seen-", "seen-too-"))
-    assert asyncio.run(Run(tmp_path).all([Lane("one", (two,))])) == 1
-    assert "--- again" not in capfd.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "text", ["import nothing_of_that_name", "import os; os._exit(7)"], ids=["import", "crash"]
-)
-def test_what_did_not_get_through_is_not_run_again(
-    text: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert asyncio.run(
-        Run(tmp_path).all([lane(tmp_path, "one", text), lane(tmp_path, "two", FAILS_ONCE)])
-    ) in (2, 7)
-    assert "--- again" not in capfd.readouterr().out
 
 
 def test_what_cannot_be_prepared_ends_its_lane(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     unprepared = Lane("one", (Step("nothing_of_that_name"), *lane(tmp_path, "one", FAILS).steps))
     assert asyncio.run(Run(tmp_path).all([unprepared, lane(tmp_path, "two", PASSES)])) == NOT_PREPARED
-    told = capfd.readouterr()
-    assert "No module named nothing_of_that_name" in told.out + told.err
-    assert "failed" not in told.out
+    output = capfd.readouterr()
+    assert "No module named nothing_of_that_name" in output.out + output.err
+    assert "failed" not in output.out
 
 
 def test_nothing_selected_is_no_failure(tmp_path: Path) -> None:
@@ -150,15 +131,80 @@ def under(folder: Path) -> set[Path]:
 def test_every_file_of_tests_is_in_one_lane(marker: str) -> None:
     steps = [
         step
-        for one in lanes()
-        for step in one.steps
+        for chosen in lanes()
+        for step in chosen.steps
         if step.arguments[:2] == ("-m", f"{marker} and not long")
     ]
-    found = [file for step in steps for file in selected(step)]
+    files = [file for step in steps for file in selected(step)]
     marked = {file for file in under(ROOT / "tests") if "mark.controlplane" in file.read_text()}
     assert (
-        marked - {Path(__file__)} <= set(found)
+        marked - {Path(__file__)} <= set(files)
         if marker == "controlplane"
-        else set(found) == under(ROOT / "tests")
+        else set(files) == under(ROOT / "tests")
     )
-    assert len(found) == len(set(found))
+    assert len(files) == len(set(files))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "selecting"),
+    [
+        (["tests/unit/api/test_docs.py::test_one"], True),
+        (["tests"], True),
+        (["-x", "-k", "topics"], True),
+        (["-m", "controlplane"], True),
+        (["--lf"], True),
+        (["tests/unit/no_such_folder"], True),
+        (["-x", "--durations=20"], False),
+        (["--durations", "20"], False),
+        ([], False),
+    ],
+)
+def test_paths_and_expressions_select_tests(arguments: list[str], selecting: bool) -> None:
+    assert selects(arguments) is selecting
+
+
+def test_selected_tests_run_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+
+    class Replaced(Exception):
+        """In place of the process that pytest replaces."""
+
+    def execv(program: str, command: list[str]) -> None:
+        commands.append(command[1:])
+        raise Replaced
+
+    monkeypatch.setattr(os, "execv", execv)
+    monkeypatch.setattr(os, "chdir", lambda path: None)
+    with pytest.raises(Replaced):
+        main(["tests/unit/api", "-x"])
+    with pytest.raises(Replaced):
+        main(["tests/unit/api/test_docs.py::test_it"])
+    assert commands == [
+        ["-m", "pytest", "-m", "not long", "tests/unit/api", "-x"],
+        ["-m", "pytest", "tests/unit/api/test_docs.py::test_it"],
+    ]
+
+
+def test_a_test_by_its_id_runs_though_it_is_long() -> None:
+    assert "not long" not in selected_command(["tests/e2e/test_takeover.py::test_it[a b]"])
+    assert "not long" in selected_command(["tests/e2e/test_takeover.py"])
+
+
+def test_one_lane_alone_gets_the_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[tuple[list[str], list[str]]] = []
+
+    async def record(self: Run, chosen: list[Lane]) -> int:
+        runs.append(([lane.name for lane in chosen], list(self.arguments)))
+        return 0
+
+    monkeypatch.setattr(Run, "all", record)
+    assert main(["--lane", "clients", "-k", "topics"]) == 0
+    assert main(["-x"]) == 0
+    assert runs == [(["clients"], ["-k", "topics"]), ([lane.name for lane in lanes()], ["-x"])]
+
+
+def test_a_lane_that_does_not_exist_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--lane", "client"])
+    assert ended.value.code == 2
+    assert "invalid choice: 'client'" in capsys.readouterr().err

@@ -1,0 +1,109 @@
+"""What the tests need and the repository does not contain: programs and jars, made once into ``.cache/``.
+
+``python -m tests.support.parts [NAME ...]`` makes what `make test` needs, or the parts named, and tells how
+long each took. ``tests/conftest.py`` makes the parts of the selected tests before the first test starts, so
+that no test's time limit includes a build.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from tests.support import java_programs
+from tests.support.controlplane import build
+from tests.support.kafka_jars import RELEASES, KafkaUnavailable, kafka_libs
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def _kafka() -> None:
+    for version in RELEASES:
+        kafka_libs(version)
+
+
+def _java() -> None:
+    for source in sorted(java_programs.SOURCES.glob("*.java")):
+        java_programs.compiled(source.stem)
+
+
+PARTS: Mapping[str, Callable[[], object]] = {
+    "kafka": _kafka,
+    "java": _java,
+    "kubectl": build.kubectl,
+    "controlplane": build.binaries,
+    "prometheus": lambda: (build.prometheus(), build.promtool()),
+    "keda": build.keda,
+}
+"""Name -> what makes it. Each returns at once when the part exists; safe from many processes at once."""
+LONG = {"keda"}
+"""Parts that only tests marked ``long`` need."""
+OF_MARKERS = {"controlplane": ("kubectl", "controlplane")}
+"""Marker -> the parts that its tests need."""
+OF_FIXTURES = {
+    **dict.fromkeys(("kafka", "kafka3", "kafka39", "kafka28", "broker"), ("kafka",)),
+}
+"""Fixture -> the parts that tests with it need."""
+
+
+class PartsUnavailable(RuntimeError):
+    """A part cannot be made on this machine; the message says what is missing and what to do."""
+
+
+def make(names: Iterable[str], report: Callable[[str], None]) -> None:
+    """Makes the parts that are named, in the order of :data:`PARTS`.
+
+    ``report`` gets a line for each part that took a second or more. Raises :class:`PartsUnavailable`.
+    """
+    wanted = set(names)
+    for name in (name for name in PARTS if name in wanted):
+        started = time.monotonic()
+        try:
+            PARTS[name]()
+        except (build.ToolsUnavailable, KafkaUnavailable) as exc:
+            raise PartsUnavailable(str(exc)) from exc
+        if (seconds := time.monotonic() - started) >= 1:
+            report(f"parts: {name} made in {seconds:.0f} s")
+
+
+def needed(items: Iterable[pytest.Item]) -> set[str]:
+    """The parts that the tests need: those of their markers and fixtures, and of ``@pytest.mark.parts``."""
+    names: set[str] = set()
+    for item in items:
+        for marker, parts in OF_MARKERS.items():
+            if item.get_closest_marker(marker):
+                names.update(parts)
+        for fixture in getattr(item, "fixturenames", ()):
+            names.update(OF_FIXTURES.get(fixture, ()))
+        for mark in item.iter_markers("parts"):
+            names.update(mark.args)
+    return names
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Makes the parts named, or all but :data:`LONG`; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.support.parts", description=__doc__)
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"one of {', '.join(PARTS)}; default: all but {', '.join(LONG)}",
+    )
+    names = parser.parse_args(arguments).names or [name for name in PARTS if name not in LONG]
+    unknown = sorted(set(names) - set(PARTS))
+    if unknown:
+        parser.error(f"no part is called {unknown[0]}; choose from {', '.join(PARTS)}")
+    try:
+        make(names, lambda line: print(line, file=sys.stderr, flush=True))
+    except PartsUnavailable as exc:
+        print(f"parts: {exc}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
