@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.pipeline import spark_archive
+from slackwater.pipeline import spark_archive, spark_session
 from slackwater.pipeline.connect_server import ConnectServer
 from tests.support.controlplane import ControlPlane
 from tests.support.kafka import KafkaCluster
@@ -43,7 +43,7 @@ def test_a_rolling_restart_on_spark_costs_no_rebalance(
         if not remote:  # as in the worker's Spark image
             archive = site.folder / "spark.jsa"
             assert spark_archive.main([str(archive)]) == 0
-            site.push("*", environment={spark_archive.VARIABLE: str(archive)})
+            site.push("*", environment={spark_session.ARCHIVE_VARIABLE: str(archive)})
         group = site.group(
             f"spark-{namespace}",
             partitions=6,

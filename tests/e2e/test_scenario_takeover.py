@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from slackwater.pipeline import spark_archive
+from slackwater.pipeline import spark_archive, spark_session
 from tests.support.controlplane import ControlPlane, until
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group, Pauses, Produced, around, now_ms, usual_pauses
@@ -93,7 +93,7 @@ def test_a_new_image_by_takeover_on_spark(
     with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
         archive = site.folder / "spark.jsa"  # as in the worker's Spark image
         assert spark_archive.main([str(archive)]) == 0
-        site.push("*", environment={spark_archive.VARIABLE: str(archive)})
+        site.push("*", environment={spark_session.ARCHIVE_VARIABLE: str(archive)})
         spec: dict[str, Any] = {
             "partitions": partitions,
             "replicas": workers,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.pipeline import spark_archive
+from slackwater.pipeline import spark_session
 from slackwater.pipeline.spark_session import LocalBackend
 
 
@@ -19,7 +19,7 @@ def test_a_session_maps_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     # By a process of its own, as in an image: the Java that writes it ends, and pyspark starts one only.
     command = [sys.executable, "-m", "slackwater.pipeline.spark_archive", str(archive)]
     subprocess.run(command, check=True, timeout=300)
-    monkeypatch.setenv(spark_archive.VARIABLE, str(archive))
+    monkeypatch.setenv(spark_session.ARCHIVE_VARIABLE, str(archive))
     backend = LocalBackend({})
     spark = backend.open()
     try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.kafka import KafkaProducer, Security
+from slackwater.kafka import KafkaProducer, Security, security_from_properties
 from slackwater.kafka.errors import (
     AuthenticationError,
     KafkaConnectionError,
@@ -127,7 +127,7 @@ def test_tokens_from_an_endpoint_are_renewed_on_the_open_connections(
 
     topic = make_topic(secured.cluster.bootstrap, PARTITIONS)
     with TokenEndpoint(answer, tmp_path) as endpoint, members() as group:
-        wanted = Security.from_properties({
+        wanted = security_from_properties({
             "security.protocol": "SASL_PLAINTEXT",
             "sasl.mechanism": "OAUTHBEARER",
             "sasl.oauthbearer.token.endpoint.url": endpoint.url,

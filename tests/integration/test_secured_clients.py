@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.kafka import KafkaAdmin, KafkaConsumer, KafkaProducer, Security
+from slackwater.kafka import KafkaAdmin, KafkaConsumer, KafkaProducer, Security, security_from_properties
 from slackwater.kafka.admin import NewTopic
 from slackwater.kafka.errors import (
     AuthenticationError,
@@ -120,7 +120,7 @@ def test_javas_names(secured: SecuredKafka) -> None:
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(secured.ca_file),
     }
-    round_trip(secured.at("LOGIN_TLS"), {"security": Security.from_properties(properties)})
+    round_trip(secured.at("LOGIN_TLS"), {"security": security_from_properties(properties)})
     client = secured.authority.issue("client")
     one_line = {
         "security.protocol": "SSL",

@@ -11,7 +11,7 @@ import kafka.consumer.group
 import pytest
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from slackwater.kafka import Security
+from slackwater.kafka import Security, security_from_properties
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.errors import KafkaConfigurationError
 from slackwater.kafka.net.security import jaas as security_jaas
@@ -207,7 +207,7 @@ TLS = {"security.protocol": "SSL", **TRUST}
 )
 def test_javas_names(properties: dict[str, str], wanted: Security) -> None:
     assert ConsumerConfig.from_properties({**properties, "group.id": "g"}).security == wanted
-    assert Security.from_properties(properties) == wanted
+    assert security_from_properties(properties) == wanted
 
 
 def test_javas_names_and_keywords_together() -> None:
@@ -278,8 +278,8 @@ def test_what_is_refused_of_javas(properties: dict[str, str], says: str) -> None
 
 
 def test_a_security_takes_nothing_else() -> None:
-    with pytest.raises(KafkaConfigurationError, match=r"session\.timeout\.ms is not an option"):
-        Security.from_properties({"session.timeout.ms": "1"})
+    with pytest.raises(KafkaConfigurationError, match=r"session\.timeout\.ms is not a connection option"):
+        security_from_properties({"session.timeout.ms": "1"})
 
 
 # -- JAAS ------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.pipeline import spark_archive
+from slackwater.pipeline import spark_session
 from slackwater.pipeline.spark_session import LOCAL, LocalBackend
 
 OPTIONS = "spark.driver.extraJavaOptions"
@@ -15,7 +15,7 @@ OPTIONS = "spark.driver.extraJavaOptions"
 def test_an_archive_that_is_there_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = tmp_path / "spark.jsa"
     archive.touch()
-    monkeypatch.setenv(spark_archive.VARIABLE, str(archive))
+    monkeypatch.setenv(spark_session.ARCHIVE_VARIABLE, str(archive))
     assert f"-XX:SharedArchiveFile={archive}" in LocalBackend({})._conf[OPTIONS]
     assert LocalBackend({})._conf[OPTIONS].startswith(LOCAL[OPTIONS])
     assert LocalBackend({OPTIONS: "-Xint"})._conf[OPTIONS].startswith("-Xint -XX:SharedArchiveFile=")
@@ -23,5 +23,5 @@ def test_an_archive_that_is_there_is_used(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("named", ["", "/nowhere/spark.jsa"])
 def test_without_an_archive_java_gets_no_option_for_it(named: str) -> None:
-    assert spark_archive.java_options({spark_archive.VARIABLE: named}) == ""
-    assert spark_archive.java_options({}) == ""
+    assert spark_session.archive_options({spark_session.ARCHIVE_VARIABLE: named}) == ""
+    assert spark_session.archive_options({}) == ""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from slackwater.kafka.errors import *  # noqa: F403
     from slackwater.kafka.errors import KafkaError
     from slackwater.kafka.net.security.oauth import ClientCredentials
+    from slackwater.kafka.net.security.options import security_from_properties
     from slackwater.kafka.net.security.settings import Security
     from slackwater.kafka.producer import AsyncProducer, KafkaProducer
     from slackwater.kafka.records import ConsumerRecord, RecordColumns
@@ -62,6 +63,7 @@ _HOME = {
     "OffsetAndTimestamp": "structs",
     "SkippedRecords": "structs",
     "TopicPartition": "structs",
+    "security_from_properties": "net.security.options",
 }
 
 __all__ = [
@@ -91,6 +93,7 @@ __all__ = [
     "Serializer",
     "SkippedRecords",
     "TopicPartition",
+    "security_from_properties",
 ]
 
 

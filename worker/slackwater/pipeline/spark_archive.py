@@ -13,22 +13,10 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
+from slackwater.pipeline.spark_session import ARCHIVE_VARIABLE, LOCAL, LocalBackend
 from slackwater.runtime.errors import StartError
-
-VARIABLE = "SLACKWATER_SPARK_ARCHIVE"
-"""The environment's name for the archive's path, which the worker's Spark image sets."""
-
-
-def java_options(environ: Mapping[str, str]) -> str:
-    """Java's options for the archive that ``environ`` names; empty without one, or where no such file is."""
-    named = environ.get(VARIABLE, "")
-    if not named or not Path(named).is_file():
-        return ""
-    # An archive that does not fit is passed over without a word.
-    return f"-XX:SharedArchiveFile={named} -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def make(target: Path) -> None:
@@ -37,8 +25,6 @@ def make(target: Path) -> None:
     Raises StartError where Spark does not start, or Java writes no archive.
     """
     import pyarrow as pa
-
-    from slackwater.pipeline.spark_session import LOCAL, LocalBackend
 
     key = "spark.driver.extraJavaOptions"
     backend = LocalBackend(
@@ -64,9 +50,9 @@ def make(target: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """The command; exits with 2 where no archive can be made."""
     parser = argparse.ArgumentParser(prog="spark_archive", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("file", type=Path, help=f"where to write it; workers find it by {VARIABLE}")
+    parser.add_argument("file", type=Path, help=f"where to write it; workers find it by {ARCHIVE_VARIABLE}")
     target: Path = parser.parse_args(arguments).file.absolute()
-    os.environ.pop(VARIABLE, None)
+    os.environ.pop(ARCHIVE_VARIABLE, None)
     try:
         make(target)
     except StartError as exc:

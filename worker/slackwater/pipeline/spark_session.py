@@ -9,10 +9,10 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from slackwater import java
-from slackwater.pipeline import spark_archive
 from slackwater.pipeline.spark_errors import summary
 from slackwater.pipeline.timed import bounded
 from slackwater.runtime.errors import StartError
@@ -45,6 +45,10 @@ LOCAL = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
 }
 """Settings that must be there when the Java process starts."""
+
+ARCHIVE_VARIABLE = "SLACKWATER_SPARK_ARCHIVE"
+"""The environment variable with the path of the archive that ``spark_archive.py`` makes; the worker's Spark
+image sets it."""
 
 DEFAULT_MASTER = "local[*]"
 PROBE_TIMEOUT_MS = 5_000
@@ -80,12 +84,21 @@ def make_backend(remote: str, conf: Mapping[str, str]) -> Backend:
     return ConnectBackend(remote, conf) if remote else LocalBackend(conf)
 
 
+def archive_options(environ: Mapping[str, str]) -> str:
+    """Java's options for the archive that ``environ`` names; empty without one, or where no such file is."""
+    named = environ.get(ARCHIVE_VARIABLE, "")
+    if not named or not Path(named).is_file():
+        return ""
+    # Java goes on without a word where the archive does not fit.
+    return f"-XX:SharedArchiveFile={named} -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
+
+
 class LocalBackend:
     """A Java process that is this worker's child, and ends with it (its standard input closes)."""
 
     def __init__(self, conf: Mapping[str, str]) -> None:
         self._conf = {"spark.master": DEFAULT_MASTER, **LOCAL, **TUNED, **conf}
-        of_java = (self._conf["spark.driver.extraJavaOptions"], spark_archive.java_options(os.environ))
+        of_java = (self._conf["spark.driver.extraJavaOptions"], archive_options(os.environ))
         self._conf["spark.driver.extraJavaOptions"] = " ".join(of_java).strip()
         self._spark: SparkSession | None = None
 

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slackwater.kafka.consumer.config.deserializers import load
 from slackwater.kafka.errors import KafkaConfigurationError
 from slackwater.kafka.records import ConsumerRecord
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
-
-if TYPE_CHECKING:
-    from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +59,7 @@ def check_interceptors(given: Any) -> None:
 class Interceptors:
     """The interceptors of one consumer."""
 
-    def __init__(self, given: Sequence[Any], config: ConsumerConfig) -> None:
+    def __init__(self, given: Sequence[Any], config: object) -> None:
         self._all: list[Any] = []
         for one in given:
             kind = load("interceptor.classes", one) if isinstance(one, str) else one

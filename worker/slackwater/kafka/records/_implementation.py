@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from slackwater.kafka.records._parser_py import pickle_by
+
 if TYPE_CHECKING or os.environ.get("SLACKWATER_PURE_PYTHON"):
     from slackwater.kafka.records._parser_py import (
         ColumnBuffers,
@@ -71,3 +73,6 @@ __all__ = [
 def new_record() -> ConsumerRecord:
     """An empty record of the parser in use, for ``copy`` and ``pickle`` to fill."""
     return ConsumerRecord.__new__(ConsumerRecord)
+
+
+pickle_by(new_record)

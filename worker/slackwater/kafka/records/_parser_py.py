@@ -11,7 +11,7 @@ import copyreg
 import struct
 import zlib
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from crc32c import crc32c
@@ -573,14 +573,27 @@ def record_fields(record: Any) -> tuple[Any, ...]:
     return tuple([getattr(record, name) for name in _STORED])
 
 
+class _RecordInUse:
+    """Makes the empty record that an unpickled one is filled into; ``_implementation`` sets it."""
+
+    maker: Callable[[], Any]
+
+
+_record_in_use = _RecordInUse()
+
+
+def pickle_by(maker: Callable[[], Any]) -> None:
+    """Has records pickled with ``maker``, a function of a module: it makes an empty record of the parser that
+    is in use where it is called."""
+    _record_in_use.maker = maker
+
+
 def reduce_record(record: Any, base: type) -> tuple[Any, ...]:
     """A record for ``copy`` and ``pickle``: its fields, and the attributes that a subclass of ``base`` adds.
 
     What was pickled by one parser can be read where the other is in use: the fields are the same, and the
     class is that of the reading process.
     """
-    from slackwater.kafka.records import _implementation  # which imports this module
-
     state = object.__getstate__(record) if type(record) is not base else None
     parts = state if isinstance(state, tuple) else (state,)
     inherited = getattr(base, "__slots__", ())
@@ -589,7 +602,7 @@ def reduce_record(record: Any, base: type) -> tuple[Any, ...]:
     }
     made = (record_fields(record), attributes)
     if type(record) is base:
-        return _implementation.new_record, (), made
+        return _record_in_use.maker, (), made
     return copyreg.__newobj__, (type(record),), made  # type: ignore[attr-defined]
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 import pyarrow as pa
-
-if TYPE_CHECKING:
-    from slackwater.kafka.records.columns import RecordColumns
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 ARROW_SCHEMA = pa.schema(
@@ -24,7 +22,22 @@ ARROW_SCHEMA = pa.schema(
 """The columns of a poll."""
 
 
-def to_arrow(columns: RecordColumns, topic: str, partition: int) -> pa.RecordBatch:
+class Columns(Protocol):
+    """Buffers in Arrow's layout: :class:`~slackwater.kafka.records.RecordColumns`."""
+
+    def __len__(self) -> int: ...
+
+    def int64_column(self, name: str) -> memoryview: ...
+
+    def binary_column(self, name: str) -> Iterable[tuple[Any, Any, Any, int]]:
+        """Per piece: offsets, data, validity (empty: all valid), rows."""
+
+    def has_headers(self) -> bool: ...
+
+    def records(self, topic: str, partition: int) -> Sequence[Any]: ...
+
+
+def to_arrow(columns: Columns, topic: str, partition: int) -> pa.RecordBatch:
     """``columns`` as a batch of :data:`ARROW_SCHEMA`. Raises OverflowError beyond 2 GiB of keys or values."""
     rows = len(columns)
     return pa.RecordBatch.from_arrays(
@@ -41,11 +54,11 @@ def to_arrow(columns: RecordColumns, topic: str, partition: int) -> pa.RecordBat
     )
 
 
-def _int64(columns: RecordColumns, name: str, type_: pa.DataType, rows: int) -> pa.Array:
+def _int64(columns: Columns, name: str, type_: pa.DataType, rows: int) -> pa.Array:
     return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(columns.int64_column(name))])
 
 
-def _binary(columns: RecordColumns, name: str) -> pa.Array:
+def _binary(columns: Columns, name: str) -> pa.Array:
     chunks = [
         pa.Array.from_buffers(
             pa.binary(),
@@ -59,7 +72,7 @@ def _binary(columns: RecordColumns, name: str) -> pa.Array:
     return pa.concat_arrays(chunks) if chunks else pa.array([], pa.binary())
 
 
-def _headers(columns: RecordColumns, topic: str, partition: int, rows: int) -> pa.Array:
+def _headers(columns: Columns, topic: str, partition: int, rows: int) -> pa.Array:
     if not columns.has_headers():
         return pa.ListArray.from_arrays(
             pa.repeat(pa.scalar(0, pa.int32()), rows + 1), pa.array([], HEADERS_TYPE.value_type)

@@ -1,15 +1,19 @@
-"""A consumer's options: kafka-python's keyword arguments, and Java's dotted names for the same."""
+"""A consumer's options, and the values that they must have, each and together.
+
+The options are kafka-python's keyword arguments; Java's dotted names stand for the same. Sources of rules:
+Java's ConsumerConfig and classic KafkaConsumer (4.3.0; tests compare what they raise, option by option), and
+kafka-python 3 where it is stricter. Messages name both values and what to change.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from slackwater.kafka.consumer.config import checks as config_checks
-from slackwater.kafka.consumer.config.checks import OptionProblem
 from slackwater.kafka.consumer.config.java_names import (
     KEYWORDS_NOT_HERE,
     NOT_HERE,
@@ -20,6 +24,7 @@ from slackwater.kafka.consumer.config.java_names import (
 )
 from slackwater.kafka.consumer.interceptors import check_interceptors
 from slackwater.kafka.errors import KafkaConfigurationError
+from slackwater.kafka.net.addresses import parse_servers
 from slackwater.kafka.net.cluster import DNS_LOOKUPS, REBOOTSTRAP, RECOVERY_STRATEGIES, USE_ALL_DNS_IPS
 from slackwater.kafka.net.security import options as security_options
 from slackwater.kafka.net.security.settings import PLAIN_TEXT, Security, SecurityProblem
@@ -29,6 +34,28 @@ from slackwater.kafka.records import DEFAULT_MAX_DECOMPRESSED_BYTES
 from slackwater.kafka.wire.limits import ANSWER_BYTES
 
 log = logging.getLogger(__name__)
+
+_INSTANCE_ID = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_NAME = re.compile(r"<([a-z_]+)>")
+MAY_BE_ZERO = {
+    "fetch_max_wait_ms", "fetch_min_bytes", "retry_backoff_ms", "retry_backoff_max_ms",
+    "reconnect_backoff_ms", "reconnect_backoff_max_ms", "auto_commit_interval_ms", "metadata_max_age_ms",
+    "scheduled_rebalance_max_delay_ms", "metadata_recovery_rebootstrap_trigger_ms",
+    "subscription_change_max_delay_ms",
+}  # fmt: skip
+
+
+class OptionProblem(KafkaConfigurationError):
+    """Options that cannot be. ``text`` has their names as ``<keyword>``; :meth:`under` gives them others."""
+
+    def __init__(self, text: str, names: Mapping[str, str] | None = None) -> None:
+        self.text = text
+        known = names if names is not None else {}
+        super().__init__(_NAME.sub(lambda found: known.get(found[1], found[1]), text))
+
+    def under(self, names: Mapping[str, str]) -> OptionProblem:
+        """The same problem with the names that the user wrote."""
+        return OptionProblem(self.text, names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +131,7 @@ class ConsumerConfig:
     """The figures of ``metrics()`` are of the last so many windows of this length."""
 
     def __post_init__(self) -> None:
-        config_checks.check(self)
+        _check(self)
         self._check_choices()
 
     def __getitem__(self, name: str) -> Any:
@@ -205,7 +232,7 @@ class ConsumerConfig:
             least = taken["request_timeout_ms"]
             taken["default_api_timeout_ms"] = max(least, _DEFAULTS["default_api_timeout_ms"])
         made = cls(**taken)
-        config_checks.check_given(made, taken)
+        _check_given(made, taken)
         return made
 
     @classmethod
@@ -293,3 +320,101 @@ def _assignor(given: Any) -> Assignor:
     if kind is None:
         raise KafkaConfigurationError(unknown("assignor", str(given), [*BUILT_IN, *JAVA_NAMES]))
     return kind()
+
+
+def _check(config: ConsumerConfig) -> None:
+    """Raises :class:`OptionProblem`; logs what is allowed but hardly meant."""
+    for rule in (_types, _servers, _sizes, _group, _times):
+        rule(config)
+    _hardly_meant(config)
+
+
+def _types(config: ConsumerConfig) -> None:
+    for option in fields(config):
+        value = getattr(config, option.name)
+        if option.type == "int | None" and value is None:
+            continue
+        if option.type.startswith("int") and (not isinstance(value, int) or isinstance(value, bool)):
+            raise OptionProblem(f"<{option.name}> must be an integer, not {value!r}")
+        if option.type == "bool" and not isinstance(value, bool):
+            raise OptionProblem(f"<{option.name}> must be True or False, not {value!r}")
+    for name in ("client_id", "client_rack"):
+        if not isinstance(getattr(config, name), str):
+            raise OptionProblem(f"<{name}> must be a string, not {getattr(config, name)!r}")
+
+
+def _servers(config: ConsumerConfig) -> None:
+    try:
+        parse_servers(config.bootstrap_servers)
+    except KafkaConfigurationError as exc:
+        raise OptionProblem(str(exc).replace("bootstrap_servers", "<bootstrap_servers>")) from None
+
+
+def _sizes(config: ConsumerConfig) -> None:
+    for option in fields(config):
+        least = 0 if option.name in MAY_BE_ZERO else 1
+        value = getattr(config, option.name)
+        if option.type.startswith("int") and value is not None and value < least:
+            raise OptionProblem(f"<{option.name}> must be at least {least}, not {value}")
+
+
+def _group(config: ConsumerConfig) -> None:
+    group, instance = config.group_id, config.group_instance_id
+    if group is not None and (not isinstance(group, str) or not group.strip()):
+        raise OptionProblem(f"<group_id> must be a non-empty string, not {group!r}")
+    if instance is None:
+        return
+    if not group:
+        raise OptionProblem(f"<group_instance_id>={instance!r} needs a <group_id>: set one, or leave it out")
+    if not isinstance(instance, str) or instance in (".", "..") or not _INSTANCE_ID.fullmatch(instance):
+        raise OptionProblem(
+            f"<group_instance_id> {instance!r} must be 1 to 249 of the characters A-Z a-z 0-9 . _ -, "
+            'and neither "." nor ".."'
+        )
+
+
+def _times(config: ConsumerConfig) -> None:
+    beat, session = config.heartbeat_interval_ms, config.session_timeout_ms
+    if beat >= session:
+        raise OptionProblem(
+            f"<heartbeat_interval_ms>={beat} must be lower than <session_timeout_ms>={session}: lower it to "
+            f"{max(1, session // 3)} (a third) or less, or raise <session_timeout_ms>"
+        )
+    wait, request = config.fetch_max_wait_ms, config.request_timeout_ms
+    if wait >= request:
+        raise OptionProblem(
+            f"<fetch_max_wait_ms>={wait} must be lower than <request_timeout_ms>={request}, or every fetch "
+            "that waits for records times out: lower the one or raise the other"
+        )
+    idle = config.connections_max_idle_ms
+    if request >= idle:
+        raise OptionProblem(
+            f"<request_timeout_ms>={request} must be lower than <connections_max_idle_ms>={idle}, or a "
+            "connection is closed while it waits for its answer: lower the one or raise the other"
+        )
+
+
+def _check_given(config: ConsumerConfig, given: Mapping[str, object]) -> None:
+    """What depends on which options were written: raises :class:`OptionProblem`."""
+    if given.get("enable_auto_commit") is True and config.group_id is None:
+        raise OptionProblem(
+            "<enable_auto_commit>=true needs a <group_id>, since offsets are committed for a group: set "
+            "<group_id>, or leave <enable_auto_commit> out"
+        )
+    api, request = config.default_api_timeout_ms, config.request_timeout_ms
+    if "default_api_timeout_ms" in given and "request_timeout_ms" in given and api < request:
+        raise OptionProblem(
+            f"<default_api_timeout_ms>={api} must not be lower than <request_timeout_ms>={request}, since a "
+            "call makes at least one request: raise the one or lower the other"
+        )
+
+
+def _hardly_meant(config: ConsumerConfig) -> None:
+    for low, high, effect in (
+        ("retry_backoff_ms", "retry_backoff_max_ms", "every pause is the latter"),
+        ("reconnect_backoff_ms", "reconnect_backoff_max_ms", "every pause is the latter"),
+        ("fetch_min_bytes", "fetch_max_bytes", "every fetch waits for fetch_max_wait_ms"),
+    ):
+        lower, upper = getattr(config, low), getattr(config, high)
+        if lower > upper:
+            log.warning("%s=%d is greater than %s=%d: %s", low, lower, high, upper, effect)

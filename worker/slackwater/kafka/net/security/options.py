@@ -204,6 +204,23 @@ def from_properties(properties: Mapping[str, Any]) -> tuple[dict[str, Any], dict
     return keywords, rest
 
 
+def security_from_properties(properties: Mapping[str, Any], **keywords: Any) -> Security:
+    """A :class:`Security` from Java's dotted names (``security.protocol``, ``sasl.jaas.config``,
+    ``ssl.truststore.location`` and so on), with kafka-python's keyword arguments on top.
+
+    Raises :class:`KafkaConfigurationError` for properties that exclude each other, are not supported, or are
+    not about security.
+    """
+    options, rest = from_properties(properties)
+    try:
+        security, unknown = from_keywords({**options, **keywords})
+    except SecurityProblem as problem:
+        raise SecurityProblem(problem.text, JAVA_NAMES) from None
+    for name in (*rest, *unknown):
+        raise KafkaConfigurationError(f"{name} is not a connection option")
+    return security
+
+
 _IDENTIFICATION = "ssl.endpoint.identification.algorithm"
 _PLAIN_NAMES = {
     "security.protocol": "security_protocol",

@@ -12,7 +12,7 @@ import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from slackwater.kafka.errors import KafkaConfigurationError
 
@@ -98,25 +98,6 @@ class Security:
         self._check_choices()
         self._check_tls()
         self._check_sasl()
-
-    @classmethod
-    def from_properties(cls, properties: Mapping[str, Any], **keywords: Any) -> Security:
-        """From Java's dotted names (``security.protocol``, ``sasl.jaas.config``, ``ssl.truststore.location``
-        and so on), with kafka-python's keyword arguments on top.
-
-        Raises :class:`KafkaConfigurationError` for what does not go together, is not supported, or is not
-        about security.
-        """
-        from slackwater.kafka.net.security import options as security_options
-
-        options, rest = security_options.from_properties(properties)
-        try:
-            made, unknown = security_options.from_keywords({**options, **keywords})
-        except SecurityProblem as problem:
-            raise SecurityProblem(problem.text, security_options.JAVA_NAMES) from None
-        for name in (*rest, *unknown):
-            raise KafkaConfigurationError(f"{name} is not an option of the way to a cluster")
-        return made
 
     @property
     def tls(self) -> bool:
