@@ -201,11 +201,11 @@ async def test_an_answer_of_objects_beyond_its_memory_fails_the_connection() -> 
 
 FORKS = """
 import os
-from slackwater.kafka.net.connection import _aside
-_aside().submit(int).result()
+from slackwater.kafka.net.decoding_threads import answer_decoder
+answer_decoder().submit(int).result()
 child = os.fork()
 if not child:
-    os._exit(_aside().submit(lambda: 7).result(60))
+    os._exit(answer_decoder().submit(lambda: 7).result(60))
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 

@@ -19,6 +19,7 @@ from slackwater.kafka.consumer.offsets.commit_queue import CommitFuture, Offsets
 from slackwater.kafka.consumer.shared_calls import ConsumerBase
 from slackwater.kafka.consumer.wakeups import Waiter, Wakeups
 from slackwater.kafka.errors import IllegalStateError
+from slackwater.kafka.net.decoding_threads import record_decoder
 from slackwater.kafka.net.loop_thread import close_later, warn_unclosed
 from slackwater.kafka.protocol.membership.member import NoticeKind
 from slackwater.kafka.protocol.subscription import EARLIEST, LATEST
@@ -35,9 +36,9 @@ class AsyncConsumer(ConsumerBase):
     """Reads topics, alone or as a member of a group, on the running event loop.
 
     Takes the same keyword arguments as :class:`KafkaConsumer`, or a :class:`ConsumerConfig`, and has the same
-    calls: those that wait are coroutines, the others are the same. Decoding is done on the loop, inside
-    :meth:`poll`. Listeners, commit callbacks and interceptors are called there, too; listeners and callbacks
-    may be coroutine functions. One task at a time may poll.
+    calls: those that wait are coroutines, the others are the same. :meth:`poll` decodes a few KiB on the
+    loop, and more on another thread while the loop goes on. Listeners, commit callbacks and interceptors are
+    called on the loop; listeners and callbacks may be coroutine functions. One task at a time may poll.
     """
 
     def __init__(
@@ -49,6 +50,8 @@ class AsyncConsumer(ConsumerBase):
         self._news = asyncio.Event()
         self._wakeups = Wakeups()
         self._polling = False
+        self._decoding: asyncio.Future[None] | None = None
+        """Under way on another thread. It outlives a cancelled poll, and the next poll waits for it."""
         self._closed = self._closing = self._parting = False
 
     @classmethod
@@ -205,6 +208,9 @@ class AsyncConsumer(ConsumerBase):
             await self._run_callbacks()
             await self._tell_notices()
             core.raise_if_failed()
+            if core.buffer.needs_thread(limit):
+                await self._decode_ahead(limit)
+                continue
             found = core.buffer.collect(limit)
             if found or loop.time() >= deadline:
                 return found
@@ -213,6 +219,13 @@ class AsyncConsumer(ConsumerBase):
                     await self._news.wait()
             except TimeoutError:
                 continue
+
+    async def _decode_ahead(self, limit: int) -> None:
+        """Has what the next ``limit`` records need decoded by another thread, once at a time."""
+        if self._decoding is None or self._decoding.done():
+            loop = asyncio.get_running_loop()
+            self._decoding = loop.run_in_executor(record_decoder(), self._core.buffer.decode_ahead, limit)
+        await asyncio.shield(self._decoding)
 
     async def _tell_notices(self) -> None:
         core = self._core

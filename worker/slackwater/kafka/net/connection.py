@@ -21,11 +21,9 @@ import asyncio
 import functools
 import logging
 import math
-import os
 import ssl
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -36,6 +34,7 @@ from slackwater.kafka.errors import (
     KafkaTimeoutError,
     UnsupportedVersionError,
 )
+from slackwater.kafka.net.decoding_threads import answer_decoder
 from slackwater.kafka.net.dialer import AddressBook, Resolve, resolve
 from slackwater.kafka.net.framing import FrameReader
 from slackwater.kafka.net.throttling import throttle_ms
@@ -56,7 +55,7 @@ _TLS_ALERT = b"\x15\x03"
 _ONLY_VERSIONS = 1
 _LENGTH_BYTES = 4
 _WORTH_A_WARNING_MS = 1_000
-_QUICK_ROOM_BYTES = 4 * 1024 * 1024
+_ON_LOOP_BYTES = 4 * 1024 * 1024
 """An answer whose objects take more is decoded by another thread: this is a few thousand partitions, and
 takes some 30 ms."""
 _LOGIN_REQUESTS = (m.SaslHandshakeRequest, m.SaslAuthenticateRequest)
@@ -138,16 +137,6 @@ def api_name(api: type[Request[Any]]) -> str:
     return api.__name__.removesuffix("Request")
 
 
-@functools.cache
-def _aside() -> ThreadPoolExecutor:
-    """The thread that decodes large answers, of all connections one after the other."""
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-decode")
-
-
-# A forked process has no such thread, and its copy of the executor would wait for it for ever.
-os.register_at_fork(after_in_child=_aside.cache_clear)
-
-
 def _undecodable(pending: _Pending, exc: DecodeError) -> DecodeError:
     return DecodeError(f"the answer to {pending.what} does not decode: {exc}")
 
@@ -170,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._reader = FrameReader(self._check_header, self._take_frame)
         self._pending: deque[_Pending] = deque()
-        self._aside: list[_Pending] = []
+        self._decoding: list[_Pending] = []
         """Answered, and being decoded by another thread."""
         self._correlation_id = 0
         self._lost: asyncio.Future[None] = self._loop.create_future()
@@ -206,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def in_flight(self) -> int:
         """How many requests wait for their answer."""
-        return len(self._pending) + len(self._held) + len(self._aside)
+        return len(self._pending) + len(self._held) + len(self._decoding)
 
     def version_of(self, api: type[Request[Any]], version_cap: int | None = None) -> int:
         """The version of ``api`` that this connection uses: the highest that both sides know.
@@ -290,8 +279,8 @@ class Connection(asyncio.BufferedProtocol):
             self._muted.cancel()
             self._muted = None
         held = [one for one, _ in self._held if one is not None]
-        pending, self._pending, self._held = [*self._aside, *self._pending, *held], deque(), []
-        self._aside = []
+        pending, self._pending, self._held = [*self._decoding, *self._pending, *held], deque(), []
+        self._decoding = []
         for one in pending:
             if one.timer is not None:
                 one.timer.cancel()
@@ -363,7 +352,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _log_in_again(self, login: Login) -> None:
         try:
-            if self._pending or self._aside:
+            if self._pending or self._decoding:
                 self._drained = self._loop.create_future()
                 await self._drained
             await self.log_in(login)
@@ -494,23 +483,23 @@ class Connection(asyncio.BufferedProtocol):
             )
 
     def _take_frame(self, payload: Buffer) -> None:
-        """Decodes an answer here if that takes a moment, and aside if it takes longer: meanwhile the loop
-        goes on with heartbeats and whatever else there is."""
+        """Decodes a small answer on the loop, and a large one on another thread, so that the loop can go on
+        with heartbeats and other work."""
         pending = self._pending[0]
         try:
-            answer = pending.decode(payload, _QUICK_ROOM_BYTES)
+            answer = pending.decode(payload, _ON_LOOP_BYTES)
         except MemoryLimitError:
             self._answered(pending, payload)
-            self._aside.append(pending)
-            decoding = self._loop.run_in_executor(_aside(), pending.decode, payload, None)
-            decoding.add_done_callback(functools.partial(self._decoded_aside, pending))
+            self._decoding.append(pending)
+            decoding = self._loop.run_in_executor(answer_decoder(), pending.decode, payload, None)
+            decoding.add_done_callback(functools.partial(self._decoded_by_thread, pending))
             return
         except DecodeError as exc:
             raise _undecodable(pending, exc) from exc
         self._answered(pending, payload)
         self._give(pending, answer)
 
-    def _decoded_aside(self, pending: _Pending, decoding: asyncio.Future[Any]) -> None:
+    def _decoded_by_thread(self, pending: _Pending, decoding: asyncio.Future[Any]) -> None:
         if decoding.cancelled():
             return
         exc = decoding.exception()
@@ -522,7 +511,7 @@ class Connection(asyncio.BufferedProtocol):
             self.fail(KafkaConnectionError(f"{self.address}: {pending.what} could not be decoded: {exc!r}"))
             raise exc
         else:
-            self._aside.remove(pending)
+            self._decoding.remove(pending)
             self._give(pending, decoding.result())
 
     def _answered(self, pending: _Pending, payload: Buffer) -> None:
@@ -541,7 +530,7 @@ class Connection(asyncio.BufferedProtocol):
             self._mute(quiet_ms)
         if not pending.future.done():
             pending.future.set_result(answer)
-        if self._drained is not None and not self._pending and not self._aside:
+        if self._drained is not None and not self._pending and not self._decoding:
             self._drained.set_result(None)
             self._drained = None
 

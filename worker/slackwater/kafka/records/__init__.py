@@ -11,6 +11,7 @@ from slackwater.kafka.records.batch import (
     Extent,
     iter_batches,
     measure,
+    measure_within,
     set_base_offset,
     verify_crc,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "decode",
     "iter_batches",
     "measure",
+    "measure_within",
     "record_size",
     "set_base_offset",
     "stamp_crc",

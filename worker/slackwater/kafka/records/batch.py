@@ -22,6 +22,7 @@ Buffer = bytes | bytearray | memoryview
 #       base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, record_count
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
+_RUN_BYTES = 1 << 20
 LOG_OVERHEAD_BYTES = 12
 """Base offset and length: what stands before the part that ``length`` counts."""
 CRC_POSITION = 17
@@ -66,6 +67,11 @@ class BatchHeader:
     @property
     def last_offset(self) -> int:
         return self.base_offset + self.last_offset_delta
+
+    @property
+    def is_old_format(self) -> bool:
+        """Whether this is a message of a format before record batches."""
+        return self.magic < MAGIC
 
     @property
     def compression(self) -> int:
@@ -136,6 +142,11 @@ def _header(data: Buffer, position: int, size: int, base_offset: int) -> BatchHe
     )  # fmt: skip
 
 
+def end_of_run(data: Buffer, header: BatchHeader) -> int:
+    """Where a scan that begins at ``header`` ends: no other thread runs during a compiled scan."""
+    return min(len(data), header.position + max(header.size, _RUN_BYTES))
+
+
 @dataclass(frozen=True, slots=True)
 class Extent:
     """How far the whole batches of one fetch go.
@@ -151,10 +162,23 @@ class Extent:
 
 def measure(data: Buffer, fetch_offset: int) -> Extent:
     """Walks the headers of one partition's bytes of a fetch that began at ``fetch_offset``."""
+    extent = measure_within(data, fetch_offset, len(data))
+    assert extent is not None, "there are fewer steps than bytes"
+    return extent
+
+
+def measure_within(data: Buffer, fetch_offset: int, steps: int) -> Extent | None:
+    """As :func:`measure`; ``None`` where it takes more ``steps``.
+
+    A run of batches with one leader epoch takes one step, and a message of an older format takes one.
+    """
     end, at = fetch_offset, 0
     epochs: list[tuple[int, int]] = []
     try:
         while True:
+            if len(data) and steps <= 0:
+                return None
+            steps -= 1
             batches, _, stop, behind, epoch = scan_batches(data, at, len(data), False, True, False)
             if not batches:
                 header = read_header(data, at)

@@ -14,7 +14,7 @@ import zlib
 from dataclasses import dataclass
 
 from slackwater.kafka.records._implementation import ColumnBuffers, parse_messages, scan_messages
-from slackwater.kafka.records.batch import LOG_OVERHEAD_BYTES, MAX_OFFSET, BatchHeader, Buffer
+from slackwater.kafka.records.batch import LOG_OVERHEAD_BYTES, MAX_OFFSET, BatchHeader, Buffer, end_of_run
 from slackwater.kafka.records.compression import (
     CODECS,
     DecompressionError,
@@ -73,7 +73,8 @@ def open_messages(data: Buffer, header: BatchHeader, check_crc: bool, limit_byte
     if data[header.position + _ATTRIBUTES_POSITION] & _CODEC_MASK:
         return _open_wrapper(data, header, check_crc, limit_bytes)
     mask = _CODEC_MASK | _LOG_APPEND_TIME
-    count, end, last_offset, wrong = scan_messages(data, header.position, len(data), mask, check_crc)
+    stop = end_of_run(data, header)
+    count, end, last_offset, wrong = scan_messages(data, header.position, stop, mask, check_crc)
     if not count or last_offset >= MAX_OFFSET:
         raise CorruptRecordError(header.base_offset, wrong or f"it goes on to offset {last_offset}")
     return OpenMessages(

@@ -10,7 +10,7 @@ from slackwater.kafka.records._implementation import (
     parse_records,
     scan_batches,
 )
-from slackwater.kafka.records.batch import HEADER_BYTES, BatchHeader, Buffer, iter_batches
+from slackwater.kafka.records.batch import HEADER_BYTES, BatchHeader, Buffer, end_of_run, iter_batches
 from slackwater.kafka.records.compression import DecompressionError, decompress
 from slackwater.kafka.records.errors import CorruptRecordError
 
@@ -100,8 +100,9 @@ def open_run(data: Buffer, header: BatchHeader, *, transactional: bool, check_cr
 
     ``None``: the first is none, or has something wrong with it, which :func:`open_batch` tells.
     """
+    stop = end_of_run(data, header)
     batches, count, end, next_offset, epoch = scan_batches(
-        data, header.position, len(data), True, transactional, check_crc
+        data, header.position, stop, True, transactional, check_crc
     )
     if not batches:
         return None

@@ -20,11 +20,14 @@ from slackwater.kafka.records import (
     RecordError,
     concat,
     decode,
+    iter_batches,
 )
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire.primitives import Buffer
 
 _NOTHING = (0, 0)
+_DECODED_ON_LOOP_BYTES = 32 * 1024
+"""So much is decoded in at most a few milliseconds where it is not compressed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,11 +49,23 @@ class Chunk:
     tally: FetchTally | None = None
     """For the metrics: what else the answer brought."""
     columns: RecordColumns | None = None
+    failure: RecordError | None = None
+    """Why the records cannot be decoded."""
     taken: int = 0
     size_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.size_bytes = len(self.data)
+
+    @property
+    def is_decoded(self) -> bool:
+        """Whether its records are here, or the reason why they cannot be."""
+        return self.columns is not None or self.failure is not None
+
+    @property
+    def rows_left(self) -> int:
+        """How many decoded records have not been handed over."""
+        return len(self.columns) - self.taken if self.columns is not None else 0
 
     def epoch_before(self, position: int) -> int:
         """The leader epoch of the record before ``position``; -1 for message sets older than epochs."""
@@ -58,6 +73,14 @@ class Chunk:
             if position <= end:
                 return epoch
         return self.epochs[-1][1] if self.epochs else -1
+
+
+def _is_compressed(data: Buffer) -> bool:
+    """Whether some batch is compressed, or may be: the headers of older formats do not tell."""
+    try:
+        return any(header.compression or header.is_old_format for header in iter_batches(data))
+    except RecordError:
+        return False
 
 
 class FetchBuffer:
@@ -193,6 +216,35 @@ class FetchBuffer:
             self.drop_stale()
         return dropped
 
+    def needs_thread(self, max_records: int) -> bool:
+        """Whether :meth:`collect` would decode so much that it would hold an event loop: then
+        :meth:`decode_ahead` is to be called before, on another thread."""
+        rows = room = 0
+        for chunk in self._ready():
+            if rows >= max_records:
+                return False
+            if not chunk.is_decoded:
+                room += chunk.size_bytes
+                if room > _DECODED_ON_LOOP_BYTES or _is_compressed(chunk.data):
+                    return True
+            rows += chunk.rows_left
+        return False
+
+    def decode_ahead(self, max_records: int) -> None:
+        """Decodes what the next :meth:`collect` of so many records needs, and hands nothing over. From any
+        thread, but not from two at a time."""
+        rows = 0
+        for chunk in self._ready():
+            if rows >= max_records:
+                return
+            self._decode(chunk)
+            rows += chunk.rows_left
+
+    def _ready(self) -> list[Chunk]:
+        with self._lock:
+            chunks = list(self._chunks)
+        return [chunk for chunk in chunks if not self._is_withheld(chunk) and self._is_current(chunk)]
+
     def collect(self, max_records: int) -> dict[TopicPartition, RecordColumns]:
         """Up to ``max_records``, moving the positions of their partitions on. For one thread at a time.
 
@@ -232,28 +284,36 @@ class FetchBuffer:
     def _decoded(self, chunk: Chunk) -> RecordColumns | None:
         """The records; ``None`` where a batch that was skipped cannot be read: what follows is fetched anew,
         since what that batch says of transactions is not known."""
-        if chunk.columns is None:
-            try:
-                chunk.columns = decode(
-                    chunk.data,
-                    fetch_offset=chunk.fetch_offset,
-                    check_crc=self._check_crcs,
-                    max_decompressed_bytes=self._max_decompressed_bytes,
-                    aborted=chunk.aborted,
-                )
-            except RecordError as exc:
-                offset = getattr(exc, "offset", -1)
-                if 0 <= offset <= getattr(exc, "last_offset", offset) < chunk.fetch_offset:
-                    self._fetch_again(chunk)
-                    return None
-                error = CorruptRecordError(
-                    f"{chunk.tp} at offset {chunk.fetch_offset}: {exc}. "
-                    f"To go on behind it, seek to offset "
-                    f"{max(getattr(exc, 'last_offset', offset), chunk.fetch_offset) + 1}"
-                )
-                error.offset = offset
-                raise error from exc
+        self._decode(chunk)
+        exc = chunk.failure
+        if exc is not None:
+            offset = getattr(exc, "offset", -1)
+            if 0 <= offset <= getattr(exc, "last_offset", offset) < chunk.fetch_offset:
+                self._fetch_again(chunk)
+                return None
+            error = CorruptRecordError(
+                f"{chunk.tp} at offset {chunk.fetch_offset}: {exc}. "
+                f"To go on behind it, seek to offset "
+                f"{max(getattr(exc, 'last_offset', offset), chunk.fetch_offset) + 1}"
+            )
+            error.offset = offset
+            raise error from exc
         return chunk.columns
+
+    def _decode(self, chunk: Chunk) -> None:
+        """Fills in the columns or the failure, unless one of them is there."""
+        if chunk.is_decoded:
+            return
+        try:
+            chunk.columns = decode(
+                chunk.data,
+                fetch_offset=chunk.fetch_offset,
+                check_crc=self._check_crcs,
+                max_decompressed_bytes=self._max_decompressed_bytes,
+                aborted=chunk.aborted,
+            )
+        except RecordError as exc:
+            chunk.failure = exc
 
     def _fetch_again(self, chunk: Chunk) -> None:
         with self._lock:

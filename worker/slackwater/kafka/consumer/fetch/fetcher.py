@@ -30,11 +30,12 @@ from slackwater.kafka.consumer.metrics.fetch import FetchMetrics, FetchTally
 from slackwater.kafka.errors import KafkaError, for_code
 from slackwater.kafka.net import Cluster, Purpose
 from slackwater.kafka.net.backoff import Backoff
+from slackwater.kafka.net.decoding_threads import record_decoder
 from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.fetch_session import FetchPartition, FetchSession, FetchSettings
 from slackwater.kafka.protocol.metadata import Broker
 from slackwater.kafka.protocol.subscription import FetchState, Mode, PartitionState, Subscription
-from slackwater.kafka.records import measure
+from slackwater.kafka.records import Extent, measure, measure_within
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
@@ -45,6 +46,8 @@ log = logging.getLogger(__name__)
 CHUNKS_AHEAD = 2
 """What is kept of a partition: what the application is at, and the next. With one alone the broker waited for
 the application, and the application for the broker."""
+_STEPS_ON_LOOP = 1_000
+"""An answer whose headers take more steps is walked by a thread: these take some 10 ms at most."""
 _STANDBY_REST_S = 0.1
 _STANDBY_WAIT_MS = 100
 """How long a request is parked at most while what is prefetched is held back: the longest that it can stand
@@ -248,7 +251,8 @@ class Fetcher:
             if found is None:
                 self._session_error(response.error_code, list(wanted))
             for tp, answer in found or []:
-                self._take(node, tp, answer, wanted[tp].offset, versions[tp], tally)
+                extent = await self._extent(answer, wanted[tp].offset)
+                self._take(node, tp, answer, extent, wanted[tp].offset, versions[tp], tally)
             if not settings.max_wait_ms and not any(answer.records for _, answer in found or []):
                 self._nothing_until[node] = self._loop.time() + max(self._backoff.delay_ms(1), 1) / 1000
             if tally is not None and self._metrics is not None:
@@ -316,11 +320,25 @@ class Fetcher:
 
     # -- answers ---------------------------------------------------------------------------------
 
+    async def _extent(self, answer: m.FetchResponsePartition, offset: int) -> Extent | None:
+        """How far the records of one partition go; ``None``: there are none.
+
+        A thread walks those that take long: millions of messages of a format before record batches.
+        """
+        data = answer.records
+        if answer.error_code or data is None or not len(data):
+            return None
+        extent = measure_within(data, offset, _STEPS_ON_LOOP)
+        if extent is None:
+            extent = await self._loop.run_in_executor(record_decoder(), measure, data, offset)
+        return extent
+
     def _take(
         self,
         node: int,
         tp: TopicPartition,
         answer: m.FetchResponsePartition,
+        extent: Extent | None,
         offset: int,
         version: int,
         tally: FetchTally | None,
@@ -336,8 +354,8 @@ class Fetcher:
         state.log_start_offset = answer.log_start_offset
         if answer.preferred_read_replica >= 0 and answer.preferred_read_replica != node:
             self._prefer(tp, answer.preferred_read_replica)
-        if answer.records is not None and len(answer.records):
-            self._add(state, answer, offset, version, tally)
+        if extent is not None:
+            self._add(state, answer, extent, offset, version, tally)
 
     def _prefer(self, tp: TopicPartition, node: int) -> None:
         self._targets.prefer(tp, node, self._loop.time())
@@ -350,12 +368,12 @@ class Fetcher:
         self,
         state: PartitionState,
         answer: m.FetchResponsePartition,
+        extent: Extent,
         offset: int,
         version: int,
         tally: FetchTally | None,
     ) -> None:
         data = _own(answer.records or b"")
-        extent = measure(data, offset)
         # Some of it may have been skipped meanwhile, or have come from another leader.
         begin = max(offset, self._ahead.of(state).offset)
         if begin > offset and (extent.next_offset <= begin or not extent.whole):
