@@ -23,7 +23,9 @@ def _half_way(group: Group, image: str) -> bool:
     return 1 <= done < WORKERS
 
 
-@pytest.mark.parametrize("what", ["the coordinator ends", "another broker restarts"])
+@pytest.mark.parametrize(
+    "what", ["the coordinator ends", pytest.param("another broker restarts", marks=pytest.mark.long)]
+)
 def test_a_broker_goes_during_a_rolling_restart(
     control_plane: ControlPlane, namespace: str, what: str
 ) -> None:

@@ -33,6 +33,7 @@ def test_a_hot_partition_is_named_and_does_not_scale(
             assert recorder.replicas() == [2], "more workers would not help"
 
 
+@pytest.mark.long
 def test_more_workers_than_partitions_are_named(
     control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
 ) -> None:
@@ -43,6 +44,7 @@ def test_more_workers_than_partitions_are_named(
         assert "3 workers for 2 partitions" in told["message"]
 
 
+@pytest.mark.long
 def test_a_stuck_consumer_is_named(control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str) -> None:
     with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
         group = site.group(
@@ -114,6 +116,7 @@ def test_lag_unknown_holds(control_plane: ControlPlane, namespace: str) -> None:
             group.await_condition("LagKnown")
 
 
+@pytest.mark.long
 def test_one_cluster_away_leaves_the_others_alone(
     control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
 ) -> None:

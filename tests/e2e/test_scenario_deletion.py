@@ -35,7 +35,7 @@ def _gone(group: Group) -> bool:
     return group.site.plane.api.get(group.path) is None and not _left(group)
 
 
-@pytest.mark.parametrize("policy", ["Retain", "Delete"])
+@pytest.mark.parametrize("policy", [pytest.param("Retain", marks=pytest.mark.long), "Delete"])
 def test_a_deleted_group_leaves_what_its_policy_keeps(
     control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str, policy: str
 ) -> None:
@@ -57,6 +57,7 @@ def test_a_deleted_group_leaves_what_its_policy_keeps(
         assert kept == (40 if policy == "Retain" else 0)
 
 
+@pytest.mark.long
 def test_a_group_goes_without_the_operator(
     control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
 ) -> None:

@@ -59,6 +59,7 @@ def _runs_anew(site: ClusterSite, pod: str, pid: int) -> bool:
     return any(one.pid not in (0, pid) for one in site.plane.pods.running(site.namespace, pod))
 
 
+@pytest.mark.long
 def test_the_operator_killed_at_each_restart_and_in_a_scale_down(
     control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
 ) -> None:
@@ -106,6 +107,7 @@ def _keep_running(operator: OperatorProcess) -> None:
         operator.start(ready=False)
 
 
+@pytest.mark.long
 def test_the_api_server_goes_and_comes_back(
     control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
 ) -> None:
@@ -131,6 +133,7 @@ def test_the_api_server_goes_and_comes_back(
         assert group.verify(produced).exact
 
 
+@pytest.mark.long
 def test_the_other_replica_takes_over(
     control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
 ) -> None:

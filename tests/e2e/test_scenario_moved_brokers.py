@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
 NOWHERE = "127.0.0.1:1"
 
 
+@pytest.mark.long
 def test_the_group_is_looked_at_where_its_workers_are(
     control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
 ) -> None:

@@ -13,6 +13,7 @@ from tests.support.site import ClusterSite, now_ms
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
 
 
+@pytest.mark.long
 def test_kubectl_rollout_restart(control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str) -> None:
     with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
         group = site.group(f"restart-{namespace}", partitions=4, replicas=2)
@@ -27,6 +28,7 @@ def test_kubectl_rollout_restart(control_plane: ControlPlane, kafka3: KafkaClust
         assert group.rebalances(since) == 0, group.tell()
 
 
+@pytest.mark.long
 def test_a_paused_group_restarts_nobody(
     control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
 ) -> None:

@@ -74,7 +74,16 @@ def test_a_steady_load_does_not_flap_for_ten_minutes(
         assert group.verify(produced).lost == 0
 
 
-def test_to_zero_and_back(control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str) -> None:
+QUIET = pytest.mark.parametrize(
+    "quiet", [False, pytest.param(True, marks=pytest.mark.long)], ids=["beside other tests", "alone"]
+)
+"""Limits on how long something takes hold only where nothing else runs on the machine: in `make e2e`."""
+
+
+@QUIET
+def test_to_zero_and_back(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str, quiet: bool
+) -> None:
     with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
         group = site.group(
             f"zero-{namespace}",
@@ -95,12 +104,15 @@ def test_to_zero_and_back(control_plane: ControlPlane, kafka3: KafkaCluster, nam
             print(f"first record to first handled: {took_ms} ms")
             produced = load.stop()
         group.await_handled(produced)
-        assert took_ms <= FIRST_HANDLED_MS
+        assert took_ms <= FIRST_HANDLED_MS or not quiet
         verdict = group.verify(produced)
         assert verdict.exact, verdict
 
 
-def test_a_users_scale_is_obeyed(control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str) -> None:
+@QUIET
+def test_a_users_scale_is_obeyed(
+    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str, quiet: bool
+) -> None:
     with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
         group = site.group(f"hand-{namespace}", partitions=8, replicas=2)
         group.await_settled(2)
@@ -115,5 +127,5 @@ def test_a_users_scale_is_obeyed(control_plane: ControlPlane, kafka3: KafkaClust
         group.await_handled(produced)
         assert recorder.replicas() == [2, 4, 2]
         assert (group.rebalances(since, up), group.rebalances(up)) == (1, 1), group.tell()
-        assert recorder.orphaned_ms() <= ORPHANS_MS
+        assert recorder.orphaned_ms() <= ORPHANS_MS or not quiet
         assert group.verify(produced).exact

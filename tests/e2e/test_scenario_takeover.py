@@ -41,7 +41,7 @@ class Size:
 
 
 SIZES = [
-    pytest.param(Size(4, 12, 600, median_ms=500, worst_ms=1_500), id="4 workers"),
+    pytest.param(Size(4, 12, 600, median_ms=500, worst_ms=1_500), id="4 workers", marks=pytest.mark.long),
     pytest.param(Size(10, 48, 5_000, median_ms=100, worst_ms=500), id="10 workers", marks=pytest.mark.long),
 ]
 

@@ -116,7 +116,8 @@ def _moved(group: Group) -> bool:
     return 0 < old[1] < WORKERS and new[1] > 0
 
 
-@pytest.mark.parametrize("count", [5, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("count", [5, 2])
 def test_a_scale_in_the_middle_of_a_roll(
     control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str, count: int
 ) -> None:

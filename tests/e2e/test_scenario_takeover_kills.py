@@ -69,7 +69,7 @@ def _killed(who: str, when: str, moment: Moment, *, long: bool) -> Any:
     ("who", "moment"),
     [
         _killed("predecessor", "while its successor warms up", _warming, long=True),
-        _killed("predecessor", "while it is asked", _asked, long=False),
+        _killed("predecessor", "while it is asked", _asked, long=True),
         _killed("predecessor", "after the handover", _handed_over, long=True),
         _killed("successor", "while it warms up", _warming, long=True),
         _killed("successor", "in standby", _stands_by, long=True),

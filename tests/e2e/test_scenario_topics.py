@@ -21,8 +21,8 @@ MORE = 3
 @pytest.mark.parametrize(
     ("strategy", "workers"),
     [
-        ("Restart", 1),
         ("Takeover", 3),
+        pytest.param("Restart", 1, marks=pytest.mark.long),
         pytest.param("Restart", 3, marks=pytest.mark.long),
         pytest.param("Takeover", 1, marks=pytest.mark.long),
     ],

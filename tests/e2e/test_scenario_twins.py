@@ -68,6 +68,7 @@ def test_the_second_of_one_operator_waits_and_its_deletion_deletes_nothing(
         does_no_harm(owner, twin, f"ConsumerGroup {namespace}/{owner.name} had the group.id")
 
 
+@pytest.mark.long
 def test_operators_of_two_clusters_leave_each_other_alone(
     control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
 ) -> None:

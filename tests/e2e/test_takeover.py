@@ -12,8 +12,6 @@ pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
 
 WORKERS = 3
 TAKEOVER = {"strategy": "Takeover", "takeover": {"warmTimeout": "2m"}}
-PAUSE_MS = 3_000
-"""Wide: what is shown here is that nothing rebalances and nothing is lost; benchmarks/rollouts measures."""
 
 
 def test_a_roll_by_takeover_costs_no_rebalance(
@@ -46,7 +44,6 @@ def test_a_roll_by_takeover_costs_no_rebalance(
         pauses = sorted(pause for one in workers.values() for pause in one["takeover"]["pauses_ms"].values())
         assert len(pauses) == 12, told
         print(f"pauses ms: {pauses}")
-        assert pauses[-1] <= PAUSE_MS, pauses
         verdict = group.verify(produced)
         print(verdict)
         assert verdict.exact, verdict
