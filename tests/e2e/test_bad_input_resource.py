@@ -23,7 +23,7 @@ FAULTS = [
     ("a tab", "spec:\n", "spec:\n\tx: 1\n", r"group\.yaml:\d+: is not YAML"),
     ("time", "engine: arrow", "handlerTimeout: soon", r"spec\.pipeline\.handlerTimeout: .*duration.*90s"),
     ("time too long", "engine: arrow", "handlerTimeout: 1h", r"handlerTimeout: .*max\.poll\.interval\.ms"),
-    ("session", '"10000"', '"10"', r"session\.timeout\.ms\]: is 10, but brokers take 6000 to 1800000"),
+    ("session", '"10000"', '"10"', r"session\.timeout\.ms\]: is 10, but brokers accept 6000 to 1800000"),
 ]  # fmt: skip
 
 

@@ -68,7 +68,7 @@ def test_the_group_id_cannot_be_changed(
     api_server: ControlPlane, home: str, flights: str, changes: dict[str, Any]
 ) -> None:
     told = refusal(api_server, home, good(**{"spec/groupId": "flights", **changes}))
-    assert "groupId cannot be changed; make another ConsumerGroup" in told
+    assert "groupId is immutable; create another ConsumerGroup" in told
 
 
 def test_nor_given_later(api_server: ControlPlane, home: str) -> None:

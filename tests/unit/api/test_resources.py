@@ -76,31 +76,31 @@ def test_a_worker_is_named_after_the_group(tmp_path: Path) -> None:
         ("minReplicas: 2", "minReplica: 2", ":12: spec.scaling.minReplica: unknown field; did you mean"),
         ("  topics:", "  Topics:", ":8: spec.Topics: unknown field; did you mean topics?"),
         ("  topics: [flights]", "  topics: flights", ":8: spec.topics: must be a list"),
-        ("  topics: [flights]", "  topics: []", ":8: spec.topics: must name at least 1"),
+        ("  topics: [flights]", "  topics: []", ":8: spec.topics: must have at least 1"),
         ("  topics: [flights]", "  topics: [a, a]", ":8: spec.topics[1]: 'a' is listed twice"),
-        ("    handler: flights.pipeline:transform\n", "", ":9: spec.pipeline.handler: is missing; give"),
-        ("flights.pipeline:transform", "flights.pipeline", "is not in the form wanted, such as"),
+        ("    handler: flights.pipeline:transform\n", "", ":9: spec.pipeline.handler: is missing; set it"),
+        ("flights.pipeline:transform", "flights.pipeline", "has an invalid format; use a value such as"),
         ("catchUp: 1m30s", "catchUp: 90", "spec.scaling.catchUp: the number 90 is not a duration"),
         ("catchUp: 1m30s", "catchUp: fast", "spec.scaling.catchUp: 'fast' is not a duration"),
-        ("catchUp: 1m30s", "catchUp: 0s", "spec.scaling.catchUp: '0s' must be from 1s to 24h"),
-        ("sessionBudget: 50%", "sessionBudget: 0.5", "is not a percentage; write it as 60%"),
+        ("catchUp: 1m30s", "catchUp: 0s", "spec.scaling.catchUp: '0s' must be between 1s and 24h"),
+        ("sessionBudget: 50%", "sessionBudget: 0.5", "is not a percentage; write it like 60%"),
         ("sessionBudget: 50%", "sessionBudget: 150%", "must be more than 0% and at most 100%"),
-        ("minReplicas: 2", "minReplicas: 20", "spec.scaling.minReplicas: is 20, above maxReplicas (12)"),
+        ("minReplicas: 2", "minReplicas: 20", "spec.scaling.minReplicas: is 20, but maxReplicas is 12"),
         ("minReplicas: 2", "minReplicas: true", "must be a whole number, but is the boolean true"),
         ("minReplicas: 2", "minReplicas: -1", "is -1, but must be between 0 and 1000"),
         ("  topics:", "  replicas: 13\n  topics:", "spec.replicas: is 13, but spec.scaling allows 2 to 12"),
-        ('"30000"', '"5999"', "[session.timeout.ms]: is 5999, but brokers take 6000 to 1800000"),
-        ('"30000"', '"1800001"', "[session.timeout.ms]: is 1800001, but brokers take"),
+        ('"30000"', '"5999"', "[session.timeout.ms]: is 5999, but brokers accept 6000 to 1800000"),
+        ('"30000"', '"1800001"', "[session.timeout.ms]: is 1800001, but brokers accept"),
         ('"30000"', "30000", '[session.timeout.ms]: must be text, but is the number 30000; write it'),
         ('"30000"', '"half a minute"', "is not a number of milliseconds"),
         ("session.timeout.ms", "group.instance.id", "[group.instance.id]: is set by Slackwater"),
         ("session.timeout.ms", "group.id", "set spec.groupId instead"),
         ("session.timeout.ms", "heartbeat.interval.ms", "must be at most a third of session.timeout.ms"),
-        ("127.0.0.1:9092", "127.0.0.1", "spec.kafka.bootstrapServers: '127.0.0.1' is not"),
-        ("name: flights", "name: Flights", "metadata.name: 'Flights' is not in the form wanted"),
+        ("127.0.0.1:9092", "127.0.0.1", "spec.kafka.bootstrapServers: '127.0.0.1' has an invalid format"),
+        ("name: flights", "name: Flights", "metadata.name: 'Flights' has an invalid format"),
         ("slackwater.dev/v1alpha1", "slackwater.dev/v1", "'slackwater.dev/v1' is not supported; did you"),
         ("    sink: {path: out/flights}", "    sink: out/flights", "must be a mapping (of format, path)"),
-        ("rollout: {sessionBudget: 50%}", "rollout: {strategy: Recreate}", "here: Restart, Takeover"),
+        ("rollout: {sessionBudget: 50%}", "rollout: {strategy: Recreate}", "values: Restart, Takeover"),
         ("    sink:", "    engine: no\n    sink:", "must be text, but is the boolean false; write it"),
     ],
 )  # fmt: skip
@@ -112,7 +112,7 @@ def test_a_fault_is_one_line_that_names_the_field(tmp_path: Path, old: str, new:
 @pytest.mark.parametrize("word", ["n", "y", "yes", "NO", "on", "true"])
 def test_a_key_that_yaml_takes_for_a_boolean_is_refused(tmp_path: Path, word: str) -> None:
     told = fault(tmp_path, GOOD.replace("{session.timeout.ms:", "{" + word + ":"))
-    assert f"YAML takes the key `{word}` for a boolean" in told
+    assert f"YAML reads the key `{word}` as a boolean" in told
     labelled = "metadata: {name: flights, labels: {" + '"' + word + '": a}}'
     quoted = load(write(tmp_path, GOOD.replace("metadata: {name: flights}", labelled)))
     assert quoted.metadata.labels == {word: "a"}
@@ -124,10 +124,10 @@ def test_a_key_that_yaml_takes_for_a_boolean_is_refused(tmp_path: Path, word: st
         ("", "is empty"),
         ("a: [", "is not YAML"),
         ("a: 1\n---\nb: 2\n", "more than one YAML document"),
-        ("a: 1\na: 2\n", ":2: a: is given twice"),
-        ("1: 2\n", "the key `1` is no text"),
+        ("a: 1\na: 2\n", ":2: a: is set twice"),
+        ("1: 2\n", "the key `1` is not text"),
         ("- 1\n", "must be a mapping"),
-        ("a: &x {b: *x}\n", "an alias that holds itself"),
+        ("a: &x {b: *x}\n", "the alias refers to itself"),
         ("\t a: 1", "is not YAML"),
     ],
 )

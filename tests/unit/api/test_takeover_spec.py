@@ -59,7 +59,7 @@ def test_the_bounds_of_the_time_are_taken(wanted: str) -> None:
 
 @pytest.mark.parametrize("wanted", ["9s999ms", "1h1ms"])
 def test_beyond_them_it_is_refused(wanted: str) -> None:
-    with pytest.raises(ResourceError, match=r"warmTimeout: .* must be from 10s to 1h"):
+    with pytest.raises(ResourceError, match=r"warmTimeout: .* must be between 10s and 1h"):
         parse(good(**{"spec/rollout/takeover/warmTimeout": wanted}))
 
 

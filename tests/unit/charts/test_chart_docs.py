@@ -66,8 +66,8 @@ def test_every_condition_and_reason_is_explained() -> None:
     for kind in conditions.TYPES:
         assert f"| `{kind}` |" in page, kind
     reasons = {*conditions._HELD.values(), *conditions._LIMITS.values()}
-    for folder in ("reconcile", "decide"):
-        for file in (chart.ROOT / "operator" / "slackwater_operator" / folder).glob("*.py"):
+    for folder in ("planner", "policies"):
+        for file in (chart.ROOT / "operator" / "slackwater_operator" / folder).rglob("*.py"):
             reasons |= set(re.findall(r'(?:Trouble|\.trouble)\(\s*"([A-Z][A-Za-z]+)"', text(file)))
             reasons |= set(re.findall(r'_Verdict\(\s*_[A-Z]+, "([A-Z][A-Za-z]+)"', text(file)))
     assert {"NameTaken", "InvalidSpec", "WorkerFailing", "Settled"} <= reasons

@@ -143,7 +143,7 @@ def test_what_is_ours_of_the_worker_cannot_be_set(field: str) -> None:
         ({"spec": {"containers": "x"}}, "spec.template.spec.containers: must be a list"),
         ({"spec": {"containers": ["x"]}}, "containers[0]: must be a mapping"),
         ({"spec": {"containers": [{"name": 1}]}}, "containers[0].name: is missing"),
-        ({"spec": {"containers": [{"name": "a"}, {"name": "a"}]}}, "'a' is given twice"),
+        ({"spec": {"containers": [{"name": "a"}, {"name": "a"}]}}, "'a' is used twice"),
         ({"spec": {"volumes": [{"emptyDir": {}}]}}, "volumes[0].name: is missing"),
         ({"spec": {"imagePullSecrets": ["x"]}}, "imagePullSecrets[0]: must be a mapping"),
         ({"metadata": {"labels": {"a": 1}}}, "labels[a]: must be text, but is the number 1"),

@@ -67,7 +67,8 @@ MAX_NAME_TAKEOVER = MAX_NAME - len("-a")
 """With strategy Takeover the StatefulSets are called NAME-a and NAME-b."""
 _NAME_TOO_LONG = (
     f"metadata.name must have at most {MAX_NAME_TAKEOVER} characters for spec.rollout.strategy Takeover, "
-    "whose pods are called NAME-a-0 and NAME-b-0; make a ConsumerGroup with a shorter name, or use Restart"
+    "because its pods are called NAME-a-0 and NAME-b-0; create a ConsumerGroup with a shorter name, or use "
+    "Restart"
 )
 
 _NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -81,16 +82,20 @@ class Metadata:
     name: str = required(
         "name",
         fields.text(pattern=_NAME, example="flights", max_length=MAX_NAME),
-        "The group's name. Its workers are called NAME-0, NAME-1 and so on: their group.instance.id.",
+        "The group's name. Its workers are called NAME-0, NAME-1 and so on, which is also their "
+        "group.instance.id.",
     )
-    namespace: str = spec("namespace", fields.text(), "Kubernetes' namespace.", absent="")
-    labels: dict[str, str] = spec("labels", fields.text_map(), "Kubernetes' labels.", default={})
+    namespace: str = spec("namespace", fields.text(), "The Kubernetes namespace.", absent="")
+    labels: dict[str, str] = spec("labels", fields.text_map(), "The Kubernetes labels.", default={})
     annotations: dict[str, str] = spec(
-        "annotations", fields.anything(), "Kubernetes' annotations.", default={}
+        "annotations", fields.anything(), "The Kubernetes annotations.", default={}
     )
-    uid: str = spec("uid", fields.text(), "Written by Kubernetes: which of this name it is.", absent="")
+    uid: str = spec("uid", fields.text(), "Set by Kubernetes: the resource's unique id.", absent="")
     generation: int = spec(
-        "generation", fields.whole(minimum=0), "Written by Kubernetes: how often the spec changed.", absent=0
+        "generation",
+        fields.whole(minimum=0),
+        "Set by Kubernetes: a number that increases with each change of the spec.",
+        absent=0,
     )
 
 
@@ -102,23 +107,23 @@ class ConsumerGroupSpec:
         Rule(
             "has(self.groupId) == has(oldSelf.groupId) && "
             "(!has(self.groupId) || self.groupId == oldSelf.groupId)",
-            "groupId cannot be changed; make another ConsumerGroup",
+            "groupId is immutable; create another ConsumerGroup",
         ),
         Rule(
             "has(self.topics) != has(self.topicPattern)",
-            "give one of topics (a list) and topicPattern (a regular expression), not both",
+            "set either topics (a list) or topicPattern (a regular expression), not both",
         ),
         Rule(
             "!has(self.replicas) || !has(self.scaling) || (self.replicas >= self.scaling.minReplicas && "
             "(!has(self.scaling.maxReplicas) || self.replicas <= self.scaling.maxReplicas))",
-            "must be between scaling.minReplicas and scaling.maxReplicas; change one of them (suspend: true "
-            "stops all workers)",
+            "must be between scaling.minReplicas and scaling.maxReplicas; change one of them (to stop all "
+            "workers, set suspend: true)",
             ".replicas",
         ),
         Rule(
             "!has(self.topics) || !has(self.pipeline.deadLetterTopic) || "
             "!(self.pipeline.deadLetterTopic in self.topics)",
-            "is one of topics, so that dead letters would be read again; name another topic",
+            "is one of the consumed topics, so dead letters would be consumed again; name another topic",
             ".pipeline.deadLetterTopic",
         ),
         Rule(
@@ -127,8 +132,8 @@ class ConsumerGroupSpec:
             "self.kafka.properties['max.poll.interval.ms'].matches('^[0-9]{1,9}$') ? "
             "duration(self.kafka.properties['max.poll.interval.ms'] + 'ms') : "
             f"duration('{DEFAULT_MAX_POLL_INTERVAL_MS}ms'))",
-            "must be below max.poll.interval.ms (5m where spec.kafka.properties does not set it); raise that "
-            "or lower this",
+            "must be less than max.poll.interval.ms (5m unless spec.kafka.properties sets it); raise "
+            "max.poll.interval.ms or lower handlerTimeout",
             ".pipeline.handlerTimeout",
         ),
     ]
@@ -136,57 +141,62 @@ class ConsumerGroupSpec:
     group_id: str = spec(
         "groupId",
         fields.text(pattern=_PLAIN, example="flights", max_length=249),
-        "Kafka's group.id; cannot be changed later. Without it, metadata.name.",
+        "Kafka's group.id. Immutable. Defaults to metadata.name.",
         absent="",
     )
-    kafka: Kafka = required("kafka", fields.nested(Kafka), "How the group reaches Kafka.")
+    kafka: Kafka = required("kafka", fields.nested(Kafka), "How the group connects to Kafka.")
     topics: tuple[str, ...] = spec(
         "topics",
         fields.text_list(topic("flights"), at_least=1),
-        "The topics to read (a list). Give this or topicPattern.",
+        "The topics to consume (a list). Set either this or topicPattern.",
         absent=(),
     )
     topic_pattern: str = spec(
         "topicPattern",
         fields.expression(pattern=_PLAIN, example=r"orders\..*", max_length=512),
-        "A regular expression in RE2's syntax; all topics whose whole name it matches are read, also those "
-        "that are made later. Kafka's internal topics never match.",
+        "A regular expression in RE2 syntax. The group consumes every topic whose whole name matches, "
+        "including topics that are created later. Kafka's internal topics never match.",
         absent="",
     )
-    pipeline: Pipeline = required("pipeline", fields.nested(Pipeline), "What the records go through.")
+    pipeline: Pipeline = required(
+        "pipeline", fields.nested(Pipeline), "How records are processed and where the results are written."
+    )
     delivery: Delivery = spec(
-        "delivery", fields.nested(Delivery), "When a batch begins, and how it ends.", default={}
+        "delivery",
+        fields.nested(Delivery),
+        "When a batch starts, and how failed batches are retried.",
+        default={},
     )
     template: dict[str, Any] = spec(
         "template",
         fields.anything(),
-        "A pod template (metadata and spec as in a Deployment) laid over the operator's own: resources, "
-        "environment, volumes, node selection. Containers, volumes and the like are merged by name; the "
-        "worker's container is called worker. Not for local runs.",
+        "A pod template (metadata and spec, as in a Deployment) that is merged over the operator's: "
+        "resources, environment, volumes, node selection. Containers, volumes and similar lists are merged "
+        "by name; the worker's container is called worker. Not for local runs.",
         default={},
     )
     replicas: int | None = spec(
         "replicas",
         fields.whole(minimum=0, maximum=MAX_REPLICAS),
-        "How many workers to run. Where scaling has a target (catchUp or lagPerReplica), the number to start "
-        "with. Without it, scaling.minReplicas, or 1; where there is no target the operator writes that "
-        "number here, or how many there are, so that an HPA finds it.",
+        "The number of workers. With automatic scaling (catchUp or lagPerReplica), the initial number. "
+        "Defaults to scaling.minReplicas, or 1. Without automatic scaling, the operator writes the current "
+        "number here if it is not set, so that a HorizontalPodAutoscaler can change it.",
     )
     scaling: Scaling | None = spec(
-        "scaling", fields.nested(Scaling), "How many workers the group may have, and what decides."
+        "scaling", fields.nested(Scaling), "The allowed number of workers, and what determines it."
     )
     rollout: Rollout = spec("rollout", fields.nested(Rollout), "How workers are restarted.", default={})
     suspend: bool = spec(
         "suspend",
         fields.flag(),
-        "True: all workers finish their batch and end; Kafka keeps the group's offsets.",
+        "True stops all workers after their current batch. Kafka keeps the group's offsets.",
         default=False,
     )
     deletion_policy: str = spec(
         "deletionPolicy",
         fields.text(choices=["Retain", "Delete"]),
-        "What becomes of Kafka's group, and so of its offsets, when this resource is deleted: Retain keeps "
-        "them, Delete deletes them.",
+        "What happens to the Kafka group and its offsets when this resource is deleted: Retain keeps them, "
+        "Delete deletes them.",
         default="Retain",
     )
 
@@ -203,7 +213,8 @@ class ConsumerGroup:
     RULES: ClassVar[list[Rule]] = [
         Rule(
             "!self.metadata.name.contains('.')",
-            "metadata.name must not have a dot: it becomes the workers' host names; use a dash",
+            "metadata.name must not contain a dot, because it becomes part of the workers' host names; "
+            "use a dash",
         ),
         Rule(
             "!has(self.spec.rollout) || self.spec.rollout.strategy != 'Takeover' || "
@@ -388,14 +399,13 @@ def _check(group: ConsumerGroup) -> None:
 def _check_topics(wanted: ConsumerGroupSpec) -> None:
     letters = wanted.pipeline.dead_letter_topic
     if not wanted.topics and not wanted.topic_pattern:
-        raise FieldError("spec.topics", "is missing; give the topics to read (a list), or spec.topicPattern")
+        raise FieldError("spec.topics", "is missing; list the topics to consume, or set spec.topicPattern")
     if wanted.topics and wanted.topic_pattern:
-        raise FieldError("spec.topicPattern", "is given as well as spec.topics; leave one of them out")
+        raise FieldError("spec.topicPattern", "must not be set together with spec.topics; remove one of them")
     if letters and letters in wanted.topics:
         raise FieldError(
             "spec.pipeline.deadLetterTopic",
-            f"{letters!r} is one of spec.topics, so that dead letters would be read again; name "
-            "another topic",
+            f"{letters!r} is one of spec.topics, so dead letters would be consumed again; name another topic",
         )
     if wanted.topic_pattern:
         validation.check_pattern(wanted.topic_pattern, letters)
@@ -406,7 +416,7 @@ def _check_pipeline(wanted: ConsumerGroupSpec) -> None:
     if pipeline.engine != "spark" and (pipeline.spark.remote or pipeline.spark.conf):
         raise FieldError(
             "spec.pipeline.spark",
-            f"counts only for engine spark, but spec.pipeline.engine is {pipeline.engine}; leave it out",
+            f"applies only to engine spark, but spec.pipeline.engine is {pipeline.engine}; remove it",
         )
     interval = validation.milliseconds(
         wanted.kafka.properties, "max.poll.interval.ms", DEFAULT_MAX_POLL_INTERVAL_MS
@@ -415,6 +425,6 @@ def _check_pipeline(wanted: ConsumerGroupSpec) -> None:
     if timeout is not None and timeout >= interval:
         raise FieldError(
             "spec.pipeline.handlerTimeout",
-            f"is {timeout} ms; it must be below max.poll.interval.ms ({interval}): raise that in "
-            "spec.kafka.properties, or lower this",
+            f"is {timeout} ms, but must be less than max.poll.interval.ms ({interval}); raise "
+            "max.poll.interval.ms in spec.kafka.properties, or lower handlerTimeout",
         )

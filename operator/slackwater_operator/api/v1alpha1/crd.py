@@ -63,17 +63,26 @@ def _columns() -> list[dict[str, Any]]:
     ready = '.status.conditions[?(@.type=="Ready")].status'
     reason = '.status.conditions[?(@.type=="Ready")].reason'
     return [
-        _column("Ready", ready, "Whether all wanted workers are in the group and it is settled."),
-        _column("Replicas", ".status.replicas", "How many workers there are.", type_="integer"),
-        _column("Lag", ".status.lag", "Records not handled yet, to two digits.", type_="integer"),
-        _column("Generation", ".status.generation", "Kafka's generation of the group.", type_="integer"),
-        _column("Revision", ".status.revision", "What the workers are started from."),
-        _column("Age", ".metadata.creationTimestamp", "How long ago it was made.", type_="date"),
-        _column("Group", ".spec.groupId", "Kafka's group.id where it is not the name.", priority=1),
+        _column("Ready", ready, "Whether all workers are in the group and the group is stable."),
+        _column("Replicas", ".status.replicas", "The number of workers.", type_="integer"),
         _column(
-            "Desired", ".status.desiredReplicas", "How many workers are wanted.", type_="integer", priority=1
+            "Lag",
+            ".status.lag",
+            "Records not yet processed, rounded to two significant digits.",
+            type_="integer",
         ),
-        _column("Reason", reason, "Why it is ready or not.", priority=1),
+        _column("Generation", ".status.generation", "The Kafka group's generation.", type_="integer"),
+        _column("Revision", ".status.revision", "The revision that workers are started from."),
+        _column("Age", ".metadata.creationTimestamp", "The age of the resource.", type_="date"),
+        _column("Group", ".spec.groupId", "Kafka's group.id if it differs from the name.", priority=1),
+        _column(
+            "Desired",
+            ".status.desiredReplicas",
+            "The number of workers that should run.",
+            type_="integer",
+            priority=1,
+        ),
+        _column("Reason", reason, "The reason of the Ready condition.", priority=1),
     ]
 
 
@@ -92,7 +101,9 @@ def _column(
 
 def _schema() -> dict[str, Any]:
     schema = fields.object_schema(consumer_group.ConsumerGroup)
-    schema["description"] = "A Kafka consumer group that stays still while its workers are restarted."
+    schema["description"] = (
+        "A Kafka consumer group whose workers can be restarted and replaced without rebalances."
+    )
     schema["properties"]["apiVersion"] = {"type": "string"}
     schema["properties"]["kind"] = {"type": "string"}
     # The API server checks metadata itself, and allows a schema to restrict nothing there but the name.

@@ -157,7 +157,7 @@ def parse_object(cls: type[T], value: object, path: str) -> T:
         if given is not _ABSENT and given is not None:
             arguments[attribute] = one.kind.parse(given, where)
         elif one.default is _REQUIRED:
-            raise FieldError(where, f"is missing; give {_first_sentence(one.doc)}")
+            raise FieldError(where, f"is missing; set it: {_first_sentence(one.doc)}")
         else:
             arguments[attribute] = _default(one, where)
     return cls(**arguments)
@@ -209,7 +209,9 @@ def text(
     else:
         schema["maxLength"] = max_length
     if pattern:
-        rule = Rule(f"self.matches(r'^({pattern})$')", f"is not in the form wanted, such as {example}")
+        rule = Rule(
+            f"self.matches(r'^({pattern})$')", f"has an invalid format; use a value such as {example}"
+        )
         schema["x-kubernetes-validations"] = [rule.schema()]
 
     def parse(value: object, path: str) -> str:
@@ -217,9 +219,9 @@ def text(
         if choices and result not in choices:
             raise FieldError(path, f"{result!r} is not supported; {nearest(result, choices)}")
         if not choices and len(result.encode()) > max_length:
-            raise FieldError(path, f"is {len(result)} characters long; at most {max_length} are possible")
+            raise FieldError(path, f"is {len(result)} characters long; the limit is {max_length}")
         if pattern and not re.fullmatch(pattern, result, re.ASCII):
-            raise FieldError(path, f"{result!r} is not in the form wanted, such as {example}")
+            raise FieldError(path, f"{result!r} has an invalid format; use a value such as {example}")
         return result
 
     return Kind(schema, parse)
@@ -232,7 +234,7 @@ def expression(*, pattern: str, example: str, max_length: int) -> Kind:
     """
     kind = text(pattern=pattern, example=example, max_length=max_length)
     # Whether '' matches plays no part: the rule fails where the expression is none.
-    rule = Rule("''.matches(self) || !''.matches(self)", "is not a regular expression that RE2 takes")
+    rule = Rule("''.matches(self) || !''.matches(self)", "is not a valid RE2 regular expression")
     rules = [*kind.schema["x-kubernetes-validations"], rule.schema()]
     return Kind({**kind.schema, "x-kubernetes-validations": rules}, kind.parse)
 
@@ -277,24 +279,22 @@ def duration(minimum: str = "1ms", maximum: str = "24h") -> Kind:
         "maxLength": _MAX_DURATION_CHARACTERS,
         "x-kubernetes-validations": [
             Rule(
-                f"self.matches(r'^{_DURATION}$')", "is not a duration; write one with a unit: 90s, 5m, 1h30m"
+                f"self.matches(r'^{_DURATION}$')", "is not a duration; write it with a unit: 90s, 5m, 1h30m"
             ).schema(),
             Rule(
                 f"!self.matches(r'^{_DURATION}$') || (duration(self) >= duration('{minimum}') && "
                 f"duration(self) <= duration('{maximum}'))",
-                f"must be from {minimum} to {maximum}",
+                f"must be between {minimum} and {maximum}",
             ).schema(),
         ],
     }
 
     def parse(value: object, path: str) -> int:
         if not isinstance(value, str) or not re.fullmatch(_DURATION, value):
-            raise FieldError(
-                path, f"{_shown(value)} is not a duration; write one with a unit: 90s, 5m, 1h30m"
-            )
+            raise FieldError(path, f"{_shown(value)} is not a duration; write it with a unit: 90s, 5m, 1h30m")
         result = duration_ms(value)
         if len(value) > _MAX_DURATION_CHARACTERS or not least <= result <= most:
-            raise FieldError(path, f"{value!r} must be from {minimum} to {maximum}")
+            raise FieldError(path, f"{value!r} must be between {minimum} and {maximum}")
         return round(result)
 
     return Kind(schema, parse)
@@ -310,7 +310,7 @@ def percentage() -> Kind:
 
     def parse(value: object, path: str) -> float:
         if not isinstance(value, str) or not _PERCENTAGE.match(value):
-            raise FieldError(path, f"{_shown(value)} is not a percentage; write it as 60%")
+            raise FieldError(path, f"{_shown(value)} is not a percentage; write it like 60%")
         share = float(value[:-1]) / 100
         if not 0 < share <= 1:
             raise FieldError(path, f"{value!r} must be more than 0% and at most 100%")
@@ -319,7 +319,7 @@ def percentage() -> Kind:
     form = r"(100(\.0{1,3})?|[0-9]{1,2}(\.[0-9]{1,3})?)%"
     rule = Rule(
         f"self.matches(r'^{form}$') && !self.matches(r'^0{{1,2}}(\\.0{{1,3}})?%$')",
-        "is not a share of more than 0% and at most 100%; write it as 60%",
+        "must be more than 0% and at most 100%, such as 60%",
     )
     return Kind({"type": "string", "maxLength": 8, "x-kubernetes-validations": [rule.schema()]}, parse)
 
@@ -339,14 +339,14 @@ def text_list(item: Kind, *, at_least: int = 0, at_most: int = 100) -> Kind:
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise FieldError(path, f"must be a list, but is {describe(value)}; write it as [{value}]")
         if len(value) < at_least:
-            raise FieldError(path, f"must name at least {at_least}")
+            raise FieldError(path, f"must have at least {at_least}")
         if len(value) > at_most:
-            raise FieldError(path, f"names {len(value)}; at most {at_most} are possible")
+            raise FieldError(path, f"has {len(value)} entries; the limit is {at_most}")
         result: list[str] = []
         for index, one in enumerate(value):
             parsed = item.parse(one, f"{path}[{index}]")
             if parsed in result:
-                raise FieldError(f"{path}[{index}]", f"{parsed!r} is listed twice")
+                raise FieldError(f"{path}[{index}]", f"{parsed!r} is listed twice; remove one")
             result.append(parsed)
         return tuple(result)
 
@@ -367,7 +367,7 @@ def text_map(*, rules: Sequence[Rule] = ()) -> Kind:
         if not isinstance(value, Mapping):
             raise FieldError(path, f"must be a mapping of strings, but is {describe(value)}")
         if len(value) > MAX_ENTRIES:
-            raise FieldError(path, f"has {len(value)} entries; at most {MAX_ENTRIES} are possible")
+            raise FieldError(path, f"has {len(value)} entries; the limit is {MAX_ENTRIES}")
         return {str(key): _string(one, f"{path}[{key}]") for key, one in value.items()}
 
     return Kind(schema, parse)
@@ -388,13 +388,13 @@ def object_list(cls: type[Any], *, key: str, at_most: int) -> Kind:
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise FieldError(path, f"must be a list, but is {describe(value)}")
         if len(value) > at_most:
-            raise FieldError(path, f"has {len(value)} entries; at most {at_most} are possible")
+            raise FieldError(path, f"has {len(value)} entries; the limit is {at_most}")
         result: list[Any] = []
         for index, one in enumerate(value):
             parsed = parse_object(cls, one, f"{path}[{index}]")
             if any(getattr(parsed, attribute) == getattr(other, attribute) for other in result):
                 raise FieldError(
-                    f"{path}[{index}].{key}", f"{getattr(parsed, attribute)!r} is given twice; rename one"
+                    f"{path}[{index}].{key}", f"{getattr(parsed, attribute)!r} is used twice; rename one"
                 )
             result.append(parsed)
         return tuple(result)
@@ -429,7 +429,7 @@ def nearest(name: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.6)
     if close:
         return f"did you mean {lowered[close[0]]}?"
-    return f"possible here: {', '.join(known)}"
+    return f"valid values: {', '.join(known)}"
 
 
 def describe(value: object) -> str:

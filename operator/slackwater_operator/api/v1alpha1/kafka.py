@@ -21,7 +21,7 @@ _SERVERS = r"[^\s,:]+:[0-9]{1,5}(,\s*[^\s,:]+:[0-9]{1,5})*"
 _RESERVED_RULES = [
     Rule(
         f"!('{name}' in self)",
-        f"{name} is set by Slackwater; leave it out ({advice})",
+        f"{name} is set by Slackwater; remove it ({advice})",
     )
     for name, advice in sorted(RESERVED_PROPERTIES.items())
 ]
@@ -31,7 +31,7 @@ def _number_rule(name: str) -> Rule:
     value = f"self['{name}']"
     return Rule(
         f"!('{name}' in self) || {value}.matches('^[0-9]{{1,9}}$')",
-        f'{name} must be a number of milliseconds, written as text: "45000"',
+        f'{name} must be a number of milliseconds in quotes, such as "45000"',
     )
 
 
@@ -46,8 +46,7 @@ _PROPERTY_RULES = [
         "!self.exists(name, "
         + " || ".join(f"name.startsWith('{prefix}')" for prefix in validation.RESERVED_PREFIXES)
         + ")",
-        "properties that begin with sasl., security. or ssl. are not set here; set spec.kafka.security "
-        "instead",
+        "properties that begin with sasl., security. or ssl. are not allowed here; use spec.kafka.security",
     ),
     *(_number_rule(name) for name in validation.TIMES),
     Rule(
@@ -56,8 +55,8 @@ _PROPERTY_RULES = [
             f"int(self['session.timeout.ms']) >= {MIN_SESSION_TIMEOUT_MS} && "
             f"int(self['session.timeout.ms']) <= {MAX_SESSION_TIMEOUT_MS}",
         ),
-        f"session.timeout.ms must be {MIN_SESSION_TIMEOUT_MS} to {MAX_SESSION_TIMEOUT_MS} (milliseconds), "
-        "what brokers take by default",
+        f"session.timeout.ms must be {MIN_SESSION_TIMEOUT_MS} to {MAX_SESSION_TIMEOUT_MS} milliseconds, "
+        "the range that brokers accept by default",
     ),
     Rule(
         _if_number(
@@ -66,9 +65,9 @@ _PROPERTY_RULES = [
             "int(self['heartbeat.interval.ms']) * 3 <= int(self['session.timeout.ms']) : "
             f"int(self['heartbeat.interval.ms']) * 3 <= {DEFAULT_SESSION_TIMEOUT_MS}",
         ),
-        "heartbeat.interval.ms must be at most a third of session.timeout.ms "
-        f"({DEFAULT_SESSION_TIMEOUT_MS} where it is not given), so that one heartbeat may be lost; "
-        "lower it, or raise session.timeout.ms",
+        "heartbeat.interval.ms must be at most a third of session.timeout.ms (default "
+        f"{DEFAULT_SESSION_TIMEOUT_MS}), so that a member survives a lost heartbeat; lower "
+        "heartbeat.interval.ms, or raise session.timeout.ms",
     ),
 ]
 
@@ -80,57 +79,57 @@ class Security:
     RULES: ClassVar[list[Rule]] = [
         Rule(
             "!self.protocol.startsWith('SASL_') || has(self.mechanism)",
-            "is missing, but the protocol is SASL: give PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
+            "is missing, but the protocol uses SASL; set PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
             ".mechanism",
         ),
         Rule(
             "!self.protocol.startsWith('SASL_') || has(self.credentialsSecret)",
-            "is missing, but the protocol is SASL: give the name of a Secret with the keys username and "
-            "password",
+            "is missing, but the protocol uses SASL; name a Secret with the keys username and password",
             ".credentialsSecret",
         ),
         Rule(
             "self.protocol.startsWith('SASL_') || (!has(self.mechanism) && !has(self.credentialsSecret))",
-            "mechanism and credentialsSecret count only with a SASL protocol: set protocol to SASL_SSL (or "
-            "SASL_PLAINTEXT), or leave them out",
+            "mechanism and credentialsSecret require a SASL protocol; set protocol to SASL_SSL (or "
+            "SASL_PLAINTEXT), or remove them",
         ),
         Rule(
             "self.protocol.endsWith('SSL') || (!has(self.caSecret) && !has(self.clientCertificateSecret))",
-            "caSecret and clientCertificateSecret count only with TLS: set protocol to SSL or SASL_SSL, or "
-            "leave them out",
+            "caSecret and clientCertificateSecret require TLS; set protocol to SSL or SASL_SSL, or remove "
+            "them",
         ),
     ]
 
     protocol: str = spec(
         "protocol",
         fields.text(choices=["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]),
-        "The brokers' listener, by Kafka's names.",
+        "The security protocol of the brokers' listener, as in Kafka.",
         default="PLAINTEXT",
     )
     mechanism: str = spec(
         "mechanism",
         fields.text(choices=["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]),
-        "How SASL proves the password.",
+        "The SASL mechanism.",
         absent="",
     )
     credentials_secret: str = spec(
         "credentialsSecret",
         fields.text(pattern=_SECRET, example="kafka-user", max_length=253),
-        "The Secret with the keys username and password. It is read at each connection, so that a new "
-        "password needs no restart.",
+        "The Secret with the keys username and password. Workers read it at each connection, so a new "
+        "password requires no restart.",
         absent="",
     )
     ca_secret: str = spec(
         "caSecret",
         fields.text(pattern=_SECRET, example="kafka-ca", max_length=253),
-        "The Secret with the key ca.crt: the certificates (PEM) that the brokers' are signed by. Without it, "
-        "those that the image trusts.",
+        "The Secret with the key ca.crt: the CA certificates (PEM) that the brokers' certificates are "
+        "verified against. Defaults to the CAs that the image trusts.",
         absent="",
     )
     client_certificate_secret: str = spec(
         "clientCertificateSecret",
         fields.text(pattern=_SECRET, example="kafka-client", max_length=253),
-        "The Secret with the keys tls.crt and tls.key: the worker's own certificate, where brokers want one.",
+        "The Secret with the keys tls.crt and tls.key: the worker's client certificate, for brokers "
+        "that require one.",
         absent="",
     )
 
@@ -158,18 +157,19 @@ class Kafka:
     bootstrap_servers: str = required(
         "bootstrapServers",
         fields.text(pattern=_SERVERS, example="kafka.kafka.svc:9092"),
-        "Brokers to ask first, as HOST:PORT, separated by commas.",
+        "The brokers to connect to first, as HOST:PORT, separated by commas.",
     )
     security: Security = spec(
         "security",
         fields.nested(Security),
-        "How the group proves who it is, and whom it trusts. Not for local runs.",
+        "Authentication and encryption of connections to the brokers. Not for local runs.",
         default={},
     )
     properties: dict[str, str] = spec(
         "properties",
         fields.text_map(rules=_PROPERTY_RULES),
-        "Consumer settings by Java's names, such as session.timeout.ms (milliseconds). All values are text.",
+        "Kafka consumer properties by their Java names, such as session.timeout.ms (milliseconds). All "
+        "values are text.",
         default={},
     )
 
@@ -184,13 +184,12 @@ def check_security(security: Security) -> None:
     if security.sasl and not security.mechanism:
         raise FieldError(
             f"{path}.mechanism",
-            "is missing, but the protocol is SASL: give PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
+            "is missing, but the protocol uses SASL; set PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
         )
     if security.sasl and not security.credentials_secret:
         raise FieldError(
             f"{path}.credentialsSecret",
-            "is missing, but the protocol is SASL: give the name of a Secret with the keys username and "
-            "password",
+            "is missing, but the protocol uses SASL; name a Secret with the keys username and password",
         )
     sasl = {"mechanism": security.mechanism, "credentialsSecret": security.credentials_secret}
     tls = {"caSecret": security.ca_secret, "clientCertificateSecret": security.client_certificate_secret}
@@ -202,6 +201,6 @@ def check_security(security: Security) -> None:
             if value and not fits:
                 raise FieldError(
                     f"{path}.{name}",
-                    f"counts only where protocol is {wants}, but it is {security.protocol}; change that or "
-                    "leave this out",
+                    f"requires protocol {wants}, but the protocol is {security.protocol}; change the "
+                    "protocol or remove this field",
                 )

@@ -33,22 +33,25 @@ class Spark:
     remote: str = spec(
         "remote",
         fields.text(pattern=r"(sc://\S+)?", example="sc://spark-connect:15002"),
-        "A Spark Connect server, as sc://HOST:PORT. Empty: a local session in each worker.",
+        "The URL of a Spark Connect server, as sc://HOST:PORT. If empty, each worker runs a local "
+        "Spark session.",
         default="",
     )
-    conf: dict[str, str] = spec("conf", fields.text_map(), "Spark's configuration.", default={})
+    conf: dict[str, str] = spec("conf", fields.text_map(), "Spark configuration properties.", default={})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sink:
     """Where the handler's rows go."""
 
-    format: str = spec("format", fields.text(choices=["parquet"]), "The files' format.", default="parquet")
+    format: str = spec(
+        "format", fields.text(choices=["parquet"]), "The format of the output files.", default="parquet"
+    )
     path: str = required(
         "path",
         fields.text(pattern=_FOLDER, example="/data/flights (a folder; no URL but file:/// is supported)"),
-        "The folder to write to: in a pod an absolute path on a volume that all workers mount (by the "
-        "template). Locally a relative path starts at the current folder.",
+        "The folder to write to. In a pod: an absolute path on a volume that all workers mount (see "
+        "template). Locally, a relative path starts at the current folder.",
     )
 
 
@@ -59,7 +62,7 @@ class Pipeline:
     RULES: ClassVar[list[Rule]] = [
         Rule(
             "self.engine == 'spark' || (self.spark.remote == '' && self.spark.conf.size() == 0)",
-            "counts only for engine spark; leave it out, or set engine to spark",
+            "requires engine spark; remove it, or set engine to spark",
             ".spark",
         ),
     ]
@@ -67,41 +70,44 @@ class Pipeline:
     image: str = spec(
         "image",
         fields.text(pattern=_IMAGE, example="registry.example/flights:1.4", max_length=512),
-        "The workers' image: Slackwater's with the handler in it. Without it, the operator's --worker-image. "
-        "Not for local runs.",
+        "The workers' image: Slackwater's worker image with your handler added. Defaults to the operator's "
+        "--worker-image. Not for local runs.",
         absent="",
     )
     handler: str = required(
         "handler",
         fields.text(pattern=_HANDLER, example="flights.pipeline:transform", max_length=512),
-        "The function that each batch goes through, as MODULE:FUNCTION.",
+        "The function that processes each batch, as MODULE:FUNCTION.",
     )
     handler_path: tuple[str, ...] | None = spec(
         "handlerPath",
         fields.text_list(fields.text(pattern=_PLAIN, example="/app", max_length=1024), at_most=20),
-        "Folders to find the handler's module in, before Python's own; absolute in a pod. Locally a relative "
-        "one starts at the resource's file, and without any the file's folder and the one above are taken.",
+        "Folders to search for the handler's module before Python's own path; absolute in a pod. Locally, "
+        "a relative folder starts at the resource file. If empty, the resource file's folder and its "
+        "parent are searched.",
     )
     handler_timeout_ms: int | None = spec(
         "handlerTimeout",
         fields.duration("1s"),
-        "How long one call of the handler may take (90s, 5m); after that the worker ends. Below "
-        "max.poll.interval.ms (5m). Without it, nine tenths of that.",
+        "The longest time that one call of the handler may take (90s, 5m); after that the worker exits. "
+        "Must be less than max.poll.interval.ms (5m). Defaults to nine tenths of it.",
     )
     engine: str = spec(
         "engine",
         fields.text(choices=["spark", "arrow", "python"]),
-        "What the handler takes: a PySpark DataFrame (spark), a pyarrow Table (arrow), or a list of records, "
-        "for which it gives rows as mappings (python).",
+        "What the handler receives: a PySpark DataFrame (spark), a pyarrow Table (arrow), or a list of "
+        "records (python), for which it returns rows as mappings.",
         default="spark",
     )
-    spark: Spark = spec("spark", fields.nested(Spark), "Where the handler's Spark runs.", default={})
-    sink: Sink = required("sink", fields.nested(Sink), "Where the handler's rows go.")
+    spark: Spark = spec(
+        "spark", fields.nested(Spark), "Where Spark runs and how it is configured.", default={}
+    )
+    sink: Sink = required("sink", fields.nested(Sink), "Where the handler's rows are written.")
     dead_letter_topic: str = spec(
         "deadLetterTopic",
         topic("flights.dlq"),
-        "The topic for records that the handler marks in its _error column. Without one, such a record stops "
-        "the worker.",
+        "The topic for records that the handler marks in its _error column. Without it, such a record "
+        "stops the worker.",
         absent="",
     )
 
@@ -113,26 +119,29 @@ class Delivery:
     batch_interval_ms: int = spec(
         "batchInterval",
         fields.duration("0s", "5s"),
-        "How long after a batch the next may begin (500ms, 2s), where there is no more to read: fewer and "
-        "larger files, for records that wait up to that long. 0s: as soon as there are records.",
+        "The minimum time between batches (500ms, 2s) when no further records are waiting. A longer "
+        "interval writes fewer and larger files and delays records by up to that time. 0s starts a batch "
+        "as soon as there are records.",
         default="0s",
     )
     retries: int = spec(
         "retries",
         fields.whole(minimum=0, maximum=100),
-        "How often a batch whose handler raised is tried again before its records are tried apart.",
+        "How often a batch is retried after its handler raised, before its records are processed "
+        "separately to isolate the failing ones.",
         default=2,
     )
     retry_backoff_ms: int = spec(
         "retryBackoff",
         fields.duration("1ms", "10m"),
-        "The wait before the first retry; each further one waits twice as long.",
+        "The wait before the first retry. It doubles with each further retry.",
         default="500ms",
     )
     drain_timeout_ms: int = spec(
         "drainTimeout",
         fields.duration("1s", "1h"),
-        "How long a worker that is told to end may take to finish its batch. Its heartbeats go on meanwhile, "
-        "so this is no part of the session; the pod's terminationGracePeriodSeconds is this and 15 s more.",
+        "How long a stopping worker may take to finish its batch. Heartbeats continue meanwhile, so this "
+        "time does not count towards the session timeout. The pod's terminationGracePeriodSeconds is 15 s "
+        "longer.",
         default="15s",
     )

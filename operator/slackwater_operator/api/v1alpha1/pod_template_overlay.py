@@ -54,25 +54,25 @@ CONTAINER_FIELDS = frozenset({
 })  # fmt: skip
 
 OWNED_POD_FIELDS = {
-    "restartPolicy": "a StatefulSet restarts its pods always",
+    "restartPolicy": "a StatefulSet always restarts its pods",
     "terminationGracePeriodSeconds": "set spec.delivery.drainTimeout; the pod gets 15 s more",
     "hostname": "a worker's host name is its pod's",
-    "subdomain": "it is the group's Service",
+    "subdomain": "it is the name of the group's Service",
     "setHostnameAsFQDN": "a worker's host name is its pod's",
-    "ephemeralContainers": "kubectl debug adds them to a pod",
+    "ephemeralContainers": "use kubectl debug on a running pod",
     "nodeName": "all workers would run on one node; use nodeSelector or affinity",
-    "activeDeadlineSeconds": "workers run until they are told to end",
+    "activeDeadlineSeconds": "workers run until they are stopped",
 }
 OWNED_CONTAINER_FIELDS = {
     "image": "set spec.pipeline.image",
-    "command": "it starts the worker",
-    "args": "it starts the worker",
-    "stdin": "a worker reads nothing",
-    "stdinOnce": "a worker reads nothing",
+    "command": "Slackwater sets how the worker is started",
+    "args": "Slackwater sets how the worker is started",
+    "stdin": "a worker does not read standard input",
+    "stdinOnce": "a worker does not read standard input",
     "tty": "a worker's output is read line by line",
-    "lifecycle": "a worker drains by itself when it is told to end, and its heartbeats must go on meanwhile",
-    "restartPolicy": "a StatefulSet restarts its pods always",
-    "restartPolicyRules": "a StatefulSet restarts its pods always",
+    "lifecycle": "a worker drains when it is stopped, and its heartbeats must continue meanwhile",
+    "restartPolicy": "a StatefulSet always restarts its pods",
+    "restartPolicyRules": "a StatefulSet always restarts its pods",
 }
 OWNED_PROBE_FIELDS = ("httpGet", "exec", "tcpSocket", "grpc")
 OWNED_VARIABLES = (
@@ -133,7 +133,9 @@ def check(template: Mapping[str, Any]) -> None:
             _check_worker(container, path)
     for path, volume in _entries(pod, "volumes", f"{PATH}.spec"):
         if volume.get("name") == OWNED_VOLUME:
-            raise FieldError(path, "holds the worker's configuration; give your volume another name")
+            raise FieldError(
+                path, "is the volume of the worker's configuration; give your volume another name"
+            )
     for name in ("imagePullSecrets", "hostAliases"):
         _entries(pod, name, f"{PATH}.spec")
 
@@ -142,17 +144,20 @@ def _check_worker(container: Mapping[str, Any], path: str) -> None:
     _not_owned(container, OWNED_CONTAINER_FIELDS, path)
     for where, variable in _entries(container, "env", path):
         if variable.get("name") in OWNED_VARIABLES:
-            raise FieldError(where, "is set by Slackwater; leave it out")
+            raise FieldError(where, "is set by Slackwater; remove it")
     for where, mount in _entries(container, "volumeMounts", path):
         target = str(mount.get("mountPath", "")).rstrip("/") + "/"
         if target.startswith(OWNED_FOLDER + "/") or (OWNED_FOLDER + "/").startswith(target):
             raise FieldError(
-                where, f"would hide {OWNED_FOLDER}, the worker's configuration; mount it elsewhere"
+                where,
+                f"would hide {OWNED_FOLDER}, which contains the worker's configuration; use another "
+                "mountPath",
             )
     for where, port in _entries(container, "ports", path):
         if port.get("name") == OWNED_PORT or port.get("containerPort") == OWNED_PORT_NUMBER:
             raise FieldError(
-                where, f"{OWNED_PORT} ({OWNED_PORT_NUMBER}) is the worker's own; use another name and number"
+                where,
+                f"{OWNED_PORT} ({OWNED_PORT_NUMBER}) is used by the worker; use another name and number",
             )
     for name in ("startupProbe", "livenessProbe", "readinessProbe"):
         probe = _mapping(container.get(name), f"{path}.{name}")
@@ -160,7 +165,8 @@ def _check_worker(container: Mapping[str, Any], path: str) -> None:
             if handler in probe:
                 raise FieldError(
                     f"{path}.{name}.{handler}",
-                    "a worker says by itself how it is; set only times and thresholds",
+                    "is set by Slackwater, because a worker reports its own health; set only times and "
+                    "thresholds",
                 )
 
 
@@ -175,7 +181,7 @@ def _check_texts(values: Mapping[str, Any], path: str) -> None:
 def _not_owned(value: Mapping[str, Any], owned: Mapping[str, str], path: str) -> None:
     for name, advice in owned.items():
         if name in value:
-            raise FieldError(join(path, name), f"is set by Slackwater; leave it out ({advice})")
+            raise FieldError(join(path, name), f"is set by Slackwater; remove it ({advice})")
 
 
 def _known(value: Mapping[str, Any], known: Sequence[str] | frozenset[str], path: str) -> None:
@@ -204,9 +210,9 @@ def _entries(parent: Mapping[str, Any], name: str, path: str) -> list[tuple[str,
         where = f"{join(path, name)}[{index}]"
         known_by = _mapping(one, where).get(key)
         if not isinstance(known_by, str) or not known_by:
-            raise FieldError(f"{where}.{key}", "is missing; it says which entry is meant")
+            raise FieldError(f"{where}.{key}", "is missing; it identifies the entry")
         if f"{join(path, name)}[{known_by}]" in result:
-            raise FieldError(f"{where}.{key}", f"{known_by!r} is given twice; leave one out")
+            raise FieldError(f"{where}.{key}", f"{known_by!r} is used twice; remove one")
         result[f"{join(path, name)}[{known_by}]"] = one
     return list(result.items())
 

@@ -22,14 +22,15 @@ class Preflight:
     enabled: bool = spec(
         "enabled",
         fields.flag(),
-        "True: before the first worker is restarted, one pod of the new revision imports the handler, "
-        "reaches the brokers and looks for the topics; it joins nothing.",
+        "If true, one pod of a new revision imports the handler, connects to the brokers and checks the "
+        "topics before the first worker is restarted. It does not join the group.",
         default=True,
     )
     timeout_ms: int = spec(
         "timeout",
         fields.duration("5s", "1h"),
-        "How long that may take, the image's pull included; after it the revision counts as failed.",
+        "How long the preflight may take, including the image pull. After that the revision counts as "
+        "failed.",
         default="2m",
     )
 
@@ -41,16 +42,16 @@ class Takeover:
     warm_timeout_ms: int = spec(
         "warmTimeout",
         fields.duration("10s", "1h"),
-        "How long a successor may take from its pod's creation until it stands by, the image's pull and the "
-        "wait for room on a node included.",
+        "How long a successor may take from its pod's creation until it is ready to take over, including "
+        "the image pull and the wait for room on a node.",
         default="5m",
     )
     fallback: str = spec(
         "fallback",
         fields.text(choices=[RESTART, STOP]),
-        "What becomes of a worker whose successor does not stand by in that time. Restart: it is restarted "
-        "within its session, as by strategy Restart. Stop: the rollout stops. A successor that fails stops "
-        "it in either case.",
+        "What happens to a worker whose successor is not ready in time. Restart: the worker is restarted "
+        "within its session timeout, as with strategy Restart. Stop: the rollout stops. A successor that "
+        "fails stops the rollout in either case.",
         default=RESTART,
     )
 
@@ -62,32 +63,32 @@ class Rollout:
     strategy: str = spec(
         "strategy",
         fields.text(choices=[RESTART, TAKEOVER]),
-        "Restart: a worker is stopped and started again under its name, within its session. Takeover: a "
-        "successor is started beside it, and when it is ready it takes over its partitions; needs room for "
-        "one more pod. Changing this restarts the workers once.",
+        "Restart: a worker is stopped and started again within its session timeout. Takeover: a successor "
+        "starts beside the worker and takes over its membership when it is ready; this needs room for one "
+        "more pod. Changing the strategy restarts the workers once.",
         default=RESTART,
     )
     takeover: Takeover = spec(
-        "takeover", fields.nested(Takeover), "What counts for strategy Takeover.", default={}
+        "takeover", fields.nested(Takeover), "Settings of strategy Takeover.", default={}
     )
     max_unavailable: int = spec(
         "maxUnavailable",
         fields.whole(minimum=1, maximum=MAX_REPLICAS),
-        "How many workers may be away at once. Takeovers go one by one.",
+        "How many workers may be unavailable at once. Takeovers are always made one at a time.",
         default=1,
     )
     session_budget: float = spec(
         "sessionBudget",
         fields.percentage(),
-        "The share of session.timeout.ms that a restart may take. A rolling restart that is not expected to "
-        "keep it is refused, one that does not keep it is stopped.",
+        "The share of session.timeout.ms that a restart may take. A rollout whose restarts are expected to "
+        "exceed it is refused; a rollout is stopped when a restart exceeds it.",
         default="60%",
     )
-    paused: bool = spec("paused", fields.flag(), "True: no further worker is restarted.", default=False)
+    paused: bool = spec("paused", fields.flag(), "If true, no further worker is restarted.", default=False)
     preflight: Preflight = spec(
         "preflight",
         fields.nested(Preflight),
-        "What a new revision must pass before a worker is restarted with it. Not used locally.",
+        "Checks that a new revision must pass before any worker is restarted with it. Not used locally.",
         default={},
     )
 

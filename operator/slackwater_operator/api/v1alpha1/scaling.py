@@ -23,24 +23,26 @@ class Schedule:
     name: str = required(
         "name",
         fields.text(pattern=_NAME, example="working-day", max_length=63),
-        "The window's name, for decisions that it is the reason of.",
+        "The window's name, as decisions and explanations show it.",
     )
     start: str = required(
         "start",
         fields.text(pattern=_CRON, example='"0 8 * * MON-FRI"', max_length=100),
-        "When it opens: a cron expression of five fields (minute, hour, day, month, weekday).",
+        "When the window opens: a cron expression of five fields (minute, hour, day, month, weekday).",
     )
     duration_ms: int = required(
-        "duration", fields.duration("1m", "168h"), "How long it stays open (10h); at most a week."
+        "duration", fields.duration("1m", "168h"), "How long the window stays open (10h); at most a week."
     )
     time_zone: str = spec(
         "timeZone",
         fields.text(pattern=_ZONE, example="Europe/Berlin", max_length=64),
-        "The IANA time zone of start.",
+        "The IANA time zone of start, such as Europe/Berlin.",
         default="UTC",
     )
     min_replicas: int = required(
-        "minReplicas", fields.whole(minimum=1, maximum=MAX_REPLICAS), "Never fewer workers while it is open."
+        "minReplicas",
+        fields.whole(minimum=1, maximum=MAX_REPLICAS),
+        "The minimum number of workers while the window is open.",
     )
 
 
@@ -51,19 +53,21 @@ class Scaling:
     RULES: ClassVar[list[Rule]] = [
         Rule(
             "!has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
-            "minReplicas must not be above maxReplicas; lower one or raise the other",
+            "minReplicas must not be greater than maxReplicas; lower minReplicas or raise maxReplicas",
             ".minReplicas",
-            "'is %d, above maxReplicas (%d); lower one or raise the other'"
-            ".format([self.minReplicas, self.maxReplicas])",
+            "'is %d, but maxReplicas is %d; lower minReplicas or raise "
+            "maxReplicas'.format([self.minReplicas, self.maxReplicas])",
         ),
         Rule(
             "!has(self.maxReplicas) || self.schedules.all(s, s.minReplicas <= self.maxReplicas)",
-            "a schedule's minReplicas must not be above scaling.maxReplicas; lower one or raise the other",
+            "a schedule's minReplicas must not be greater than scaling.maxReplicas; lower it or raise "
+            "maxReplicas",
             ".schedules",
         ),
         Rule(
             "self.schedules.size() == 0 || has(self.catchUp) || has(self.lagPerReplica)",
-            "needs a target, catchUp or lagPerReplica: without one the number of workers is yours",
+            "requires a target (catchUp or lagPerReplica): without one, Slackwater does not change the "
+            "number of workers",
             ".schedules",
         ),
     ]
@@ -71,37 +75,38 @@ class Scaling:
     min_replicas: int = spec(
         "minReplicas",
         fields.whole(minimum=0, maximum=MAX_REPLICAS),
-        "Never fewer workers. 0: none while there is nothing to read (with a target, catchUp or "
-        "lagPerReplica).",
+        "The minimum number of workers. 0 stops all workers while there is nothing to consume; it requires "
+        "a target (catchUp or lagPerReplica).",
         default=1,
     )
     max_replicas: int | None = spec(
         "maxReplicas",
         fields.whole(minimum=1, maximum=MAX_REPLICAS),
-        "Never more workers. Without it the number of partitions is the limit, as it always is.",
+        "The maximum number of workers. Workers never exceed the number of partitions.",
     )
     catch_up_ms: int | None = spec(
         "catchUp",
         fields.duration("1s"),
-        "How soon the lag should be worked off (5m, 90s): sets the number of workers by the rates at which "
-        "records are produced and consumed.",
+        "How soon the lag should be worked off (5m, 90s). The number of workers follows from the rates at "
+        "which records are produced and consumed.",
     )
     lag_per_replica: int | None = spec(
         "lagPerReplica",
         fields.whole(minimum=1, maximum=10**15),
-        "How many records of lag justify one worker.",
+        "The number of records of lag that justifies one worker.",
     )
     idle_after_ms: int = spec(
         "idleAfter",
         fields.duration("10s"),
-        "How long there must have been no lag and no new record before the last worker is stopped. Counts "
-        "where minReplicas is 0.",
+        "How long the group must have had no lag and no new records before the last worker is stopped. "
+        "Applies if minReplicas is 0.",
         default="5m",
     )
     schedules: tuple[Schedule, ...] = spec(
         "schedules",
         fields.object_list(Schedule, key="name", at_most=20),
-        "Windows in which more workers than minReplicas are kept; of those that are open the highest counts.",
+        "Time windows with a higher minimum number of workers. If several are open, the highest "
+        "minimum applies.",
         default=[],
     )
 
@@ -120,12 +125,14 @@ def check_scaling(scaling: Scaling) -> None:
     low, high = scaling.min_replicas, scaling.max_replicas
     if high is not None and low > high:
         raise FieldError(
-            "spec.scaling.minReplicas", f"is {low}, above maxReplicas ({high}); lower one or raise the other"
+            "spec.scaling.minReplicas",
+            f"is {low}, but maxReplicas is {high}; lower minReplicas or raise maxReplicas",
         )
     if scaling.schedules and not scaling.automatic:
         raise FieldError(
             "spec.scaling.schedules",
-            "needs a target, catchUp or lagPerReplica: without one the number of workers is yours",
+            "requires a target (catchUp or lagPerReplica): without one, Slackwater does not change the "
+            "number of workers",
         )
     for index, schedule in enumerate(scaling.schedules):
         path = f"spec.scaling.schedules[{index}]"
@@ -133,8 +140,8 @@ def check_scaling(scaling: Scaling) -> None:
         if high is not None and schedule.min_replicas > high:
             raise FieldError(
                 f"{path}.minReplicas",
-                f"is {schedule.min_replicas}, above spec.scaling.maxReplicas ({high}); lower one or raise "
-                "the other",
+                f"is {schedule.min_replicas}, but spec.scaling.maxReplicas is {high}; lower minReplicas or "
+                "raise maxReplicas",
             )
 
 

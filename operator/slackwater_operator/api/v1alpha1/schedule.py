@@ -77,7 +77,7 @@ def check_window(window: Window) -> None:
         ScheduleError: the expression or the time zone cannot be read, or it never opens.
     """
     if _next_opening(window, 0) is None:
-        raise ScheduleError(f"{window.title}: {window.start!r} never comes true")
+        raise ScheduleError(f"{window.title}: {window.start!r} never matches a date")
 
 
 def floor_at(windows: Sequence[Window], now_ms: int) -> Floor:
@@ -152,11 +152,11 @@ def _openings(window: Window, from_ms: int, *, reverse: bool = False) -> Iterato
         for opening in CronSim(window.start.strip(), begin, reverse=reverse):
             yield round(opening.timestamp() * 1000)
     except CronSimError as error:
-        raise ScheduleError(f"{window.title}: {window.start!r} is no cron expression: {error}") from None
+        raise ScheduleError(f"{window.title}: {window.start!r} is not a cron expression: {error}") from None
 
 
 def _zone(window: Window) -> ZoneInfo:
     try:
         return ZoneInfo(window.time_zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ScheduleError(f"{window.title}: {window.time_zone!r} is no time zone") from None
+        raise ScheduleError(f"{window.title}: {window.time_zone!r} is not a time zone") from None

@@ -21,67 +21,68 @@ _MESSAGE = 32_768
 def schema() -> Schema:
     """The status."""
     return _object(
-        "What the operator saw and decided last.",
-        observedGeneration=_whole("The metadata.generation of the spec that this is about."),
-        replicas=_whole("How many workers there are; the two pods of one that is taken over count once."),
-        readyReplicas=_whole("How many of them have joined the group and handle records."),
-        desiredReplicas=_whole("How many workers are wanted."),
-        selector=_text("The workers' label selector, as text (for the scale subresource)."),
-        members=_whole("How many members Kafka's group has."),
-        lag=_whole("Records not handled yet, to two digits; left out while that is not known."),
-        generation=_whole("Kafka's generation of the group; it grows with each rebalance."),
-        revision=_text("The revision that the workers are to be started from."),
+        "The last observation and decisions of the operator.",
+        observedGeneration=_whole("The metadata.generation of the spec that this status describes."),
+        replicas=_whole("The number of workers. A worker and its successor count as one."),
+        readyReplicas=_whole("The number of workers that have joined the group and process records."),
+        desiredReplicas=_whole("The number of workers that should run."),
+        selector=_text("The workers' label selector as text, for the scale subresource."),
+        members=_whole("The number of members of the Kafka group."),
+        lag=_whole(
+            "Records not yet processed, rounded to two significant digits. Absent while the lag is unknown."
+        ),
+        generation=_whole("The Kafka group's generation. It increases with each rebalance."),
+        revision=_text("The revision that workers are started from."),
         conditions=_conditions(),
         rollout=_rollout(),
         scaling=_scaling(),
         kafka=_object(
-            "Where the group has its group.id to itself.",
-            bootstrapServers=_text("How its workers reach that Kafka."),
-            clusterId=_text("Kafka's id of the cluster; left out until it was told."),
+            "The Kafka cluster on which this resource owns its group.id.",
+            bootstrapServers=_text("The bootstrap servers that the workers use."),
+            clusterId=_text("Kafka's cluster id. Absent until a broker has reported it."),
             security=_object(
-                "The spec.kafka.security that its workers have; left out for PLAINTEXT.",
-                protocol=_text("As there."),
-                mechanism=_text("As there."),
-                credentialsSecret=_text("As there."),
-                caSecret=_text("As there."),
-                clientCertificateSecret=_text("As there."),
+                "The spec.kafka.security that the workers use. Absent for PLAINTEXT.",
+                protocol=_text("As in spec.kafka.security."),
+                mechanism=_text("As in spec.kafka.security."),
+                credentialsSecret=_text("As in spec.kafka.security."),
+                caSecret=_text("As in spec.kafka.security."),
+                clientCertificateSecret=_text("As in spec.kafka.security."),
             ),
             properties={
                 "type": "object",
-                "description": "Of the spec.kafka.properties that its workers have those that say how the "
-                "group is looked at.",
+                "description": "The workers' spec.kafka.properties that affect how the operator observes "
+                "the group.",
                 "additionalProperties": {"type": "string"},
                 "maxProperties": 10,
             },
         ),
         restartGapsMs=_list(
-            "How long the last restarts kept a worker away, in milliseconds, oldest first.",
+            "How long each of the last restarts took a worker out of the group, in milliseconds, "
+            "oldest first.",
             {"type": "integer", "format": "int64"},
             KEPT,
         ),
         decisions=_list(
-            "The last decisions, oldest first; of those that are alike in a row only the first.",
+            "The last decisions, oldest first. Consecutive equal decisions are listed once.",
             _object(
                 "A decision.",
-                at=_whole("When it was made first (milliseconds since 1970)."),
-                kind=_text(
-                    "What it is about: scaling, rollout, gate, membership, preflight, suspend, topics."
-                ),
-                action=_text("What it does, in a word."),
+                at=_whole("When it was first made (milliseconds since 1970)."),
+                kind=_text("Its subject: scaling, rollout, gate, membership, preflight, suspend, topics."),
+                action=_text("What the operator does, in one word."),
                 reason=_text("Why."),
             ),
             KEPT,
         ),
         skipped=_list(
-            "Records of the last hour that were gone from the log before the group read them, oldest first.",
+            "Records of the last hour that Kafka deleted before the group consumed them, oldest first.",
             _object(
-                "Records that were skipped.",
+                "A range of skipped records.",
                 topic=_text("The topic."),
                 partition=_whole("The partition."),
-                **{"from": _whole("The first offset that was skipped.")},
-                to=_whole("The offset where the group went on."),
-                cause=_text("Why they were gone: retention, which is also DeleteRecords."),
-                at=_whole("When that was noticed (milliseconds since 1970)."),
+                **{"from": _whole("The first skipped offset.")},
+                to=_whole("The offset at which the group continued."),
+                cause=_text("Why the records were deleted: retention (includes DeleteRecords)."),
+                at=_whole("When the operator noticed it (milliseconds since 1970)."),
             ),
             SKIPS_KEPT,
         ),
@@ -91,29 +92,37 @@ def schema() -> Schema:
 def _conditions() -> Schema:
     condition = {
         "type": "object",
-        "description": "One aspect of how the group is.",
+        "description": "A condition of the group.",
         "required": ["type", "status", "lastTransitionTime", "reason", "message"],
         "properties": {
-            "type": {"type": "string", "description": "The aspect, such as Ready.", "maxLength": 316},
+            "type": {
+                "type": "string",
+                "description": "The condition's type, such as Ready.",
+                "maxLength": 316,
+            },
             "status": {
                 "type": "string",
                 "enum": ["True", "False", "Unknown"],
-                "description": "Whether it holds.",
+                "description": "Whether the condition holds.",
             },
             "observedGeneration": {
                 "type": "integer",
                 "format": "int64",
-                "description": "The metadata.generation of the spec that it was seen with.",
+                "description": "The metadata.generation of the spec that the condition describes.",
             },
             "lastTransitionTime": {
                 "type": "string",
                 "format": "date-time",
-                "description": "When status changed last.",
+                "description": "When the status last changed.",
             },
-            "reason": {"type": "string", "description": "Why, in a word.", "maxLength": 1024},
+            "reason": {
+                "type": "string",
+                "description": "The reason in one CamelCase word.",
+                "maxLength": 1024,
+            },
             "message": {
                 "type": "string",
-                "description": "Why, in a sentence, and what to do.",
+                "description": "What happened, and what to do.",
                 "maxLength": _MESSAGE,
             },
         },
@@ -132,89 +141,105 @@ def _rollout() -> Schema:
     return _object(
         "The rolling restart.",
         phase=_text("Idle, Preflight, Rolling, Paused, Refused, Stopped or RollingBack."),
-        target=_text("The StatefulSet's revision that all pods should have."),
-        good=_text("The last revision that all pods had while the group was settled."),
+        target=_text("The StatefulSet revision that all pods should have."),
+        good=_text("The last revision that all pods had while the group was stable."),
         failed=_object(
-            "The template that failed; it is not tried again until the spec or slackwater.dev/retry changes.",
+            "The template that failed. It is not tried again until the spec or the annotation "
+            "slackwater.dev/retry changes.",
             hash=_text("The template's hash."),
             reason=_text("What went wrong."),
-            retry=_text("The value of the annotation slackwater.dev/retry then."),
+            retry=_text("The value of the annotation slackwater.dev/retry at that time."),
         ),
         tries=_object(
-            "The preflights of the wanted template that failed for their environment; another one follows.",
+            "Preflights of the current template that failed because of their environment. They are repeated.",
             hash=_text("The template's hash."),
-            reason=_text("What went wrong the last time."),
-            attempts=_whole("How many have failed."),
-            againMs=_whole("When the next one may start (milliseconds since 1970)."),
-            retry=_text("The value of the annotation slackwater.dev/retry then."),
+            reason=_text("What went wrong in the last attempt."),
+            attempts=_whole("The number of failed attempts."),
+            againMs=_whole("The earliest time of the next attempt (milliseconds since 1970)."),
+            retry=_text("The value of the annotation slackwater.dev/retry at that time."),
         ),
-        updated=_whole("How many pods have the target revision."),
+        updated=_whole("The number of pods that have the target revision."),
         underWay=_list(
-            "The restarts that have been decided and are not over; written before the pod is deleted.",
+            "Restarts in progress, written before the pod is deleted.",
             _object(
                 "A restart.",
                 name=_text("The pod."),
-                uid=_text("The uid of the pod that is to go."),
-                generation=_whole("The group's generation then."),
-                lag=_whole("How many records its partitions were behind then."),
+                uid=_text("The uid of the pod that is replaced."),
+                generation=_whole("The group's generation when the restart was decided."),
+                lag=_whole("The lag of the pod's partitions when the restart was decided, in records."),
                 sinceMs=_whole("When it was decided (milliseconds since 1970)."),
-                endedMs=_whole("When the old pod was gone (milliseconds since 1970)."),
+                endedMs=_whole("When the old pod had terminated (milliseconds since 1970)."),
             ),
             1_000,
         ),
-        fromSet=_text("The StatefulSet that takeovers leave; empty where none go on."),
-        toSet=_text("The StatefulSet that takeovers fill; empty where none go on."),
+        fromSet=_text(
+            "The StatefulSet that takeovers move workers from. Empty if no takeover is in progress."
+        ),
+        toSet=_text("The StatefulSet that takeovers move workers to. Empty if no takeover is in progress."),
         moving=_object(
-            "The takeover that has been decided and is not over; written before it begins.",
+            "The takeover in progress, written before it begins.",
             ordinal=_whole("The worker's ordinal."),
             sinceMs=_whole("When it was decided (milliseconds since 1970)."),
-            generation=_whole("The group's generation then."),
-            lag=_whole("How many records its partitions were behind then; left out if not known."),
-            by=_text("takeover, or restart where the successor did not stand by in time."),
-            toldMs=_whole("When the successor was told last to take over (milliseconds since 1970); or 0."),
-            endedMs=_whole("By restart: when the pod before was gone (milliseconds since 1970)."),
-            tells=_whole("How many times it has been told."),
+            generation=_whole("The group's generation when the takeover was decided."),
+            lag=_whole(
+                "The lag of the worker's partitions when the takeover was decided, in records. Absent if "
+                "unknown."
+            ),
+            by=_text("takeover, or restart if the successor was not ready in time."),
+            toldMs=_whole(
+                "When the operator last asked the successor to take over (milliseconds since 1970), or 0."
+            ),
+            endedMs=_whole("For a restart: when the old pod had terminated (milliseconds since 1970)."),
+            tells=_whole("How many times the operator has asked the successor."),
             to=_text("The StatefulSet that the worker moves to."),
         ),
-        since=_whole("Since when it has been in this phase (milliseconds since 1970)."),
-        reason=_text("Why it is in this phase."),
-        expectedRebalance=_text("Why this rollout makes the group rebalance; left out where it does not."),
+        since=_whole("When this phase began (milliseconds since 1970)."),
+        reason=_text("Why the rollout is in this phase."),
+        expectedRebalance=_text("Why this rollout causes a rebalance. Absent if it causes none."),
     )
 
 
 def _scaling() -> Schema:
     return _object(
-        "The last scaling decision, and what the next one must know.",
-        raw=_number("The need, in workers, by the targets."),
-        capped=_whole("The number of workers within the bounds."),
-        cap=_text("The bound that counted."),
-        damping=_text("What held a step back."),
-        applied=_whole("The number of workers decided on."),
+        "The last scaling decision, and the measurements that the next one needs.",
+        raw=_number("The number of workers that the targets require."),
+        capped=_whole("That number within the limits."),
+        cap=_text("The limit that applied."),
+        damping=_text("Why a step was delayed or reduced."),
+        applied=_whole("The number of workers that was decided."),
         reason=_text("Why."),
         at=_whole("When it was decided (milliseconds since 1970)."),
         lastStep=_object(
             "The last change of the number of workers.",
-            before=_whole("Workers before it."),
-            after=_whole("Workers after it."),
-            at=_whole("When (milliseconds since 1970)."),
-            consumedPerS=_number("Records a second before it."),
-            tookMs=_whole("How long the group took to settle, in milliseconds."),
+            before=_whole("The number of workers before it."),
+            after=_whole("The number of workers after it."),
+            at=_whole("When it was made (milliseconds since 1970)."),
+            consumedPerS=_number("Records consumed per second before it."),
+            tookMs=_whole("How long the group took to become stable, in milliseconds."),
         ),
         ceiling=_object(
-            "A number of workers that lowered the throughput.",
+            "A number of workers that reduced the throughput.",
             replicas=_whole("That number."),
-            untilMs=_whole("Until when it is not tried again (milliseconds since 1970)."),
+            untilMs=_whole("When it may be tried again (milliseconds since 1970)."),
         ),
         tooFew=_object(
-            "A number of workers that a step down went to and that was too few.",
+            "A number of workers that proved too small after scaling down.",
             replicas=_whole("That number."),
-            untilMs=_whole("Until when no step down goes there again (milliseconds since 1970)."),
+            untilMs=_whole("When the group may scale down to it again (milliseconds since 1970)."),
         ),
-        settleMs=_whole("How long the longest change took so far, in milliseconds."),
-        lostMs=_whole("How long a rebalance keeps a partition unread on average, in milliseconds."),
-        capacityPerS=_number("Records a second that one worker can handle, to two digits."),
-        partitions=_whole("Partitions of the topics."),
-        skewed=_list("Partitions that one worker cannot keep up with.", {"type": "string"}, 1_000),
+        settleMs=_whole("How long the longest change has taken, in milliseconds."),
+        lostMs=_whole(
+            "How long a rebalance interrupts the consumption of a partition on average, in milliseconds."
+        ),
+        capacityPerS=_number(
+            "Records per second that one worker can process, rounded to two significant digits."
+        ),
+        partitions=_whole("The number of partitions of the topics."),
+        skewed=_list(
+            "Partitions whose records arrive faster than one worker can process them.",
+            {"type": "string"},
+            1_000,
+        ),
     )
 
 

@@ -29,10 +29,10 @@ RESERVED_PREFIXES = ("sasl.", "security.", "ssl.")
 RESERVED_PROPERTIES = {
     "bootstrap.servers": "set spec.kafka.bootstrapServers instead",
     "group.id": "set spec.groupId instead",
-    "group.instance.id": "it is the worker's name",
+    "group.instance.id": "it is the worker's pod name",
     "enable.auto.commit": "a worker commits after its sink has written",
-    "key.deserializer": "a handler gets the bytes",
-    "value.deserializer": "a handler gets the bytes",
+    "key.deserializer": "a handler receives bytes",
+    "value.deserializer": "a handler receives bytes",
 }
 
 _PROPERTIES = "spec.kafka.properties"
@@ -46,23 +46,22 @@ def check_properties(properties: Mapping[str, str]) -> None:
     """
     for name, advice in RESERVED_PROPERTIES.items():
         if name in properties:
-            raise FieldError(f"{_PROPERTIES}[{name}]", f"is set by Slackwater; leave it out ({advice})")
+            raise FieldError(f"{_PROPERTIES}[{name}]", f"is set by Slackwater; remove it ({advice})")
     for name in properties:
         if name.startswith(RESERVED_PREFIXES):
-            raise FieldError(
-                f"{_PROPERTIES}[{name}]", "is not set by a property; set spec.kafka.security instead"
-            )
+            raise FieldError(f"{_PROPERTIES}[{name}]", "is not allowed here; use spec.kafka.security")
     session = milliseconds(properties, "session.timeout.ms", DEFAULT_SESSION_TIMEOUT_MS)
     if not MIN_SESSION_TIMEOUT_MS <= session <= MAX_SESSION_TIMEOUT_MS:
         raise FieldError(
             f"{_PROPERTIES}[session.timeout.ms]",
-            f"is {session}, but brokers take {MIN_SESSION_TIMEOUT_MS} to {MAX_SESSION_TIMEOUT_MS} "
+            f"is {session}, but brokers accept {MIN_SESSION_TIMEOUT_MS} to {MAX_SESSION_TIMEOUT_MS} "
             "(milliseconds; group.min.session.timeout.ms and group.max.session.timeout.ms)",
         )
     if milliseconds(properties, "heartbeat.interval.ms", 1) * 3 > session:
         raise FieldError(
             f"{_PROPERTIES}[heartbeat.interval.ms]",
-            f"must be at most a third of session.timeout.ms ({session}), so that one may be lost",
+            f"must be at most a third of session.timeout.ms ({session}), so that a member survives a "
+            "lost heartbeat",
         )
     _check_known(properties)
 
@@ -88,7 +87,7 @@ def _check_known(properties: Mapping[str, str]) -> None:
         except (KafkaConfigurationError, ValueError) as error:
             problem = " ".join(str(error).split())
             if problem.startswith("unknown") and "did you mean" not in problem:
-                problem += "; leave it out (Kafka's consumer configuration has the names)"
+                problem += "; remove it (only Kafka consumer properties are allowed)"
             raise FieldError(f"{_PROPERTIES}[{name}]", problem) from None
     raise FieldError(_PROPERTIES, str(together)) from None
 
@@ -131,8 +130,8 @@ def check_pattern(pattern: str, dead_letter_topic: str) -> None:
     if dead_letter_topic and compiled.matches(dead_letter_topic):
         raise FieldError(
             "spec.topicPattern",
-            f"matches spec.pipeline.deadLetterTopic ({dead_letter_topic}), so that dead letters would be "
-            "read again; narrow it or rename that topic",
+            f"matches spec.pipeline.deadLetterTopic ({dead_letter_topic}), so dead letters would be "
+            "consumed again; narrow the pattern or rename that topic",
         )
 
 

@@ -41,7 +41,9 @@ def read(path: Path) -> Document:
     """
     try:
         if path.is_file() and path.stat().st_size > _MAX_BYTES:
-            raise _error(path, 0, f"is larger than {_MAX_BYTES} bytes; this is no ConsumerGroup")
+            raise _error(
+                path, 0, f"is larger than {_MAX_BYTES} bytes, so it cannot be a ConsumerGroup; check the path"
+            )
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise _error(path, 0, f"cannot be read: {error.strerror}") from None
@@ -54,7 +56,7 @@ def read(path: Path) -> Document:
         mark = error.problem_mark or error.context_mark
         raise _error(path, mark.line + 1 if mark else 0, f"is not YAML: {error.problem}") from None
     except RecursionError:
-        raise _error(path, 0, "is nested too deeply; this is no ConsumerGroup") from None
+        raise _error(path, 0, "is nested too deeply to be a ConsumerGroup; check the path") from None
     except yaml.YAMLError as error:
         raise _error(path, 0, f"is not YAML: {' '.join(str(error).split())}") from None
     finally:
@@ -73,9 +75,11 @@ def line_of(path: str, lines: dict[str, int]) -> int:
 def _document(path: Path, loader: yaml.SafeLoader) -> Document:
     node = loader.get_node() if loader.check_node() else None
     if node is None:
-        raise _error(path, 0, "is empty; it should hold one ConsumerGroup")
+        raise _error(path, 0, "is empty; it must contain one ConsumerGroup")
     if loader.check_node():
-        raise _error(path, 0, "holds more than one YAML document; put each ConsumerGroup into its own file")
+        raise _error(
+            path, 0, "contains more than one YAML document; put each ConsumerGroup into its own file"
+        )
     reader = _Reader(path, loader)
     return Document(reader.value(node, ""), reader.lines)
 
@@ -91,7 +95,11 @@ class _Reader:
 
     def value(self, node: yaml.Node, path: str) -> Any:
         if id(node) in self._open or len(self.lines) > 10_000:
-            raise _error(self._path, node.start_mark.line + 1, f"{path}: an alias that holds itself")
+            raise _error(
+                self._path,
+                node.start_mark.line + 1,
+                f"{path}: the alias refers to itself, or the document is too large; write the value out",
+            )
         self.lines.setdefault(path, node.start_mark.line + 1)
         self._open.add(id(node))
         try:
@@ -111,7 +119,7 @@ class _Reader:
             where = join(path, key) if "." not in key else f"{path}[{key}]"
             line = key_node.start_mark.line + 1
             if key in result:
-                raise _error(self._path, line, f"{where}: is given twice; leave one out")
+                raise _error(self._path, line, f"{where}: is set twice; remove one")
             self.lines[where] = line
             result[key] = self.value(value_node, where)
             self.lines.setdefault(f"{path}[{key}]", line)
@@ -127,10 +135,10 @@ class _Reader:
             raise _error(
                 self._path,
                 line,
-                f'{where}YAML takes the key `{written}` for a boolean; write "{written}"',
+                f'{where}YAML reads the key `{written}` as a boolean; write "{written}"',
             )
         if node.tag != "tag:yaml.org,2002:str":
-            raise _error(self._path, line, f'{where}the key `{written}` is no text; write "{written}"')
+            raise _error(self._path, line, f'{where}the key `{written}` is not text; write "{written}"')
         return written
 
 
