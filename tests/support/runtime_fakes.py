@@ -16,7 +16,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from slackwater.kafka.errors import FencedInstanceIdError
+from slackwater.kafka.errors import FencedInstanceIdError, SendDeadlineError
 from slackwater.kafka.records import BatchBuilder, RecordColumns, decode
 from slackwater.kafka.structs import (
     GenerationSeen,
@@ -287,6 +287,8 @@ class FakeSink:
         self.identified: list[tuple[TopicPartition, str, bool]] = []
         self.claim_error: Exception | None = None
         self.stage_error: Exception | None = None
+        self.empty_error: Exception | None = None
+        """Raised by ``stage`` for a table without rows."""
         self.publish_error: Exception | None = None
 
     def probe(self) -> str:
@@ -308,6 +310,8 @@ class FakeSink:
     def stage(self, topic: str, partition: int, start_offset: int, table: pa.Table) -> FakeStaged:
         if self.stage_error is not None:
             raise self.stage_error
+        if self.empty_error is not None and not table.num_rows:
+            raise self.empty_error
         self.staged += 1
         self._cluster.journal.append(("stage", partition, start_offset))
         return FakeStaged(self, self._cluster, partition, start_offset, table)
@@ -339,10 +343,12 @@ class FakeStaged:
 
 
 class FakeLetters:
-    """A dead-letter topic of two partitions. ``reads``: (partition, since_ms) of each read-back."""
+    """A dead-letter topic of two partitions. ``reads``: (partition, since_ms) of each read-back.
+    ``before_send``: called once, directly before the next records are sent."""
 
-    def __init__(self, cluster: FakeCluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: FakeCluster, clock: VirtualClock) -> None:
+        self._cluster, self._clock = cluster, clock
+        self.before_send: Callable[[], None] | None = None
         self.partitions: list[list[tuple[int, bytes | None, bytes | None, Headers]]] = [[], []]
         self.reads: list[tuple[int, int | None]] = []
         self.error: Exception | None = None
@@ -351,11 +357,19 @@ class FakeLetters:
         return len(self.partitions)
 
     def write(
-        self, records: Iterable[tuple[int, bytes | None, bytes | None, Headers]], timestamp_ms: int
+        self,
+        records: Iterable[tuple[int, bytes | None, bytes | None, Headers]],
+        timestamp_ms: int,
+        until_ms: float,
     ) -> None:
         if self.error is not None:
             raise self.error
         records = list(records)
+        before_send, self.before_send = self.before_send, None
+        if before_send is not None:
+            before_send()
+        if self._clock.mono_ms() > until_ms:
+            raise SendDeadlineError("too late")
         for partition, key, value, headers in records:
             self.partitions[partition].append((timestamp_ms, key, value, headers))
         if records:
@@ -435,7 +449,7 @@ class Bench:
         self.clock = VirtualClock()
         self.cluster = FakeCluster()
         self.sink: Any = FakeSink(self.cluster)
-        self.letters = FakeLetters(self.cluster)
+        self.letters = FakeLetters(self.cluster, self.clock)
         self.config = worker_config(**changes)
         self.reached: Reached = go_on
         self.restart()

@@ -17,8 +17,10 @@ from slackwater.kafka.errors import (
     InvalidProducerEpochError,
     KafkaError,
     KafkaTimeoutError,
+    SendDeadlineError,
     TopicAuthorizationFailedError,
 )
+from slackwater.kafka.net.clock import Clock
 from slackwater.kafka.producer import AsyncProducer
 from slackwater.kafka.records import BatchHeader, iter_batches
 from slackwater.kafka.wire import messages as m
@@ -43,6 +45,7 @@ class OneBroker:
         self.topic_ids: list[UUID] = []
         self.asked: Counter[str] = Counter()
         self.silent = False
+        self.before_answer: Callable[[], None] = lambda: None
 
     async def serve(self, peer: Peer) -> None:
         await peer.negotiate(**self.versions)
@@ -72,6 +75,7 @@ class OneBroker:
         self.topic_ids.append(topic.topic_id)
         if self.silent:
             return True
+        self.before_answer()
         told = self.script.pop(0) if self.script else m.ProduceResponsePartition(base_offset=50)
         if told is None:
             return False
@@ -193,6 +197,61 @@ async def test_a_broker_that_never_answers_ends_in_the_delivery_timeout() -> Non
         broker.silent = False
         assert (await producer.send_and_wait("t", b"y")).offset == 50
         assert broker.batches[-1].producer_epoch == 1, "the first may be stored: its number is not used again"
+
+
+class HeldClock:
+    """A clock that stands still at ``now_ms``, or goes on by ``step_ms`` each time that it is read."""
+
+    def __init__(self, step_ms: float = 0) -> None:
+        self.now_ms, self._step_ms = 1_000.0, step_ms
+
+    def clock(self) -> Clock:
+        return Clock(wall_ms=lambda: 5, monotonic_ms=self._read)
+
+    def _read(self) -> float:
+        self.now_ms += self._step_ms
+        return self.now_ms
+
+
+async def test_a_record_is_sent_until_its_send_by_ms_and_not_after_it() -> None:
+    held = HeldClock()
+    async with producing(clock=held.clock()) as (producer, broker):
+        assert (await producer.send_and_wait("t", b"x", send_by_ms=held.now_ms)).offset == 50
+        with pytest.raises(SendDeadlineError, match=r"1 record\(s\) to t-0 .* \(it was never sent\)"):
+            await producer.send_and_wait("t", b"y", send_by_ms=held.now_ms - 1)
+        assert len(broker.batches) == 1
+        await producer.send_and_wait("t", b"z")
+        assert numbers(broker)[-1] == (99, 1, 0), "its number may not be used again"
+
+
+async def test_records_that_share_a_batch_share_the_earliest_send_by_ms() -> None:
+    held = HeldClock()
+    async with producing(clock=held.clock(), linger_ms=10) as (producer, broker):
+        sent = [
+            await producer.send("t", b"x", send_by_ms=at) for at in (None, held.now_ms + 5, held.now_ms + 20)
+        ]
+        held.now_ms += 10
+        await producer.flush()
+        assert [type(future.exception()) for future in sent] == [SendDeadlineError] * 3
+        assert broker.batches == []
+
+
+async def test_a_record_is_not_sent_again_after_its_send_by_ms() -> None:
+    held = HeldClock(step_ms=1)
+
+    def fail_once(broker: OneBroker) -> None:
+        broker.script = [ErrorCode.NOT_ENOUGH_REPLICAS]
+        broker.before_answer = held_past
+
+    def held_past() -> None:
+        held.now_ms += 1_000
+
+    async with producing(fail_once, clock=held.clock()) as (producer, broker):
+        with pytest.raises(
+            SendDeadlineError, match=r"1 attempt\(s\) before may have stored it; last error: .*REPLICAS"
+        ):
+            await producer.send_and_wait("t", b"x", send_by_ms=held.now_ms + 500)
+        assert len(broker.batches) == 1
 
 
 async def test_a_topic_made_anew_is_found_by_its_new_id() -> None:

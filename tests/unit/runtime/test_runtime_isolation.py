@@ -241,7 +241,9 @@ def test_a_handler_that_fails_on_all_is_at_fault(bench: Bench) -> None:
 def test_a_handler_that_has_never_worked_is_at_fault(bench: Bench) -> None:
     bench.engine.failure = lambda found: ValueError("boom")
     bench.assign(bench.produce(0, *values(2)))
-    with pytest.raises(HandlerError, match="All its records fail, and this worker has handled none before"):
+    with pytest.raises(
+        HandlerError, match="All its records fail, and no batch of the partition was handled before"
+    ):
         bench.steps(1000)
     check_nothing_done(bench)
 
@@ -266,6 +268,45 @@ def test_alone_a_record_is_rejected_where_the_handler_has_worked_before(bench: B
         bench.steps(1000)
     assert len(letters(bench)) == 20
     assert bench.cluster.committed[tp].offset == 22
+
+
+def test_alone_a_record_is_rejected_by_a_new_process_where_the_one_before_has_handled_records(
+    bench: Bench,
+) -> None:
+    """Otherwise one bad record, as the last of its partition, would end each process that is started."""
+    tp = bench.produce(0, "v0")
+    bench.assign(tp)
+    bench.until_idle()
+    for offset in range(1, 11):
+        bench.restart()
+        bench.engine.failure = breaks(ValueError)
+        bench.produce(0, f"poison {offset}")
+        bench.assign(tp)
+        bench.until_idle()
+        assert bench.note(tp)["rejected"] == offset
+    assert len(letters(bench)) == 10
+    bench.restart()
+    bench.engine.failure = breaks(ValueError)
+    bench.produce(0, "poison 11")
+    bench.assign(tp)
+    with pytest.raises(HandlerError, match="All its records fail, and so did the 10 before"):
+        bench.steps(1000)
+    bench.restart()
+    bench.produce(0, "v12")
+    bench.assign(tp)
+    bench.until_idle()
+    assert bench.note(tp)["rejected"] == 0
+
+
+def test_a_full_disk_while_a_partition_s_last_rows_go_is_the_sink_s_error(bench: Bench) -> None:
+    """Where all records of a partition are rejected, an empty file is staged for it: that can fail, too."""
+    bench.restart(max_records=1000)
+    bench.engine.failure = breaks(ValueError)
+    bench.sink.empty_error = OSError(errno.ENOSPC, "No space left on device", "/out/x")
+    bench.assign(bench.produce(0, *values(20)), bench.produce(1, "poison 20"))
+    with pytest.raises(SinkError, match="cannot write flights-1 from offset 0: No space left"):
+        bench.steps(1000)
+    check_nothing_done(bench)
 
 
 def test_alone_a_record_is_not_rejected_for_an_error_that_may_be_anything(bench: Bench) -> None:

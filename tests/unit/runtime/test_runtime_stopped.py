@@ -107,7 +107,7 @@ class Group:
 
     def __init__(self, out: Path) -> None:
         self.out, self.cluster, self.clock = out, FakeCluster(), VirtualClock()
-        self.letters = FakeLetters(self.cluster)
+        self.letters = FakeLetters(self.cluster, self.clock)
         self.generations = itertools.count(1)
         self.partitions: list[TopicPartition] = []
         self.produced = 0
@@ -256,6 +256,23 @@ def test_stopped_at_any_step_a_former_owner_changes_nothing_when_it_goes_on(
     assert reached == [step]
     group.check()
     assert not [file for file in (tmp_path / ".staging").rglob("*") if file.is_file()]
+
+
+@pytest.mark.parametrize("heir", HEIRS[:4])
+def test_stopped_while_dead_letters_are_sent_they_are_not_written_twice(tmp_path: Path, heir: Heir) -> None:
+    group = Group(tmp_path)
+    stopped, inherit = heir(group, 100)
+
+    def while_stopped() -> None:
+        group.clock.sleep(LONG_MS)
+        inherit(stopped).until_idle()
+
+    group.produce(16)
+    group.letters.before_send = while_stopped
+    stopped.join("w-0")
+    stopped.go_on()
+    assert group.letters.before_send is None
+    group.check()
 
 
 @pytest.mark.parametrize("heir", HEIRS[:4])

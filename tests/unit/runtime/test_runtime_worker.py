@@ -108,7 +108,7 @@ class FakeParts:
         return self.fake_sink
 
     def letters(self) -> DeadLetters | None:
-        return DeadLetters("flights", FakeLetters(self.cluster), self.clock)
+        return DeadLetters("flights", FakeLetters(self.cluster, self.clock), self.clock)
 
     def close(self) -> None:
         self.order.append("closed")

@@ -69,6 +69,10 @@ class KafkaTimeoutError(RetriableError, TimeoutError):
     """A call did not complete within its time limit. It may be repeated."""
 
 
+class SendDeadlineError(KafkaError):
+    """Records were not sent by their ``send_by_ms``. An attempt before it may have stored them."""
+
+
 class NoBrokersAvailable(KafkaTimeoutError):
     """None of the bootstrap addresses answered in time; names them and what was tried."""
 

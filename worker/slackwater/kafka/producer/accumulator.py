@@ -5,6 +5,7 @@ Time comes in as an argument, in monotonic ms. Every public method takes the loc
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
@@ -40,6 +41,7 @@ class Accumulator:
         value: bytes | None,
         headers: Headers | None,
         *,
+        send_by_ms: float = math.inf,
         only_open: bool = False,
     ) -> tuple[Batch, int, bool] | None:
         """Adds a record: its batch, its place in it, and whether the sender should look.
@@ -62,6 +64,7 @@ class Accumulator:
                     after = builder.size_bytes
                     self.used_bytes += after - before
                     batch.reserved_bytes = after
+                    batch.send_by_ms = min(batch.send_by_ms, send_by_ms)
                     full = after >= self._config.batch_size
                     batch.closed = full
                     return batch, builder.count - 1, full
@@ -69,6 +72,7 @@ class Accumulator:
             if only_open or self.used_bytes >= self._config.buffer_memory:
                 return None
             batch = self._new_batch(tp, now_ms)
+            batch.send_by_ms = send_by_ms
             batch.builder.append(timestamp_ms, key, value, headers)
             batch.reserved_bytes = batch.builder.size_bytes
             self.used_bytes += batch.reserved_bytes

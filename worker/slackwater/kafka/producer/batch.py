@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -49,7 +50,7 @@ class Batch:
     __slots__ = (
         "_callbacks", "_payload", "attempts", "base_offset", "base_sequence", "builder", "closed",
         "created_ms", "deadline_ms", "error", "finished", "identity", "in_flight", "last_error",
-        "log_append_ms", "reserved_bytes", "retry_at_ms", "tp",
+        "log_append_ms", "reserved_bytes", "retry_at_ms", "send_by_ms", "tp",
     )  # fmt: skip
 
     def __init__(self, tp: TopicPartition, builder: BatchBuilder, now_ms: float, deadline_ms: float) -> None:
@@ -57,6 +58,8 @@ class Batch:
         self.builder = builder
         self.created_ms = now_ms
         self.deadline_ms = deadline_ms
+        self.send_by_ms = math.inf
+        """The earliest of its records' times after which the batch must not be sent, or sent again."""
         self.closed = False
         """No more records go in."""
         self.in_flight = False

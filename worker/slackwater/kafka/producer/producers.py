@@ -47,6 +47,7 @@ class AsyncProducer:
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        send_by_ms: float | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         """Puts a record into its batch, and gives a future of its outcome.
 
@@ -59,7 +60,9 @@ class AsyncProducer:
         core.check(topic, key_bytes, value_bytes, headers)
         partitions = core.topics.get(topic) or await core.find_topic(topic)
         while True:
-            sent = core.try_send(partitions, partition, timestamp_ms, key_bytes, value_bytes, headers)
+            sent = core.try_send(
+                partitions, partition, timestamp_ms, key_bytes, value_bytes, headers, send_by_ms
+            )
             if sent is not None:
                 return _as_asyncio(sent)
             await self._wait_for_room()
@@ -152,12 +155,15 @@ class KafkaProducer:
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        send_by_ms: float | None = None,
     ) -> FutureRecordMetadata:
         """Puts a record into its batch, and gives a future of its outcome.
 
         ``partition=None``: by the key's hash as in Java, or, without a key, the partition of the batch that
         is being filled. ``timestamp_ms=None``: now. Blocks up to ``max_block_ms`` for metadata, and again
-        for room in ``buffer_memory``; raises :class:`KafkaTimeoutError` then. Raises
+        for room in ``buffer_memory``; raises :class:`KafkaTimeoutError` then. ``send_by_ms`` (the clock's
+        monotonic time): the record's batch is not sent after it, and not sent again; it fails with
+        :class:`SendDeadlineError`, as do the records that share the batch. Raises
         :class:`MessageSizeTooLargeError`, :class:`TypeError` (not bytes), :class:`IllegalArgumentError` (no
         such partition), :class:`IllegalStateError` (closed), and what has ended the producer for good.
         """
@@ -167,7 +173,9 @@ class KafkaProducer:
         core.check(topic, key_bytes, value_bytes, headers)
         partitions = core.topics.get(topic) or self._thread.run(core.find_topic(topic))
         while True:
-            sent = core.try_send(partitions, partition, timestamp_ms, key_bytes, value_bytes, headers)
+            sent = core.try_send(
+                partitions, partition, timestamp_ms, key_bytes, value_bytes, headers, send_by_ms
+            )
             if sent is not None:
                 return sent
             core.sender.wake_threadsafe()

@@ -12,6 +12,7 @@ from slackwater.kafka.errors import (
     BrokerError,
     KafkaConnectionError,
     KafkaError,
+    SendDeadlineError,
     UnsupportedVersionError,
     for_code,
 )
@@ -243,6 +244,9 @@ class Sender:
         return batches, len(queues)
 
     def _send(self, connection: Connection, batches: list[Batch]) -> None:
+        batches = self._not_late(batches)
+        if not batches:
+            return
         request, cap = self._request(batches)
         acks = self._config.required_acks
         try:
@@ -261,6 +265,15 @@ class Sender:
             self.wake()
             return
         answer.add_done_callback(partial(self._answered, batches))
+
+    def _not_late(self, batches: list[Batch]) -> list[Batch]:
+        """Gives up the batches that may not be sent any more; returns the others."""
+        # The clock is read here, directly before the write: this process may have been suspended meanwhile.
+        now_ms = self._clock.monotonic_ms()
+        for batch in batches:
+            if batch.send_by_ms < now_ms:
+                self._give_up(batch, _too_late(batch))
+        return [batch for batch in batches if batch.send_by_ms >= now_ms]
 
     def _request(self, batches: list[Batch]) -> tuple[m.ProduceRequest, int | None]:
         topics: dict[str, m.ProduceRequestTopic] = {}
@@ -398,6 +411,17 @@ def _explain(batch: Batch, told: m.ProduceResponsePartition) -> str:
         size = len(batch.payload())
         text += f": the batch has {size} bytes; lower batch_size or raise the topic's max.message.bytes"
     return text
+
+
+def _too_late(batch: Batch) -> SendDeadlineError:
+    if batch.attempts > 1:  # this one has been counted
+        sent = f"{batch.attempts - 1} attempt(s) before may have stored it; last error: {batch.last_error}"
+    else:
+        sent = "it was never sent"
+    return SendDeadlineError(
+        f"{batch.count} record(s) to {batch.tp} were not sent by their send_by_ms ({sent}); send them again "
+        "if they are still to be stored"
+    )
 
 
 def _worth_repeating(error: KafkaError) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from slackwater.kafka.errors import (
@@ -166,16 +168,18 @@ class ProducerCore:
         key: bytes | None,
         value: bytes | None,
         headers: Headers | None,
+        send_by_ms: float | None = None,
     ) -> FutureRecordMetadata | None:
         """Puts a record into its batch; ``None`` if there is no room in ``buffer_memory``. Any thread."""
         stamp = self.clock.wall_ms() if timestamp_ms is None else timestamp_ms
         now_ms = self.clock.monotonic_ms()
+        send_by = math.inf if send_by_ms is None else send_by_ms
         put: tuple[Batch, int, bool] | None
         if partition is None and key is None and self.config.partitioner is None:
-            put = self._put_sticky(topic, now_ms, stamp, value, headers)
+            put = self._put_sticky(topic, now_ms, stamp, value, headers, send_by)
         else:
             tp = topic.tps[self._choose(topic, partition, key)]
-            put = self.accumulator.append(tp, now_ms, stamp, key, value, headers)
+            put = self.accumulator.append(tp, now_ms, stamp, key, value, headers, send_by_ms=send_by)
         if put is None:
             return None
         batch, index, news = put
@@ -198,10 +202,16 @@ class ProducerCore:
         return partition
 
     def _put_sticky(
-        self, topic: _TopicPartitions, now_ms: float, stamp: int, value: bytes | None, headers: Headers | None
+        self,
+        topic: _TopicPartitions,
+        now_ms: float,
+        stamp: int,
+        value: bytes | None,
+        headers: Headers | None,
+        send_by: float,
     ) -> tuple[Batch, int, bool] | None:
         """KIP-480: stay with a partition until its batch is full, then go to another."""
-        append = self.accumulator.append
+        append = partial(self.accumulator.append, send_by_ms=send_by)
         with self.accumulator.lock:
             tp = self._sticky.get(topic.name)
             if tp is not None:

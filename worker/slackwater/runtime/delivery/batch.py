@@ -93,6 +93,8 @@ class Batch:
     retry_at_ms: float = 0.0
     late_letters: int = 0
     """How often dead letters were not written because that would have been too late after their fence."""
+    rejected_in_a_row: int = 0
+    """With its commit: how many records were rejected since the last that was handled."""
     ms: dict[str, float] = field(default_factory=dict)
     """Time by phase."""
 
@@ -156,7 +158,7 @@ def handle(batch: Batch, engine: AnyEngine, sink: Sink, clock: Clock, reached: R
     outputs = split(output, inputs) if call is not None else {}
     # Where all records are dead letters already, a file of an earlier try is removed all the same.
     tables = {tp: outputs[tp].rows if tp in outputs else ARROW_SCHEMA.empty_table() for tp, _ in parts}
-    staged = _stage(batch, sink, tables)
+    staged = stage_tables(batch, sink, tables)
     marks.append(clock.mono_ms())
     reached(Step.STAGED)
     return Handled(
@@ -185,7 +187,13 @@ def _call(
     return partial(engine.transform, pa.Table.from_batches(inputs.values()))
 
 
-def _stage(batch: Batch, sink: Sink, tables: Mapping[TopicPartition, Any]) -> dict[TopicPartition, Staged]:
+def stage_tables(
+    batch: Batch, sink: Sink, tables: Mapping[TopicPartition, Any]
+) -> dict[TopicPartition, Staged]:
+    """Writes the parts' tables, without those of partitions that were given up meanwhile.
+
+    Raises as :func:`handle` does for the sink; nothing stays staged then.
+    """
     staged: dict[TopicPartition, Staged] = {}
     for tp, rows in tables.items():
         part = batch.parts.get(tp)
@@ -194,8 +202,8 @@ def _stage(batch: Batch, sink: Sink, tables: Mapping[TopicPartition, Any]) -> di
         try:
             staged[tp] = sink.stage(tp.topic, tp.partition, part.start, rows)
         except BaseException as exc:
-            for one in staged.values():
-                one.discard()
+            for written in staged.values():
+                written.discard()
             if isinstance(exc, StagedGoneError):
                 raise
             raise sink_error(f"write {tp} from offset {part.start}", exc) from exc

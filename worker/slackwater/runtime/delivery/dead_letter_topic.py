@@ -31,9 +31,13 @@ class DeadLetterTopic:
         return len(partitions)
 
     def write(
-        self, records: Iterable[tuple[int, bytes | None, bytes | None, Headers]], timestamp_ms: int
+        self,
+        records: Iterable[tuple[int, bytes | None, bytes | None, Headers]],
+        timestamp_ms: int,
+        until_ms: float,
     ) -> None:
-        """Stores the records (acks=all). Raises the first KafkaError of any of them."""
+        """Stores the records (acks=all). Raises the first KafkaError of any of them, SendDeadlineError where
+        some could not be sent by ``until_ms`` (monotonic clock)."""
         producer = self._connected()
         sent = [
             producer.send(
@@ -43,6 +47,7 @@ class DeadLetterTopic:
                 headers=list(headers),
                 partition=partition,
                 timestamp_ms=timestamp_ms,
+                send_by_ms=until_ms,
             )
             for partition, key, value, headers in records
         ]

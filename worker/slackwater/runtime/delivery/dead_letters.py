@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from slackwater.kafka.errors import SendDeadlineError
 from slackwater.runtime.clock import Clock
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.delivery.selection import Selected, Whole
@@ -63,9 +64,16 @@ class LetterStore(Protocol):
     def partition_count(self) -> int: ...
 
     def write(
-        self, records: Iterable[tuple[int, bytes | None, bytes | None, Headers]], timestamp_ms: int
+        self,
+        records: Iterable[tuple[int, bytes | None, bytes | None, Headers]],
+        timestamp_ms: int,
+        until_ms: float,
     ) -> None:
-        """Stores (partition, key, value, headers); returns when the broker has all. Raises KafkaError."""
+        """Stores (partition, key, value, headers); returns when the broker has all.
+
+        Raises SendDeadlineError where some could not be sent by ``until_ms`` (monotonic clock): which of the
+        records are stored is not known then. Raises KafkaError.
+        """
 
     def headers_since(self, partition: int, since_ms: int | None) -> Iterator[Headers]:
         """The headers of what stands in ``partition`` now, from ``since_ms`` (record time; None: all)."""
@@ -100,8 +108,9 @@ class DeadLetters:
     ) -> int:
         """Stores letters of partitions that were read back, without those that are there.
 
-        Returns how many are new. The partitions' ``letters`` say afterwards what is stored. Raises LateError,
-        and stores nothing, where the writing would begin after ``until_ms`` (monotonic clock).
+        Returns how many are new. The partitions' ``letters`` say afterwards what is stored. Raises LateError
+        where some could not be sent by ``until_ms`` (monotonic clock): which of them are stored is not known
+        then, and ``letters`` is None until they are read back.
         """
         count = self._store.partition_count()
         new = [
@@ -114,9 +123,12 @@ class DeadLetters:
             (owned.tp.partition % count, letter.key, letter.value, self._headers(owned, letter))
             for owned, letter in new
         ]
-        if self._clock.mono_ms() > until_ms:
-            raise LateError
-        self._store.write(records, self._clock.wall_ms())
+        try:
+            self._store.write(records, self._clock.wall_ms(), until_ms)
+        except SendDeadlineError as exc:
+            for owned, _ in letters:
+                owned.letters = None
+            raise LateError from exc
         for owned, letter in new:
             _known(owned).add(letter.offset)
         return len(new)

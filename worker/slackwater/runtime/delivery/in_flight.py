@@ -37,9 +37,10 @@ GRACE_MS = 2000
 
 
 LETTERS_FENCE_MS = 1000
-"""How long after the fence that announces them dead letters may still be written. A worker that was stopped
-in between may have an heir that has written them, so it asks the broker again. The time doubles with each
-such try, so that a slow machine gets on."""
+"""How long after the fence that announces them dead letters may still be sent. A worker that was stopped
+in between may have a successor that has written them. It reads back what is stored, and asks the broker
+again.
+The time doubles with each such try, for slow machines."""
 _MOST_LINES = 3
 """How many rejected records of a batch are named by a line of the log each."""
 
@@ -66,7 +67,8 @@ class InFlight:
         self._isolation: Isolation | None = None
         """Of this batch, when it has failed as a whole."""
         self._rejected_in_a_row: int | None = None
-        """How many records were rejected since the last that was handled; None: none was handled yet."""
+        """How many records were rejected since the last that was handled; None: this process has committed no
+        batch yet."""
 
     def begin(self, parts: dict[TopicPartition, Part]) -> None:
         """Hands ``parts`` over to the handler, when it is known which of their records are dead letters."""
@@ -132,9 +134,7 @@ class InFlight:
 
     def _end(self, committed: Batch | None) -> None:
         if committed is not None:
-            rejected = sum(part.rejected for part in committed.parts.values())
-            none_handled = self._isolation is not None and self._isolation.all_rejected
-            self._rejected_in_a_row = (self._rejected_in_a_row or 0) + rejected if none_handled else 0
+            self._rejected_in_a_row = committed.rejected_in_a_row
         self.batch = self._isolation = None
         self._ended(committed)
 
@@ -186,7 +186,7 @@ class InFlight:
             return
         except LateError:
             batch.late_letters += 1
-            self._enter(batch, Stage.WRITING)
+            self._read_letters_back(batch)
             return
         except KafkaError as exc:
             topic = self._config.dead_letter_topic
@@ -249,12 +249,20 @@ class InFlight:
         if not batch.parts:
             return
         try:
-            isolation.judge(fault, self._rejected_in_a_row)
+            isolation.judge(fault, self._rejected_before(batch))
         except IsolationError as exc:
             raise self._given_up(f"{isolation.failure}. {exc}") from exc
         if isolation.done:
             self._reject(batch, isolation)
         self._try_next(batch, isolation)
+
+    def _rejected_before(self, batch: Batch) -> int | None:
+        """How many records were rejected in a row before this batch: by this process or, where it has
+        committed no batch yet, by those that have committed the partitions before; None: nobody has."""
+        if self._rejected_in_a_row is not None:
+            return self._rejected_in_a_row
+        notes = [note for part in batch.parts.values() if (note := part.owned.note) is not None]
+        return max((note.rejected for note in notes if note.rejected is not None), default=None)
 
     def _reject(self, batch: Batch, isolation: Isolation) -> None:
         rejected = [
@@ -289,13 +297,17 @@ class InFlight:
                 continue
             part.staged, part.rows_out, part.letters = staged, handled.rows[tp], handled.letters[tp]
             part.rejected = len(self._isolation.rejected.get(tp, ())) if self._isolation is not None else 0
+        self._read_letters_back(batch)
+
+    # ---- dead letters
+
+    def _read_letters_back(self, batch: Batch) -> None:
+        """Looks which of the batch's letters are stored, where that is not known."""
         lettered = [part.owned for part in batch.parts.values() if part.letters]
         if lettered:
             self._enter(batch, Stage.READING, partial(self._letters(batch).read_back, lettered))
         else:
             self._enter(batch, Stage.READY)
-
-    # ---- dead letters
 
     def _letters(self, batch: Batch) -> DeadLetters:
         if self._tools.letters is not None:
@@ -330,6 +342,13 @@ class InFlight:
 
     # ---- the end
 
+    def _rejected_with(self, batch: Batch) -> int:
+        """How many records will have been rejected since the last that was handled, with this batch."""
+        if self._isolation is None or not self._isolation.all_rejected:
+            return 0
+        rejected = sum(part.rejected for part in batch.parts.values())
+        return (self._rejected_before(batch) or 0) + rejected
+
     def _commit(self, batch: Batch, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
         """Whether the broker has taken ``offsets``. Where it refuses for good, the batch is given back."""
         outcome = self._committer.commit(offsets)
@@ -350,7 +369,11 @@ class InFlight:
 
     def _publish(self, batch: Batch) -> bool:
         self._reached(Step.READY)
-        if not self._commit(batch, {tp: part.owned.fence_of(part.start) for tp, part in batch.parts.items()}):
+        fences = {
+            tp: part.owned.fence_of(part.start, part.end, self._tools.instance)
+            for tp, part in batch.parts.items()
+        }
+        if not self._commit(batch, fences):
             return False
         self._reached(Step.FENCED)
         for number, (tp, part) in enumerate(batch.parts.items()):
@@ -370,7 +393,11 @@ class InFlight:
         return True
 
     def _commit_ends(self, batch: Batch) -> bool:
-        ends = {tp: self._notes.served(part.owned, part.end) for tp, part in batch.parts.items()}
+        batch.rejected_in_a_row = self._rejected_with(batch)
+        ends = {
+            tp: self._notes.served(part.owned, part.end, batch.rejected_in_a_row)
+            for tp, part in batch.parts.items()
+        }
         offsets = {**self._notes.due(batch.parts), **ends}
         self._reached(Step.COMMITTING)
         if self._commit(batch, offsets):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.clock import Clock
-from slackwater.runtime.delivery.batch import Batch, Handled, Stage, TransformError, handle
+from slackwater.runtime.delivery.batch import Batch, Handled, Stage, TransformError, handle, stage_tables
 from slackwater.runtime.delivery.bisection import (
     ALWAYS,
     Fault,
@@ -98,7 +98,7 @@ class Isolation:
 
     def judge(self, fault: Fault | None, rejected_before: int | None) -> None:
         """Takes in how the trial ended. ``rejected_before``: how many records in a row were rejected in the
-        batches before, with none handled in between; None where this process has not handled any yet.
+        batches before, with none handled in between; None where no batch was handled before.
 
         Raises:
             IsolationError: the handler is at fault, or something that it works with.
@@ -138,7 +138,9 @@ class Isolation:
                 f"All its records fail, and the error does not say that it is their values. {_NONE}"
             )
         if rejected_before is None:
-            raise IsolationError(f"All its records fail, and this worker has handled none before. {_NONE}")
+            raise IsolationError(
+                f"All its records fail, and no batch of the partition was handled before. {_NONE}"
+            )
         if rejected_before + len(faults) > ALWAYS:
             raise IsolationError(
                 f"All its records fail, and so did the {rejected_before} before. In a row at most {ALWAYS} "
@@ -155,11 +157,11 @@ class Isolation:
 
         handled = handle(self.batch, engine, sink, clock, reached)
         try:
+            rejected = {tp: ARROW_SCHEMA.empty_table() for tp in self._parts if tp not in handled.staged}
+            handled.staged.update(stage_tables(replace(self.batch, parts=self._parts), sink, rejected))
+            handled.rows.update(dict.fromkeys(rejected, 0))
+            handled.letters.update({tp: [] for tp in rejected})
             for tp, part in self._parts.items():
-                if tp not in handled.staged:
-                    empty = ARROW_SCHEMA.empty_table()
-                    handled.staged[tp] = sink.stage(tp.topic, tp.partition, part.start, empty)
-                    handled.rows[tp], handled.letters[tp] = 0, []
                 records = part.columns.to_arrow(tp.topic, tp.partition)
                 letters = handled.letters[tp] + letters_of(records, self.rejected.get(tp, []))
                 handled.letters[tp] = sorted(letters, key=lambda letter: letter.offset)

@@ -25,6 +25,8 @@ class CommitNote:
     ``since_ms`` of the pod before, whatever the two clocks say); where pods are not called as their members.
     ``alive_ms``: when it was last known to live, where that is later than ``at_ms``: in a long batch.
     ``topic_id``: of the topic that the offset belongs to; "" where brokers have none, and from older workers.
+    ``rejected``: how many records were rejected in a row up to the offset, with none handled since; None: no
+    batch was committed yet, or by an older worker.
     """
 
     at_ms: int | None
@@ -35,6 +37,7 @@ class CommitNote:
     since_ms: int | None = None
     alive_ms: int | None = None
     topic_id: str = ""
+    rejected: int | None = None
 
     def encode(self) -> str:
         """The metadata string, below 300 characters for any usual names."""
@@ -49,6 +52,8 @@ class CommitNote:
             document["alive"] = self.alive_ms
         if self.topic_id:
             document["topic"] = self.topic_id
+        if self.rejected is not None:
+            document["rejected"] = self.rejected
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
@@ -58,13 +63,15 @@ class CommitNote:
             document = json_object(metadata)
             at, instance, letters = document["at"], document["instance"], document.get("letters")
             pair = None if letters is None else (whole(letters[0], "letters"), whole(letters[1], "letters"))
-            drain, since, alive = (_whole(document.get(name)) for name in ("drain", "since", "alive"))
+            drain, since, alive, rejected = (
+                _whole(document.get(name)) for name in ("drain", "since", "alive", "rejected")
+            )
             pod, topic_id = (_text(document.get(name)) for name in ("pod", "topic"))
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):
             return None
         if not isinstance(instance, str) or (at is not None and _whole(at) is None):
             return None
-        return cls(at, instance, pair, drain, pod, since, alive, topic_id)
+        return cls(at, instance, pair, drain, pod, since, alive, topic_id, rejected)
 
 
 def _text(value: object) -> str:
@@ -159,14 +166,22 @@ class OwnedPartition:
         return CommitNote.decode(self.metadata)
 
     def commit_of(
-        self, offset: int, now_ms: int, instance: str, drain_ms: int | None = None
+        self,
+        offset: int,
+        now_ms: int,
+        instance: str,
+        drain_ms: int | None = None,
+        rejected: int | None = None,
     ) -> OffsetAndMetadata:
-        """The commit that says: served up to ``offset`` until now; draining since ``drain_ms``."""
+        """The commit that says: served up to ``offset`` until now; draining since ``drain_ms``; ``rejected``
+        records were rejected in a row (None: as in the commit before)."""
         note = self.note
+        if rejected is None and note is not None:
+            rejected = note.rejected
         letters = note.letters if note is not None else None
         if letters is not None and letters[1] <= offset:
             letters = None
-        made = CommitNote(now_ms, instance, letters, drain_ms, topic_id=self.topic_id)
+        made = CommitNote(now_ms, instance, letters, drain_ms, topic_id=self.topic_id, rejected=rejected)
         return OffsetAndMetadata(offset, self._signed(made).encode())
 
     def _signed(self, note: CommitNote) -> CommitNote:
@@ -190,9 +205,16 @@ class OwnedPartition:
         note = self.note
         return now_ms - max(note.at_ms or 0, note.alive_ms or 0) if note is not None else now_ms
 
-    def fence_of(self, start: int) -> OffsetAndMetadata:
-        """The commit that changes nothing: the broker accepts it only from the partition's owner."""
-        return OffsetAndMetadata(start, self.metadata)
+    def fence_of(self, start: int, end: int, instance: str) -> OffsetAndMetadata:
+        """The commit that changes nothing: the broker accepts it only from the partition's owner.
+
+        Where there is no note yet, it makes one: an offset without a note looks as if a person had set it. As
+        that offset may have been committed before, letters from ``start`` to ``end`` may be stored already.
+        """
+        if self.note is not None:
+            return OffsetAndMetadata(start, self.metadata)
+        note = CommitNote(None, instance, letters=(0, end), topic_id=self.topic_id)
+        return OffsetAndMetadata(start, self._signed(note).encode())
 
     def letters_fence_of(self, start: int, end: int, now_ms: int, instance: str) -> OffsetAndMetadata:
         """A fence that says too that letters below ``end`` may be written from now on.

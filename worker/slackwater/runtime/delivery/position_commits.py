@@ -47,9 +47,10 @@ class Notes:
 
     # ---- service
 
-    def served(self, owned: OwnedPartition, offset: int) -> OffsetAndMetadata:
-        """The commit of what was served up to ``offset`` until now."""
-        return owned.commit_of(offset, self._clock.wall_ms(), self._instance, self.drain_ms)
+    def served(self, owned: OwnedPartition, offset: int, rejected: int | None = None) -> OffsetAndMetadata:
+        """The commit of what was served up to ``offset`` until now; ``rejected``: of
+        :class:`~slackwater.runtime.delivery.partition.CommitNote`, None: as before."""
+        return owned.commit_of(offset, self._clock.wall_ms(), self._instance, self.drain_ms, rejected)
 
     def due(self, but: Collection[TopicPartition] = ()) -> dict[TopicPartition, OffsetAndMetadata]:
         """Commits for partitions without new records, where there is something to tell: that they are still
