@@ -1,4 +1,4 @@
-"""The lines that a worker writes to its stdout, read (docs/design/README.md, "Events")."""
+"""The lines that a worker writes to its stdout, read (docs/worker.md, "Events")."""
 
 from __future__ import annotations
 

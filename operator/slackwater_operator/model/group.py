@@ -75,7 +75,7 @@ class WorkerView:
     Attributes:
         name: its group.instance.id.
         alive: whether its process runs.
-        phase: as it says itself (docs/design/README.md, "Worker"); "" when it has said nothing yet.
+        phase: as it says itself (docs/worker.md, "HTTP"); "" when it has said nothing yet.
         revision: the revision that it was started with: a number here, a template's hash on Kubernetes; "":
             not known.
         generation: the group generation that it joined last, -1 before.

@@ -1,4 +1,4 @@
-"""A worker's configuration file from a ConsumerGroup (docs/design/README.md, "Worker")."""
+"""A worker's configuration file from a ConsumerGroup (docs/worker.md, "Configuration file")."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class WorkerStatus:
     """A worker's /status. Times are wall clock, ms.
 
     Attributes:
-        phase: as in docs/design/README.md, "Worker".
+        phase: as in docs/worker.md, "HTTP".
         generation: the group generation that it joined last, -1 before.
         member_id: Kafka's id of this incarnation.
         is_leader: whether it leads the group, as far as it knows.
