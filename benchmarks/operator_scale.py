@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks._hollow import HollowBroker, HollowGroup, HollowPods
 from tests.support.controlplane import ControlPlane, path_of
 from tests.support.controlplane.async_api import AsyncApi
-from tests.support.kafka import OwnedProcess
+from tests.support.processes import OwnedProcess
 
 GROUPS = int(os.environ.get("SLACKWATER_GROUPS", "1000"))
 STEADY_S = float(os.environ.get("SLACKWATER_STEADY_S", "120"))

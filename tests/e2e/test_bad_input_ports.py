@@ -16,7 +16,7 @@ import pytest
 from tests.e2e.commands import Command, run
 from tests.e2e.site import PARTITIONS, Site
 from tests.support.devbroker import DevBroker
-from tests.support.kafka import free_ports
+from tests.support.processes import reserve_ports
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_folder_of_the_demo_that_holds_other_things(tmp_path: Path) -> None:
 
 
 def test_a_demo_without_its_broker_leaves_the_last_one_s_output(tmp_path: Path) -> None:
-    (port,) = free_ports(1)
+    (port,) = reserve_ports(1)
     last = tmp_path / ".demo"
     (last / "flights").mkdir(parents=True)
     for name in (".made-by-slackwater-demo", "report.json", "flights/a.parquet"):

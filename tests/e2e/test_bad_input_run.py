@@ -18,7 +18,7 @@ import pytest
 from tests.e2e.commands import Ended, run
 from tests.e2e.site import Site
 from tests.support.devbroker import DevBroker
-from tests.support.kafka import free_ports
+from tests.support.processes import reserve_ports
 
 LONGEST_S = 120.0
 """For what cannot heal by itself, a worker's tries included: 20 s where nothing else wants the processors."""
@@ -148,7 +148,7 @@ def test_what_stops_each_worker_is_told_at_once_and_given_up_in_the_end(
 @pytest.fixture(scope="module")
 def closed_port() -> int:
     """A port that nobody listens on."""
-    return free_ports(1)[0]
+    return reserve_ports(1)[0]
 
 
 @pytest.fixture(scope="module")

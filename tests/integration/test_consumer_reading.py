@@ -27,6 +27,7 @@ from slackwater.kafka.errors import (
     WakeupError,
 )
 from tests.integration.consumer_harness import drain, make_topic, options, produce, unique, wait_for
+from tests.support.processes import reserve_ports
 
 
 def partitions(topic: str, count: int) -> list[TopicPartition]:
@@ -266,9 +267,7 @@ async def test_async_consumer(broker: Any) -> None:
 
 
 def test_no_broker_is_one_error_that_names_the_addresses() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{reserve_ports(1)[0]}"
     started = time.monotonic()
     with pytest.raises(NoBrokersAvailable, match=address):
         KafkaConsumer("t", bootstrap_servers=[address], group_id="g", bootstrap_timeout_ms=500)

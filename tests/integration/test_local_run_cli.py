@@ -19,7 +19,7 @@ from slackwater.kafka import KafkaAdmin
 from slackwater_operator.api.v1alpha1.consumer_group import load
 from tests.integration.local_run_files import Feed, create_topic, write_group
 from tests.support.devbroker import DevBroker
-from tests.support.kafka import free_ports
+from tests.support.processes import reserve_ports
 
 WORK = "work"
 """The run's own folder, beside the resource and its handler."""
@@ -95,7 +95,7 @@ def test_a_wrong_field(group: Path) -> None:
 
 
 def test_no_broker(group: Path, devbroker: DevBroker) -> None:
-    (port,) = free_ports(1)
+    (port,) = reserve_ports(1)
     group.write_text(group.read_text().replace(devbroker.bootstrap, f"127.0.0.1:{port}"))
     code, errors = run(group)
     assert code == 1
@@ -132,7 +132,7 @@ def test_its_own_folder_is_used_again_and_by_one_run_at_a_time(group: Path, devb
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
     before = sorted((group.parent / WORK).rglob("*"))
-    (port,) = free_ports(1)
+    (port,) = reserve_ports(1)
     right = group.read_text()
     group.write_text(right.replace(devbroker.bootstrap, f"127.0.0.1:{port}"))
     code, _ = run(group)

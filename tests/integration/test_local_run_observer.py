@@ -13,7 +13,8 @@ from slackwater.kafka.errors import NoBrokersAvailable
 from slackwater_operator.kafka.group_observer import KafkaObserver
 from tests.integration.local_run_files import PARTITIONS, create_topic
 from tests.support.devbroker import DevBroker
-from tests.support.kafka import KafkaCluster, free_ports
+from tests.support.kafka import KafkaCluster
+from tests.support.processes import reserve_ports
 
 Broker = KafkaCluster | DevBroker
 
@@ -104,7 +105,7 @@ async def test_a_topic_that_is_not_there(broker: Broker) -> None:
 
 
 async def test_no_broker() -> None:
-    (port,) = free_ports(1)
+    (port,) = reserve_ports(1)
     with pytest.raises(NoBrokersAvailable, match=f"127.0.0.1:{port}"):
         await KafkaObserver.connect(f"127.0.0.1:{port}", "g", {})
 

@@ -22,7 +22,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from slackwater.kafka import KafkaAdmin
 from tests.support.controlplane import until
 from tests.support.devbroker import DevBroker
-from tests.support.kafka import KafkaCluster, free_ports
+from tests.support.kafka import KafkaCluster
+from tests.support.processes import reserve_ports
 from tests.support.worker_process import WorkerProcess
 
 HANDLER = """
@@ -189,7 +190,7 @@ def test_what_is_wrong_is_named_and_the_rest_is_tried(
 
 def test_no_broker(tmp_path: Path, devbroker: DevBroker) -> None:
     site = Site(devbroker.bootstrap, tmp_path)
-    (port,) = free_ports(1)
+    (port,) = reserve_ports(1)
     ran = site.preflight(bootstrapServers=f"127.0.0.1:{port}", startTimeoutMs=500)
     assert ran.code == 5
     assert ran.failed == {"brokers", "group", "topics"}

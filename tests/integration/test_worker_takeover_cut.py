@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.takeover_site import TakeoverSite
 from tests.support.kafka import KafkaCluster
-from tests.support.processes import free_ports
+from tests.support.processes import reserve_ports
 
 PARTITIONS = 6
 
@@ -28,7 +28,7 @@ def test_a_successor_that_cannot_be_reached_but_commits_keeps_its_seat(site: Tak
     """
     site.flow(300)
     (a0,) = site.members(1)
-    (nobody,) = free_ports(1)
+    (nobody,) = reserve_ports(1)
     b0 = site.standby(0, "b", PARTITIONS, wrong_address=f"127.0.0.1:{nobody}")
     assert site.order(b0, a0)[0] == 202
     b0.in_phase("running")

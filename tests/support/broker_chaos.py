@@ -14,8 +14,9 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from tests.support.group_journal import Event
-from tests.support.kafka import KafkaCluster, free_ports
+from tests.support.kafka import KafkaCluster
 from tests.support.peers import OURS, Peer
+from tests.support.processes import reserve_ports
 from tests.support.proxy import SwitchedProxy
 from tests.support.rawclient import RawClient, topic_metadata
 
@@ -27,7 +28,7 @@ class ProxiedKafka:
     """Three brokers whose listener for clients is behind a proxy for each; a context manager."""
 
     def __init__(self, config: dict[str, str]) -> None:
-        ports = dict(zip((1, 2, 3), free_ports(3), strict=True))
+        ports = dict(zip((1, 2, 3), reserve_ports(3), strict=True))
         self.cluster = KafkaCluster(
             3, config, listeners={LISTENER: "PLAINTEXT"}, advertised={LISTENER: ports}
         )

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.support.kafka import OwnedProcess, free_ports
+from tests.support.processes import OwnedProcess, reserve_ports
 
 
 class DevBroker:
@@ -47,7 +47,7 @@ class DevBroker:
 
     def __enter__(self) -> Self:
         self._folder = Path(tempfile.mkdtemp(prefix="slackwater-devbroker-"))
-        self._port, self._control_port = free_ports(2)
+        self._port, self._control_port = reserve_ports(2)
         try:
             self.start()
         except BaseException:

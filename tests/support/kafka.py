@@ -41,19 +41,16 @@ from tests.support.kafka_jars import (
     kafka_libs,
     release_of,
 )
-from tests.support.processes import PORTS, OwnedProcess, free_ports
+from tests.support.processes import OwnedProcess, reserve_ports
 from tests.support.rawclient import RawClient
 
 __all__ = [
     "KAFKA_VERSION",
     "LONG_LIVED",
-    "PORTS",
     "SHORT_LIVED",
     "KafkaCluster",
     "KafkaUnavailable",
-    "OwnedProcess",
     "find_java",
-    "free_ports",
     "java_version",
     "kafka_libs",
     "run_command",
@@ -178,26 +175,15 @@ class KafkaCluster:
         if self._java_options == SHORT_LIVED and self.release.version == KAFKA_VERSION:
             self._archive_options = archive_options(self._java, libs, _live_once)
         self._folder = Path(tempfile.mkdtemp(prefix="slackwater-kafka-"))
-        for attempt in range(3):
-            self._configure()
-            self._prepare()
-            for node in self.nodes:
-                self._launch(node)
-            try:
-                self._await_ready(self.nodes)
-                return
-            except KafkaUnavailable as exc:
-                # Somebody may have taken a port between the choice and the start, for one.
-                if attempt == 2:
-                    raise
-                print(f"kafka: trying again, since {exc}", file=sys.stderr)
-            self._kill_all()
-            shutil.rmtree(self._folder)
-            self._folder.mkdir()
+        self._configure()
+        self._prepare()
+        for node in self.nodes:
+            self._launch(node)
+        self._await_ready(self.nodes)
 
     def _configure(self) -> None:
         further = [(name, node) for name in self._listeners for node in self.nodes]
-        ports = free_ports(2 * len(self.nodes) + len(further))
+        ports = reserve_ports(2 * len(self.nodes) + len(further))
         self.ports = dict(zip(self.nodes, ports, strict=False))
         # Of ZooKeeper there is one, which takes the first.
         controllers = dict(zip(self.nodes, ports[len(self.nodes) :], strict=False))

@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from tests.support.controlplane import build, until
-from tests.support.kafka import OwnedProcess, free_ports
+from tests.support.processes import OwnedProcess, reserve_ports
 
 MODULE = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 CHECKSUM = "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s="
@@ -160,7 +160,7 @@ def prometheus(
 ) -> Iterator[Prometheus]:
     """Starts a Prometheus on loopback with these scrape configurations and rule groups, for the block."""
     directory.mkdir(parents=True, exist_ok=True)
-    (port,) = free_ports(1)
+    (port,) = reserve_ports(1)
     (directory / "rules.yaml").write_text(yaml.safe_dump({"groups": list(rules)}))
     config = {
         "global": {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval},

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import random
 import signal
 import socket
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
@@ -88,17 +90,51 @@ class OwnedProcess:
             self._watchdog.stdin.close()
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on now."""
-    found: list[int] = []
-    chooser = random.SystemRandom()
-    while len(found) < count:
-        port = chooser.choice(PORTS)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        if port not in found:
-            found.append(port)
-    return found
+_LOCKS = Path(tempfile.gettempdir()) / f"slackwater-test-ports-{os.getuid()}"
+"""A file that stays empty: byte N is locked by the process that has reserved port N."""
+_reserved: set[int] = set()
+_lock_file: IO[bytes] | None = None
+
+
+def reserve_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 for this process and those that it starts, until it ends.
+
+    Nobody listens on them now, and no other call returns them as long as this process lives, in whichever
+    process of this user. So a broker can be stopped and started on its port, and a port can be one on which
+    nobody listens. Raises RuntimeError when too few ports are left.
+    """
+    chosen: list[int] = []
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        if len(chosen) == count:
+            break
+        if port not in _reserved and _lock(port):
+            _reserved.add(port)
+            if _nobody_listens(port):
+                chosen.append(port)
+    if len(chosen) < count:
+        raise RuntimeError(
+            f"{count} ports from {PORTS.start} to {PORTS.stop - 1}: only {len(chosen)} are free"
+        )
+    return chosen
+
+
+def _lock(port: int) -> bool:
+    """Locks the port's byte until this process ends; False if another process has locked it."""
+    # One file that is never closed: closing any descriptor of it would release this process's locks.
+    global _lock_file
+    if _lock_file is None:
+        _lock_file = _LOCKS.open("ab")
+    try:
+        fcntl.lockf(_lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def _nobody_listens(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -30,7 +30,7 @@ from tests.support.controlplane.api import Api, ApiError, Json, path_of, until
 from tests.support.controlplane.certificates import Authority, KeyPair, service_account_keys
 from tests.support.controlplane.images import ImageRegistry
 from tests.support.controlplane.pods import PodProcesses
-from tests.support.kafka import OwnedProcess, free_ports
+from tests.support.processes import OwnedProcess, reserve_ports
 
 ISSUER = "https://kubernetes.default.svc"
 SERVICE_RANGE = "10.96.0.0/24"
@@ -287,7 +287,7 @@ class ControlPlane:
         self._tokens = service_account_keys(folder)
 
     def _start_servers(self) -> None:
-        self._etcd_port, self._etcd_peer_port, self._port = free_ports(3)
+        self._etcd_port, self._etcd_peer_port, self._port = reserve_ports(3)
         self.kubeconfig = self._write_kubeconfig(self._directory / "kubeconfig", _user(self._admin))
         self._write_kubeconfig(self._directory / "kubeconfig-manager", _user(self._manager))
         self._write_kubeconfig(self._directory / "kubeconfig-kubelet", _user(self._kubelet))

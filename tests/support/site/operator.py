@@ -16,7 +16,7 @@ from typing import Self
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.controlplane import ControlPlane, until
-from tests.support.kafka import OwnedProcess, free_ports
+from tests.support.processes import OwnedProcess, reserve_ports
 
 
 class OperatorProcess:
@@ -76,7 +76,7 @@ class OperatorProcess:
         """Starts it; with ``ready`` returns when it answers /readyz (a replica that waits is ready, too)."""
         assert not self.running, f"{self.name} runs"
         self.kill()  # what is left of one that has ended
-        self._port = free_ports(1)[0]
+        self._port = reserve_ports(1)[0]
         with self.log_path.open("ab") as log:
             self._owned = OwnedProcess(
                 [

@@ -30,7 +30,7 @@ from slackwater.runtime.takeover.signing import (
 from slackwater.runtime.telemetry.http_server import HealthServer
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
-from tests.support.processes import free_ports
+from tests.support.processes import reserve_ports
 from tests.support.runtime_fakes import VirtualClock
 
 KEY, OTHER_KEY = b"k" * 32, b"j" * 32
@@ -380,7 +380,7 @@ def test_who_answers_byte_by_byte_has_not_answered_either(peers: HttpPeers) -> N
 
 
 def test_who_is_not_there_takes_no_connection(peers: HttpPeers) -> None:
-    (port,) = free_ports(1)
+    (port,) = reserve_ports(1)
     with pytest.raises(Unreachable, match="takes no connection"):
         peers.handover(f"127.0.0.1:{port}", REQUEST, 5_000)
     with pytest.raises(Unreachable, match="no host:port"):

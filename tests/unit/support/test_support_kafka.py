@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import kafka_jars
-from tests.support.kafka import PORTS, KafkaCluster, KafkaUnavailable, OwnedProcess, free_ports, run_command
+from tests.support import kafka_jars, processes
+from tests.support.kafka import KafkaCluster, KafkaUnavailable, run_command
+from tests.support.processes import PORTS, OwnedProcess, reserve_ports
 from tests.support.rawclient import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -91,7 +92,7 @@ def test_failing_maven_is_tried_again_and_leaves_nothing(
 def test_owned_process_ends_with_its_owner(tmp_path: Path) -> None:
     """SIGKILL to the owner: the process, its children and its folder are gone soon after."""
     code = (
-        "import sys, time; from pathlib import Path; from tests.support.kafka import OwnedProcess;"
+        "import sys, time; from pathlib import Path; from tests.support.processes import OwnedProcess;"
         "p = OwnedProcess(['sh', '-c', 'sleep 600 & echo $! > ' + sys.argv[1] + '; wait'],"
         "                 then_remove=Path(sys.argv[1]).parent);"
         "print(p.pid, flush=True); time.sleep(600)"
@@ -125,9 +126,34 @@ def test_owned_process_ends_its_watchdog() -> None:
 
 def test_ports_are_free_and_different() -> None:
     """Ports below the range that outgoing connections take."""
-    ports = free_ports(20)
+    ports = reserve_ports(20)
     assert len(set(ports)) == 20
     assert set(ports) <= set(PORTS)
+    assert not set(ports) & set(reserve_ports(20)), "reserved as long as this process lives"
+
+
+def test_two_processes_never_reserve_the_same_port() -> None:
+    """Even when nobody has bound the port yet, and until the process that reserved it ends."""
+    script = (
+        "import sys; from tests.support.processes import reserve_ports;"
+        "print(*reserve_ports(10), flush=True); sys.stdin.read()"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    with other:
+        assert other.stdout is not None
+        theirs = [int(word) for word in other.stdout.readline().split()]
+        assert len(theirs) == 10
+        assert not any(processes._lock(port) for port in theirs)
+        other.communicate("")
+    assert any(processes._lock(port) for port in theirs), "a process that has ended reserves nothing"
+
+
+def test_too_few_ports_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "PORTS", PORTS[:3])
+    with pytest.raises(RuntimeError, match=r"4 ports from 20000 to 20002: only \d are free"):
+        reserve_ports(4)
 
 
 def test_run_command_replaces_the_bootstrap(capfd: pytest.CaptureFixture[str]) -> None:
