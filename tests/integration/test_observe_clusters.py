@@ -26,13 +26,13 @@ from confluent_kafka.admin import (
 
 from slackwater.kafka import AsyncAdmin, KafkaConsumer, KafkaProducer, Security, TopicPartition
 from slackwater.kafka.net import Cluster
-from slackwater.kafka.net.clock import Clock
 from slackwater.kafka.net.dialer import Endpoint, resolve
 from slackwater.kafka.wire import messages as m
 from slackwater_operator.kafka.clusters import ClusterIdentity, ClusterObserver, Clusters, GroupWanted
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
+from tests.support.runtime_fakes import VirtualClock
 
 GROUPS = 200
 TOPICS = 20
@@ -372,7 +372,7 @@ async def test_a_missing_topic_is_known_beside_a_pattern_and_costs_no_request_ea
     listed = GroupWanted("listed", "g", ("nowhere",))
     with DevBroker() as broker:
         observer = await ClusterObserver.connect(broker.bootstrap, timeout_ms=PATIENCE_MS)
-        observer._clock = Clock(wall_ms=lambda: 1_000, monotonic_ms=lambda: 1_000.0)
+        observer._clock = VirtualClock()
         observer._timeout_s = PATIENCE_MS / 1000
         try:
             wanted = [listed, GroupWanted("pattern", "h", topic_pattern="some.*")]

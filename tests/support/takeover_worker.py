@@ -7,7 +7,7 @@ import http.client
 import json
 from collections.abc import Iterator
 
-from slackwater.runtime.clock import SystemClock
+from slackwater.clock import SystemClock
 from slackwater.runtime.config.worker_config import HealthConfig
 from slackwater.runtime.takeover.http_handler import Answer, Door
 from slackwater.runtime.takeover.requests import Desk

@@ -16,8 +16,8 @@ from slackwater.runtime.errors import ConfigError, StartError, WorkerError
 from slackwater.runtime.shutdown import Stopping
 
 if TYPE_CHECKING:
+    from slackwater.clock import Clock
     from slackwater.kafka.admin import KafkaAdmin
-    from slackwater.runtime.clock import Clock
     from slackwater.runtime.delivery.dead_letters import DeadLetters
     from slackwater.runtime.interfaces import AnyEngine, Consumer, Sink, StandbyConsumer
     from slackwater.runtime.preflight.checks import Check
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
     """Builds the worker that ``file`` describes and runs it. Returns the exit code."""
-    from slackwater.runtime.clock import SystemClock
+    from slackwater.clock import SystemClock
     from slackwater.runtime.fault_points import from_environment
     from slackwater.runtime.handler_thread import ThreadRunner
     from slackwater.runtime.names import instance_of, owner_of, pod_of
@@ -125,7 +125,7 @@ def takeover_means(config: WorkerConfig, clock: Clock, file: str) -> TakeoverMea
 
 def try_out(file: Path) -> int:
     """Runs the preflight of a configuration file (:mod:`slackwater.runtime.preflight`). Returns the code."""
-    from slackwater.runtime.clock import SystemClock
+    from slackwater.clock import SystemClock
     from slackwater.runtime.preflight.checks import finish, preflight
     from slackwater.runtime.telemetry.events import EventLog
     from slackwater.runtime.telemetry.termination_message import note
@@ -241,7 +241,7 @@ class KafkaParts:
 
     def kafka_checks(self) -> Iterable[Check]:
         """A preflight's checks of the brokers."""
-        from slackwater.runtime.clock import SystemClock
+        from slackwater.clock import SystemClock
         from slackwater.runtime.preflight.kafka_checks import KafkaChecks
 
         self._checks = KafkaChecks(self._config, self._admin, SystemClock(), self._file)
@@ -300,7 +300,7 @@ class KafkaParts:
         topic = self._config.dead_letter_topic
         if topic is None:
             return None
-        from slackwater.runtime.clock import SystemClock
+        from slackwater.clock import SystemClock
         from slackwater.runtime.delivery.dead_letter_topic import DeadLetterTopic
         from slackwater.runtime.delivery.dead_letters import DeadLetters
 

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from slackwater.kafka.net.clock import SYSTEM_CLOCK, Clock
+from slackwater.clock import SYSTEM_CLOCK, Clock
 from slackwater_operator.api.v1alpha1.consumer_group import API_VERSION, KIND
 from slackwater_operator.controller.execution.credentials import options
 from slackwater_operator.controller.execution.executor import Executor
@@ -91,7 +91,7 @@ class Controller:
         self._own_clusters = clusters is None
         self._workers = workers or WorkerStatuses()
         self._own_workers = workers is None
-        self._turned_ms = clock.monotonic_ms()
+        self._turned_ms = clock.mono_ms()
         self._snapshots = SnapshotBuilder(kube, store, self._clusters, self._workers, clock, self._settings)
         self._executor = Executor(kube, store, self._clusters, self._workers, events, may_act, jitter)
         self._sessions: dict[Key, Session] = {}
@@ -108,7 +108,7 @@ class Controller:
 
     async def run(self) -> None:
         """Looks after the groups until it is cancelled."""
-        self._turned_ms = self._clock.monotonic_ms()
+        self._turned_ms = self._clock.mono_ms()
         try:
             while True:
                 if self._store.synced:
@@ -129,7 +129,7 @@ class Controller:
 
     def silent_s(self) -> float:
         """How long no turn has ended although there are groups; 0 without any."""
-        return (self._clock.monotonic_ms() - self._turned_ms) / 1000 if self._sessions else 0.0
+        return (self._clock.mono_ms() - self._turned_ms) / 1000 if self._sessions else 0.0
 
     async def _close(self) -> None:
         if self._own_workers:
@@ -189,7 +189,7 @@ class Controller:
         """Rounds over the groups of a cluster: calm ones in every second, busy ones in between, too."""
         due_ms, rounds = 0.0, 0
         while True:
-            now_ms = self._clock.monotonic_ms()
+            now_ms = self._clock.mono_ms()
             due = now_ms >= due_ms
             if due:
                 due_ms = now_ms + self._settings.round_ms
@@ -254,9 +254,9 @@ class Controller:
 
     async def _first_look(self, session: Session) -> None:
         """Waits until the group's cluster has been asked for the first time, or that takes too long."""
-        until_ms = self._clock.monotonic_ms() + _FIRST_LOOK_MS
+        until_ms = self._clock.mono_ms() + _FIRST_LOOK_MS
         while session.cluster is not None and session.kafka is None and not session.unanswered:
-            left_ms = until_ms - self._clock.monotonic_ms()
+            left_ms = until_ms - self._clock.mono_ms()
             if left_ms <= 0:
                 return
             await self._wait(session, left_ms)
@@ -274,8 +274,8 @@ class Controller:
 
     async def _back_off(self, session: Session, wait_ms: float) -> None:
         """Waits, whatever changes but the resource: a turn that cannot be made is not tried again sooner."""
-        until_ms = self._clock.monotonic_ms() + wait_ms
-        while (left_ms := until_ms - self._clock.monotonic_ms()) > 0:
+        until_ms = self._clock.mono_ms() + wait_ms
+        while (left_ms := until_ms - self._clock.mono_ms()) > 0:
             await self._wait(session, left_ms)
             raw = self._store.group(Key(*session.key))
             if raw is None or session.resource is None or version_of(raw) != session.resource.version:
@@ -283,7 +283,7 @@ class Controller:
 
     async def _guarded(self, session: Session) -> tuple[float | None, tuple[GroupSnapshot, Plan] | None]:
         """One turn, whatever happens in it: how long until the next, and the turn; None, None: it is gone."""
-        began = self._clock.monotonic_ms()
+        began = self._clock.mono_ms()
         failed = session.failed = True
         try:
             made = await self._turn(session)
@@ -300,8 +300,8 @@ class Controller:
             message = f"{type(error).__name__}: {error}; this is a fault of the operator, see its log"
             await self._show(session, Trouble("InternalError", message[:1024]))
         finally:
-            self._turned_ms = self._clock.monotonic_ms()
-            self._metrics.turn((self._clock.monotonic_ms() - began) / 1000, failed=failed)
+            self._turned_ms = self._clock.mono_ms()
+            self._metrics.turn((self._clock.mono_ms() - began) / 1000, failed=failed)
         session.failures += 1
         return delay_ms(session.failures, self._jitter(), first_ms=_AFTER_ERROR_MS), None
 

@@ -15,6 +15,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 
+from slackwater.clock import SYSTEM_CLOCK, Clock
 from slackwater.kafka.admin import EARLIEST, LATEST, groups as group_requests
 from slackwater.kafka.admin.attempts import Attempts
 from slackwater.kafka.errors import (
@@ -26,7 +27,6 @@ from slackwater.kafka.errors import (
 )
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.net.backoff import Backoff
-from slackwater.kafka.net.clock import SYSTEM_CLOCK, Clock
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.topic_pattern import TopicPattern
 from slackwater.kafka.wire.errors import ErrorCode
@@ -209,7 +209,7 @@ class ClusterObserver:
 
     async def _refresh_topics(self, asking: Asking, wanted: Iterable[GroupWanted[K]]) -> KafkaError | None:
         """Asks for metadata where it is too old for `wanted`; gives why that failed."""
-        now, known = self._clock.monotonic_ms(), self._cluster.metadata.topics
+        now, known = self._clock.mono_ms(), self._cluster.metadata.topics
         new = False
         for one in wanted:
             if one.topic_pattern is not None:

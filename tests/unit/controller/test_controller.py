@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from slackwater.kafka.net.clock import Clock
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.controller.controller import Controller
 from slackwater_operator.controller.settings import Settings
@@ -20,7 +19,7 @@ from slackwater_operator.planner.actions import Plan
 from slackwater_operator.planner.plan import plan as real_plan
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.telemetry.metrics import Metrics
-from tests.unit.planner.simulated_cluster import KEY, NAME, Simulation, spec
+from tests.unit.planner.simulated_cluster import KEY, NAME, Simulation, SimulationClock, spec
 from tests.unit.planner.test_plan_simulated import image, settled
 
 SIMULATED = ("kube", "store", "events", "clusters", "workers")
@@ -28,9 +27,8 @@ SETTINGS = Settings(worker_image="slackwater/worker:v1", busy_round_ms=20)
 
 
 def made(simulation: Simulation, metrics: Metrics, **more: Any) -> Controller:
-    clock = Clock(wall_ms=lambda: simulation.now_ms, monotonic_ms=lambda: float(simulation.now_ms))
     parts: dict[str, Any] = {name: getattr(simulation, name) for name in SIMULATED}
-    return Controller(metrics=metrics, settings=SETTINGS, clock=clock, **parts, **more)
+    return Controller(metrics=metrics, settings=SETTINGS, clock=SimulationClock(simulation), **parts, **more)
 
 
 @contextlib.asynccontextmanager

@@ -23,6 +23,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
+from slackwater.clock import SYSTEM_CLOCK
 from slackwater.runtime.takeover.signing import (
     ANSWER_HEADER,
     Unauthorized,
@@ -41,15 +42,10 @@ TOLD: queue.Queue[str] = queue.Queue()
 """Predecessors that this one was told to take over from."""
 
 
-class Clock:
-    def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000
-
-
 TAKEOVER = json.loads(Path(sys.argv[2]).read_text()).get("takeover")
 KEY = read_key(Path(TAKEOVER["keyFile"]).read_text()) if TAKEOVER else b""
 PROCESS = secrets.token_hex(16)
-VERIFIER = Verifier(KEY, Clock(), target_of(POD, PROCESS))
+VERIFIER = Verifier(KEY, SYSTEM_CLOCK, target_of(POD, PROCESS))
 
 
 class State:

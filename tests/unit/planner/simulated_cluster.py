@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from slackwater.kafka.net.clock import Clock
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.controller.execution.executor import Executor, Outcome
 from slackwater_operator.controller.execution.refusals import subject_of
@@ -987,6 +986,22 @@ class Simulation:
         return {one["metadata"]["name"]: one["spec"]["containers"][0]["image"] for one in self.pods}
 
 
+class SimulationClock:
+    """The simulation's time, as the operator's clock."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+
+    def wall_ms(self) -> int:
+        return self._simulation.now_ms
+
+    def mono_ms(self) -> float:
+        return float(self._simulation.now_ms)
+
+    def sleep(self, ms: float) -> None:
+        raise AssertionError("the operator waits on its loop only")
+
+
 class SimulatedOperator:
     """The operator's turns on the simulation.
 
@@ -1005,7 +1020,7 @@ class SimulatedOperator:
         self.away_until_ms = 0
         self.before_act: list[Callable[[Action, GroupSnapshot], None]] = []
         settings = Settings(worker_image="slackwater/worker:v1")
-        clock = Clock(wall_ms=lambda: simulation.now_ms, monotonic_ms=lambda: float(simulation.now_ms))
+        clock = SimulationClock(simulation)
         kube: Any = simulation.kube
         clusters: Any = simulation.clusters
         workers: Any = simulation.workers

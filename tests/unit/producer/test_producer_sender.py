@@ -20,7 +20,6 @@ from slackwater.kafka.errors import (
     SendDeadlineError,
     TopicAuthorizationFailedError,
 )
-from slackwater.kafka.net.clock import Clock
 from slackwater.kafka.producer import AsyncProducer
 from slackwater.kafka.records import BatchHeader, iter_batches
 from slackwater.kafka.wire import messages as m
@@ -205,17 +204,20 @@ class HeldClock:
     def __init__(self, step_ms: float = 0) -> None:
         self.now_ms, self._step_ms = 1_000.0, step_ms
 
-    def clock(self) -> Clock:
-        return Clock(wall_ms=lambda: 5, monotonic_ms=self._read)
+    def wall_ms(self) -> int:
+        return 5
 
-    def _read(self) -> float:
+    def mono_ms(self) -> float:
         self.now_ms += self._step_ms
         return self.now_ms
+
+    def sleep(self, ms: float) -> None:
+        raise AssertionError("the producer waits on its loop only")
 
 
 async def test_a_record_is_sent_until_its_send_by_ms_and_not_after_it() -> None:
     held = HeldClock()
-    async with producing(clock=held.clock()) as (producer, broker):
+    async with producing(clock=held) as (producer, broker):
         assert (await producer.send_and_wait("t", b"x", send_by_ms=held.now_ms)).offset == 50
         with pytest.raises(SendDeadlineError, match=r"1 record\(s\) to t-0 .* \(it was never sent\)"):
             await producer.send_and_wait("t", b"y", send_by_ms=held.now_ms - 1)
@@ -226,7 +228,7 @@ async def test_a_record_is_sent_until_its_send_by_ms_and_not_after_it() -> None:
 
 async def test_records_that_share_a_batch_share_the_earliest_send_by_ms() -> None:
     held = HeldClock()
-    async with producing(clock=held.clock(), linger_ms=10) as (producer, broker):
+    async with producing(clock=held, linger_ms=10) as (producer, broker):
         sent = [
             await producer.send("t", b"x", send_by_ms=at) for at in (None, held.now_ms + 5, held.now_ms + 20)
         ]
@@ -246,7 +248,7 @@ async def test_a_record_is_not_sent_again_after_its_send_by_ms() -> None:
     def held_past() -> None:
         held.now_ms += 1_000
 
-    async with producing(fail_once, clock=held.clock()) as (producer, broker):
+    async with producing(fail_once, clock=held) as (producer, broker):
         with pytest.raises(
             SendDeadlineError, match=r"1 attempt\(s\) before may have stored it; last error: .*REPLICAS"
         ):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from slackwater.runtime.clock import SystemClock
+from slackwater.clock import SystemClock
 from slackwater.runtime.config.worker_config import HealthConfig
 from slackwater.runtime.telemetry import http_limits, http_server
 from slackwater.runtime.telemetry.http_limits import MOST_OF_ONE_HOST, Deadlines, Places

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from slackwater.clock import SystemClock
 from slackwater.kafka.errors import KafkaConnectionError
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.config.worker_config import HealthConfig, WorkerConfig
 from slackwater.runtime.delivery.dead_letters import DeadLetters
 from slackwater.runtime.errors import (

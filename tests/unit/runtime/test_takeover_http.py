@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from slackwater.clock import SystemClock
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
-from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.config.worker_config import HealthConfig
 from slackwater.runtime.takeover.http_client import HttpPeers, NoAnswer, Unreachable, Unsigned
 from slackwater.runtime.takeover.http_handler import Door

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from slackwater.clock import SystemClock
 from slackwater.kafka import TopicPartition
-from slackwater.runtime.clock import SystemClock
 from slackwater.runtime.config.worker_config import HealthConfig
 from slackwater.runtime.telemetry.http_server import HealthServer
 from slackwater.runtime.telemetry.metrics import Metrics

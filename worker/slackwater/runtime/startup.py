@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from slackwater.clock import Clock
 from slackwater.kafka.errors import KafkaError
-from slackwater.runtime.clock import Clock
 from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.delivery.dead_letters import DeadLetters
 from slackwater.runtime.errors import (

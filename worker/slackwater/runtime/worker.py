@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from slackwater.clock import Clock
 from slackwater.kafka.errors import FencedInstanceIdError, KafkaError
-from slackwater.runtime.clock import Clock
 from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.delivery.commits import fenced
 from slackwater.runtime.delivery.in_flight import InFlight

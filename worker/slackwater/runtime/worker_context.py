@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slackwater.runtime.clock import Clock
+from slackwater.clock import Clock
 from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.delivery.dead_letters import DeadLetters
 from slackwater.runtime.fault_points import Reached, go_on

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from dataclasses import replace
 
-from slackwater.kafka.net.clock import Clock
+from slackwater.clock import Clock
 from slackwater_operator.controller.session import Session
 from slackwater_operator.kafka.clusters import Clusters
 from slackwater_operator.kubernetes.client import Kube

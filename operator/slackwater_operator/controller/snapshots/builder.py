@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from slackwater.kafka.net.clock import Clock
+from slackwater.clock import Clock
 from slackwater_operator.api.v1alpha1.consumer_group import (
     API_VERSION,
     KIND,

@@ -1,10 +1,9 @@
-"""The network: the only sockets and the only clock of the client. asyncio only.
+"""The network: the only sockets of the client. asyncio only.
 
 :class:`~.connection.Connection` is one socket to one broker; :class:`~.cluster.Cluster` knows the
 brokers and keeps the connections.
 """
 
-from slackwater.kafka.net.clock import SYSTEM_CLOCK, Clock
 from slackwater.kafka.net.cluster import Cluster
 from slackwater.kafka.net.connection import (
     ByVersion,
@@ -17,9 +16,7 @@ from slackwater.kafka.net.connection_setup import open_connection
 from slackwater.kafka.net.pool import Purpose
 
 __all__ = [
-    "SYSTEM_CLOCK",
     "ByVersion",
-    "Clock",
     "Cluster",
     "Connect",
     "Connection",

@@ -9,8 +9,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from slackwater.clock import SYSTEM_CLOCK, Clock
 from slackwater.kafka.errors import KafkaConfigurationError, KafkaTimeoutError
-from slackwater.kafka.net.clock import SYSTEM_CLOCK, Clock
 from slackwater.kafka.net.connection import Connect
 from slackwater.kafka.net.loop_thread import LoopThread, warn_unclosed
 from slackwater.kafka.net.security import options as security_options
@@ -200,9 +200,9 @@ class KafkaProducer:
         batches = self._core.accumulator.incomplete()
         self._core.sender.wake_threadsafe()
         clock = self._core.clock
-        deadline = None if timeout is None else clock.monotonic_ms() + timeout * 1000
+        deadline = None if timeout is None else clock.mono_ms() + timeout * 1000
         for batch in batches:
-            left = None if deadline is None else max(0.0, deadline - clock.monotonic_ms()) / 1000
+            left = None if deadline is None else max(0.0, deadline - clock.mono_ms()) / 1000
             if not batch.finished.wait(left):
                 raise _not_flushed(batches, timeout)
 

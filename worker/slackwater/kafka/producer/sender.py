@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 
+from slackwater.clock import Clock
 from slackwater.kafka.errors import (
     BrokerError,
     KafkaConnectionError,
@@ -17,7 +18,6 @@ from slackwater.kafka.errors import (
     for_code,
 )
 from slackwater.kafka.net.backoff import Backoff
-from slackwater.kafka.net.clock import Clock
 from slackwater.kafka.net.cluster import Cluster
 from slackwater.kafka.net.connection import Connection
 from slackwater.kafka.net.pool import Purpose
@@ -89,8 +89,8 @@ class Sender:
             while True:
                 self._wake_pending = False
                 self._changed.clear()
-                next_ms = self._pass(self._clock.monotonic_ms())
-                delay = _IDLE_S if next_ms is None else (next_ms - self._clock.monotonic_ms()) / 1000
+                next_ms = self._pass(self._clock.mono_ms())
+                delay = _IDLE_S if next_ms is None else (next_ms - self._clock.mono_ms()) / 1000
                 timer = self._loop.call_later(max(0.0, delay), self._changed.set)
                 try:
                     await self._changed.wait()
@@ -269,7 +269,7 @@ class Sender:
     def _not_late(self, batches: list[Batch]) -> list[Batch]:
         """Gives up the batches that may not be sent any more; returns the others."""
         # The clock is read here, directly before the write: this process may have been suspended meanwhile.
-        now_ms = self._clock.monotonic_ms()
+        now_ms = self._clock.mono_ms()
         for batch in batches:
             if batch.send_by_ms < now_ms:
                 self._give_up(batch, _too_late(batch))
@@ -339,7 +339,7 @@ class Sender:
             self._succeed(batch, -1, -1)
             return
         error = for_code(code, f"of {_explain(batch, told)}", api="Produce")
-        retry_at = self._clock.monotonic_ms() + self._backoff.delay_ms(batch.attempts)
+        retry_at = self._clock.mono_ms() + self._backoff.delay_ms(batch.attempts)
         with self._accumulator.lock:
             queue = self._accumulator.queues[batch.tp]
             if queue.gap(batch, code, error, retry_at):
@@ -368,7 +368,7 @@ class Sender:
             self._give_up(batch, error)
             return
         with self._accumulator.lock:
-            retry_at = self._clock.monotonic_ms() + self._backoff.delay_ms(batch.attempts)
+            retry_at = self._clock.mono_ms() + self._backoff.delay_ms(batch.attempts)
             self._accumulator.queues[batch.tp].to_retry(batch, error, retry_at)
             if batch.finished.is_set():
                 self._accumulator.done(batch)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from slackwater.clock import Clock
 from slackwater.kafka.errors import (
     IllegalArgumentError,
     IllegalStateError,
@@ -19,7 +20,6 @@ from slackwater.kafka.errors import (
     for_code,
 )
 from slackwater.kafka.net.backoff import Backoff
-from slackwater.kafka.net.clock import Clock
 from slackwater.kafka.net.cluster import Cluster
 from slackwater.kafka.net.connection import Connect
 from slackwater.kafka.producer.accumulator import Accumulator, Headers
@@ -115,7 +115,7 @@ class ProducerCore:
             raise
 
     async def _wait_for_partitions(self, topic: str) -> _TopicPartitions:
-        deadline = self.clock.monotonic_ms() + self.config.max_block_ms
+        deadline = self.clock.mono_ms() + self.config.max_block_ms
         backoff = Backoff(self.config.retry_backoff_ms, 1_000, self._rng)
         problem: KafkaError | None = None
         failures = 0
@@ -133,7 +133,7 @@ class ProducerCore:
             failures += 1
             if topic in self.topics:
                 break
-            if self.clock.monotonic_ms() >= deadline:
+            if self.clock.mono_ms() >= deadline:
                 raise KafkaTimeoutError(
                     f"topic {topic!r} has no partitions to send to after max_block_ms "
                     f"({self.config.max_block_ms} ms): {problem or 'not in the metadata'}; create it first"
@@ -172,7 +172,7 @@ class ProducerCore:
     ) -> FutureRecordMetadata | None:
         """Puts a record into its batch; ``None`` if there is no room in ``buffer_memory``. Any thread."""
         stamp = self.clock.wall_ms() if timestamp_ms is None else timestamp_ms
-        now_ms = self.clock.monotonic_ms()
+        now_ms = self.clock.mono_ms()
         send_by = math.inf if send_by_ms is None else send_by_ms
         put: tuple[Batch, int, bool] | None
         if partition is None and key is None and self.config.partitioner is None:

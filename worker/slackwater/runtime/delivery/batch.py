@@ -8,8 +8,8 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from slackwater.clock import Clock
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.clock import Clock
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.errors import RecordsError, SinkError, WorkerError
 from slackwater.runtime.fault_points import Reached, Step

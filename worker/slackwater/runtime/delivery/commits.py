@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
+from slackwater.clock import Clock
 from slackwater.kafka.errors import (
     CommitFailedError,
     FencedInstanceIdError,
@@ -14,7 +15,6 @@ from slackwater.kafka.errors import (
     UnknownMemberIdError,
 )
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
-from slackwater.runtime.clock import Clock
 from slackwater.runtime.errors import FencedError, WorkerError
 from slackwater.runtime.interfaces import Consumer
 from slackwater.runtime.telemetry.events import Log

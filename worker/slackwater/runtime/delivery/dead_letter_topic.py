@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from slackwater.clock import Clock
 from slackwater.kafka.errors import KafkaTimeoutError, UnknownTopicOrPartitionError
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.clock import Clock
 from slackwater.runtime.delivery.dead_letters import Headers
 
 READ_BACK_MS = 60_000

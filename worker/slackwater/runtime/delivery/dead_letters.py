@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from slackwater.clock import Clock
 from slackwater.kafka.errors import SendDeadlineError
-from slackwater.runtime.clock import Clock
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.delivery.selection import Selected, Whole
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from slackwater.clock import Clock
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.clock import Clock
 from slackwater.runtime.delivery.batch import Batch, Handled, Stage, TransformError, handle, stage_tables
 from slackwater.runtime.delivery.bisection import (
     ALWAYS,

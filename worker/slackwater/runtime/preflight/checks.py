@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from slackwater.clock import Clock
 from slackwater.kafka.errors import KafkaError
-from slackwater.runtime.clock import Clock
 from slackwater.runtime.errors import (
     EXIT_ENVIRONMENT,
     EXIT_OK,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from slackwater.clock import Clock
 from slackwater.kafka.errors import KafkaError
 from slackwater.kafka.topic_pattern import TopicPattern
-from slackwater.runtime.clock import Clock
 from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.errors import ConfigError, StartError
 from slackwater.runtime.preflight.checks import Check

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from slackwater.clock import Clock
 from slackwater.kafka.untrusted import one_line, text
-from slackwater.runtime.clock import Clock
 from slackwater.runtime.takeover.messages import MOST_BYTES, HandoverRequest, decode, encode, split_address
 from slackwater.runtime.takeover.signing import ANSWER_HEADER, check_answer, sign_request, target_of
 

@@ -13,7 +13,8 @@ import hashlib
 import hmac
 import re
 import threading
-from typing import Protocol
+
+from slackwater.clock import Clock
 
 KEY_BYTES = 32
 """The least length of a key: that of SHA-256's output (RFC 2104, section 3)."""
@@ -26,13 +27,6 @@ _HEADER = re.compile(
     rf"{SCHEME} ts=(?P<ts>[0-9]{{1,15}}),nonce=(?P<nonce>[0-9a-f]{{32}}),sig=(?P<sig>[0-9a-f]{{64}})"
 )
 _PROCESS = re.compile("[0-9a-f]{32}")
-
-
-class WallClock(Protocol):
-    """What :class:`Verifier` needs of a clock."""
-
-    def wall_ms(self) -> int:
-        """Milliseconds since 1970."""
 
 
 class Unauthorized(Exception):
@@ -94,7 +88,7 @@ class Verifier:
     as their time is taken, so that nobody without the key can fill the memory.
     """
 
-    def __init__(self, key: bytes, clock: WallClock, target: str) -> None:
+    def __init__(self, key: bytes, clock: Clock, target: str) -> None:
         """``target``: who requests must be for, of :func:`target_of`."""
         self._key, self._clock, self._target = key, clock, target
         self._seen: dict[str, int] = {}

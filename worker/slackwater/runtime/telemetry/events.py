@@ -7,7 +7,7 @@ import sys
 import threading
 from typing import Any, TextIO
 
-from slackwater.runtime.clock import Clock
+from slackwater.clock import Clock
 
 
 class EventLog:

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from slackwater.runtime.clock import Clock
+from slackwater.clock import Clock
 
 PHASES = (
     "starting",

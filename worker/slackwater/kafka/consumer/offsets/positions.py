@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from slackwater.clock import SYSTEM_CLOCK
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.consumer.coordinator import Group
 from slackwater.kafka.consumer.lookups.retrying_lookup import Look, Looking, Pending
@@ -20,7 +21,6 @@ from slackwater.kafka.errors import (
 )
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.net.backoff import Backoff
-from slackwater.kafka.net.clock import SYSTEM_CLOCK
 from slackwater.kafka.protocol import offsets as o
 from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.subscription import LATEST, FetchState, PartitionState, Subscription
