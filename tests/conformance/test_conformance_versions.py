@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import select
+import struct
+
 import pytest
 
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.conformance.brokers import RANGES, needs, on_old_brokers
 from tests.support.rawclient import (
+    ConnectionClosed,
     Member,
     RawClient,
     create_topic,
@@ -245,3 +249,20 @@ def test_find_coordinator_of_an_unknown_kind(client: RawClient, key_type: int) -
     """FindCoordinator of a key type that does not exist: INVALID_REQUEST."""
     answer = client.request(m.FindCoordinatorRequest(key="x", key_type=key_type), 3)
     assert answer.error_code == E.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("size", [-1, 100 * 1024**2 + 1, 256 * 1024**2, 2**31 - 1])
+def test_a_request_beyond_the_largest_size_closes_the_connection(bootstrap: str, size: int) -> None:
+    """socket.request.max.bytes is 104857600 by default; the length alone says that a request is larger."""
+    with RawClient.to(bootstrap) as client:
+        client.send_bytes(struct.pack(">i", size))
+        with pytest.raises(ConnectionClosed):
+            client.receive_frame()
+
+
+def test_a_request_of_the_largest_size_is_read(bootstrap: str) -> None:
+    """The broker waits for the rest of it, and serves others meanwhile."""
+    with RawClient.to(bootstrap) as client, RawClient.to(bootstrap) as other:
+        client.send_bytes(struct.pack(">i", 100 * 1024**2) + bytes(1_000))
+        assert other.request(m.ApiVersionsRequest(), 0).error_code == E.NONE
+        assert select.select([client._socket], [], [], 0)[0] == [], "neither answered nor closed"
