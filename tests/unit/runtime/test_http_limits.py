@@ -7,7 +7,8 @@ import http.client
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -206,3 +207,63 @@ def test_a_deadline_ends_what_blocks() -> None:
             ours.sendall(b"more")
         deadlines.forget(ours)
         assert not deadlines.over(ours)
+
+
+class Describing:
+    """Counts the threads that describe the worker at the same time. The first waits for :attr:`may_go_on`."""
+
+    def __init__(self) -> None:
+        self.begun, self.may_go_on = threading.Event(), threading.Event()
+        self.now = self.most = 0
+        self._lock = threading.Lock()
+
+    def counted(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        """A function that counts and then does what ``real`` does."""
+
+        def describe(*arguments: Any) -> Any:
+            with self._lock:
+                self.now += 1
+                self.most = max(self.most, self.now)
+            self.begun.set()
+            assert self.may_go_on.wait(60)
+            try:
+                return real(*arguments)
+            finally:
+                with self._lock:
+                    self.now -= 1
+
+        return describe
+
+
+def _answering_threads() -> int:
+    return sum("process_request_thread" in thread.name for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("step", ["document", "json", "render"])
+def test_of_many_requests_one_at_a_time_shares_the_interpreter_with_heartbeats(
+    port: int, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """The others wait for a lock, which takes no processor time; probes do not wait."""
+    describing = Describing()
+    owner, name = {
+        "document": (Status, "document"),
+        "json": (http_server, "_json"),
+        "render": (Metrics, "render"),
+    }[step]
+    monkeypatch.setattr(owner, name, describing.counted(getattr(owner, name)))
+    path = b"/metrics" if step == "render" else b"/status"
+    with contextlib.ExitStack() as stack:
+        asking = []
+        for _ in range(MOST_OF_ONE_HOST):
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), 60))
+            connection.sendall(b"GET " + path + b" HTTP/1.1\r\n\r\n")
+            asking.append(connection)
+        assert describing.begun.wait(60)
+        while _answering_threads() < MOST_OF_ONE_HOST:
+            threading.Event().wait(0.01)
+        if step != "json":
+            assert ask(port) == 200
+        describing.may_go_on.set()
+        for connection in asking:
+            assert _all(connection).startswith(b"HTTP/1.0 200 ")
+    assert describing.most == 1

@@ -153,6 +153,10 @@ def _server(status: Status, metrics: Metrics, door: Door | None) -> ThreadingHTT
     return Server()
 
 
+def _json(document: dict[str, Any]) -> bytes:
+    return json.dumps(document).encode() + b"\n"
+
+
 class _Input:
     """What a request is read from: its head up to a limit of bytes."""
 
@@ -186,7 +190,8 @@ def _handler(
     from http.server import BaseHTTPRequestHandler
 
     describing = threading.Lock()
-    """One thread at a time describes the worker, so that the main thread shares the interpreter with one."""
+    """One thread at a time describes the worker: under a flood of requests, the threads that send heartbeats
+    and deliver records share the interpreter with that one, not with one for each connection."""
 
     class Handler(BaseHTTPRequestHandler):
         """One request."""
@@ -241,8 +246,8 @@ def _handler(
                 self._answer(200 if status.ready else 503, {"ready": status.ready, "phase": status.phase})
             elif self.path == "/status":
                 with describing:
-                    document = status.document()
-                self._answer(200, document)
+                    body = _json(status.document())
+                self._send(200, "application/json", body)
             elif self.path == "/metrics":
                 with describing:
                     text = metrics.render()
@@ -272,7 +277,7 @@ def _handler(
                 self._send(code, "application/json", answer, **headers)
 
         def _answer(self, code: int, document: dict[str, Any]) -> None:
-            self._send(code, "application/json", json.dumps(document).encode() + b"\n")
+            self._send(code, "application/json", _json(document))
 
         def _send(self, code: int, kind: str, body: bytes, **headers: str) -> None:
             deadlines.sending(self.connection)
