@@ -47,9 +47,9 @@ if KILLED == "after the join":
     from slackwater.runtime.telemetry.takeover_timings import TakeoverRecord
     TakeoverRecord.joined = killed
 if WRONG_ADDRESS:
-    from slackwater.runtime import seating
-    Real = seating.Succession
-    seating.Succession = lambda *a, **k: Real(*a, **{**k, "address": WRONG_ADDRESS})
+    from slackwater.runtime.takeover import coordinator
+    Real = coordinator.Succession
+    coordinator.Succession = lambda *a, **k: Real(*a, **{**k, "address": WRONG_ADDRESS})
 
 
 def transform(records):
