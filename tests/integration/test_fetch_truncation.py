@@ -64,11 +64,13 @@ def test_what_an_unclean_election_lost_is_told_and_reading_goes_on_where_the_log
         produce(kafka3, topic, range(100, 150))
         for one in (resetting, asking, committing):
             assert drain(one, 150) == {tp: list(range(150))}
-        committing.commit()
-        # With its epoch: that is how the next owner can find out.
-        committed = committing.committed(tp, metadata=True)
-        assert isinstance(committed, OffsetAndMetadata)
-        assert (committed.offset, committed.leader_epoch >= 0) == (150, True)
+        # With its epoch, also where the application names the offset: by it the next owner finds out.
+        for offsets in (None, {tp: OffsetAndMetadata(150)}):
+            committing.commit({tp: OffsetAndMetadata(0, "", 0)})
+            committing.commit(offsets)
+            committed = committing.committed(tp, metadata=True)
+            assert isinstance(committed, OffsetAndMetadata)
+            assert (committed.offset, committed.leader_epoch >= 0) == (150, True)
         committing.close()
 
         kafka3.kill(OLD)

@@ -71,13 +71,21 @@ class LogSite(Site):
         """The workers' properties with this reset policy."""
         return {**self.config()["properties"], "auto.offset.reset": policy, **more}
 
-    def commit(self, offsets: dict[int, int]) -> None:
+    def commit(self, offsets: dict[int, int], leader_epoch: int | None = None) -> None:
         """Sets offsets of the group, which has no members, as kafka-consumer-groups.sh does."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        places = [confluent_kafka.TopicPartition(self.topic, *one) for one in offsets.items()]
+        places = [
+            confluent_kafka.TopicPartition(self.topic, partition, offset, leader_epoch=leader_epoch)
+            for partition, offset in offsets.items()
+        ]
         wanted = confluent_kafka.ConsumerGroupTopicPartitions(self.group, places)
         for future in admin.alter_consumer_group_offsets([wanted]).values():
             assert not [one for one in future.result(60).topic_partitions if one.error]
+
+    def committed_epochs(self) -> dict[int, int]:
+        """The leader epoch that is committed with each offset."""
+        with KafkaAdmin(self.bootstrap) as admin:
+            return {tp.partition: at.leader_epoch for tp, at in admin.committed_offsets(self.group).items()}
 
     def remove_members(self, *instances: str) -> None:
         """Takes static members out of the group, as the operator does when it suspends."""
@@ -230,6 +238,36 @@ def test_an_offset_beyond_the_log_stops_its_partition_until_a_person_has_decided
     assert site.offsets() == {0: list(range(40, 100)), **{number: list(range(100)) for number in (1, 2, 3)}}
     assert again.terminate() == 0
     assert not again.named("partition_stopped")
+
+
+def test_a_log_that_was_cut_off_and_has_grown_again_stops_its_partition(site: LogSite) -> None:
+    """It reaches beyond the committed offset, but no leader of the committed epoch has written to it.
+
+    For the client with an unclean election: tests/integration/test_fetch_truncation.py.
+    """
+    site.produce(400)
+    worker = site.worker()
+    site.until_committed()
+    assert worker.terminate() == 0
+    epochs = site.committed_epochs()
+    assert len(epochs) == PARTITIONS
+    assert min(epochs.values()) >= 0, "without an epoch, nobody could find out"
+    before = site.offsets()
+    site.remove_members("w-0")
+    site.commit({0: 50}, leader_epoch=epochs[0] + 5)
+    worker = site.worker()
+    stopped = worker.until("partition_stopped")
+    assert (stopped["partition"], stopped["reason"]) == (f"{site.topic}-0", "LogTruncated")
+    assert "has read up to offset 50, but the log ends somewhere before" in stopped["message"]
+    assert "--reset-offsets" in stopped["message"]
+    site.produce(4)
+    site.ends[0] = 50
+    site.until_committed()
+    assert worker.terminate() == 0
+    assert site.committed_epochs()[0] == epochs[0] + 5, "nothing was reset"
+    after = site.offsets()
+    assert after[0] == before[0]
+    assert after[1] == [*before[1], 100]
 
 
 # -- topics made anew -----------------------------------------------------------------------------------

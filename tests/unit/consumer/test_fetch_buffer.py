@@ -8,7 +8,7 @@ from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.consumer.fetch.buffer import Chunk, FetchBuffer
 from slackwater.kafka.consumer.iteration import RecordIterator
 from slackwater.kafka.errors import CorruptRecordError
-from slackwater.kafka.protocol.subscription import Subscription
+from slackwater.kafka.protocol.subscription import EARLIEST, Subscription
 from slackwater.kafka.records import BatchBuilder, stamp_crc
 from slackwater.kafka.structs import TopicPartition
 
@@ -206,3 +206,17 @@ def test_paused_partitions_give_way_youngest_first_and_only_as_far_as_needed() -
     assert bench.buffer.drop_paused(0) == set()
     assert bench.collect() == {A: list(range(50))}
     assert bench.position(B) == 0
+
+
+def test_a_position_has_the_leader_epoch_of_the_record_before_it_for_commits() -> None:
+    bench = Bench()
+    version = bench.subscription.get(A).version
+    epochs = [(3, 1), (5, 2)]
+    bench.buffer.add(Chunk(A, batch(0, 5), 0, 5, version, None, epochs))
+    bench.collect(2)
+    assert [bench.subscription.epoch_before(A, offset) for offset in range(4)] == [-1, 1, 1, -1]
+    bench.collect()
+    assert [bench.subscription.epoch_before(A, offset) for offset in range(1, 6)] == [1, 1, 1, 2, 2]
+    bench.subscription.reset(A, EARLIEST)
+    assert bench.subscription.epoch_before(A, 5) == -1
+    assert bench.subscription.epoch_before(TopicPartition("other", 0), 5) == -1

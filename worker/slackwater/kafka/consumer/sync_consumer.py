@@ -336,6 +336,9 @@ class KafkaConsumer(BlockingLookups):
     def commit(self, offsets: Offsets | None = None, timeout_ms: float | None = None) -> None:
         """Stores offsets (default: the positions) and waits until they are. May be called from any thread.
 
+        An offset without a leader epoch is stored with that of the record before it, if this consumer has
+        read it (KIP-320): the next owner of the partition then notices a log that was cut off meanwhile.
+
         The callbacks of asynchronous commits before it are called by then (as in Java), unless another
         thread is polling. Raises :class:`CommitFailedError` when the group has moved on,
         :class:`RebalanceInProgressError`, :class:`FencedInstanceIdError`, :class:`KafkaTimeoutError`.

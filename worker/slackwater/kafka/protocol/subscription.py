@@ -20,6 +20,7 @@ from itertools import count
 from uuid import UUID
 
 from slackwater.kafka.errors import IllegalArgumentError, IllegalStateError, PartitionNotAssignedError
+from slackwater.kafka.protocol.epoch_history import EpochHistory
 from slackwater.kafka.protocol.reset import EARLIEST, LATEST
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.topic_pattern import TopicPattern
@@ -66,10 +67,11 @@ class PartitionState:
 
     ``leader_epoch``: of the record before the position, -1 where it is not known. ``validated_epoch``: of the
     last leader that the position was found to be good with. ``topic_id``: of the topic that was read.
+    ``epochs``: of the records that were read before the position.
     """
 
     __slots__ = (
-        "highwater", "last_stable_offset", "leader_epoch", "log_start_offset", "paused", "position",
+        "epochs", "highwater", "last_stable_offset", "leader_epoch", "log_start_offset", "paused", "position",
         "reset_to", "state", "topic_id", "tp", "validated_epoch", "version",
     )  # fmt: skip
 
@@ -80,6 +82,7 @@ class PartitionState:
         self.position: int | None = None
         self.reset_to: int | None = None
         self.leader_epoch = -1
+        self.epochs = EpochHistory()
         self.validated_epoch = -1
         self.topic_id = ZERO_UUID
         self.paused = False
@@ -235,6 +238,8 @@ class Subscription:
         state.move(FetchState.FETCHING)
         state.position, state.leader_epoch, state.reset_to = ahead.position, ahead.leader_epoch, None
         state.validated_epoch, state.topic_id = ahead.validated_epoch, ahead.topic_id
+        assert state.position is not None, "it is fetched from there"
+        state.epochs.begin(state.position, state.leader_epoch)
         state.highwater, state.log_start_offset = ahead.highwater, ahead.log_start_offset
         state.last_stable_offset = ahead.last_stable_offset
         # The last step: from here on another thread may be given what was fetched.
@@ -273,6 +278,7 @@ class Subscription:
         must_validate = leader_epoch >= 0 and validated_epoch < 0
         state.move(FetchState.AWAIT_VALIDATION if must_validate else FetchState.FETCHING)
         state.position, state.leader_epoch, state.reset_to = offset, leader_epoch, None
+        state.epochs.begin(offset, leader_epoch)
         state.validated_epoch = validated_epoch
         state.topic_id = ZERO_UUID
         state.version = self._next_version()
@@ -318,8 +324,14 @@ class Subscription:
         state = self.get(tp)
         self.keep_ahead(self.prefetched.keys() - {tp})
         state.move(FetchState.AWAIT_RESET)
+        state.epochs.clear()
         state.reset_to = timestamp
         state.version = self._next_version()
+
+    def epoch_before(self, tp: TopicPartition, offset: int) -> int:
+        """The leader epoch of the record before ``offset``, if it was read here; else -1."""
+        state = self.partitions.get(tp)
+        return state.epochs.before(offset) if state is not None else -1
 
     def consumed(self) -> dict[TopicPartition, tuple[int, int]]:
         """Position and leader epoch of all partitions that have one: what a commit without offsets stores.

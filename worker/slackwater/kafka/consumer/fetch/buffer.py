@@ -7,9 +7,11 @@ lock only for moments; decoding is outside of it.
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from slackwater.kafka.consumer.metrics.fetch import FetchMetrics, FetchTally
 from slackwater.kafka.errors import CorruptRecordError
@@ -26,6 +28,7 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire.primitives import Buffer
 
 _NOTHING = (0, 0)
+_END = itemgetter(0)
 _DECODED_ON_LOOP_BYTES = 32 * 1024
 """So much is decoded in at most a few milliseconds where it is not compressed."""
 
@@ -69,10 +72,15 @@ class Chunk:
 
     def epoch_before(self, position: int) -> int:
         """The leader epoch of the record before ``position``; -1 for message sets older than epochs."""
-        for end, epoch in self.epochs:
-            if position <= end:
-                return epoch
-        return self.epochs[-1][1] if self.epochs else -1
+        if not self.epochs:
+            return -1
+        index = bisect_left(self.epochs, position, key=_END)
+        return self.epochs[min(index, len(self.epochs) - 1)][1]
+
+    def epochs_between(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Those of the records between two positions."""
+        first = bisect_right(self.epochs, start, key=_END)
+        return self.epochs[first : bisect_left(self.epochs, stop, key=_END) + 1]
 
 
 def _is_compressed(data: Buffer) -> bool:
@@ -334,6 +342,7 @@ class FetchBuffer:
             position = columns.next_offset if done else rows.next_offset
             if state.position is None or position > state.position:
                 state.leader_epoch = chunk.epoch_before(position)
+            state.epochs.extend(chunk.epochs_between(state.epochs.end, position), position)
             state.position = position
             if self._metrics is not None:
                 self._metrics.moved(state)

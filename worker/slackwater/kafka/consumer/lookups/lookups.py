@@ -42,7 +42,12 @@ class Lookups:
         """The group's committed offsets."""
         if self._core.group is None:
             raise IllegalStateError("committed(): this needs a group_id")
-        return await self._core.group.committed(partitions, timeout_ms)
+        found = await self._core.group.committed(partitions, timeout_ms)
+        for tp, at in found.items():
+            state = self._core.subscription.partitions.get(tp)
+            if state is not None and at is not None:
+                state.epochs.learn(at.offset, at.leader_epoch)
+        return found
 
     async def ends(
         self, partitions: Collection[TopicPartition], which: int, timeout_ms: int

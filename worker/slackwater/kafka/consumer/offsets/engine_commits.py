@@ -50,9 +50,20 @@ class CoreCommits:
             raise IllegalStateError(f"commit(): {NO_GROUP}")
         self.refuse_in_standby("commit()")
         chosen = self.consumed() if offsets is None else offsets
-        await self.group.commit(chosen, timeout_ms)
+        await self.group.commit(self._with_epochs(chosen), timeout_ms)
         if self.on_committed is not None and chosen:
             self.on_committed(chosen)
+
+    def _with_epochs(self, offsets: Offsets) -> Offsets:
+        """The offsets, each with the leader epoch of the record before it, if only that is known.
+
+        By it, the next owner of the partition finds out whether the log was cut off meanwhile.
+        """
+        epoch_before = self.subscription.epoch_before
+        return {
+            tp: at._replace(leader_epoch=epoch_before(tp, at.offset)) if at.leader_epoch < 0 else at
+            for tp, at in offsets.items()
+        }
 
     def begin_commit(self, offsets: Offsets) -> concurrent.futures.Future[None]:
         """Starts a commit, in the order of the calls, and gives its outcome: cancelled, if the consumer is
