@@ -16,6 +16,9 @@ from slackwater.kafka import KafkaConsumer, TopicPartition
 
 DEADLINE_S = 90.0
 
+LONGER_THAN_A_TEST_MS = 500_000
+"""For what must not be waited for: a test that waits for it ends at its limit (`timeout`, pyproject.toml)."""
+
 
 def unique(prefix: str) -> str:
     """A name that no other test uses."""

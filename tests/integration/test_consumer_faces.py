@@ -7,7 +7,6 @@ import inspect
 import os
 import signal
 import threading
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -31,7 +30,15 @@ from slackwater.kafka import (
     WakeupError,
 )
 from slackwater.kafka.admin import NewTopic
-from tests.integration.consumer_harness import drain, make_topic, options, produce, unique, wait_for
+from tests.integration.consumer_harness import (
+    LONGER_THAN_A_TEST_MS,
+    drain,
+    make_topic,
+    options,
+    produce,
+    unique,
+    wait_for,
+)
 from tests.support.devbroker import DevBroker
 
 
@@ -590,15 +597,15 @@ def test_wakeup_ends_whatever_waits(devbroker: Any) -> None:
         consumer.assign([tp])
         drain(consumer, 3)
         waits: list[Callable[[], Any]] = [
-            lambda: consumer.poll(30_000),
-            lambda: consumer.end_offsets([TopicPartition(topic, 7)], timeout_ms=30_000),
-            lambda: consumer.offsets_for_times({TopicPartition(topic, 7): 1}, timeout_ms=30_000),
+            lambda: consumer.poll(LONGER_THAN_A_TEST_MS),
+            lambda: consumer.end_offsets([TopicPartition(topic, 7)], timeout_ms=LONGER_THAN_A_TEST_MS),
+            lambda: consumer.offsets_for_times(
+                {TopicPartition(topic, 7): 1}, timeout_ms=LONGER_THAN_A_TEST_MS
+            ),
         ]
         for wait in waits:
-            started = time.monotonic()
             with soon(consumer.wakeup, lambda: consumer._wakeups._waiting), pytest.raises(WakeupError):
                 wait()
-            assert time.monotonic() - started < 15
         for call in (
             lambda: consumer.poll(0),
             consumer.commit,
@@ -656,14 +663,16 @@ async def test_wakeup_of_a_task_that_polls(devbroker: Any) -> None:
 def test_close_keeps_its_time_without_a_broker(face: Any, timeout_ms: int) -> None:
     with DevBroker({"group.initial.rebalance.delay.ms": "50"}) as own:
         topic = make_topic(own.bootstrap, 1, 5)
-        more = {"enable_auto_commit": True, "request_timeout_ms": 30_000}
+        more = {
+            "enable_auto_commit": True,
+            "request_timeout_ms": LONGER_THAN_A_TEST_MS,
+            "default_api_timeout_ms": LONGER_THAN_A_TEST_MS,
+        }
         consumer = face(topic, **options(own.bootstrap, unique("g"), **more))
         drain(consumer, 5)
         own.kill()
         consumer.commit_async()
-        started = time.monotonic()
         consumer.close(timeout_ms=timeout_ms)
-        assert time.monotonic() - started < timeout_ms / 1000 + 10, "far less than request_timeout_ms"
         consumer.close()
         with pytest.raises(IllegalStateError, match="closed"):
             consumer.poll(0)

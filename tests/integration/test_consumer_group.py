@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -58,10 +57,8 @@ def test_static_member_returns_in_the_same_generation(broker: Any) -> None:
             leads = running[index].consumer.membership().is_leader
             events = [len(member.events) for member in running]
             running[index].stop()
-            started = time.monotonic()
             running[index] = start(index)
             wait_for(lambda: settled(running, topic, 4), "the return")
-            assert time.monotonic() - started < session_ms / 4_000, "far less than a session"
             seen = running[index].consumer.membership()
             assert (seen.generation, seen.returned, seen.is_leader) == (before, True, leads)
             assert running[index].consumer.assignment() == held

@@ -296,7 +296,6 @@ def test_full_memory_blocks_then_fails_and_all_futures_end(kafka3: KafkaCluster)
     try:
         assert producer.send(name, b"x").get(60).offset == 0
         kafka3.kill(leader)
-        started = time.monotonic()
         futures = []
         with pytest.raises(KafkaTimeoutError, match=r"no room in buffer_memory \(100000 bytes\)"):  # noqa: PT012
             for _ in range(1000):
@@ -305,7 +304,6 @@ def test_full_memory_blocks_then_fails_and_all_futures_end(kafka3: KafkaCluster)
         for future in futures:
             with pytest.raises(KafkaError, match="delivery_timeout_ms|NOT_LEADER|LEADER_NOT"):
                 future.get(60)
-        assert time.monotonic() - started < 30, "far less than the default of two minutes"
     finally:
         producer.close(5)
         kafka3.start(leader)

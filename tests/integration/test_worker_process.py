@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.integration.consumer_harness import LONGER_THAN_A_TEST_MS
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.worker_process import WorkerProcess
@@ -418,24 +419,20 @@ def test_the_gate_holds_the_join_until_it_is_opened(dev: Site) -> None:
 
 
 def test_sigterm_before_the_join_works_at_once(dev: Site) -> None:
-    worker = dev.worker(joinGateMs=60_000)
+    worker = dev.worker(joinGateMs=LONGER_THAN_A_TEST_MS)
     worker.phase("warm")
-    began = time.monotonic()
     assert worker.terminate() == 0
-    assert time.monotonic() - began < 20, "it does not wait for the gate"
     assert not worker.named("joined")
 
 
 def test_drain_gives_up_a_slow_batch_and_its_successor_does_it(dev: Site) -> None:
     dev.produce(100)
-    slow = dev.worker(environment={"SLOW_MS": "60000"}, drainTimeoutMs=500)
+    slow = dev.worker(environment={"SLOW_MS": str(LONGER_THAN_A_TEST_MS)}, drainTimeoutMs=500)
     slow.until("assigned")
     slow.phase("running")
     while not json.loads(slow.ask("GET", "/status"))["in_flight"]:
         time.sleep(0.05)
-    began = time.monotonic()
     assert slow.terminate() == 0
-    assert time.monotonic() - began < 20, "far less than the batch takes"
     assert not dev.rows()
     quick = dev.worker()
     dev.until_done()
@@ -523,12 +520,15 @@ def test_sigterm_while_the_broker_is_away_ends_in_time_and_loses_nothing(tmp_pat
         site = Site(broker.bootstrap, tmp_path)
         try:
             site.produce(1000, bad_every=10)
-            worker = site.worker(environment={"SLOW_MS": "100"}, drainTimeoutMs=2000)
+            patient = {
+                "request.timeout.ms": str(LONGER_THAN_A_TEST_MS),
+                "default.api.timeout.ms": str(LONGER_THAN_A_TEST_MS),
+            }
+            properties = site.config()["properties"] | patient
+            worker = site.worker(environment={"SLOW_MS": "100"}, drainTimeoutMs=2000, properties=properties)
             worker.until("batch")
             broker.kill()
-            began = time.monotonic()
             assert worker.terminate() == 0
-            assert time.monotonic() - began < 25, "less than a request's timeout"
             broker.start()
             again = site.worker()
             site.until_done()

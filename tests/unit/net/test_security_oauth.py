@@ -8,7 +8,6 @@ import json
 import logging
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -265,20 +264,16 @@ def test_a_server_that_does_not_answer_costs_no_more_than_the_limit(tmp_path: Pa
         return granting("late")
 
     with TokenEndpoint(answer, tmp_path) as endpoint:
-        started = time.monotonic()
         with pytest.raises(KafkaConnectionError, match=r"no whole answer within \d+ ms"):
             client(endpoint, read_timeout_ms=150, timeout_ms=400).token()
-        assert time.monotonic() - started < 30
         go.set()
 
 
 def test_nor_does_one_that_answers_byte_by_byte(start: Start) -> None:
     endpoint = start(granting("t" * 1000))
     endpoint.drip_s = 0.02
-    started = time.monotonic()
     with pytest.raises(KafkaConnectionError, match="no whole answer within"):
         client(endpoint, read_timeout_ms=300, timeout_ms=310).token()
-    assert time.monotonic() - started < 30
 
 
 def test_nor_one_that_takes_connections_and_says_nothing() -> None:

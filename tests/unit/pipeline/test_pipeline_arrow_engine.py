@@ -1,6 +1,5 @@
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,11 +77,9 @@ def test_what_the_handler_raises_comes_out_as_it_is(engine_of) -> None:  # type:
 
 def test_a_handler_that_hangs_is_given_up(engine_of) -> None:  # type: ignore[no-untyped-def]
     engine = engine_of("hangs", timeout_ms=100)
-    began = time.monotonic()
     with pytest.raises(HandlerError, match=r"100 ms \(handlerTimeoutMs\) on 1 records"):
         engine.transform(one_row())
     engine.close()
-    assert time.monotonic() - began < 30
 
 
 def test_a_call_that_obeys_the_interrupt_leaves_the_thread_usable() -> None:

@@ -355,10 +355,8 @@ def test_what_is_no_answer_is_nobody(peers: HttpPeers, answer: bytes) -> None:
 
 def test_who_hangs_has_not_answered(peers: HttpPeers) -> None:
     address, _, listening = forge(b"HTTP/1.0 200 OK\r\n", hangs=True)
-    began = time.monotonic()
     with listening, pytest.raises(NoAnswer, match="within 200 ms"):
         peers.handover(address, REQUEST, 200)
-    assert time.monotonic() - began < 30
 
 
 def test_who_answers_byte_by_byte_has_not_answered_either(peers: HttpPeers) -> None:
@@ -373,10 +371,8 @@ def test_who_answers_byte_by_byte_has_not_answered_either(peers: HttpPeers) -> N
                 time.sleep(0.02)
 
     threading.Thread(target=drip, daemon=True).start()
-    began = time.monotonic()
     with listening, pytest.raises(NoAnswer, match="within 300 ms"):
         peers.handover(f"127.0.0.1:{listening.getsockname()[1]}", REQUEST, 300)
-    assert time.monotonic() - began < 30
 
 
 def test_who_is_not_there_takes_no_connection(peers: HttpPeers) -> None:
