@@ -44,10 +44,15 @@ def run(file: Path) -> tuple[int, list[str]]:
     return done.returncode, done.stderr.splitlines()
 
 
+def hear_hangups() -> None:
+    """In a child process: SIGHUP is not ignored there, though these tests may run under nohup."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @contextmanager
 def started(file: Path) -> Iterator[subprocess.Popen[bytes]]:
     with (file.parent / "output").open("wb") as output:
-        process = subprocess.Popen(command(file), stdout=output, stderr=output)
+        process = subprocess.Popen(command(file), stdout=output, stderr=output, preexec_fn=hear_hangups)
         try:
             yield process
         finally:
@@ -241,6 +246,7 @@ def test_a_hangup_rolls_the_workers_with_what_the_file_says_then(group: Path) ->
 def test_the_end_of_its_terminal_ends_it_and_empties_the_group(group: Path, devbroker: DevBroker) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
+        hear_hangups()
         os.execv(sys.executable, command(group))
     try:
         said = ""
