@@ -106,7 +106,7 @@ RETRIED = [
     (
         "a Java that is too old, in the worker",
         {"engine: arrow": "engine: spark"},
-        f"code 1: Spark has no Java: {TOO_OLD}",
+        f"code 1: Spark found no Java: {TOO_OLD}",
     ),
 ]
 """What a worker meets is tried again, as a kubelet would, then given up. The waits between are most of the
@@ -233,7 +233,7 @@ def test_a_java_that_is_too_old_for_spark_connect(site: Site, tmp_path: Path) ->
     site.produce([100] * 20)
     site.change("engine: arrow", "engine: spark")
     ended = run(*site.arguments("--spark", "connect"), environment=java_11(tmp_path))
-    check(site, ended, f"Spark Connect: Spark has no Java: {TOO_OLD}")
+    check(site, ended, f"Spark Connect: Spark found no Java: {TOO_OLD}")
 
 
 def test_a_java_that_is_too_old_for_the_demo(tmp_path: Path) -> None:

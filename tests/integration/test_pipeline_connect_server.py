@@ -78,5 +78,5 @@ def test_a_setting_that_it_cannot_take_ends_it_with_a_pointer_to_the_log(tmp_pat
 
 def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
-    with pytest.raises(StartError, match="Spark has no Java: JAVA_HOME is .*none"):
+    with pytest.raises(StartError, match="Spark found no Java: JAVA_HOME is .*none"):
         ConnectServer(log_path=tmp_path / "connect.log").start()

@@ -55,7 +55,7 @@ def test_a_shuffle_gives_every_row_back(host: EngineHost) -> None:
 @pytest.mark.parametrize(
     ("handler", "said"),
     [
-        ("unknown_column", r"Spark refuses: .*nothing"),
+        ("unknown_column", r"Spark rejects: .*nothing"),
         ("no_offset", "column offset"),
         ("number_as_error", "_error .* is int"),
         ("no_frame", "returned int, not a Spark DataFrame"),

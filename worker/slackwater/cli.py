@@ -25,7 +25,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> tuple[argparse.ArgumentParser, Any]:
-    parser = _Parser(prog="slackwater", description="Kafka consumer groups that stay still.")
+    parser = _Parser(prog="slackwater", description="Runs Kafka consumer groups without needless rebalances.")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     version = subparsers.add_parser("version", help="print the version")

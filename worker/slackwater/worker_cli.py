@@ -39,7 +39,7 @@ def register(subparsers: Any) -> None:
         "--preflight",
         action="store_true",
         help="only try whether it could run: load the handler, reach the brokers, write where the sink "
-        "writes; joins nothing",
+        "writes; the group is not joined",
     )
     parser.set_defaults(run=run)
 

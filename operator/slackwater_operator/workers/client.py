@@ -332,7 +332,7 @@ def _duration(value: Any, name: str) -> int:
 def _partition(written: str, name: str) -> TopicPartition:
     topic, _, number = text(written, name, _LONGEST_NAME + 12).rpartition("-")
     if not (number.isascii() and number.isdigit()):
-        raise ValueError(f"{name} has {one_line(repr(written), 100)}, which is no partition")
+        raise ValueError(f"{name} has {one_line(repr(written), 100)}, which is not a partition")
     return TopicPartition(topic, whole(int(number), name, 0, _MAX_INT32))
 
 

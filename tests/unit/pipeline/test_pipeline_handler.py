@@ -58,5 +58,5 @@ def test_what_is_wrong_is_one_line(tmp_path: Path, source: str, spec: str, said:
 
 
 def test_a_handler_path_that_is_no_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(HandlerLoadError, match="nowhere in handlerPath is no folder"):
+    with pytest.raises(HandlerLoadError, match="nowhere in handlerPath is not a folder"):
         handler.load("m:f", [str(tmp_path / "nowhere")])

@@ -116,7 +116,7 @@ def test_who_is_refused_is_told_so(port: int) -> None:
 )
 def test_a_request_that_is_not_there_in_time_is_ended(hasty_port: int, part: bytes) -> None:
     answer = exchange(hasty_port, part)
-    assert answer == b"" or b" 408 " in answer.splitlines()[0] or b"did not come to its end" in answer
+    assert answer == b"" or b" 408 " in answer.splitlines()[0] or b"was not complete in time" in answer
     assert b" 202 " not in answer
     assert b'"alive"' not in answer
 

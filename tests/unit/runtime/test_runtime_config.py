@@ -104,7 +104,7 @@ def test_flow_style_yaml_that_is_no_json_is_read(tmp_path: Path) -> None:
         ({"topics": "flights"}, "topics", r"must be a list of names.*\[flights\]"),
         ({"topics": []}, "topics", "at least one"),
         ({"topics": ["a", 3]}, r"topics\[1\]", "must be text"),
-        ({"topics": ["a", "a"]}, "topics", "twice"),
+        ({"topics": ["a", "a"]}, "topics", "duplicates"),
         ({"bootstrapServers": "localhost"}, "bootstrapServers", "host:port"),
         ({"bootstrapServers": "h:99999"}, "bootstrapServers", "host:port"),
         ({"handler": "flights.pipeline"}, "handler", "module:function"),
@@ -124,10 +124,10 @@ def test_flow_style_yaml_that_is_no_json_is_read(tmp_path: Path) -> None:
             "SLACKWATER_INSTANCE_ID",
         ),
         ({"properties": {"bootstrap.servers": "x"}}, "properties.bootstrap.servers", "bootstrapServers"),
-        ({"properties": {"enable.auto.commit": "true"}}, "properties.enable.auto.commit", "leave it out"),
+        ({"properties": {"enable.auto.commit": "true"}}, "properties.enable.auto.commit", "remove it"),
         ({"properties": {"session.timeout.ms": "45s"}}, "properties.session.timeout.ms", "whole number"),
         ({"properties": ["a"]}, "properties", "must be a mapping"),
-        ({"deadLetterTopic": "t"}, "deadLetterTopic", "one of topics"),
+        ({"deadLetterTopic": "t"}, "deadLetterTopic", "also a consumed topic"),
         ({"handlerTimeoutMs": 300_000}, "handlerTimeoutMs", r"below max.poll.interval.ms \(300000\)"),
     ],
 )
@@ -141,11 +141,11 @@ def test_each_fault_names_file_and_field(change: dict[str, Any], field: str, wor
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a: [1", r"line \d, column \d: no valid YAML"),
+        ("a: [1", r"line \d, column \d: not valid YAML"),
         ("groupId: a\n\tb: c", "line 2, column 1"),
         ("- 1", "must be a mapping with groupId"),
         ("", "must be a mapping"),
-        ("!!python/object/apply:os.getcwd []", "no valid YAML"),
+        ("!!python/object/apply:os.getcwd []", "not valid YAML"),
     ],
 )
 def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, words: str) -> None:

@@ -83,12 +83,12 @@ def test_what_raises_is_tried_again_first_and_what_will_fail_again_is_not(bench:
     bench.engine.failure = breaks(ValueError)
     bench.assign(bench.produce(0, *values(20, 3)))
     bench.until_idle()
-    assert bench.stderr.getvalue().count("tries again in") == 2
+    assert bench.stderr.getvalue().count("retrying in") == 2
     other = Bench()
     other.engine.failure = breaks(RecordsError)
     other.assign(other.produce(0, *values(20, 3)))
     other.until_idle()
-    assert "tries again in" not in other.stderr.getvalue()
+    assert "retrying in" not in other.stderr.getvalue()
     assert letters(other).keys() == letters(bench).keys() == {"0@3"}
 
 
@@ -160,8 +160,8 @@ def test_without_a_dead_letter_topic_the_error_names_the_record() -> None:
     bench.assign(bench.produce(2, *values(50, 33)))
     with pytest.raises(
         HandlerError,
-        match=r"failed 3 times on the batch flights-2 offsets 0 to 49: ValueError: .* It is at flights-2 "
-        r"offset 33 \(.*cannot take poison 33\), and the configuration has no deadLetterTopic",
+        match=r"failed 3 times on the batch flights-2 offsets 0 to 49: ValueError: .* The record at fault is "
+        r"flights-2 offset 33 \(.*cannot take poison 33\), and no deadLetterTopic is configured",
     ):
         bench.steps(1000)
     check_nothing_done(bench)
@@ -221,7 +221,7 @@ def test_a_disk_that_gets_full_meanwhile_ends_the_search(bench: Bench) -> None:
     bench.runner.durations.extend([100] * 3)
     bench.assign(bench.produce(0, *values(50, 33)))
     bench.steps(4)
-    assert "looks for the records at fault" in bench.stderr.getvalue()
+    assert "searching for the records at fault" in bench.stderr.getvalue()
     bench.sink.stage_error = OSError(errno.ENOSPC, "No space left on device", "/out/x")
     with pytest.raises(SinkError, match="No space left"):
         bench.steps(100)
@@ -264,7 +264,7 @@ def test_alone_a_record_is_rejected_where_the_handler_has_worked_before(bench: B
         bench.until_idle()
     assert len(letters(bench)) == 20
     bench.produce(0, "poison 22")
-    with pytest.raises(HandlerError, match="All its records fail, and so did the 10 before"):
+    with pytest.raises(HandlerError, match="All its records fail, as did the 10 before"):
         bench.steps(1000)
     assert len(letters(bench)) == 20
     assert bench.cluster.committed[tp].offset == 22
@@ -289,7 +289,7 @@ def test_alone_a_record_is_rejected_by_a_new_process_where_the_one_before_has_ha
     bench.engine.failure = breaks(ValueError)
     bench.produce(0, "poison 11")
     bench.assign(tp)
-    with pytest.raises(HandlerError, match="All its records fail, and so did the 10 before"):
+    with pytest.raises(HandlerError, match="All its records fail, as did the 10 before"):
         bench.steps(1000)
     bench.restart()
     bench.produce(0, "v12")
@@ -314,7 +314,7 @@ def test_alone_a_record_is_not_rejected_for_an_error_that_may_be_anything(bench:
     bench.until_idle()
     bench.engine.failure = breaks(RuntimeError)
     bench.produce(0, "poison 1")
-    with pytest.raises(HandlerError, match="the error does not say that it is their values"):
+    with pytest.raises(HandlerError, match="the error does not indicate a fault in their values"):
         bench.steps(1000)
     assert letters(bench) == {}
 
@@ -331,7 +331,7 @@ def test_a_failure_that_passes_rejects_nothing(bench: Bench) -> None:
 def test_a_batch_that_is_too_large_rejects_nothing(bench: Bench) -> None:
     bench.engine.failure = lambda found: ValueError("too many") if len(found) > 70 else None
     bench.assign(bench.produce(0, *values(100)))
-    with pytest.raises(HandlerError, match=r"it is too large.* make max\.poll\.records smaller"):
+    with pytest.raises(HandlerError, match=r"the batch is too large.* make max\.poll\.records smaller"):
         bench.steps(1000)
     check_nothing_done(bench)
 
@@ -346,7 +346,7 @@ def test_a_part_that_is_given_up_during_the_search(bench: Bench) -> None:
     bench.runner.durations.extend([100] * 5 + [5000])
     bench.assign(a, b)
     bench.steps(12)
-    assert "looks for the records at fault" in bench.stderr.getvalue()
+    assert "searching for the records at fault" in bench.stderr.getvalue()
     bench.consumer.at_poll.append(lambda: bench.consumer.revoke(a))
     bench.until_idle()
     assert bench.sink.published.keys() == {(1, 0)}

@@ -104,7 +104,7 @@ def test_an_order_is_taken(pod: Pod) -> None:
 
 def test_what_is_not_the_time_for_it_is_409_with_the_reason(pod: Pod) -> None:
     code, told, signed = pod.send("POST", "/takeover", b'{"predecessor": ""}')
-    assert (code, told, signed) == (409, {"error": "this worker is only starting"}, True)
+    assert (code, told, signed) == (409, {"error": "this worker is still starting"}, True)
     assert pod.send("POST", "/handover", REQUEST.encode())[:2] == (409, told)
     said = {"error": "no handover to flights-b-3 is under way"}
     assert pod.send("DELETE", "/handover", b'{"by": "flights-b-3"}')[:2] == (409, said)
@@ -307,7 +307,7 @@ def test_the_client_gets_the_answer(pod: Pod, peers: HttpPeers) -> None:
 
 def test_the_client_gets_a_refusal(pod: Pod, peers: HttpPeers) -> None:
     reply = peers.handover(pod.address, REQUEST, 5_000)
-    assert (reply.status, reply.document) == (409, {"error": "this worker is only starting"})
+    assert (reply.status, reply.document) == (409, {"error": "this worker is still starting"})
 
 
 def test_the_client_takes_no_answer_that_is_not_signed() -> None:
@@ -377,9 +377,9 @@ def test_who_answers_byte_by_byte_has_not_answered_either(peers: HttpPeers) -> N
 
 def test_who_is_not_there_takes_no_connection(peers: HttpPeers) -> None:
     (port,) = reserve_ports(1)
-    with pytest.raises(Unreachable, match="takes no connection"):
+    with pytest.raises(Unreachable, match="refused the connection"):
         peers.handover(f"127.0.0.1:{port}", REQUEST, 5_000)
-    with pytest.raises(Unreachable, match="no host:port"):
+    with pytest.raises(Unreachable, match="not host:port"):
         peers.handover("nonsense", REQUEST, 5_000)
     assert not peers.alive(f"127.0.0.1:{port}")
     peers.withdraw(f"127.0.0.1:{port}", "flights-b-3")

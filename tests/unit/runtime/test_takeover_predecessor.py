@@ -153,7 +153,7 @@ def test_who_is_not_running_refuses() -> None:
     scene.runner.durations.extend([100, 1_000])
     scene.stop_in("running", ASKED_MS - 90)
     assert scene.run() == 0
-    assert scene.refused[:3] == ["this worker is only starting"] * 3
+    assert scene.refused[:3] == ["this worker is still starting"] * 3
     assert scene.asked == []
 
 
@@ -167,7 +167,7 @@ def test_a_group_that_is_not_at_rest_is_a_refusal() -> None:
     scene.in_phase("running", leave, ASKED_MS - 1)
     scene.stop_in("running", ASKED_MS + 100)
     assert scene.run() == 0
-    with pytest.raises(Refused, match="not at rest"):
+    with pytest.raises(Refused, match="not stable"):
         scene.answer()
     assert "handing-over" not in scene.phases()
 
@@ -412,7 +412,7 @@ def test_two_processes_of_one_pods_name_are_a_fault() -> None:
     scene.stop_in("standby", 30_000)
     assert scene.run() == 3
     assert scene.at("failed") - scene.at("standby") <= 2_100
-    assert "SLACKWATER_INSTANCE_ID of its own" in scene.events("error")[0]["message"]
+    assert "its own SLACKWATER_INSTANCE_ID" in scene.events("error")[0]["message"]
 
 
 def test_fenced_while_it_warms_up_it_gets_ready_to_follow() -> None:

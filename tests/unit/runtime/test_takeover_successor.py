@@ -112,7 +112,7 @@ def test_what_was_committed_after_the_answer_is_not_done_again() -> None:
     assert scene.run() == 0
     assert scene.parts.fake_sink.rows(0) == [5]
     assert scene.parts.fake_sink.rows(1) == [2, 3, 4, 5]
-    assert "2 was left, but 5 is committed" in scene.stderr.getvalue()
+    assert "2 was handed over, but 5 is committed" in scene.stderr.getvalue()
 
 
 def test_nothing_is_written_while_the_broker_does_not_say_what_is_committed() -> None:
@@ -223,7 +223,7 @@ def test_it_signs_before_its_first_batch_is_done() -> None:
         (Reply(409, {"error": "the group is not at rest"}), "the group is not at rest"),
         (Reply(400, {"error": "deadline_ms"}), "deadline_ms"),
         (Reply(500, {}), "500"),
-        (Reply(200, {"generation": 7}), "cannot be read: offsets"),
+        (Reply(200, {"generation": 7}), "invalid response: offsets"),
     ],
 )
 def test_a_refusal_leads_back_to_standby_with_its_reason(reply: Reply, words: str) -> None:
@@ -273,7 +273,7 @@ def test_a_predecessor_that_takes_no_connection_is_tried_for_two_seconds() -> No
     scene = ordered()
 
     def refused(_: HandoverRequest) -> Reply:
-        raise Unreachable(f"{ADDRESS} takes no connection: Connection refused")
+        raise Unreachable(f"{ADDRESS} refused the connection: Connection refused")
 
     scene.neighbour.answers[0] = refused
     scene.stop_when_done()
@@ -433,7 +433,7 @@ def test_a_coordinator_that_is_away_changes_nothing() -> None:
     scene.stop_in("standby", 25_000)
     assert scene.run() == 0
     assert scene.phases() == ["starting", "warming", "standby", "stopped"]
-    assert "cannot look at the group" in scene.stderr.getvalue()
+    assert "cannot read the state of the group" in scene.stderr.getvalue()
 
 
 def test_a_standby_that_cannot_connect_yet_tries_again() -> None:

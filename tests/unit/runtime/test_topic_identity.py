@@ -187,7 +187,7 @@ def test_a_look_at_the_topics_that_fails_is_made_again(bench: Bench, monkeypatch
     monkeypatch.setattr(bench.consumer, "bootstrap", bootstrap)
     bench.assign(tp)
     bench.steps(1)
-    assert "cannot read the topics' ids yet, tries again: late" in bench.stderr.getvalue()
+    assert "cannot read the topics' ids yet; retrying: late" in bench.stderr.getvalue()
     assert bench.sink.rows(0) == []
     bench.steps(30)
     assert bench.sink.rows(0) == [1]

@@ -126,7 +126,7 @@ async def test_a_worker_of_an_older_version_gets_a_signature_that_names_no_proce
 
 async def test_an_address_that_is_none_is_refused(statuses: WorkerStatuses, worker: TakeoverWorker) -> None:
     assert await statuses.take_over("127.0.0.1", worker.port, "flights-3", "nowhere", KEY) == (
-        400, "'nowhere' is no host:port",
+        400, "'nowhere' is not host:port",
     )  # fmt: skip
 
 

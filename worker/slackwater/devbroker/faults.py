@@ -245,4 +245,4 @@ def _index_of(part: Any) -> int:
     for name in ("partition_index", "partition", "index"):
         if hasattr(part, name):
             return int(getattr(part, name))
-    raise TypeError(f"{type(part).__name__} is no partition")
+    raise TypeError(f"{type(part).__name__} is not a partition")

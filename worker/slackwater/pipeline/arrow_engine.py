@@ -31,7 +31,7 @@ class ArrowEngine(InProcessEngine):
         except BaseException as exc:
             log.error("the handler %s failed on a table without rows", self._spec, exc_info=exc)
             raise HandlerError(
-                f"handler {self._spec} fails on a table without rows, which it must take: "
+                f"handler {self._spec} fails on a table without rows, which it must accept: "
                 f"{handlers.describe(exc)}"
             ) from exc
         split(output, {})

@@ -33,7 +33,7 @@ def load(spec: str, path: Sequence[str] = ()) -> Handler:
     folders = [str(Path(folder).resolve()) for folder in path]
     for folder in folders:
         if not Path(folder).is_dir():
-            raise HandlerLoadError(f"handler {spec}: {folder} in handlerPath is no folder")
+            raise HandlerLoadError(f"handler {spec}: {folder} in handlerPath is not a folder")
     sys.path[:0] = [folder for folder in folders if folder not in sys.path]
     module = _import(spec, name, folders)
     found = getattr(module, function, None)

@@ -39,7 +39,8 @@ class PythonEngine(InProcessEngine):
             log.error("the handler %s failed on an empty list", self._spec, exc_info=exc)
             cause = exc.__cause__ if isinstance(exc, RowFailed) and exc.__cause__ else exc
             raise HandlerError(
-                f"handler {self._spec} fails on an empty list, which it must take: {handlers.describe(cause)}"
+                f"handler {self._spec} fails on an empty list, which it must accept: "
+                f"{handlers.describe(cause)}"
             ) from exc
         split(output, {})
 

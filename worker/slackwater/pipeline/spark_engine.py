@@ -80,7 +80,7 @@ class SparkEngine:
         except BaseException as exc:
             problem = str(exc) if isinstance(exc, SparkFailure) else handlers.describe(exc)
             raise HandlerError(
-                f"handler {self._spec} fails on a batch without rows, which it must take: {problem}"
+                f"handler {self._spec} fails on a batch without rows, which it must accept: {problem}"
             ) from exc
         split(output, {})
 
@@ -150,7 +150,7 @@ class SparkEngine:
         from pyspark.errors import AnalysisException
 
         if isinstance(exc, AnalysisException):
-            return HandlerError(f"handler {self._spec} makes a query that Spark refuses: {summary(exc)}")
+            return HandlerError(f"handler {self._spec} built a query that Spark rejects: {summary(exc)}")
         return failure_of(exc)
 
     def _lost(self) -> EngineLostError:

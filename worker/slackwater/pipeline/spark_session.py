@@ -157,7 +157,7 @@ class ConnectBackend:
             _retry_briefly(spark)
         except Exception as exc:
             log.exception("no session on %s", self)
-            raise StartError(f"{self} gives no session: {summary(exc)}") from exc
+            raise StartError(f"{self} did not open a session: {summary(exc)}") from exc
         self._spark = spark
         if not bounded(lambda: spark.range(1).count(), FIRST_ANSWER_TIMEOUT_MS, "spark-probe"):
             raise StartError(f"{self} does not answer; start it, or correct spark.remote")
@@ -168,7 +168,7 @@ class ConnectBackend:
     def _set(self, spark: SparkSession, key: str, value: str) -> None:
         """Sets what belongs to the session; what belongs to the server's process was set when it started."""
         if not key.startswith("spark.sql."):
-            log.info("spark.conf: %s is the server's to set; left out for a session on %s", key, self)
+            log.info("spark.conf: %s can only be set on the server; ignored for a session on %s", key, self)
             return
         try:
             spark.conf.set(key, value)
@@ -200,7 +200,7 @@ def prepare_environment() -> java.Java:
     try:
         found = java.find()
     except java.JavaNotUsable as exc:
-        raise StartError(f"Spark has no Java: {exc}") from None
+        raise StartError(f"Spark found no Java: {exc}") from None
     os.environ["JAVA_HOME"] = str(found.home)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -198,7 +198,7 @@ class StandbyConsumer(Consumer, Protocol):
     def stand_by(
         self, topics: Collection[str] = (), pattern: str | None = None, listener: Any = None
     ) -> None:
-        """Connects to all that it will need, and joins nothing."""
+        """Connects to all that it will need, and the group is not joined."""
 
     def prefetch(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Reads these partitions ahead, from these offsets, and no others."""

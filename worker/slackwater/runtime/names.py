@@ -15,7 +15,8 @@ def instance_of(environment: Mapping[str, str]) -> str:
     name = str(environment.get("SLACKWATER_INSTANCE_ID", ""))
     if not name:
         raise ConfigError(
-            "is not set: give each worker a name of its own, which it keeps over restarts (a pod: its name)",
+            "is not set: give each worker a unique name that it keeps across restarts "
+            "(in a pod: the pod's name)",
             field="SLACKWATER_INSTANCE_ID",
         )
     _check_name(name, "SLACKWATER_INSTANCE_ID")

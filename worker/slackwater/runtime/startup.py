@@ -79,13 +79,15 @@ class Loader:
             except KafkaError as exc:
                 if self._clock.mono_ms() >= deadline or not exc.retriable:
                     raise StartError(self._unreachable(exc)) from exc
-                self._log.seldom("start", f"waits for the broker at {self._config.bootstrap_servers}: {exc}")
+                self._log.seldom(
+                    "start", f"waiting for the broker at {self._config.bootstrap_servers}: {exc}"
+                )
                 self._clock.sleep(200)
 
     def _unreachable(self, exc: KafkaError) -> str:
         config = self._config
         return (
-            f"no broker at {config.bootstrap_servers} tells of the group {config.group_id} within "
+            f"no broker at {config.bootstrap_servers} described the group {config.group_id} within "
             f"startTimeoutMs ({config.start_timeout_ms}): {exc}; start it, or correct bootstrapServers"
         )
 

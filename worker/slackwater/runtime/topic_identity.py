@@ -47,6 +47,6 @@ def recreated(tp: TopicPartition, before: str, current: str, group: str) -> str:
     now = f" (id {current})" if current else ""
     return (
         f"{tp}: the topic was deleted and created again: the group {group} has delivered records of {was}, "
-        f"and another topic has its name now{now}. Nothing of it is read. {go_on(tp.topic, group)}; the rows "
-        "that were delivered before stay"
+        f"and another topic has its name now{now}. It is not read. "
+        f"{go_on(tp.topic, group)}; rows that were delivered before are kept"
     )

@@ -77,10 +77,10 @@ def list_of_names(*, may_be_empty: bool) -> Parser:
         if not isinstance(value, list):
             raise Fault(path, f"must be a list of names, not {kind_of(value)} ({value!r}); write [{value}]")
         if not value and not may_be_empty:
-            raise Fault(path, "must name at least one")
+            raise Fault(path, "must contain at least one name")
         names = tuple(name_of(item, f"{path}[{i}]") for i, item in enumerate(value))
         if len(set(names)) != len(names):
-            raise Fault(path, f"names one twice: {', '.join(names)}")
+            raise Fault(path, f"contains duplicates: {', '.join(names)}")
         return names
 
     return parse
@@ -95,7 +95,7 @@ def pattern_of(value: Any, path: str) -> str:
     try:
         return TopicPattern(name_of(value, path)).text
     except IllegalArgumentError as exc:
-        raise Fault(path, f"{exc}; topics-.* matches all that begin so") from None
+        raise Fault(path, f"{exc}; for example, topics-.* matches topics-eu and topics-us") from None
 
 
 def settings_of(value: Any, path: str) -> dict[str, str]:

@@ -46,7 +46,7 @@ RESERVED_PROPERTIES = {
     "group.id": "set the field groupId instead",
     "group.instance.id": "it is the worker's name: set SLACKWATER_INSTANCE_ID in the environment instead",
     "bootstrap.servers": "set the field bootstrapServers instead",
-    "enable.auto.commit": "leave it out: a worker commits after each write, never by itself",
+    "enable.auto.commit": "remove it; a worker commits after each write",
 }
 
 
@@ -211,7 +211,7 @@ def _properties(value: Any, path: str) -> dict[str, str]:
 def _handler(value: Any, path: str) -> str:
     module, _, function = text_of(value, path).partition(":")
     if not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
-        raise Fault(path, f"must be module:function, as flights.pipeline:transform, not {value!r}")
+        raise Fault(path, f"must be module:function, for example flights.pipeline:transform, not {value!r}")
     return str(value)
 
 
@@ -317,17 +317,18 @@ def _check_topics(config: WorkerConfig) -> None:
     if not config.topics and config.topic_pattern is None:
         raise Fault("topics", "is missing; name at least one, or set topicPattern")
     if config.topics and config.topic_pattern is not None:
-        raise Fault("topicPattern", "excludes topics; leave one of them out")
+        raise Fault("topicPattern", "cannot be combined with topics; remove one of them")
     letters = config.dead_letter_topic
     if letters in config.topics:
-        raise Fault("deadLetterTopic", f"{letters} is one of topics too; name another topic")
+        raise Fault("deadLetterTopic", f"{letters} is also a consumed topic; choose another topic")
     if letters and config.topic_pattern is not None:
         # Here: most workers have no pattern.
         from slackwater.kafka.topic_pattern import TopicPattern
 
         if TopicPattern(config.topic_pattern).matches(letters):
             raise Fault(
-                "deadLetterTopic", f"topicPattern {config.topic_pattern} matches {letters} too; name another"
+                "deadLetterTopic",
+                f"topicPattern {config.topic_pattern} also matches {letters}; choose another topic",
             )
 
 
@@ -342,7 +343,7 @@ def _check_security(security: SecurityConfig) -> None:
         }
         for name, value in given.items():
             if value is None:
-                raise Fault(f"security.{name}", f"is missing; {security.protocol} logs in: add it")
+                raise Fault(f"security.{name}", f"is missing; {security.protocol} needs it")
     from slackwater.kafka.errors import KafkaConfigurationError
 
     try:
@@ -382,7 +383,7 @@ def _document(text: str, file: str) -> Any:
         mark = getattr(exc, "problem_mark", None)
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise ConfigError(
-            f"{where}no valid YAML: {getattr(exc, 'problem', None) or exc}", file=file
+            f"{where}not valid YAML: {getattr(exc, 'problem', None) or exc}", file=file
         ) from None
 
 

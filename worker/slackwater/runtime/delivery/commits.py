@@ -58,7 +58,7 @@ class Committer:
             self._metrics.count("commit_failures", ("other",))
             if not exc.retriable:
                 raise WorkerError(f"the broker refuses the commit: {exc}") from exc
-            self._log.seldom("commit", f"the commit has no answer yet, and is repeated: {exc}")
+            self._log.seldom("commit", f"the commit is not confirmed yet and will be retried: {exc}")
             return Outcome.AGAIN
         self._metrics.observe("commit_seconds", (self._clock.mono_ms() - before) / 1000)
         return Outcome.DONE
@@ -67,6 +67,6 @@ class Committer:
 def fenced() -> FencedError:
     """The error of a worker whose instance id another process has taken."""
     return FencedError(
-        "another process has joined the group with this worker's instance id; this one stops. "
-        "Give each worker a SLACKWATER_INSTANCE_ID of its own"
+        "another process has joined the group with this worker's instance id; this worker stops. "
+        "Give each worker its own SLACKWATER_INSTANCE_ID"
     )

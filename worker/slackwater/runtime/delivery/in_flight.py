@@ -100,7 +100,7 @@ class InFlight:
         for part in gone.values():
             part.discard()
         if gone:
-            self._tools.log.line(f"gives up {describe(gone)}: {why}")
+            self._tools.log.line(f"abandons {describe(gone)}: {why}")
             self._tools.metrics.count("batches", ("abandoned",))
         if not batch.parts and batch.task is None:
             self._end(None)
@@ -213,7 +213,7 @@ class InFlight:
             self._isolate(batch, error, failure)
             return
         wait = self._config.retry_backoff_ms * 2 ** (batch.attempt - 1)
-        self._tools.log.line(f"the handler failed on {batch}, tries again in {wait} ms: {error}")
+        self._tools.log.line(f"the handler failed on {batch}; retrying in {wait} ms: {error}")
         batch.retry_at_ms = self._clock.mono_ms() + wait
         self._enter(batch, Stage.BACKING_OFF)
 
@@ -228,7 +228,7 @@ class InFlight:
         if fault is None or self._isolation is not None:
             raise self._given_up(failure) from error
         self._isolation = Isolation(batch, fault, failure)
-        self._tools.log.line(f"{failure}; looks for the records at fault")
+        self._tools.log.line(f"{failure}; searching for the records at fault")
         self._try_next(batch, self._isolation)
 
     def _try_next(self, batch: Batch, isolation: Isolation) -> None:
@@ -273,8 +273,8 @@ class InFlight:
         if rejected and self._tools.letters is None:
             record, reason = rejected[0]
             raise self._given_up(
-                f"{isolation.failure}. It is at {record} ({reason}), and the configuration has no "
-                "deadLetterTopic to send that to"
+                f"{isolation.failure}. The record at fault is {record} ({reason}), and "
+                "no deadLetterTopic is configured; set one to reject such records"
             )
         for record, reason in rejected[:_MOST_LINES]:
             self._tools.log.line(f"rejects {record}: {reason}")
@@ -316,7 +316,7 @@ class InFlight:
         first = part.letters[0]
         raise HandlerError(
             f"the handler rejects {part.owned.tp} offset {first.offset} ({first.error}), "
-            "and the configuration has no deadLetterTopic to send it to"
+            "and no deadLetterTopic is configured; set one to send it to"
         )
 
     def _write_letters(self, batch: Batch) -> bool:

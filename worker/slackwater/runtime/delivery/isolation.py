@@ -27,7 +27,7 @@ _BY_VALUE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError
 causes it, or something that the handler works with."""
 
 
-_NONE = "So the handler, or what it works with, is at fault, and no record is rejected"
+_NONE = "The handler or its environment is at fault, so no record is rejected"
 
 
 class IsolationError(Exception):
@@ -109,12 +109,12 @@ class Isolation:
             self._finish(found.value, rejected_before)
         except TooManyFaultsError as exc:
             raise IsolationError(
-                f"More than {exc.most} of its {len(self._rows)} records fail, as with: {exc.first.reason}. "
-                f"{_NONE}"
+                f"More than {exc.most} of its {len(self._rows)} records fail, for example with: "
+                f"{exc.first.reason}. {_NONE}"
             ) from None
         except SizeFaultError:
             raise IsolationError(
-                "Parts of it pass, and fail together with more: it is too large, and no record is at fault; "
+                "Its parts succeed alone and fail together: the batch is too large, no record is at fault; "
                 "make max.poll.records smaller"
             ) from None
 
@@ -135,7 +135,7 @@ class Isolation:
         other = next((fault for fault in faults.values() if not fault.by_value), None)
         if other is not None:
             raise IsolationError(
-                f"All its records fail, and the error does not say that it is their values. {_NONE}"
+                f"All its records fail, and the error does not indicate a fault in their values. {_NONE}"
             )
         if rejected_before is None:
             raise IsolationError(
@@ -143,8 +143,8 @@ class Isolation:
             )
         if rejected_before + len(faults) > ALWAYS:
             raise IsolationError(
-                f"All its records fail, and so did the {rejected_before} before. In a row at most {ALWAYS} "
-                f"are rejected. {_NONE}"
+                f"All its records fail, as did the {rejected_before} before. At most {ALWAYS} records "
+                f"in a row are rejected. {_NONE}"
             )
 
     def handle_rest(self, engine: AnyEngine, sink: Sink, clock: Clock, reached: Reached) -> Handled:

@@ -253,8 +253,8 @@ class Delivery:
             self._log_lost(exc)
         except KafkaError as exc:
             if not exc.retriable:
-                raise WorkerError(f"cannot go on polling: {exc}") from exc
-            self._tools.log.seldom("poll", f"a poll failed, and is repeated: {exc}")
+                raise WorkerError(f"polling failed and cannot continue: {exc}") from exc
+            self._tools.log.seldom("poll", f"a poll failed and will be retried: {exc}")
             self._clock.sleep(min(SLICE_MS, timeout_ms))
         self._report.turned()
         if self._failure is not None:
@@ -349,7 +349,7 @@ class Delivery:
             try:
                 delivered = sink.topic_ids(owned.tp.topic)
             except Exception as exc:
-                raise sink_error(f"say which topic its rows of {owned.tp} are of", exc) from exc
+                raise sink_error(f"identify the topic of its rows of {owned.tp} are of", exc) from exc
         return predecessor(owned.found_note, owned.committed, current, delivered)
 
     def _topic_recreated(self, tp: TopicPartition) -> None:
@@ -392,7 +392,7 @@ class Delivery:
             raise fenced() from exc
         if not exc.retriable:
             raise WorkerError(f"cannot read {what}: {exc}") from exc
-        self._tools.log.seldom("committed", f"cannot read {what} yet, tries again: {exc}")
+        self._tools.log.seldom("committed", f"cannot read {what} yet; retrying: {exc}")
 
     def _found(self, owned: OwnedPartition, found: OffsetAndMetadata | None) -> None:
         self.notes.found(owned, found)
@@ -428,9 +428,9 @@ class Delivery:
         if owned.committed in (None, before):
             return
         self._tools.log.line(
-            f"{owned.tp}: {before} was left, but {owned.committed} is committed; begins there"
+            f"{owned.tp}: {before} was handed over, but {owned.committed} is committed; continuing there"
         )
-        self.in_flight.abandon([owned.tp], "more was committed than was told")
+        self.in_flight.abandon([owned.tp], "more was committed than was handed over")
         self._seek_back({owned.tp: owned.committed})
 
     def _rest(self, timeout_ms: float) -> float:

@@ -12,14 +12,15 @@ def truncated(tp: TopicPartition, position: int, end: int | None, group: str) ->
     """The message for a log that ends at ``end`` (None: somewhere before ``position``)."""
     where = "somewhere before" if end is None else f"at offset {end}"
     return (
-        f"{tp}: the group {group} has read up to offset {position}, but the log ends {where}: it was cut "
-        f"off, or is another one. Nothing more of it is read. {go_on(tp.topic, group)}"
+        f"{tp}: the group {group} has read up to offset {position}, but the log ends {where}. The "
+        f"log was truncated or replaced. The worker stopped reading it. {go_on(tp.topic, group)}"
     )
 
 
 def go_on(topic: str, group: str) -> str:
     """What to do, for a message."""
     return (
-        "To go on: stop the group (spec.suspend: true), say where to begin (kafka-consumer-groups.sh --group "
-        f"{group} --topic {topic} --reset-offsets --to-earliest --execute), and start it again"
+        "To continue: stop the group (spec.suspend: true), set the offset to begin at "
+        f"(kafka-consumer-groups.sh --group {group} --topic {topic} --reset-offsets --to-earliest "
+        "--execute), and start it again"
     )

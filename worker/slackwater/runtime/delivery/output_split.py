@@ -116,7 +116,7 @@ def _errors(output: pa.Table) -> Any:
     if not (_is_text(column.type) or pa.types.is_null(column.type)):
         raise HandlerError(
             f"the column {ERROR_COLUMN} of the handler's result is {column.type}, not string; "
-            "a null says that the row is good"
+            "null means that the row is good"
         )
     return column.cast(pa.string())
 

@@ -1,4 +1,4 @@
-"""Tries whether a worker could run here: loads, reaches and writes all that it needs, and joins nothing.
+"""Checks whether a worker could run here: loads, reaches and writes all that it needs, and joins nothing.
 
 Every check is made, also after one has failed, so that one run names all that is wrong. Nothing is left
 behind: no member, no commit, no file.
@@ -108,9 +108,9 @@ def _try_handler(parts: Parts, handler: str, engine: str) -> str:
             raise HandlerUnfitError(f"{exc}{'' if named else f' (handler {handler})'}") from exc
     finally:
         made.close()
-    return f"{handler} was imported, and takes a batch without rows on the engine {engine}"
+    return f"{handler} was imported and handled a batch without rows on the engine {engine}"
 
 
 def _try_sink(parts: Parts) -> str:
     sink = parts.sink()
-    return f"a file can be made, put in place and removed in {sink.probe()}"
+    return f"a file can be created, renamed and removed in {sink.probe()}"

@@ -59,7 +59,7 @@ class KafkaChecks:
         if away:
             raise StartError(
                 f"brokers that cannot be reached from here: {', '.join(away)}; these addresses the cluster "
-                "gives (advertised.listeners): open the way, or correct them"
+                "gives (advertised.listeners): open the network path, or correct them"
             )
         self._brokers = next(iter(found.values_ok.values()), {})
         names = ", ".join(sorted(f"{one.host}:{one.port}" for one in cluster.brokers))
@@ -88,7 +88,7 @@ class KafkaChecks:
         group = admin.describe_groups([group_id]).unwrap()[group_id]
         if group.protocol_type not in ("", "consumer"):
             raise ConfigError(
-                f"the group {group_id} is one of protocol type {group.protocol_type}, not of consumers; "
+                f"the group {group_id} has protocol type {group.protocol_type}, not of consumers; "
                 "take another id",
                 file=self._file,
                 field="groupId",
@@ -106,7 +106,7 @@ class KafkaChecks:
             bound = int(entry.value)
             if session < bound if "min" in name else session > bound:
                 raise ConfigError(
-                    f"is {session}, but the brokers have {name}={bound}: choose another, or change theirs",
+                    f"is {session}, but the brokers have {name}={bound}: change one of them",
                     file=self._file,
                     field="properties.session.timeout.ms",
                 )

@@ -111,7 +111,7 @@ class Seating:
                 break
             self._roles.take(Event.REFUSED)
             self._tools.metrics.count("takeovers", ("refused",))
-            self._tools.log.line(f"does not take over: {outcome.refused}")
+            self._tools.log.line(f"takeover refused: {outcome.refused}")
             standby.enter(outcome.refused)
         self._join(outcome, call, adopt)
         return True
@@ -123,7 +123,7 @@ class Seating:
         self._loop.enter("taking-over")
         if call.event is Event.LEFT_ALONE:
             self._tools.events.emit("took_back", reason=call.reason)
-            self._tools.log.line(f"takes its seat back: {call.reason}")
+            self._tools.log.line(f"resumes its membership: {call.reason}")
             return Outcome()
         if not call.predecessor:
             return Outcome()
@@ -213,7 +213,9 @@ class Seating:
             self._tools.events.emit("handed_over", by=given.by)
         else:
             self._tools.events.emit("fenced")
-            self._tools.log.line("another pod has joined as the member; writes nothing more, and stands by")
+            self._tools.log.line(
+                "another pod has joined as the member; this worker stops writing and stands by"
+            )
 
     def close(self) -> None:
         """Withdraws what was asked, and closes what stands by."""

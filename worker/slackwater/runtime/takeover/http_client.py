@@ -136,7 +136,7 @@ class HttpPeers:
             answer = connection.getresponse()
             told = answer.read(MOST_BYTES + 1)
             if len(told) > MOST_BYTES:
-                raise ValueError(f"it answers with more than {MOST_BYTES} bytes")
+                raise ValueError(f"its response is larger than {MOST_BYTES} bytes")
             if not limit.over:
                 return answer.status, told, answer.getheader(ANSWER_HEADER, "")
             why = ""
@@ -147,14 +147,14 @@ class HttpPeers:
             connection.close()
         if limit.over:
             raise NoAnswer(f"{address} has not answered within {timeout_ms:.0f} ms")
-        raise Unreachable(f"{address} went away: {why}")
+        raise Unreachable(f"{address} closed the connection: {why}")
 
     def _connect(self, connection: http.client.HTTPConnection, address: str) -> None:
         try:
             connection.connect()
         except OSError as exc:
             connection.close()
-            raise Unreachable(f"{address} takes no connection: {str(exc) or type(exc).__name__}") from None
+            raise Unreachable(f"{address} refused the connection: {str(exc) or type(exc).__name__}") from None
 
 
 class _Limit:

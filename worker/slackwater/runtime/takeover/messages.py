@@ -42,7 +42,7 @@ def split_address(address: str) -> tuple[str, int]:
     """``host:port`` (IPv6: ``[host]:port``) in two. Raises ValueError."""
     host, _, port = address.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f"{one_line(repr(address), 300)} is no host:port")
+        raise ValueError(f"{one_line(repr(address), 300)} is not host:port")
     return (host[1:-1] if host.startswith("[") and host.endswith("]") else host), int(port)
 
 
@@ -144,7 +144,7 @@ class HandoverAnswer:
         for name, pair in offsets.items():
             topic, _, partition = str(name).rpartition("-")
             if not topic or not partition.isascii() or not partition.isdigit() or len(partition) > 10:
-                raise ValueError(f"{one_line(repr(name), 300)} is no partition")
+                raise ValueError(f"{one_line(repr(name), 300)} is not a partition")
             if not isinstance(pair, list) or len(pair) != 2:
                 raise ValueError(f"{one_line(name, 300)}: must be [offset, metadata]")
             tp = TopicPartition(topic, whole(int(partition), "a partition", 0, _MAX_INT32))

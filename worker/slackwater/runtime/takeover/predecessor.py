@@ -46,7 +46,7 @@ class Handover:
         """
         self.given = None
         if not delivery.settled:
-            self._desk.keep("the group is not at rest, as this worker sees it")
+            self._desk.keep("the group is not stable, as far as this worker knows")
             self._desk.hand_over()
             return False
         self.given = HandedOver(asked.request.by, asked.request.address)
@@ -104,5 +104,5 @@ class Handover:
         self._desk.hand_over()
         self._tools.metrics.count("takeovers", ("taken_back",))
         self._tools.events.emit("took_back", reason=reason)
-        self._tools.log.line(f"goes on with its work: {reason}")
+        self._tools.log.line(f"resumes its work: {reason}")
         return False

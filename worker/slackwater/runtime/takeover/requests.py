@@ -10,7 +10,7 @@ from typing import Any
 
 from slackwater.runtime.takeover.messages import HandoverAnswer, HandoverRequest
 
-STARTS = "this worker is only starting"
+STARTS = "this worker is still starting"
 
 
 class Refused(Exception):

@@ -157,7 +157,7 @@ class Standby:
             try:
                 self._take_in(task.result(), self._looked_ms)
             except KafkaError as exc:
-                self._tools.log.seldom("look", f"cannot look at the group: {exc}")
+                self._tools.log.seldom("look", f"cannot read the state of the group: {exc}")
 
     def _watch_successor(self) -> None:
         if self._former is None or self._former.to is None:

@@ -84,7 +84,7 @@ class Succession:
                     return ""
                 why = f"the group is {seat.state}" if seat.taken else "the member is not in the group"
             except KafkaError as exc:
-                why = f"the group cannot be looked at: {exc}"
+                why = f"the state of the group cannot be read: {exc}"
             if self._clock.mono_ms() >= deadline:
                 return f"{why}, for {self._deadline_ms} ms"
             self._pause(LOOK_AGAIN_MS)
@@ -128,10 +128,10 @@ class Succession:
         try:
             answer = HandoverAnswer.parse(reply.document)
         except ValueError as exc:
-            return Outcome(refused=f"{self._predecessor} answers what cannot be read: {exc}")
+            return Outcome(refused=f"{self._predecessor} sent an invalid response: {exc}")
         self._record.answered(answer)
         return Outcome(answer)
 
     def _without(self, why: Exception) -> Outcome:
-        self._tools.log.line(f"takes over without an answer: {why}")
+        self._tools.log.line(f"takes over without a response: {why}")
         return Outcome()

@@ -89,7 +89,9 @@ def _listen(config: HealthConfig, file: str) -> socket.socket:
             found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     except OSError as exc:
         raise ConfigError(
-            f"{config.host!r} is no address of this machine ({exc.strerror})", file=file, field="health.host"
+            f"{config.host!r} is not an address of this machine ({exc.strerror})",
+            file=file,
+            field="health.host",
         ) from None
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -98,7 +100,7 @@ def _listen(config: HealthConfig, file: str) -> socket.socket:
     except OSError as exc:
         found.close()
         raise ConfigError(
-            f"cannot listen on {config.host}:{config.port}: {exc.strerror}; free the port or take another "
+            f"cannot listen on {config.host}:{config.port}: {exc.strerror}; free the port or choose another "
             "(0: any free one)",
             file=file,
             field="health.port",
@@ -221,14 +223,14 @@ def _handler(
             lengths = set(self.headers.get_all("Content-Length", ()))
             length = lengths.pop() if lengths else "0"
             if lengths or not _LENGTH.fullmatch(length) or "Transfer-Encoding" in self.headers:
-                problem = "Content-Length must be one number, and there is no Transfer-Encoding here"
+                problem = "Content-Length must be one number; Transfer-Encoding is not supported"
                 self._answer(400, {"error": problem})
             elif int(length) > MOST_REQUEST_BYTES:
                 # It is read: a close with unread bytes is a reset, which would take the answer away.
                 self._skip(min(int(length), 16 * MOST_REQUEST_BYTES))
                 self._answer(413, {"error": f"a body has at most {MOST_REQUEST_BYTES} bytes"})
             elif len(body := self.rfile.read(int(length))) < int(length) or deadlines.over(self.connection):
-                self._answer(408, {"error": "the request did not come to its end in time"})
+                self._answer(408, {"error": "the request was not complete in time"})
             else:
                 self._request_body = body
                 deadlines.working(self.connection)

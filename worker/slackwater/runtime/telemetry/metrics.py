@@ -20,21 +20,21 @@ _COUNTERS = {
     "records_out": ("Rows written by the sink, in batches that were committed.", ("topic", "partition")),
     "records_dead": ("Records written to the dead-letter topic.", ("topic", "partition")),
     "records_skipped": (
-        "Offsets passed over since the log had lost their records; cause retention: it begins behind them.",
+        "Offsets skipped because the log no longer has their records; cause retention: the log begins later.",
         ("topic", "partition", "cause"),
     ),
     "batches": ("Batches by result: committed, or abandoned to another owner or a replay.", ("result",)),
     "records_rejected": (
-        "Dead letters of records that the handler or the sink failed on, so that they were rejected unasked.",
+        "Dead letters of records that the handler or the sink failed on, so that the worker rejected them.",
         ("topic", "partition"),
     ),
     "rebalances": ("Generations joined: kind joined, follow_up or returned.", ("kind",)),
     "handler_failures": ("Calls of the handler that raised.", ()),
     "unserved_seconds": (
-        "Time from a partition's last commit, whoever made it, to its first records here.",
+        "Time from a partition's last commit, by any worker, to its first records in this worker.",
         ("topic", "partition"),
     ),
-    "commit_failures": ("Commits that were refused or had no answer.", ("kind",)),
+    "commit_failures": ("Commits that were refused or not confirmed.", ("kind",)),
     "takeovers": (
         "Takeovers by outcome: asked, forced (without an answer), taken_back, refused.",
         ("outcome",),
@@ -43,15 +43,15 @@ _COUNTERS = {
 _GAUGES = {
     "lag_records": ("Records in the partition behind the committed offset.", ("topic", "partition")),
     "lag_seconds": (
-        "For how long there has been something in the partition that is not committed.",
+        "Time since the partition has had records that are not committed.",
         ("topic", "partition"),
     ),
     "assigned_partitions": ("Partitions this worker owns.", ()),
     "stopped_partitions": (
-        "Partitions this worker owns and does not read until a person decides where to go on, by reason.",
+        "Partitions this worker owns and has stopped reading until a person sets an offset, by reason.",
         ("reason",),
     ),
-    "generation": ("The group's generation as this worker knows it; -1 outside.", ()),
+    "generation": ("The group's generation as this worker knows it; -1 if it is no member.", ()),
     "leader": ("1 where this worker is the group's leader.", ()),
     "phase": ("1 for the phase the worker is in.", ("phase",)),
     "restart_gap_seconds": ("Longest time from a last commit to the first records after a restart.", ()),

@@ -202,7 +202,7 @@ class Report:
         status.skipped = [*status.skipped, {**told, "at_ms": self._tools.clock.wall_ms()}][-KEPT:]
         self._tools.events.emit("skipped", **told, records=skipped.records)
         self._tools.log.line(
-            f"{tp}: skips {skipped.records} records, offsets {first} to {end - 1}: the log begins at {end} "
+            f"{tp}: skipped {skipped.records} records, offsets {first} to {end - 1}: the log begins at {end} "
             "now (retention, or DeleteRecords). Goes on there"
         )
 

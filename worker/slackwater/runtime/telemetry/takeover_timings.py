@@ -54,7 +54,7 @@ class TakeoverRecord:
         before = self._answer.generation if self._answer is not None else generation
         if before != generation:
             self._tools.log.line(
-                f"the group has gone from generation {before} to {generation} since the handover; goes on"
+                f"the group moved from generation {before} to {generation} since the handover; continuing"
             )
         self._show()
 
