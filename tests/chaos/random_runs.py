@@ -7,7 +7,10 @@ read them; rows that an offset set back has had delivered again are counted apar
 Kafka of its own; or one seed again, with what is done::
 
     python -m tests.chaos.random_runs --runs 200 --seed 1 --jobs 4
-    python -m tests.chaos.random_runs --runs 1 --seed 17 --log
+    python -m tests.chaos.random_runs --runs 1 --seed 17 --log --keep FOLDER
+
+A run that went wrong tells which records are lost or there too often, with partitions, offsets, files and
+dead letters. ``--keep`` keeps its folder: the output, and the events and logs of its workers.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ from tests.support.stoppable_site import PARTITIONS, StoppablePod, StoppableSite
 BROKER = {"group.initial.rebalance.delay.ms": "150", "group.min.session.timeout.ms": "1000"}
 SESSION_MS = 4_000
 MEMBERS = 3
+MOST_DIFFERENCES = 50
+"""So many are told of a run that went wrong."""
 ACTIONS = (8, 12)
 """How many are drawn, at least and at most."""
 RECORDS = (50, 400)
@@ -45,7 +50,10 @@ STOP_AT_SHARE = 0.3
 
 @dataclass
 class Outcome:
-    """What came of a run. ``error``: what kept it from its end. ``codes``: of processes that ended."""
+    """What came of a run. ``error``: what kept it from its end. ``codes``: of processes that ended.
+
+    ``differences``: which records are lost or there too often, and where; the first of them.
+    """
 
     seed: int
     records: int = 0
@@ -56,6 +64,7 @@ class Outcome:
     seconds: float = 0.0
     done: dict[str, int] = field(default_factory=dict)
     codes: dict[str, int] = field(default_factory=dict)
+    differences: list[str] = field(default_factory=list)
 
     @property
     def good(self) -> bool:
@@ -239,7 +248,7 @@ class RandomRun:
 
 
 def run_one(bootstrap: str, seed: int, *, log: bool = False, keep: Path | None = None) -> Outcome:
-    """The run of a seed. Its folder is kept in ``keep`` where it went wrong."""
+    """The run of a seed. Where it went wrong, its folder is kept in ``keep``, with the outcome."""
     folder = Path(tempfile.mkdtemp(prefix=f"slackwater-run-{seed}-"))
     outcome, began = Outcome(seed), time.monotonic()
 
@@ -258,10 +267,14 @@ def run_one(bootstrap: str, seed: int, *, log: bool = False, keep: Path | None =
             outcome.codes = dict(Counter(str(pod.process.poll()) for pod in site.pods))
             if not outcome.error:
                 outcome.lost, outcome.doubled, outcome.again = site.difference()
+                if not outcome.good:
+                    outcome.differences = site.differences()[:MOST_DIFFERENCES]
     finally:
         outcome.seconds = round(time.monotonic() - began, 1)
         if keep is not None and not outcome.good:
-            shutil.copytree(folder, keep / f"seed-{seed}", dirs_exist_ok=True)
+            kept = keep / f"seed-{seed}"
+            shutil.copytree(folder, kept, dirs_exist_ok=True)
+            (kept / "outcome.json").write_text(json.dumps(asdict(outcome), indent=2))
         shutil.rmtree(folder, ignore_errors=True)
     return outcome
 

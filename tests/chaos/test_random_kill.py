@@ -30,6 +30,7 @@ from slackwater_operator.local.launch import Launch
 from slackwater_operator.local.run import LocalRun, RunSettings
 from slackwater_operator.local.views import WorkerRow
 from tests.support.devbroker import DevBroker
+from tests.support.librdkafka.topic_reading import read_topic
 
 PARTITIONS = 6
 LETTER_PARTITIONS = 3
@@ -221,19 +222,9 @@ def offsets_of(out: Path) -> dict[int, Counter[int]]:
 def letters_of(bootstrap: str, topic: str) -> dict[int, Counter[int]]:
     """How often each source offset of each source partition is among the dead letters."""
     found: dict[int, Counter[int]] = {p: Counter() for p in range(PARTITIONS)}
-    with reader(bootstrap) as consumer:
-        for partition in range(LETTER_PARTITIONS):
-            tp = confluent_kafka.TopicPartition(topic, partition, 0)
-            end = consumer.get_watermark_offsets(tp, 60)[1]
-            consumer.assign([tp])
-            at = 0
-            while at < end:
-                message = consumer.poll(60)
-                assert message is not None
-                assert message.error() is None
-                at = (message.offset() or 0) + 1
-                headers: dict[str, bytes] = dict(message.headers())  # type: ignore[arg-type]
-                found[int(headers["slackwater.partition"])][int(headers["slackwater.offset"])] += 1
+    for letter in read_topic(bootstrap, topic):
+        partition, offset = letter.source
+        found[partition][offset] += 1
     return found
 
 

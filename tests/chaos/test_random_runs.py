@@ -5,16 +5,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import re
 import shutil
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
-from tests.chaos.random_runs import BROKER, run_many
+from tests.chaos import random_runs
+from tests.chaos.random_runs import BROKER, RandomRun, run_many, run_one
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
+from tests.support.librdkafka.topic_reading import read_topic
 from tests.support.stoppable_site import StoppableSite
 
 RUNS = int(os.environ.get("SLACKWATER_RANDOM_RUNS", "12"))
@@ -45,10 +50,60 @@ def test_the_judge_sees_rows_that_are_lost_or_there_twice(devbroker: DevBroker, 
         lost, doubled, _ = site.difference()
         assert lost == 0
         assert doubled > 0
+        told = site.differences()
+        assert len(told) == doubled
+        for line in told:
+            place = re.search(r"'good \d+', stored at (partition \d+ offset \d+): 2 rows for 1: ", line)
+            assert place is not None, line
+            assert line.count(place[1]) == 3, "where it was stored, and the place that each row names"
+            assert file.name in line
+            assert "again.parquet" in line
         with pytest.raises(AssertionError, match="rows too many"):
             site.check()
         file.unlink()
         Path(copied).unlink()
         assert site.difference() == (doubled, 0, 0)
+        assert [line.rpartition(": ")[2] for line in site.differences()] == ["nowhere"] * doubled
         with pytest.raises(AssertionError, match="lost"):
             site.check()
+
+
+def test_the_judge_names_dead_letters_that_are_there_twice(devbroker: DevBroker, tmp_path: Path) -> None:
+    with StoppableSite(devbroker.bootstrap, tmp_path) as site:
+        worker = site.start(0)
+        site.produce(40)
+        site.until_done()
+        assert worker.terminate() == 0
+        assert site.differences() == []
+        letter = next(read_topic(devbroker.bootstrap, site.letters_topic))
+        producer = confluent_kafka.Producer({"bootstrap.servers": devbroker.bootstrap})
+        producer.produce(site.letters_topic, letter.value, partition=1, headers=list(letter.headers.items()))
+        assert producer.flush(60) == 0
+        assert site.difference() == (0, 1, 0)
+        (told,) = site.differences()
+        partition, offset = letter.source
+        assert f"stored at partition {partition} offset {offset}: 2 dead letters for 1" in told
+        assert f"at {site.letters_topic}-{letter.partition} offset {letter.offset}" in told
+        assert f"at {site.letters_topic}-1 offset" in told
+
+
+def test_a_run_that_went_wrong_tells_why_and_keeps_its_folder(
+    devbroker: DevBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker of this run has its output copied as it ends."""
+
+    def run(self: RandomRun) -> None:
+        worker = self._site.start(0)
+        self._site.produce(40)
+        self._site.until_done()
+        assert worker.terminate() == 0
+        shutil.copy(next(self._site.out.glob("*.parquet")), self._site.out / "again.parquet")
+
+    monkeypatch.setattr(RandomRun, "run", run)
+    monkeypatch.setattr(random_runs, "SESSION_MS", 6_000)  # the least that this broker allows
+    outcome = run_one(devbroker.bootstrap, 17, keep=tmp_path)
+    assert not outcome.good
+    assert len(outcome.differences) == outcome.doubled > 0
+    kept = tmp_path / "seed-17"
+    assert (kept / "out" / "again.parquet").exists()
+    assert json.loads((kept / "outcome.json").read_text())["differences"] == outcome.differences

@@ -27,6 +27,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.integration.consumer_harness import LONGER_THAN_A_TEST_MS
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
+from tests.support.librdkafka.topic_reading import read_topic
 from tests.support.worker_process import WorkerProcess
 
 PARTITIONS = 4
@@ -177,25 +178,8 @@ class Site:
 
     def dead_letters(self) -> list[tuple[bytes, int, dict[str, bytes]]]:
         """Value, partition and headers of all dead letters, read by librdkafka."""
-        consumer = confluent_kafka.Consumer(
-            {"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.auto.commit": False}
-        )
-        found = []
-        try:
-            for partition in (0, 1):
-                tp = confluent_kafka.TopicPartition(self.dlq, partition, 0)
-                end = consumer.get_watermark_offsets(tp, 60)[1]
-                consumer.assign([tp])
-                at = 0
-                while at < end:
-                    message = consumer.poll(60)
-                    assert message is not None
-                    assert message.error() is None
-                    at = message.offset() + 1
-                    found.append((message.value(), partition, dict(message.headers())))
-        finally:
-            consumer.close()
-        return found
+        letters = read_topic(self.bootstrap, self.dlq)
+        return [(letter.value or b"", letter.partition, letter.headers) for letter in letters]
 
     def committed(self) -> dict[int, int]:
         consumer = confluent_kafka.Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group})

@@ -9,7 +9,7 @@ import struct
 from collections import defaultdict
 from typing import NamedTuple
 
-import confluent_kafka
+from tests.support.librdkafka.topic_reading import read_topic
 
 TOPIC = "__consumer_offsets"
 
@@ -24,26 +24,10 @@ class Commit(NamedTuple):
 def committed_over_time(bootstrap: str, group: str) -> dict[tuple[str, int], list[Commit]]:
     """(topic, partition) -> its commits in their order. The log must not have been compacted yet."""
     found: dict[tuple[str, int], list[Commit]] = defaultdict(list)
-    consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "offsets-log", "enable.auto.commit": False}
-    )
-    try:
-        for partition in consumer.list_topics(TOPIC, 60).topics[TOPIC].partitions:
-            start = confluent_kafka.TopicPartition(TOPIC, partition, 0)
-            end = consumer.get_watermark_offsets(start, 60)[1]
-            consumer.assign([start])
-            at = 0
-            while at < end:
-                message = consumer.poll(60)
-                assert message is not None, f"{TOPIC}-{partition} stands at {at} of {end}"
-                assert message.error() is None, message.error()
-                at = (message.offset() or 0) + 1
-                key, value = message.key(), message.value()
-                where = _key(bytes(key or b""))
-                if where is not None and where[0] == group and value is not None:
-                    found[where[1:]].append(Commit(_offset(bytes(value)), (partition, at - 1)))
-    finally:
-        consumer.close()
+    for record in read_topic(bootstrap, TOPIC):
+        where = _key(record.key or b"")
+        if where is not None and where[0] == group and record.value is not None:
+            found[where[1:]].append(Commit(_offset(record.value), (record.partition, record.offset)))
     return found
 
 

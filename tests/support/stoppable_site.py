@@ -11,8 +11,8 @@ import json
 import secrets
 import signal
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,11 +20,13 @@ from uuid import uuid4
 
 import confluent_kafka
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from slackwater.kafka import KafkaAdmin
 from slackwater.runtime.fault_points import VARIABLE
 from slackwater.runtime.takeover.signing import sign_request
+from tests.support.librdkafka.topic_reading import read_topic
 from tests.support.takeover_worker import target_at
 from tests.support.worker_process import WorkerProcess
 
@@ -123,6 +125,8 @@ class StoppableSite:
         self.bad: Counter[str] = Counter()
         self._stored: dict[tuple[int, int], str] = {}
         """The records of the topic as it is now, by partition and offset."""
+        self._places: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        """Where each record was stored, also in topics that are deleted by now."""
         self._rewound: set[str] = set()
         """Those that somebody has had delivered again."""
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -153,6 +157,7 @@ class StoppableSite:
             text = message.value().decode()
             (self.bad if text.startswith("bad") else self.good)[text] += 1
             self._stored[message.partition(), message.offset()] = text
+            self._places[text].append((message.partition(), message.offset()))
 
         first = self.produced
         for number in range(first, first + count):
@@ -275,23 +280,39 @@ class StoppableSite:
 
     def letters(self) -> Counter[str]:
         """How often each record is among the dead letters, as librdkafka reads them."""
-        found: Counter[str] = Counter()
-        options = {"bootstrap.servers": self.bootstrap, "group.id": "reader", "enable.auto.commit": False}
-        consumer = confluent_kafka.Consumer(options)
-        try:
-            for partition in range(LETTER_PARTITIONS):
-                tp = confluent_kafka.TopicPartition(self.letters_topic, partition, 0)
-                end, at = consumer.get_watermark_offsets(tp, 60)[1], 0
-                consumer.assign([tp])
-                while at < end:
-                    message = consumer.poll(60)
-                    assert message is not None
-                    assert message.error() is None
-                    at = (message.offset() or 0) + 1
-                    found[(message.value() or b"").decode()] += 1
-        finally:
-            consumer.close()
-        return found
+        letters = read_topic(self.bootstrap, self.letters_topic)
+        return Counter((letter.value or b"").decode() for letter in letters)
+
+    def differences(self) -> list[str]:
+        """A line for each record that is lost, or whose rows or dead letters are too many, but for those that
+        somebody has had delivered again: where it was stored, and where it is now."""
+        return [*self._differing_rows(), *self._differing_letters()]
+
+    def _differing_rows(self) -> Iterator[str]:
+        places: dict[str, list[str]] = defaultdict(list)
+        for file in sorted(self.out.glob("*.parquet")):
+            table = pq.read_table(file, columns=["text", "partition", "offset"])
+            for row in table.to_pylist():
+                places[row["text"]].append(
+                    f"partition {row['partition']} offset {row['offset']} in {file.name}"
+                )
+        return self._differing("rows", self.good, places)
+
+    def _differing_letters(self) -> Iterator[str]:
+        places: dict[str, list[str]] = defaultdict(list)
+        for letter in read_topic(self.bootstrap, self.letters_topic):
+            partition, offset = letter.source
+            at = f"{self.letters_topic}-{letter.partition} offset {letter.offset}"
+            places[(letter.value or b"").decode()].append(f"partition {partition} offset {offset} at {at}")
+        return self._differing("dead letters", self.bad, places)
+
+    def _differing(self, what: str, wanted: Counter[str], places: dict[str, list[str]]) -> Iterator[str]:
+        for text in sorted(wanted.keys() | places.keys()):
+            count, there = wanted[text], places.get(text, [])
+            if len(there) != count and not (len(there) > count and text in self._rewound):
+                stored = ", ".join(f"partition {p} offset {o}" for p, o in self._places.get(text, []))
+                found = "; ".join(there) or "nowhere"
+                yield f"{text!r}, stored at {stored or 'no place'}: {len(there)} {what} for {count}: {found}"
 
     def difference(self) -> tuple[int, int, int]:
         """How many records are lost, how many rows and letters are too many, and how many were written again
