@@ -44,7 +44,7 @@ def test_the_demo_passes_and_its_report_says_what_its_output_holds(tmp_path: Pat
     check_restarts(report)
     check_takeovers(report)
     assert "  ok    takeover: 0 rebalances" in ended.stdout
-    assert "flights-b-2=standby/0" in ended.stdout or "flights-b-2 is to take over" in ended.stdout
+    assert "flights-b-2=standby/0" in ended.stdout or "flights-b-2 takes over" in ended.stdout
     check_output(tmp_path / ".demo" / "flights")
 
 

@@ -160,7 +160,7 @@ def test_an_hpa_scales_by_the_lag_and_back(site: ClusterSite, namespace: str) ->
         up = now_ms()
         told = explain(site.plane, name, "-n", namespace).stdout
         assert " to 3: spec.replicas says so" in told
-        assert "when spec.replicas says so (kubectl scale, an HPA, KEDA)" in told
+        assert "when spec.replicas changes (kubectl scale, an HPA, KEDA)" in told
         hpa.await_condition("ScalingLimited", "False", "DesiredWithinRange")
         site.switch("0")
         until(lambda: recorder.replicas()[-1] == 1, "one worker wanted again", 180)
@@ -219,7 +219,7 @@ def test_an_hpa_on_a_group_with_a_target_changes_nothing(site: ClusterSite, name
         began = now_ms()
         generation = group.await_condition("Ready")["observedGeneration"]
         told = explain(site.plane, name, "-n", namespace).stdout
-        assert "3 workers, as spec.replicas says (kubectl scale, an HPA, KEDA), only without" in told
+        assert "3 workers, as spec.replicas requests (kubectl scale, an HPA, KEDA), only without" in told
         until(lambda: now_ms() - began > 5_000, "five of the HPA's turns, and as many of the operator's")
         assert hpa.conditions()["AbleToScale"][0] == "True"
         resource = group.resource()

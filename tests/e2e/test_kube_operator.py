@@ -248,7 +248,7 @@ def test_an_api_server_that_is_away_for_a_moment_changes_nothing(
         first = start(kubeconfig=proxy.kubeconfig(control_plane.kubeconfig, tmp_path))
         until(lambda: first.get("/readyz")[0] == 200 and first.leads(), "it leads")
         proxy.cut()
-        first.said("not renewed")
+        first.said("could not be renewed")
         assert first.leads()
         proxy.open()
         before = lease_of(control_plane, namespace)["renewTime"]

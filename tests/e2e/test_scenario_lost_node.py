@@ -44,7 +44,7 @@ def test_a_lost_node_is_named_and_costs_two_rebalances(plane: ControlPlane, kafk
         since = now_ms()
         plane.pods.switch_off(node)
         told = group.await_condition("Degraded", reason="NodeLost")
-        assert f"on node {node}: no answer, and the node may be lost" in told["message"]
+        assert f"on node {node} does not respond, and the node may be lost" in told["message"]
         assert f"kubectl taint nodes {node} node.kubernetes.io/out-of-service" in told["message"]
         until(lambda: group.status()["readyReplicas"] == 3 - len(gone), "the lost are not counted", 60)
         assert all(

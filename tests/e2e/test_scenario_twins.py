@@ -65,7 +65,7 @@ def test_the_second_of_one_operator_waits_and_its_deletion_deletes_nothing(
     ):
         owner = first(site, f"twin-{namespace}")
         twin = second(elsewhere, owner)
-        does_no_harm(owner, twin, f"ConsumerGroup {namespace}/{owner.name} had the group.id")
+        does_no_harm(owner, twin, f"ConsumerGroup {namespace}/{owner.name} already uses the group.id")
 
 
 @pytest.mark.long

@@ -38,14 +38,14 @@ _GROUPS = Row(
     (
         Panel(
             "Groups",
-            "ConsumerGroups that the operator runs.",
+            "ConsumerGroups that the operator manages.",
             Kind.STAT,
             (Query(f"count(max by ({EACH}) ({_metric('condition', READY)}))"),),
             span=4,
         ),
         Panel(
             "Not ready",
-            "Not all wanted members are in, or the group is not settled.",
+            "Groups that are not stable or lack workers.",
             Kind.STAT,
             (Query(_count(_condition("Ready"))),),
             span=4,
@@ -53,15 +53,15 @@ _GROUPS = Row(
         ),
         Panel(
             "Degraded",
-            "What needs a person; the condition's message says what to do.",
+            "Groups with a problem; the condition's message describes it and what to do.",
             Kind.STAT,
             (Query(_count(_condition("Degraded", good="False"))),),
             span=4,
             steps=((None, "green"), (1, "red")),
         ),
         Panel(
-            "Lag not known",
-            "These are neither scaled nor restarted.",
+            "Lag unknown",
+            "Groups that are neither scaled nor restarted because their lag is unknown.",
             Kind.STAT,
             (Query(_count(_condition("LagKnown"))),),
             span=4,
@@ -72,7 +72,7 @@ _GROUPS = Row(
             "Workers", "Members of all groups.", Kind.STAT, (Query(f"sum({_each('group_members')})"),), span=4
         ),
         Panel(
-            "Each group",
+            "Groups",
             "Sort by any column.",
             Kind.TABLE,
             (
@@ -96,17 +96,19 @@ _GROUPS = Row(
 _OVER_TIME = Row(
     "Over time",
     (
-        Panel("Lag", "The twenty with most.", Kind.LINES, (Query(f"topk(20, {_lag()})", NAMED),)),
+        Panel(
+            "Lag", "The twenty groups with the most lag.", Kind.LINES, (Query(f"topk(20, {_lag()})", NAMED),)
+        ),
         Panel(
             "Oldest record",
-            "Age of the oldest record that is not committed; the twenty oldest.",
+            "Age of the oldest uncommitted record, for the twenty groups with the oldest.",
             Kind.LINES,
             (Query(f"topk(20, {_each('group_lag_seconds')})", NAMED),),
             unit="s",
         ),
         Panel(
             "Rebalances by cause",
-            "Of all groups, within the interval drawn.",
+            "Sum over all groups, per graph interval.",
             Kind.BARS,
             (
                 Query(
@@ -117,7 +119,7 @@ _OVER_TIME = Row(
         ),
         Panel(
             "Unplanned rebalances by group",
-            "Within the time shown.",
+            "Within the selected time range.",
             Kind.GAUGES,
             (
                 Query(
@@ -129,7 +131,7 @@ _OVER_TIME = Row(
         ),
         Panel(
             "Partitions without an owner",
-            "Partition-seconds a second, by group.",
+            "Partition-seconds per second, by group.",
             Kind.LINES,
             (
                 Query(
@@ -140,7 +142,7 @@ _OVER_TIME = Row(
             ),
         ),
         Panel(
-            "Longest restart, of its session",
+            "Longest restart as a share of the session timeout",
             "By group.",
             Kind.GAUGES,
             (Query(_each("restart_budget_ratio"), NAMED),),
@@ -156,7 +158,7 @@ _OPERATOR = Row(
     (
         Panel(
             "Leaders",
-            "One, and only one.",
+            "Must be exactly one.",
             Kind.STAT,
             (Query("sum(slackwater_leader)"),),
             span=6,
@@ -164,14 +166,14 @@ _OPERATOR = Row(
         ),
         Panel(
             "Replicas scraped",
-            "Those that wait count, too.",
+            "Includes standby replicas.",
             Kind.STAT,
             (Query("count(slackwater_leader)"),),
             span=6,
         ),
         Panel(
-            "Failed turns",
-            "Within the time shown; the operator's log has the reason of each.",
+            "Failed reconciliations",
+            "Within the selected time range; the operator's log contains the reasons.",
             Kind.STAT,
             (Query("sum(increase(slackwater_reconcile_errors_total[$__range]))"),),
             span=6,
@@ -179,15 +181,15 @@ _OPERATOR = Row(
         ),
         Panel(
             "Failed requests to Kafka",
-            "Within the time shown, by cluster.",
+            "Within the selected time range, by cluster.",
             Kind.STAT,
             (Query("sum by (cluster) (increase(slackwater_observe_errors_total[$__range]))", "{{cluster}}"),),
             span=6,
             steps=((None, "green"), (0.5, "orange")),
         ),
         Panel(
-            "Time of a turn",
-            "One turn of one group.",
+            "Reconciliation time",
+            "Time of one reconciliation of one group.",
             Kind.LINES,
             tuple(
                 Query(
@@ -201,21 +203,21 @@ _OPERATOR = Row(
         ),
         Panel(
             "Turns",
-            "A second.",
+            "Requests per second.",
             Kind.LINES,
             (Query("sum(rate(slackwater_reconcile_seconds_count[$__rate_interval]))", "turns"),),
             unit="ops",
         ),
         Panel(
             "Time to observe a cluster",
-            "All its groups in one round.",
+            "Time to observe all groups of a cluster once.",
             Kind.LINES,
             (Query("max by (cluster) (slackwater_observe_seconds)", "{{cluster}}"),),
             unit="s",
         ),
         Panel(
             "Decisions",
-            "By kind and action, a minute.",
+            "By kind and action, per minute.",
             Kind.BARS,
             (
                 Query(
@@ -230,7 +232,7 @@ _OPERATOR = Row(
 BOARD = Board(
     uid="slackwater-fleet",
     title="Slackwater / Fleet",
-    about="All ConsumerGroups, and the operator that runs them.",
+    about="All ConsumerGroups, and the operator that manages them.",
     variables=(
         Variable("namespace", "Namespace", "label_values(slackwater_condition, namespace)", many=True),
     ),

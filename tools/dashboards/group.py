@@ -70,14 +70,14 @@ _NOW = Row(
     (
         Panel(
             "Lag",
-            "Records behind the committed offsets, of all partitions.",
+            "Records after the committed offsets, over all partitions.",
             Kind.STAT,
             (Query(f"sum({_by('topic, partition', 'group_lag_records')})"),),
             span=4,
         ),
         Panel(
             "Oldest record",
-            "Age of the oldest record that is not committed.",
+            "Age of the oldest uncommitted record.",
             Kind.STAT,
             (Query(_one("group_lag_seconds")),),
             unit="s",
@@ -85,7 +85,7 @@ _NOW = Row(
         ),
         Panel(
             "Predicted drain",
-            "Time until the lag is gone at the rates of now. Empty while the lag grows.",
+            "Time until the lag is worked off at the current rates. Empty while the lag grows.",
             Kind.STAT,
             (Query(_one("group_predicted_drain_seconds")),),
             unit="s",
@@ -93,16 +93,16 @@ _NOW = Row(
         ),
         Panel(
             "Unplanned rebalances",
-            "In the time shown: neither a scale step nor a rollout asked for them.",
+            "Rebalances within the selected time range that neither scaling nor a rollout caused.",
             Kind.STAT,
             (Query(f"sum(increase({_operator('group_rebalances_total', UNPLANNED)}[$__range]))"),),
             span=4,
             steps=((None, GREEN), (0.5, RED)),
         ),
         Panel(
-            "Longest restart, of its session",
-            "The gap of the slowest last restart against session.timeout.ms. "
-            "From 100 % on the group rebalances.",
+            "Longest restart as a share of the session timeout",
+            "The longest of the workers' last restarts, relative to session.timeout.ms. At 100 % or more "
+            "the group rebalances.",
             Kind.STAT,
             (Query(_one("restart_budget_ratio")),),
             unit="percentunit",
@@ -111,7 +111,7 @@ _NOW = Row(
         ),
         Panel(
             "Orphaned members",
-            "Static members whose pod is gone for good: nobody reads their partitions.",
+            "Static members without a pod: their partitions are not consumed.",
             Kind.STAT,
             (Query(_one("group_orphaned_members")),),
             span=4,
@@ -125,21 +125,22 @@ _LAG = Row(
     (
         Panel(
             "Lag by partition",
-            "Records behind the committed offset. One hot row: a partition that more workers don't help.",
+            "Records after the committed offset. A single partition with lag does not benefit from "
+            "more workers.",
             Kind.HEATMAP,
             (Query(_by("topic, partition", "group_lag_records"), "{{topic}}-{{partition}}"),),
         ),
         Panel(
             "Lag in seconds by partition",
-            "Age of the oldest record that is not committed.",
+            "Age of the oldest uncommitted record.",
             Kind.HEATMAP,
             (Query(_by("topic, partition", "group_lag_seconds"), "{{topic}}-{{partition}}"),),
             unit="s",
         ),
         Panel(
             "Throughput",
-            "What is produced and committed. The capacity is what all workers could commit, "
-            "as measured while there was lag.",
+            "Records produced and committed. Capacity is what all workers can commit, as measured while "
+            "there was lag.",
             Kind.LINES,
             (
                 Query(_one("group_produced_per_second"), "produced"),
@@ -150,7 +151,8 @@ _LAG = Row(
         ),
         Panel(
             "Predicted drain",
-            "Time until the lag is gone at the rates of then. A gap: it grows, or is not known.",
+            "Time until the lag is worked off at the rates of that time. A gap means that the lag grew "
+            "or was unknown.",
             Kind.LINES,
             (Query(_one("group_predicted_drain_seconds"), "drain"),),
             unit="s",
@@ -159,13 +161,12 @@ _LAG = Row(
 )
 
 _STILL = Row(
-    "Does it stay still?",
+    "Stability",
     (
         Panel(
             "Group state and rebalances",
-            "The broker's state of the group, and when it rebalanced: planned (a "
-            "scale "
-            "step, a rollout) or unplanned.",
+            "The group's state as the broker reports it, and its rebalances: planned (scaling or a "
+            "rollout) or unplanned.",
             Kind.STATES,
             (
                 Query(_state_number(), "state"),
@@ -182,7 +183,7 @@ _STILL = Row(
         ),
         Panel(
             "Rebalances by cause",
-            "Each within the interval drawn.",
+            "Per graph interval.",
             Kind.BARS,
             (
                 Query(
@@ -192,8 +193,8 @@ _STILL = Row(
             ),
         ),
         Panel(
-            "Time of a rebalance",
-            "From the first member that joins to the last that is served.",
+            "Duration of rebalances",
+            "From the first member's join to the last member's assignment.",
             Kind.LINES,
             tuple(
                 Query(
@@ -207,7 +208,7 @@ _STILL = Row(
         ),
         Panel(
             "Partitions without an owner",
-            "Partition-seconds a second: 2 means that two partitions are read by nobody.",
+            "Partition-seconds per second: 2 means that two partitions have no consumer.",
             Kind.LINES,
             (
                 Query(
@@ -218,7 +219,7 @@ _STILL = Row(
         ),
         Panel(
             "Generation",
-            "Moves with each rebalance; a restart within the session leaves it.",
+            "Increases with each rebalance. A restart within the session timeout does not change it.",
             Kind.LINES,
             (
                 Query(_one("group_generation"), "broker"),
@@ -232,11 +233,9 @@ _RESTARTS = Row(
     "Restarts",
     (
         Panel(
-            "Each pod's last restart against the session",
-            "Phases as shares of session.timeout.ms: drain, "
-            "replace "
-            "(pod gone to process started), join, first record. The axis ends where the session "
-            "does.",
+            "Each pod's last restart as a share of the session timeout",
+            "Phases as shares of session.timeout.ms: drain, replace (from the pod's end to the process's "
+            "start), join, first record. The axis ends at the session timeout.",
             Kind.MATRIX,
             (
                 Query(
@@ -251,9 +250,8 @@ _RESTARTS = Row(
         ),
         Panel(
             "Session budget used",
-            "What the operator counts against spec.rollout.sessionBudget: from the "
-            "process's "
-            "end to its successor's join.",
+            "What the operator counts against spec.rollout.sessionBudget: from the process's end to its "
+            "replacement's join.",
             Kind.GAUGES,
             (Query(_by("pod", "restart_budget_ratio"), "{{pod}}"),),
             unit="percentunit",
@@ -262,13 +260,13 @@ _RESTARTS = Row(
         ),
         Panel(
             "Pods by revision",
-            "During a rollout the new revision's share grows pod by pod.",
+            "During a rollout the share of the new revision grows pod by pod.",
             Kind.STACKED,
             (Query(_by("revision", "rollout_pods"), "{{revision}}"),),
         ),
         Panel(
             "Rollout",
-            "The phase that the rolling restart is in.",
+            "The current phase of the rollout.",
             Kind.STACKED,
             (Query(_by("phase", "rollout_phase"), "{{phase}}"),),
         ),
@@ -280,8 +278,8 @@ _TAKEOVERS = Row(
     (
         Panel(
             "Each pod's last takeover",
-            "Phases of the last one: drain (the predecessor finishes its batch and commits), answer, "
-            "join, first record. Only strategy Takeover has them.",
+            "Phases of the last takeover: drain (the predecessor finishes its batch and commits), answer, "
+            "join, first record. Only with strategy Takeover.",
             Kind.MATRIX,
             (Query(f"max by (pod, phase) ({_worker('takeover_phase_seconds')})"),),
             unit="s",
@@ -290,7 +288,7 @@ _TAKEOVERS = Row(
         ),
         Panel(
             "Pause by partition",
-            "From the predecessor's last commit to the successor's first record, at each partition's last "
+            "From the predecessor's last commit to the successor's first record, for each partition's last "
             "takeover.",
             Kind.LINES,
             (
@@ -303,9 +301,9 @@ _TAKEOVERS = Row(
         ),
         Panel(
             "Takeovers by outcome",
-            "asked: the predecessor handed over; forced: it was not there or did not answer, and was fenced; "
-            "restarted: it had to end first; fallback: its successor was not ready in time; stopped: the "
-            "rollout was given up.",
+            "asked: the predecessor handed over. forced: it did not respond and was fenced. restarted: it "
+            "had to stop first. fallback: its successor was not ready in time. stopped: the rollout was "
+            "stopped.",
             Kind.BARS,
             (
                 Query(
@@ -316,23 +314,23 @@ _TAKEOVERS = Row(
         ),
         Panel(
             "Longest pause of each pod's last takeover",
-            "Of its partitions the one that stood still the longest.",
+            "The longest pause among the pod's partitions.",
             Kind.GAUGES,
             (Query(_by("pod", "operator_takeover_pause_seconds"), "{{pod}}"),),
             unit="s",
             steps=((None, GREEN), (0.25, ORANGE), (1.0, RED)),
         ),
         Panel(
-            "Takeovers as the workers count them",
-            "Of the pods that there are. refused: the predecessor would not hand over yet; taken_back: the "
-            "successor died, and the predecessor took the membership back.",
+            "Takeovers as counted by the workers",
+            "Counts of the current pods. refused: the predecessor could not hand over yet. taken_back: the "
+            "successor failed, and the predecessor resumed its membership.",
             Kind.LINES,
             (Query(f"sum by (outcome) ({_worker('takeovers_total')})", "{{outcome}}"),),
         ),
         Panel(
             "Standbys",
-            "Pods that are ready to take over, or have handed over and are about to go. One for seconds "
-            "during a rollout; one that stays waits for something.",
+            "Pods that are ready to take over, or have handed over and will stop. During a rollout one pod "
+            "appears for seconds; a pod that remains is waiting.",
             Kind.LINES,
             (Query(f"""sum({_worker("phase", 'phase="standby"')})""", "standby"),),
         ),
@@ -340,19 +338,18 @@ _TAKEOVERS = Row(
 )
 
 _SCALE = Row(
-    "Why this many workers?",
+    "Scaling",
     (
         Panel(
             "Scaling decision",
-            "raw: what the lag and the rates ask for; capped: within the partitions, "
-            "minReplicas "
-            "and maxReplicas; applied: what was done.",
+            "raw: the number that lag and rates require. capped: limited by partitions, minReplicas and "
+            "maxReplicas. applied: the number that was set.",
             Kind.LINES,
             (Query(_by("stage", "scale_workers"), "{{stage}}"),),
         ),
         Panel(
-            "What holds the next step",
-            "The damping of the decision, such as settling, share or window: see docs/decisions.md.",
+            "What delays the next step",
+            "The damping of the decision, such as settling, share or window; see docs/decisions.md.",
             Kind.STACKED,
             (
                 Query(_by("damping", "scale_held"), "{{damping}}"),
@@ -361,7 +358,7 @@ _SCALE = Row(
         ),
         Panel(
             "Members, pods, partitions",
-            "Members without a pod are orphans; more pods than partitions idle.",
+            "Members without a pod are orphaned. Pods beyond the number of partitions are idle.",
             Kind.LINES,
             (
                 Query(_one("group_members"), "members"),
@@ -371,7 +368,7 @@ _SCALE = Row(
         ),
         Panel(
             "Decisions",
-            "By kind and action, a minute.",
+            "By kind and action, per minute.",
             Kind.BARS,
             (
                 Query(
@@ -387,8 +384,8 @@ _WORKERS = Row(
     "Workers",
     (
         Panel(
-            "Records handled",
-            "Committed batches only, by worker.",
+            "Records processed",
+            "Records of committed batches, by worker.",
             Kind.STACKED,
             (
                 Query(
@@ -400,9 +397,8 @@ _WORKERS = Row(
         ),
         Panel(
             "Batch time by phase, p95",
-            "transform is your handler (with Spark: its job); the others are Slackwater's: "
-            "arrow, stage, reading, "
-            "writing, ready, published.",
+            "transform is your handler (with Spark: its job). The other phases are Slackwater's: arrow, "
+            "stage, reading, writing, ready, published.",
             Kind.LINES,
             (
                 Query(
@@ -415,8 +411,8 @@ _WORKERS = Row(
         ),
         Panel(
             "Dead letters",
-            "Records a second that the handler marked in _error, or that the worker rejected because a batch "
-            "failed with them.",
+            "Records per second that the handler marked in _error, or that the worker rejected because "
+            "their batch failed.",
             Kind.LINES,
             (
                 Query(
@@ -431,13 +427,13 @@ _WORKERS = Row(
         ),
         Panel(
             "Partitions by worker",
-            "An even spread differs by one.",
+            "In a balanced assignment the numbers differ by at most one.",
             Kind.LINES,
             (Query(f"max by (instance) ({_worker('assigned_partitions')})", "{{instance}}"),),
         ),
         Panel(
             "Commit time, p95",
-            "Until the broker's answer.",
+            "From the request to the broker's response.",
             Kind.LINES,
             (
                 Query(
@@ -450,7 +446,7 @@ _WORKERS = Row(
         ),
         Panel(
             "Phase of each worker",
-            "running is where it should be.",
+            "In normal operation all workers are in phase running.",
             Kind.STACKED,
             (Query(f"sum by (phase) ({_worker('phase')})", "{{phase}}"),),
         ),

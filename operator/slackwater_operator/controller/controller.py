@@ -204,7 +204,7 @@ class Controller:
                 if due and nearing and (again or any(one.next_id is None for one in nearing)):
                     await self._try_out(cluster, nearing)
             except Exception:
-                log.exception("cluster %s: the observation failed", cluster)
+                log.exception("Kafka cluster %s could not be observed", cluster)
                 self._metrics.observed(str(cluster), 0.0, errors=1)
             await asyncio.sleep(self._settings.busy_round_ms / 1000)
 
@@ -296,8 +296,8 @@ class Controller:
             log.warning("%s: %s", "/".join(session.key), error)
             session.failed = await self._show_refused(session, error)
         except Exception as error:
-            log.exception("%s: the turn failed", "/".join(session.key))
-            message = f"{type(error).__name__}: {error}; this is a fault of the operator, see its log"
+            log.exception("%s: reconciliation failed", "/".join(session.key))
+            message = f"{type(error).__name__}: {error}; this is a bug in the operator, see its log"
             await self._show(session, Trouble("InternalError", message[:1024]))
         finally:
             self._turned_ms = self._clock.mono_ms()
@@ -387,7 +387,7 @@ class Controller:
             plan = Plan((WriteStatus(status),), status)
             await self._executor.execute(session, snapshot, plan, now_ms=now_ms)
         except Exception:
-            log.exception("%s: the failure could not be shown", "/".join(session.key))
+            log.exception("%s: the failure could not be written to the status", "/".join(session.key))
 
 
 def _new_decisions(snapshot: GroupSnapshot, plan: Plan) -> Iterable[tuple[str, str]]:

@@ -105,7 +105,7 @@ class RebalanceWatch:
                     break
                 found.append(Rebalance(generation, at_ms, cause, (took_ms or {}).get(generation)))
                 if cause == UNPLANNED:
-                    why = forced or "none of our doing is known"
+                    why = forced or "no known cause"
                     self._unplanned.append((now_ms, f"generation {generation}: {why}"))
             self._newest = generation
         return found

@@ -262,7 +262,9 @@ class ClusterObserver:
         known, found = self._cluster.metadata.topics, self._topics(wanted)
         if wanted.topic_pattern is not None and not found:
             return [f"no topic matches {wanted.topic_pattern!r}; create one, or correct topicPattern"]
-        problems = [f"topic {name} is not known yet" for name in sorted(wanted.topics) if name not in known]
+        problems = [
+            f"no broker has reported topic {name} yet" for name in sorted(wanted.topics) if name not in known
+        ]
         missing = self._missing(wanted)
         problems += [f"topic {name} does not exist; create it" for name in missing]
         for name in found:
@@ -356,7 +358,9 @@ def _known(
         if isinstance(offset, int):
             found[one] = offset
         else:
-            problems.append(f"the broker said nothing of {one}" if offset is None else str(offset))
+            problems.append(
+                f"the broker's response does not contain {one}" if offset is None else str(offset)
+            )
     return found
 
 
@@ -365,4 +369,4 @@ def _first_error(facts: _Facts) -> KafkaError:
         for told in outcomes.values():
             if isinstance(told, KafkaError):
                 return told
-    return KafkaConnectionError("no broker has answered")
+    return KafkaConnectionError("no broker has responded")

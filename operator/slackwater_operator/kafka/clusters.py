@@ -171,7 +171,7 @@ class Clusters:
         except KafkaError as error:
             raise self._away(cluster, slot, str(error)) from error
         except TimeoutError as error:
-            why = f"no answer within {self._timeout_s:g} s"
+            why = f"no response within {self._timeout_s:g} s"
             raise self._away(cluster, slot, why, timed_out=True) from error
         slot.failures, slot.retry_at, slot.problem = 0, 0.0, ""
         return result

@@ -123,7 +123,7 @@ class Asking:
         for part in await asyncio.gather(*(at(node_id, some) for node_id, some in nodes.items())):
             results.update(part)
         for group in groups:
-            results.setdefault(group, KafkaError(f"the broker said nothing of group {group!r}"))
+            results.setdefault(group, KafkaError(f"the broker's response does not contain group {group!r}"))
         return results
 
     # ---- partitions
@@ -217,7 +217,7 @@ class Asking:
         except KafkaError:
             raise
         except TimeoutError as exc:
-            raise KafkaTimeoutError(f"{whom}: no answer within the time of a round") from exc
+            raise KafkaTimeoutError(f"{whom}: no response in time") from exc
 
 
 async def _in_parts(

@@ -83,8 +83,8 @@ class Access:
             namespace = (SERVICE_ACCOUNT / "namespace").read_text().strip()
         except (OSError, ssl.SSLError) as error:
             raise KubeConfigError(
-                f"the service account's files in {SERVICE_ACCOUNT} cannot be used: {error}; "
-                "is automountServiceAccountToken off?"
+                f"the service account files in {SERVICE_ACCOUNT} cannot be used: {error}; check "
+                "automountServiceAccountToken"
             ) from error
         found = _Found(f"https://{shown}:{port}", tls, "", "", namespace)
         return cls(found, token, token_file=SERVICE_ACCOUNT / "token", context="")

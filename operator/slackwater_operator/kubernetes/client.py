@@ -275,7 +275,7 @@ class Kube:
                 status, headers = response.status, response.headers
         except TimeoutError as error:
             raise KubeUnavailable(
-                0, "Timeout", f"{what}: no answer from {self.access.server} within {self._timeout_s:g} s"
+                0, "Timeout", f"{what}: no response from {self.access.server} within {self._timeout_s:g} s"
             ) from error
         except (aiohttp.ClientError, OSError) as error:
             raise KubeUnavailable(
@@ -287,14 +287,18 @@ class Kube:
         if status >= 300:
             raise from_answer(status, answer, what, retry_after_s=_seconds(headers.get("Retry-After", "")))
         if not isinstance(answer, dict):
-            raise KubeUnavailable(status, "NotJSON", f"{what}: the answer is not Kubernetes': {answer!r:.80}")
+            raise KubeUnavailable(
+                status,
+                "NotJSON",
+                f"{what}: the response does not come from a Kubernetes API server: {answer!r:.80}",
+            )
         return answer
 
     def _warn(self, warning: str, what: str) -> None:
         """The API server's warnings (an unknown field, a deprecated version): each once."""
         if warning and warning not in self._warned and len(self._warned) < 1000:
             self._warned.add(warning)
-            logger.warning("%s: the API server warns: %s", what, warning)
+            logger.warning("%s: API server warning: %s", what, warning)
 
 
 def _decode(data: bytes) -> Any:

@@ -44,7 +44,10 @@ class DeadMan:
         while not self._stopped.wait(LOOK_EVERY_S):
             late_s = time.monotonic() - self._lease.deadline_s
             if self._lease.held and late_s > MARGIN_S:
-                told = f"the loop hangs: the Lease's deadline was {late_s:.1f} s ago; ending\n"
+                told = (
+                    f"the event loop does not respond: the Lease's renewal deadline passed {late_s:.1f} s "
+                    "ago; exiting\n"
+                )
                 sys.stderr.write(told)
                 sys.stderr.flush()
                 self._end(self._exit_code)

@@ -157,7 +157,7 @@ class Events:
         if bucket.take(now_s) and len(self._said) < MOST_KEPT:
             return True
         if bucket.dropped == 1:
-            logger.warning("too many different Events of the object %s: leaving some out", uid)
+            logger.warning("too many different Events of object %s: some are dropped", uid)
         return False
 
     def _until_next_s(self) -> float | None:
@@ -172,11 +172,11 @@ class Events:
         try:
             await self._put(said, times)
         except KubeUnavailable as error:
-            logger.debug("Event not posted, trying again: %s", error)
+            logger.debug("Event could not be posted, retrying: %s", error)
             said.pending += times
             said.next_at_s = loop.time() + max(RETRY_S, error.retry_after_s)
         except (KubeError, KubeConfigError) as error:
-            logger.warning("Event not posted: %s", error)
+            logger.warning("Event could not be posted: %s", error)
 
     async def _put(self, said: _Said, times: int) -> None:
         namespace, name = said.manifest["metadata"]["namespace"], said.manifest["metadata"]["name"]

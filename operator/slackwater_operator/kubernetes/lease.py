@@ -72,8 +72,9 @@ class LeaseSettings:
         """
         if not self.renew_every_s < self.renew_deadline_s < self.lease_s:
             raise ValueError(
-                f"a Lease must be renewed ({self.renew_every_s:g} s) before the deadline "
-                f"({self.renew_deadline_s:g} s), and that must be before the lease's end ({self.lease_s} s)"
+                f"the Lease's renewal interval ({self.renew_every_s:g} s) must be shorter than its renewal "
+                f"deadline ({self.renew_deadline_s:g} s), which must be shorter than its duration "
+                f"({self.lease_s} s)"
             )
 
 
@@ -126,13 +127,13 @@ class Lease:
             try:
                 async with asyncio.timeout(self._settings.renew_deadline_s):
                     if await self._try():
-                        logger.info("leading: Lease %s is ours", self._name)
+                        logger.info("became leader: acquired Lease %s", self._name)
                         return
                 problem = ""
             except (KubeError, TimeoutError) as error:
-                told = str(error) or "no answer in time"
+                told = str(error) or "no response in time"
                 if told != problem:
-                    logger.warning("Lease %s: %s; trying on", self._name, told)
+                    logger.warning("Lease %s: %s; retrying", self._name, told)
                 problem = told
             await asyncio.sleep(self._settings.look_every_s)
 
@@ -162,9 +163,9 @@ class Lease:
         try:
             async with asyncio.timeout(RELEASE_TIMEOUT_S):
                 await self._api.replace({**mine, "spec": spec})
-            logger.info("Lease %s released", self._name)
+            logger.info("released Lease %s", self._name)
         except (KubeError, TimeoutError) as error:
-            logger.warning("Lease %s not released: %s", self._name, error or "no answer in time")
+            logger.warning("Lease %s could not be released: %s", self._name, error or "no response in time")
 
     # --- inside ---------------------------------------------------------------------------------------------
 
@@ -182,14 +183,14 @@ class Lease:
                     self._take(await self._api.replace(renewed), sent_at_s)
                 return
             except TimeoutError:
-                logger.warning("Lease %s not renewed: no answer in time", self._name)
+                logger.warning("Lease %s could not be renewed: no response in time", self._name)
             except KubeConflict:
                 if await self._still_mine():
                     continue  # somebody has only touched it: at once, with the new resourceVersion
             except KubeError as error:
                 if error.status == 404 and await self._made(sent_at_s):
                     return
-                logger.warning("Lease %s not renewed: %s", self._name, error)
+                logger.warning("Lease %s could not be renewed: %s", self._name, error)
             await asyncio.sleep(self._settings.look_every_s)
 
     async def _still_mine(self) -> bool:
@@ -197,14 +198,14 @@ class Lease:
             async with asyncio.timeout(self._settings.request_s):
                 found = await self._get()
         except (KubeError, TimeoutError) as error:
-            logger.warning("Lease %s: %s", self._name, error or "no answer in time")
+            logger.warning("Lease %s: %s", self._name, error or "no response in time")
             return False
         if found is None:
             return False
         self.holder = _holder(found)
         if self.holder != self._settings.identity:
             self._mine = None
-            raise LeaseLost(f"Lease {self._name} is held by {self.holder or 'nobody'}")
+            raise LeaseLost(f"Lease {self._name} is held by {self.holder or 'no replica'}")
         self._mine = found
         return True
 

@@ -104,7 +104,7 @@ class Sweep:
         }
         for name, version in behind.items():
             if self._behind.get((kind, name)) == version:
-                logger.warning("%s %s/%s: the watch has missed it", kind, *name)
+                logger.warning("%s %s/%s: the watch missed a change", kind, *name)
                 await self._verify(kind, name)
                 self._on_missed()
         self._behind = {one: version for one, version in self._behind.items() if one[0] != kind}
@@ -119,11 +119,11 @@ class Sweep:
         await self._until_come(missing)
         absent = [one for one in missing if not self._holds(*one)]
         if absent:
-            logger.warning("%d objects have not come from the watches; fetching them", len(absent))
+            logger.warning("%d objects have not arrived from the watches; fetching them", len(absent))
         for kind, name in absent:
             await self._until_verified(kind, name)
         self._store.synced = True
-        logger.info("all watches have listed: %d groups", len(self._store.groups()))
+        logger.info("the caches are synchronized: %d ConsumerGroups", len(self._store.groups()))
 
     async def _until_come(self, missing: list[tuple[str, Name]]) -> None:
         """Takes what has come off the end of `missing`, until nothing is left, or nothing comes any more."""
@@ -162,7 +162,7 @@ class Sweep:
         key = key_of({**found, "kind": kind}) if found else None
         if found is None or key is None:
             if self._store.drop(kind, *name):
-                logger.info("%s %s/%s vanished while nobody watched", kind, *name)
+                logger.info("%s %s/%s was deleted without a watch event", kind, *name)
             return
         held = self._store.held_one(kind, *name)
         if held and held[0] != str(found["metadata"]["uid"]):
@@ -176,7 +176,7 @@ class Sweep:
                 return await self._listed(kind)
             except (KubeError, KubeConfigError) as error:
                 if str(error) != problem:
-                    logger.warning("%s; trying on", error)
+                    logger.warning("%s; retrying", error)
                 problem = str(error)
                 await asyncio.sleep(RETRY_S)
 
@@ -185,7 +185,7 @@ class Sweep:
             try:
                 return await self._verify(kind, name)
             except (KubeError, KubeConfigError) as error:
-                logger.warning("%s; trying on", error)
+                logger.warning("%s; retrying", error)
                 await asyncio.sleep(RETRY_S)
 
     async def _until_done(self, kind: str) -> None:
@@ -193,5 +193,5 @@ class Sweep:
         try:
             await self.once(kind)
         except (KubeError, KubeConfigError) as error:
-            logger.warning("%s not compared: %s", kind, error)
+            logger.warning("%s could not be compared with the cache: %s", kind, error)
             self.listed_anew(kind)

@@ -106,13 +106,13 @@ class Watches:
             try:
                 async with asyncio.timeout(LOOK_EVERY_S):
                     await self._anew.wait()
-                logger.error("the watches miss objects; starting kopf again")
+                logger.error("the watches miss changes; restarting kopf")
                 return
             except TimeoutError:
                 pass
             try:
                 if not await self._kube.served(kinds.api_version_of(GROUP), GROUP, fresh=True):
-                    logger.error("the CRD of %s is gone", GROUP)
+                    logger.error("the CRD of %s was deleted", GROUP)
                     return
             except (KubeError, KubeConfigError) as error:
                 logger.debug("%s", error)
@@ -141,7 +141,7 @@ class Watches:
             except (KubeError, KubeConfigError) as error:
                 told = str(error)
             if told != problem:
-                logger.warning("%s; waiting", told)
+                logger.warning("%s; waiting for it", told)
             problem = told
             await asyncio.sleep(RETRY_S)
 
@@ -163,7 +163,7 @@ class Watches:
         try:
             self._loop.call_soon_threadsafe(self._take, change, slim(obj))
         except RuntimeError:
-            logger.debug("the operator's loop has ended")
+            logger.debug("the operator's event loop has stopped")
 
     def _take(self, change: str | None, obj: Object) -> None:
         if change == "DELETED":
@@ -194,9 +194,9 @@ class _Thread:
             try:
                 asyncio.run(self._operate(lambda: _call(loop, over.set)))
                 if not self._stop.is_set():
-                    logger.error("kopf has ended; starting it again")
+                    logger.error("kopf has stopped; restarting it")
             except Exception as error:
-                logger.error("kopf has ended; starting it again: %s", error or type(error).__name__)
+                logger.error("kopf has stopped; restarting it: %s", error or type(error).__name__)
             finally:
                 _call(loop, over.set)
 
@@ -228,7 +228,7 @@ class _Thread:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 if not task.cancelled() and task.exception():
-                    logger.error("a watch has ended: %s", task.exception())
+                    logger.error("a watch has stopped: %s", task.exception())
             # Said now: kopf takes 5 s and more to end what is left, and that may hang.
             ended()
             await kopf.run_tasks(tasks)
@@ -287,7 +287,7 @@ def _call(loop: asyncio.AbstractEventLoop, callback: Any) -> None:
     try:
         loop.call_soon_threadsafe(callback)
     except RuntimeError:
-        logger.debug("the loop has ended")
+        logger.debug("the event loop has stopped")
 
 
 async def _within(event: asyncio.Event, timeout_s: float) -> None:

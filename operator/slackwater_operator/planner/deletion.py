@@ -39,7 +39,7 @@ def wanted_finalizers(snapshot: GroupSnapshot) -> tuple[str, ...] | None:
 def end(snapshot: GroupSnapshot) -> Plan:
     """What is left to do for a ConsumerGroup that is being deleted."""
     if FINALIZER not in snapshot.finalizers:
-        waits = f"the finalizers {', '.join(snapshot.finalizers)} keep it" if snapshot.finalizers else ""
+        waits = f"the finalizers {', '.join(snapshot.finalizers)} block it" if snapshot.finalizers else ""
         return _plan(snapshot, [], waits)
     if snapshot.group is None or snapshot.group.spec.deletion_policy != DELETE:
         return _plan(snapshot, [_release(snapshot)])
@@ -57,14 +57,15 @@ def _delete_group(snapshot: GroupSnapshot) -> Plan:
     group = snapshot.kafka_group
     if group is None:
         waits = (
-            f"the brokers do not answer; to delete it without Kafka's group, remove the finalizer {FINALIZER}"
+            "the brokers do not respond; to delete the resource without the Kafka group, remove the "
+            f"finalizer {FINALIZER}"
         )
         return _plan(snapshot, [EmitEvent("DeletionWaits", waits, warning=True)])
     if group.state == DEAD:
         return _plan(snapshot, [_release(snapshot)])
     if snapshot.sharing.ahead:
         return _keep(
-            snapshot, f"ConsumerGroup {snapshot.sharing.ahead[0]} had that group.id first, and uses it"
+            snapshot, f"ConsumerGroup {snapshot.sharing.ahead[0]} uses the same group.id, and had it first"
         )
     ours = tuple(sorted(snapshot.own_members))
     if ours:
@@ -73,20 +74,21 @@ def _delete_group(snapshot: GroupSnapshot) -> Plan:
         return _plan(snapshot, [RemoveMembers(ours)])
     if snapshot.foreign_members:
         return _keep(
-            snapshot, f"{listed(snapshot.foreign_members)} is in it, but is no worker of this ConsumerGroup"
+            snapshot,
+            f"{listed(snapshot.foreign_members)} is a member, but not a worker of this ConsumerGroup",
         )
     if group.members and snapshot.now_ms < _patience_ends_ms(snapshot):
         waits = (
-            f"{listed(group.members)} may be a worker of this ConsumerGroup or somebody else's, and is left "
-            f"alone; Kafka's group {snapshot.group.group_id} is deleted when its session has ended"
+            f"{listed(group.members)} may belong to another application, and is not removed; Kafka group "
+            f"{snapshot.group.group_id} is deleted when that member's session has timed out"
         )
         return _plan(snapshot, [EmitEvent("DeletionWaits", waits, warning=True)])
     if group.members:
         return _keep(
-            snapshot, f"{listed(group.members)} is still in it, and is not known to be of this ConsumerGroup"
+            snapshot, f"{listed(group.members)} is still a member, and may belong to another application"
         )
     if snapshot.sharing.behind:
-        return _keep(snapshot, f"ConsumerGroup {snapshot.sharing.behind[0]} names that group.id, too")
+        return _keep(snapshot, f"ConsumerGroup {snapshot.sharing.behind[0]} has the same group.id")
     if snapshot.memory.kafka is None and not snapshot.memory.rollout.good:
         return _keep(snapshot, "this ConsumerGroup has never used it")
     return _plan(snapshot, [DeleteKafkaGroup(), _release(snapshot)])
@@ -102,7 +104,7 @@ def _patience_ends_ms(snapshot: GroupSnapshot) -> int:
 def _keep(snapshot: GroupSnapshot, why: str) -> Plan:
     """The resource goes, Kafka's group and its offsets stay."""
     assert snapshot.group is not None
-    kept = f"Kafka's group {snapshot.group.group_id} and its offsets are not deleted: {why}"
+    kept = f"Kafka group {snapshot.group.group_id} and its offsets are not deleted: {why}"
     return _plan(snapshot, [EmitEvent("GroupKept", kept, warning=True), _release(snapshot)])
 
 
@@ -111,7 +113,9 @@ def _release(snapshot: GroupSnapshot) -> SetFinalizers:
 
 
 def _plan(
-    snapshot: GroupSnapshot, actions: list[Action], waits: str = "its workers and its Kafka group go first"
+    snapshot: GroupSnapshot,
+    actions: list[Action],
+    waits: str = "its workers and its Kafka group are deleted first",
 ) -> Plan:
     """What is to be done, and then the status, where the resource is not about to be gone."""
     status = status_of_deletion(snapshot, waits)

@@ -157,7 +157,7 @@ def _unsettled(
         if one.member not in names or (one.name in serving and (one.deleting or not _stays(snapshot, one)))
     )
     if going:
-        return f"{', '.join(going[:3])}{' and more' if len(going) > 3 else ''} is ending"
+        return f"{', '.join(going[:3])}{' and more' if len(going) > 3 else ''} is terminating"
     partitions = snapshot.kafka.partitions if snapshot.kafka is not None else ()
     return unsettled(snapshot.kafka_group, workers, held, partitions)
 

@@ -35,24 +35,24 @@ def in_use(snapshot: GroupSnapshot) -> str:
     assert snapshot.group is not None
     group_id, sharing = snapshot.group.group_id, snapshot.sharing
     advice = (
-        "a group.id is for one ConsumerGroup: delete one of the two, and make it again with another "
-        "spec.groupId"
+        "a group.id must belong to one ConsumerGroup only: delete one of the two, and create it again with "
+        "another spec.groupId"
     )
     if sharing.ahead:
         return (
-            f"ConsumerGroup {sharing.ahead[0]} had the group.id {group_id} on this Kafka first; nothing of "
-            f"this one runs before that one is gone: {advice}"
+            f"ConsumerGroup {sharing.ahead[0]} already uses the group.id {group_id} on this Kafka cluster; "
+            f"no worker of this ConsumerGroup runs until that one is deleted: {advice}"
         )
     if sharing.unclear:
         return (
-            f"ConsumerGroup {sharing.unclear[0]} has the group.id {group_id}, too, and Kafka has not told "
-            f"yet whether both are on one cluster; if they are, {advice}"
+            f"ConsumerGroup {sharing.unclear[0]} has the same group.id {group_id}, and Kafka has not "
+            f"reported yet whether both use one cluster; if they do, {advice}"
         )
     others = [one for one in snapshot.foreign_members if one.owner]
     if others and not snapshot.pods:
         return (
-            f"workers of another ConsumerGroup are in the group {group_id}: {listed(others)}; nothing of "
-            "this one runs before they have left it. If they are of another Kubernetes cluster, or of "
-            f"another operator's namespaces: {advice}"
+            f"workers of another ConsumerGroup are in the group {group_id}: {listed(others)}; no worker of "
+            "this ConsumerGroup runs until they have left. If they belong to another Kubernetes cluster, "
+            f"or to namespaces of another operator: {advice}"
         )
     return ""

@@ -49,5 +49,5 @@ def skipped_troubles(context: PlanningContext) -> list[Trouble]:
     """The records that were skipped lately as what needs a person."""
     if not context.skipped:
         return []
-    advice = "see docs/operate.md, Records skipped; shown for an hour"
+    advice = "see Records skipped in docs/operate.md; this is shown for an hour"
     return [Trouble(RECORDS_SKIPPED, f"{skips_text(context.skipped)}; {advice}")]

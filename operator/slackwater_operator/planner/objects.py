@@ -38,7 +38,8 @@ def note_foreign(context: PlanningContext) -> bool:
     for kind, name in taken:
         context.trouble(
             "NameTaken",
-            f"{kind} {name} exists and is not this ConsumerGroup's; delete or rename it, or rename the group",
+            f"{kind} {name} exists and does not belong to this ConsumerGroup; delete or rename it, or "
+            "rename the group",
         )
     assert snapshot.group is not None
     rivals = snapshot.rivals if snapshot.statefulset is None or snapshot.group.spec.rollout.takes_over else ()
@@ -46,8 +47,8 @@ def note_foreign(context: PlanningContext) -> bool:
         shared = sorted({*names.set_names(snapshot.name)} & {*names.set_names(rival)})
         context.trouble(
             "NameTaken",
-            f"ConsumerGroup {rival}, which is older, may have a StatefulSet {', '.join(shared)}, as this one "
-            "may; give one of the two another name",
+            f"ConsumerGroup {rival}, which is older, may use the same StatefulSet name "
+            f"{', '.join(shared)}; rename one of the two",
         )
     wanted = {STATEFULSET, "ServiceAccount", "Service"}
     hindered = bool(rivals) or any(kind in wanted for kind, _ in taken)

@@ -95,7 +95,7 @@ def troubles(context: PlanningContext) -> tuple[Trouble, ...]:
     if failed is not None:
         preflight = failed.reason.startswith(PREFLIGHT_SAYS)
         reason = "PreflightFailed" if preflight else "RolloutStopped"
-        advice = f"correct the spec, or set the annotation {names.RETRY} to a new value to try it again"
+        advice = f"correct the spec, or change the annotation {names.RETRY} to try the revision again"
         found.append(Trouble(reason, f"revision {failed.template}: {failed.reason}; {advice}"))
     found += [Trouble(reason, message) for reason, message in context.snapshot.problems]
     found += _lost_nodes(context)
@@ -144,8 +144,7 @@ def _missing_pods(context: PlanningContext) -> list[Trouble]:
     pod, why = lacking[0]
     more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
     message = (
-        f"{pod}{more} cannot be created: {why}; correct what it names: Kubernetes tries again by itself, "
-        "less and less often"
+        f"{pod}{more} cannot be created: {why}; correct the cause; Kubernetes retries at growing intervals"
     )
     return [Trouble("PodsNotCreated", message)]
 
@@ -172,8 +171,8 @@ def _foreign_members(context: PlanningContext) -> list[Trouble]:
     assert resource is not None
     if not others or context.hindered:
         return []
-    what = f"{listed(others)} is in the group {resource.group_id}, but is no worker of this ConsumerGroup"
-    return [Trouble("ForeignMembers", f"{what}; give one of the two another group.id")]
+    what = f"{listed(others)} is in the group {resource.group_id}, but is not a worker of this ConsumerGroup"
+    return [Trouble("ForeignMembers", f"{what}; use another group.id for one of the two")]
 
 
 def _seen(context: PlanningContext) -> ConditionsInput:
@@ -210,7 +209,7 @@ def _unsettled(context: PlanningContext) -> str:
     if context.snapshot.statefulset is None:
         return "there is no StatefulSet yet"
     if context.step is not None:
-        return f"{context.step[1]} workers are wanted, {context.step[0]} are there"
+        return f"{context.step[1]} workers are required, {context.step[0]} exist"
     return ""
 
 

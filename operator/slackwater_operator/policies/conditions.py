@@ -169,14 +169,20 @@ def _ready(seen: ConditionsInput) -> _Verdict:
         return _Verdict(_UNKNOWN, "GroupUnknown", "the broker did not say how the group is")
     if seen.unsettled or seen.members < seen.replicas:
         workers = _count(seen.replicas, "worker")
-        return _Verdict(_FALSE, "NotSettled", f"{workers} wanted; not all are in the group and settled")
+        return _Verdict(
+            _FALSE,
+            "NotSettled",
+            f"{workers} required; not all of them are in a stable group; see the Stable condition",
+        )
     if seen.stopped:
         named = ", ".join(seen.stopped[:3]) + (" and more" if len(seen.stopped) > 3 else "")
-        return _Verdict(_FALSE, "PartitionsStopped", f"nothing is read of {named}; Degraded says why")
+        return _Verdict(
+            _FALSE, "PartitionsStopped", f"{named} is not being consumed; see the Degraded condition"
+        )
     if not seen.replicas:
         return _Verdict(_TRUE, "ScaledToZero", "no worker is needed now")
     return _Verdict(
-        _TRUE, "Settled", f"{_count(seen.replicas, 'worker')} in the group, every partition is held"
+        _TRUE, "Settled", f"{_count(seen.replicas, 'worker')} in the group; every partition is assigned"
     )
 
 
@@ -184,12 +190,12 @@ def _stable(seen: ConditionsInput) -> _Verdict:
     if seen.group is None:
         return _Verdict(_UNKNOWN, "GroupUnknown", "the broker did not say how the group is")
     if not seen.replicas and seen.group.state in (EMPTY, DEAD):
-        return _Verdict(_TRUE, seen.group.state, "the group has no members, as it should")
+        return _Verdict(_TRUE, seen.group.state, "the group has no members, as expected")
     if not seen.group.stable:
         return _Verdict(_FALSE, seen.group.state, f"the group is {seen.group.state}")
     if seen.unsettled:
         return _Verdict(_FALSE, "NotSettled", seen.unsettled)
-    return _Verdict(_TRUE, "Stable", "the group is Stable and settled")
+    return _Verdict(_TRUE, "Stable", "the group is Stable and all its workers are in it")
 
 
 def _scaled(seen: ConditionsInput) -> _Verdict:
@@ -251,7 +257,7 @@ def _degraded(seen: ConditionsInput) -> _Verdict:
             troubles.append(Trouble(reason, seen.rollout_reason or reason))
     if seen.kafka_away_ms >= UNREACHABLE_AFTER_MS:
         minutes = UNREACHABLE_AFTER_MS // 60_000
-        why = f"Kafka has not answered for more than {minutes} min: {_problems(seen) or 'no answer'}"
+        why = f"Kafka has not answered for more than {minutes} min: {_problems(seen) or 'no response'}"
         troubles.append(Trouble("KafkaUnreachable", why))
     if seen.unplanned:
         troubles.append(Trouble("UnplannedRebalances", "; ".join(seen.unplanned)))

@@ -56,11 +56,12 @@ def explain(resource: Mapping[str, Any], now_ms: int) -> Explanation:
     metadata, status = _mapping(resource.get("metadata")), _mapping(resource.get("status"))
     group, wrong = _read(resource)
     name = f"{metadata.get('namespace') or 'default'}/{metadata.get('name') or '?'}"
-    kafka = f", Kafka's group {group.group_id}" if group is not None else ""
+    kafka = f", Kafka group {group.group_id}" if group is not None else ""
     state = [wrong] if wrong else []
     if not status:
         state.append(
-            "no status yet: the operator has not looked at it (does it run, and watch this namespace?)"
+            "no status yet: the operator has not processed this resource; check that it runs and "
+            "watches this namespace"
         )
     otherwise: list[str] = []
     if group is not None and status:
@@ -82,7 +83,7 @@ def _read(resource: Mapping[str, Any]) -> tuple[ConsumerGroup | None, str]:
     try:
         return parse(resource, name="the resource"), ""
     except ResourceError as error:
-        return None, f"its spec cannot be read: {error}"
+        return None, f"the spec is invalid: {error}"
 
 
 def _figures(status: Mapping[str, Any]) -> list[str]:
@@ -117,14 +118,16 @@ def _rollout(status: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int
     reason = f" ({rollout['reason']})" if rollout.get("reason") else ""
     told = [f"{revision}{phase}{since}{reason}"]
     if rollout.get("expectedRebalance"):
-        told.append(f"it makes the group rebalance: {rollout['expectedRebalance']}")
+        told.append(f"it causes a rebalance: {rollout['expectedRebalance']}")
     for one in _items(rollout.get("underWay")):
         took = _ago(now_ms, one.get("sinceMs"))
-        told.append(f"{one.get('name')} is being restarted{f', for {took}' if took else ''}")
+        told.append(f"{one.get('name')} is restarting{f', for {took}' if took else ''}")
     told += _moving(rollout, metadata, now_ms)
     failed = _mapping(rollout.get("failed"))
     if failed.get("hash"):
-        told.append(f"revision {failed['hash']} failed and is not tried again: {failed.get('reason') or '?'}")
+        told.append(
+            f"revision {failed['hash']} failed and will not be tried again: {failed.get('reason') or '?'}"
+        )
     return told
 
 
@@ -133,18 +136,18 @@ def _moving(rollout: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int
     left, filled, moving = rollout.get("fromSet"), rollout.get("toSet"), _mapping(rollout.get("moving"))
     if not left or not filled:
         return []
-    told = [f"StatefulSet {left} is left, {filled} is filled"]
+    told = [f"workers move from StatefulSet {left} to {filled}"]
     ordinal = moving.get("ordinal")
     if not isinstance(ordinal, int):
         return told
     member = f"{metadata.get('name') or '?'}-{ordinal}"
     since, asked = _ago(now_ms, moving.get("sinceMs")), _ago(now_ms, moving.get("toldMs"))
     if moving.get("by") == "restart":
-        how = f"{member} is moved by a restart: {left}-{ordinal} ends before {filled}-{ordinal} takes over"
+        how = f"{member} moves by restart: {left}-{ordinal} stops before {filled}-{ordinal} starts consuming"
     else:
-        how = f"{member} is taken over by {filled}-{ordinal} from {left}-{ordinal}"
+        how = f"{filled}-{ordinal} takes over {member} from {left}-{ordinal}"
     after = f", for {since}" if since else ""
-    return [*told, f"{how}{after}{f'; told to go {asked} ago' if asked else ''}"]
+    return [*told, f"{how}{after}{f'; asked to take over {asked} ago' if asked else ''}"]
 
 
 def _conditions(status: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int) -> list[str]:
@@ -200,7 +203,7 @@ def _when_scaled(group: ConsumerGroup, status: Mapping[str, Any], now_ms: int) -
     if group.spec.suspend:
         return ["workers run again when spec.suspend is false"]
     if not policy.automatic:
-        return ["another number of workers when spec.replicas says so (kubectl scale, an HPA, KEDA)"]
+        return ["the number of workers changes when spec.replicas changes (kubectl scale, an HPA, KEDA)"]
     if not isinstance(replicas, int):
         return []
     told = scaling_otherwise(policy, _mapping(status.get("scaling")), replicas, now_ms)
@@ -215,7 +218,7 @@ def _not_obeyed(group: ConsumerGroup, replicas: int) -> list[str]:
     targets = {"catchUp": scaling.catch_up_ms, "lagPerReplica": scaling.lag_per_replica}
     given = " and ".join(f"spec.scaling.{name}" for name, value in targets.items() if value is not None)
     count = "1 worker" if asked == 1 else f"{asked} workers"
-    return [f"{count}, as spec.replicas says (kubectl scale, an HPA, KEDA), only without {given}"]
+    return [f"{count}, as spec.replicas requests (kubectl scale, an HPA, KEDA), only without {given}"]
 
 
 def _when_rolled(group: ConsumerGroup, status: Mapping[str, Any]) -> list[str]:
@@ -225,41 +228,41 @@ def _when_rolled(group: ConsumerGroup, status: Mapping[str, Any]) -> list[str]:
         return _when_taken_over(rollout)
     match rollout.get("phase"):
         case "Rolling":
-            return [
-                f"the rolling restart goes on when {away or 'the group is settled with all workers'} is back"
-            ]
+            return [f"the rolling restart continues when {away or 'every worker'} is back in a stable group"]
         case "RollingBack":
-            return [f"the way back is over when {away or 'every worker'} runs with the revision before"]
+            return [f"the rollback is complete when {away or 'every worker'} runs the previous revision"]
         case "Preflight":
             return ["the rolling restart begins when the preflight of the new revision has passed"]
         case "Paused":
             return [
-                "the rolling restart goes on when spec.rollout.paused (or slackwater.dev/paused) is false"
+                "the rolling restart continues when spec.rollout.paused (or the annotation "
+                "slackwater.dev/paused) is false"
             ]
         case "Refused":
             return [
-                "the rolling restart begins when a restart fits: raise session.timeout.ms or sessionBudget"
+                "the rolling restart begins when restarts fit the budget: raise session.timeout.ms or "
+                "sessionBudget"
             ]
         case "Stopped":
             return [
-                "the revision is tried again when the spec, or the annotation slackwater.dev/retry, changes"
+                "the revision is tried again when the spec or the annotation slackwater.dev/retry changes"
             ]
     failed = _mapping(rollout.get("failed")).get("hash")
     if failed:
         return [f"revision {failed} is tried again when the annotation slackwater.dev/retry changes"]
-    return ["workers are restarted when their template changes, or the annotation slackwater.dev/restartedAt"]
+    return ["workers are restarted when their template or the annotation slackwater.dev/restartedAt changes"]
 
 
 def _when_taken_over(rollout: Mapping[str, Any]) -> list[str]:
     moving, filled = _mapping(rollout.get("moving")), rollout.get("toSet")
-    over = f"StatefulSet {filled} is the only one when all workers are in it"
+    over = f"the rollout is complete when all workers are in StatefulSet {filled}"
     if not isinstance(moving.get("ordinal"), int):
-        return [f"the next worker is taken over when the group is settled with all workers; {over}"]
+        return [f"the next takeover begins when all workers are in the group and it is stable; {over}"]
     pod = f"{filled}-{moving['ordinal']}"
     if moving.get("toldMs"):
-        return [f"the next worker is taken over when {pod} has run for a while; {over}"]
-    ready = "runs" if moving.get("by") == "restart" else "stands by, and the group is settled"
-    return [f"the takeover goes on when {pod} {ready}; {over}"]
+        return [f"the next takeover begins when {pod} has run without errors for a while; {over}"]
+    ready = "runs" if moving.get("by") == "restart" else "is in standby and the group is stable"
+    return [f"the takeover continues when {pod} {ready}; {over}"]
 
 
 def _ago(now_ms: int, at_ms: object) -> str:

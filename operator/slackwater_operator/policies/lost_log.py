@@ -83,10 +83,10 @@ def take_skips(
 def skips_text(skips: Sequence[Skip]) -> str:
     """What was skipped, for a message."""
     named = "; ".join(map(str, skips[:_NAMED]))
-    more = f"; and {len(skips) - _NAMED} times more" if len(skips) > _NAMED else ""
+    more = f"; and {len(skips) - _NAMED} more ranges" if len(skips) > _NAMED else ""
     return (
-        "records were deleted before the group read them (retention, or DeleteRecords), and are skipped: "
-        f"{named}{more}"
+        "Kafka deleted records before the group consumed them (retention, or DeleteRecords); they were "
+        f"skipped: {named}{more}"
     )
 
 
@@ -96,7 +96,7 @@ def stopped_text(stopped: Sequence[StoppedPartition]) -> str:
     if not names:
         return stopped[0].message
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{stopped[0].message} (the same for {', '.join(names[:_NAMED])}{more})"
+    return f"{stopped[0].message} (also for {', '.join(names[:_NAMED])}{more})"
 
 
 def by_reason(stopped: Iterable[StoppedPartition]) -> dict[str, list[StoppedPartition]]:

@@ -53,14 +53,14 @@ def advice(lost: Sequence[PlacedWorker]) -> str:
     node = lost[0].node
     pods = [worker.pod for worker in lost if worker.node == node]
     others = sorted({worker.node for worker in lost} - {node})
-    also = f" (the same of {', '.join(others)})" if others else ""
+    also = f" (also {', '.join(others)})" if others else ""
     certain = any(worker.node_lost for worker in lost if worker.node == node)
     state = "is lost" if certain else "may be lost"
     names = " ".join(pods)
     return (
-        f"{', '.join(pods)} on node {node}: no answer, and the node {state}{also}. Kubernetes replaces a pod "
-        "of a StatefulSet only when its node is back or surely gone. Bring the node back; or make sure that "
-        f"it is off, and then run: kubectl taint nodes {node} "
-        "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute, or: kubectl delete pod "
-        f"{names} --grace-period=0 --force"
+        f"{', '.join(pods)} on node {node} does not respond, and the node {state}{also}. Kubernetes "
+        "replaces a StatefulSet's pod only when its node returns or is confirmed down. Restore the node; "
+        f"or make sure that it is shut down, and then run: kubectl taint nodes {node} "
+        f"node.kubernetes.io/out-of-service=nodeshutdown:NoExecute, or: kubectl delete pod {names} "
+        "--grace-period=0 --force"
     )

@@ -125,8 +125,8 @@ class StallWatch:
             return None
         members = tuple(sorted({self._tracks[one].owner for one in partitions}))
         said = (
-            f"{_listed(partitions)} (held by {', '.join(members[:_NAMED])}): lag, but no commit for more "
-            f"than {self.stuck_after_ms // 1000} s; look at the worker's log"
+            f"{_listed(partitions)} (assigned to {', '.join(members[:_NAMED])}) has lag, but no offset was "
+            f"committed for more than {self.stuck_after_ms // 1000} s; check that worker's log"
         )
         return Stall(STUCK, tuple(sorted(partitions)), members, said)
 
@@ -139,8 +139,8 @@ class StallWatch:
         if not partitions:
             return None
         said = (
-            f"{_listed(partitions)}: more than one worker can do, and more workers don't help; spread the "
-            "keys, add partitions, or make the handler faster"
+            f"{_listed(partitions)} receives more records than one worker can process, and more workers do "
+            "not help; distribute the keys, add partitions, or make the handler faster"
         )
         return Stall(HOT, tuple(sorted(partitions)), (), said)
 
@@ -156,7 +156,7 @@ class StallWatch:
             return None
         topics = sorted({one.topic for one in partitions})
         return Stall(
-            IDLE, tuple(sorted(partitions)), (), f"nothing is produced to {', '.join(topics[:_NAMED])}"
+            IDLE, tuple(sorted(partitions)), (), f"no records are produced to {', '.join(topics[:_NAMED])}"
         )
 
     def _spare(self) -> Stall | None:
@@ -168,8 +168,8 @@ class StallWatch:
             return None
         names = ", ".join(members[:_NAMED]) + (" and more" if len(members) > _NAMED else "")
         said = (
-            f"{len(self._group.members)} workers for {self._partitions} partitions: {names} has nothing to "
-            "do; lower the number of workers"
+            f"{len(self._group.members)} workers for {self._partitions} partitions: {names} has no "
+            "partition; reduce the number of workers"
         )
         return Stall(SPARE, (), tuple(members), said)
 
@@ -180,8 +180,8 @@ class StallWatch:
         if not partitions:
             return None
         said = (
-            f"{_listed(partitions)}: a lag of one or two that stays while nothing is produced is that of "
-            "transaction markers, which are no records"
+            f"{_listed(partitions)}: a constant lag of one or two while nothing is produced comes from "
+            "transaction markers, which are not records"
         )
         return Stall(MARKERS, tuple(sorted(partitions)), (), said)
 

@@ -113,7 +113,7 @@ def _changes(
             message = f"topic {topic} grew from {old} to {new} partitions"
             change = TopicChange(now_ms, GREW, f"grow {topic} to {new}", message)
             if new < old:  # no topic loses partitions
-                message = f"topic {topic} was created anew, with {new} partitions in place of {old}"
+                message = f"topic {topic} was recreated with {new} partitions (before: {old})"
                 change = TopicChange(now_ms, CREATED, f"create {topic}", message)
             found.append(change)
         elif new and not old and (not listed or topic in was_missing):

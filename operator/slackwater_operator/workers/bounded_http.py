@@ -60,11 +60,11 @@ async def request(
     sent = session.request(method, url, data=body or None, headers=headers, allow_redirects=False)
     async with sent as answer:
         if answer.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
-            raise BadAnswer("the answer is packed (Content-Encoding), and nobody asked for that")
+            raise BadAnswer("the response is compressed (Content-Encoding), which was not requested")
         parts, size = [], 0
         async for part in answer.content.iter_any():
             size += len(part)
             if size > most_bytes:
-                raise BadAnswer(f"the answer has more than {most_bytes} bytes")
+                raise BadAnswer(f"the response is larger than {most_bytes} bytes")
             parts.append(part)
         return Answer(answer.status, answer.headers, b"".join(parts))

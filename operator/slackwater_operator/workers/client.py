@@ -244,7 +244,7 @@ def parse_status(document: Any) -> WorkerStatus:
             skipped=tuple(_skip(one) for one in _few(document.get("skipped", ()), "skipped")),
         )
     except (AttributeError, KeyError, TypeError) as exc:
-        raise ValueError(f"no worker's status: {type(exc).__name__}: {one_line(exc)}") from exc
+        raise ValueError(f"not a worker's status: {type(exc).__name__}: {one_line(exc)}") from exc
 
 
 def _restart(told: Mapping[str, Any]) -> RestartTimes:
@@ -293,7 +293,7 @@ def _takeover(told: Mapping[str, Any]) -> TakeoverTold:
 def _stopped(told: Mapping[str, Any]) -> StoppedPartition:
     reason = told["reason"]
     if not isinstance(reason, str) or not _REASON.fullmatch(reason):
-        raise ValueError(f"no worker's status: {one_line(repr(reason), 100)} is no reason")
+        raise ValueError(f"not a worker's status: {one_line(repr(reason), 100)} is not a valid reason")
     message = text(told["message"], "stopped.message", LARGEST_BYTES)
     partition = _partition(told["partition"], "stopped.partition")
     return StoppedPartition(partition, reason, one_line(message, _LONGEST_MESSAGE))
@@ -338,7 +338,7 @@ def _partition(written: str, name: str) -> TopicPartition:
 
 def _few(items: Collection[Any], name: str) -> Collection[Any]:
     if len(items) > MOST_PARTITIONS:
-        raise ValueError(f"{name} has {len(items)} entries, and {MOST_PARTITIONS} are the limit")
+        raise ValueError(f"{name} has {len(items)} entries; the limit is {MOST_PARTITIONS}")
     return items
 
 
@@ -407,7 +407,7 @@ class WorkerStatuses:
                 answer = await self._ask("POST", _url(ip, port, "join"))
             return answer.status
         except (BadAnswer, aiohttp.ClientError, TimeoutError, OSError) as exc:
-            log.debug("the gate at %s:%d does not answer: %s", ip, port, exc)
+            log.debug("worker %s:%d did not answer the request to join: %s", ip, port, exc)
             return 0
 
     async def take_over(self, ip: str, port: int, pod: str, predecessor: str, key: bytes) -> tuple[int, str]:
@@ -430,15 +430,15 @@ class WorkerStatuses:
         try:
             answer, nonce = await self._post(PodAddress(pod, ip, port), "/takeover", order, key)
         except (BadAnswer, aiohttp.ClientError, TimeoutError, OSError) as exc:
-            return 0, f"{ip}:{port} does not answer: {one_line(exc) or type(exc).__name__}"
+            return 0, f"{ip}:{port} does not respond: {one_line(exc) or type(exc).__name__}"
         status, answered, told = answer
         # Who has no key, or another, cannot sign.
         if status == NOT_FOUND:
-            return status, "it has no key for takeovers (it was started with strategy Restart)"
+            return status, "the worker has no key for takeovers (it was started with strategy Restart)"
         if status == UNAUTHORIZED:
-            return status, f"it did not take the signature: {_error(told) or 'its key is another'}"
+            return status, f"the worker rejected the signature: {_error(told) or 'it has another key'}"
         if not check_answer(key, nonce, status, told, answered.get(ANSWER_HEADER, "")):
-            return 0, f"what answers at {ip}:{port} did not sign with the group's key"
+            return 0, f"the response from {ip}:{port} was not signed with the group's key"
         return status, "" if status == ACCEPTED else _error(told) or f"HTTP {status}"
 
     def _target(self, pod: PodAddress) -> str:
@@ -492,7 +492,7 @@ class WorkerStatuses:
             self._warn(pod, one_line(exc))
             return None
         except (aiohttp.ClientError, TimeoutError, OSError) as exc:
-            log.debug("%s at %s:%d tells no status: %s", pod.name, pod.ip, pod.port, one_line(exc))
+            log.debug("%s at %s:%d did not report its status: %s", pod.name, pod.ip, pod.port, one_line(exc))
             return None
         self._faults.pop(pod.name, None)
         self.heard(pod, status.process)
@@ -519,8 +519,8 @@ class WorkerStatuses:
             self._faults.clear()
         self._faults[pod.name] = fault
         log.warning(
-            "pod %s at %s:%d answers /status with what is no status, so it counts as one that does "
-            "not answer: %s; is it a worker's image?",
+            "pod %s at %s:%d sent an invalid response to /status and counts as not responding: %s; check "
+            "that its image is a worker's",
             pod.name,
             pod.ip,
             pod.port,

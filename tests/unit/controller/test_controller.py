@@ -154,7 +154,7 @@ async def test_a_refused_object_is_shown_once_and_tried_less_and_less_until_an_e
         await reached(lambda: len(attempts) == 5)
         degraded = simulation.condition("Degraded")
         assert (degraded["status"], degraded["reason"]) == ("True", "Refused")
-        assert "refuses to apply StatefulSet flights (422): failed to convert" in degraded["message"]
+        assert "refused to apply StatefulSet flights (422): failed to convert" in degraded["message"]
         assert said(simulation, "Refused") == 1
         gaps = [later - sooner for sooner, later in itertools.pairwise(attempts)]
         assert all(gap >= 1_000 * 2**number for number, gap in enumerate(gaps)), gaps
@@ -255,7 +255,7 @@ async def test_what_may_not_be_read_is_shown_and_asked_less_and_less() -> None:
         degraded = simulation.condition("Degraded")
         assert degraded["reason"] == "Forbidden"
         assert (
-            "refuses to read the group's objects (403): cannot get resource \"poddisr" in degraded["message"]
+            "refused to read the group's objects (403): cannot get resource \"poddisr" in degraded["message"]
         )
         assert said(simulation, "Forbidden") == 1
         gaps = [later - sooner for sooner, later in itertools.pairwise(asked)]

@@ -145,7 +145,7 @@ async def test_a_secret_without_a_key_says_what_to_do(rig: Rig, data: dict[str, 
     outcome = await rig.do(CreateSecret(SECRET))
     assert outcome.problem is not None
     assert outcome.problem[0] == "NoTakeoverKey"
-    assert "delete it, and it is made again" in outcome.problem[1]
+    assert "delete the Secret (the operator creates it again)" in outcome.problem[1]
 
 
 async def test_a_missing_right_is_told(rig: Rig) -> None:
@@ -153,7 +153,7 @@ async def test_a_missing_right_is_told(rig: Rig) -> None:
     assert await rig.do(CreateSecret(SECRET)) == Outcome(1), "what needs no Secret goes on"
     [(reason, message)] = rig.session.refusals.problems
     assert reason == "Forbidden"
-    assert "refuses to create Secret flights-takeover (403)" in message
+    assert "refused to create Secret flights-takeover (403)" in message
     assert rig.events.said == [(reason, message)]
 
 
@@ -192,8 +192,8 @@ async def test_a_pod_with_another_key_than_the_secret_says_what_to_do(rig: Rig) 
     outcome = await rig.do(TELL)
     assert outcome.done == 0
     assert outcome.problem is None  # a turn tries again
-    assert "flights-b-3 was not told to take over: it did not take the signature" in outcome.error
-    assert "set spec.rollout.strategy to Restart until all workers have been restarted" in outcome.error
+    assert "flights-b-3 could not be asked to take over: the worker rejected the signature" in outcome.error
+    assert "set spec.rollout.strategy to Restart until all workers have restarted" in outcome.error
     assert rig.worker.requests == 1  # the same key once more would say nothing new
 
 
@@ -201,7 +201,7 @@ async def test_one_that_may_not_take_over_yet_ends_the_turn(rig: Rig) -> None:
     rig.api.put(takeover_secret(GROUP, FIRST))
     rig.worker.desk.refuse_orders("warming")
     outcome = await rig.do(TELL, CreateSecret(SECRET))
-    assert outcome == Outcome(0, None, "flights-b-3 was not told to take over: warming; it is tried again")
+    assert outcome == Outcome(0, None, "flights-b-3 could not be asked to take over: warming; the operator retries")
 
 
 async def test_another_pod_of_the_name_is_not_told(rig: Rig) -> None:
@@ -209,7 +209,7 @@ async def test_another_pod_of_the_name_is_not_told(rig: Rig) -> None:
     rig.pod("uid-of-another")
     outcome = await rig.do(TELL)
     assert outcome.done == 0
-    assert "another pod by now" in outcome.error
+    assert "was replaced by another pod" in outcome.error
     assert rig.worker.requests == 0
 
 

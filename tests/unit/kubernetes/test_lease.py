@@ -323,5 +323,5 @@ def test_the_same_process_again_need_not_wait() -> None:
 
 
 def test_times_that_would_allow_two_leaders_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"deadline \(20 s\).*lease's end \(15 s\)"):
+    with pytest.raises(ValueError, match=r"deadline \(20 s\).*duration \(15 s\)"):
         LeaseSettings(namespace="ns", name="n", identity="a", renew_deadline_s=20)

@@ -85,7 +85,7 @@ async def test_a_restart_that_takes_too_long_stops_the_roll(make: Make, tmp_path
     fake = json.loads((tmp_path / "fake.json").read_text())
     (tmp_path / "fake.json").write_text(json.dumps({**fake, "behave": {"flights-1": "refuse"}}))
     with pytest.raises(
-        OperationError, match=r"flights-1 has been away for .* more than 0\.5 s \(1% of"
+        OperationError, match=r"flights-1 has been out of the group for .* more than 0\.5 s \(1% of"
     ) as raised:
         await bench.run.rolling_restart()
     assert raised.value.report.outcome != "done"

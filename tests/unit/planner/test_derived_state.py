@@ -165,7 +165,7 @@ def test_the_pod_that_serves_is_not_to_end() -> None:
         "flights-b-1": stands_by("flights-b-1", "flights-a-1"),
     }
     got = derive(snapshot([A0, replace(A1, deleting=True), B1], said))
-    assert got.unsettled == "flights-a-1 is ending"
+    assert got.unsettled == "flights-a-1 is terminating"
 
 
 def test_a_member_that_moves_by_a_restart_is_still_one_while_it_has_no_pod() -> None:

@@ -199,7 +199,7 @@ async def test_a_preflight_that_is_held_up_names_the_cause_and_is_tried_again_by
         lambda: simulation.condition("Degraded").get("reason") == "PreflightFailed", timeout_ms=200_000
     )
     told = simulation.condition("Degraded")["message"]
-    assert f"its pod did not run: FailedCreate: Error creating: {cause}" in told
+    assert f"its pod did not start: FailedCreate: Error creating: {cause}" in told
     assert "it is tried again within 5 min" in told
     tries = simulation.status["rollout"]["tries"]
     assert (tries["attempts"], "failed" in simulation.status["rollout"]) == (1, False)
@@ -441,7 +441,7 @@ async def test_of_two_groups_that_may_want_the_same_name_the_later_one_waits(nam
     await operator.pass_time(10_000)
     degraded = simulation.condition("Degraded")
     assert degraded["reason"] == "NameTaken"
-    assert f"ConsumerGroup {name}, which is older, may have a StatefulSet {name}" in degraded["message"]
+    assert f"ConsumerGroup {name}, which is older, may use the same StatefulSet name {name}" in degraded["message"]
     assert {type(one) for one in operator.actions} == {WriteStatus}
     simulation.delete("ConsumerGroup", name, "")
     await operator.run(lambda: settled(simulation, 3))

@@ -143,7 +143,7 @@ async def test_offsets_are_kept_while_a_member_that_may_be_anybodys_stays() -> N
     assert 45_000 < simulation.now_ms - began < 150_000
     assert set(simulation.group.members) == {"flights-7"}
     assert not did(operator, DeleteKafkaGroup)
-    assert "may be a worker of this ConsumerGroup or somebody else's" in events(operator, "DeletionWaits")[0]
+    assert "may belong to another application" in events(operator, "DeletionWaits")[0]
     assert len(events(operator, "GroupKept")) == 1
 
 
@@ -202,7 +202,7 @@ async def test_the_younger_of_two_touches_nothing_until_the_older_one_is_gone(se
     operator.introduce(OTHER)
     await operator.run(lambda: in_use(simulation))
     assert (
-        "ConsumerGroup other/flights had the group.id flights" in simulation.condition("Degraded")["message"]
+        "ConsumerGroup other/flights already uses the group.id flights" in simulation.condition("Degraded")["message"]
     )
     await operator.pass_time(20_000)
     assert {type(one).__name__ for one in operator.actions} <= {"WriteStatus"}
@@ -252,7 +252,7 @@ async def test_offsets_are_kept_for_one_that_waits_for_them() -> None:
     await deleted(simulation, operator)
     assert not simulation.clusters.deleted
     assert not simulation.group.members
-    assert "other/flights names that group.id, too" in events(operator, "GroupKept")[0]
+    assert "other/flights has the same group.id" in events(operator, "GroupKept")[0]
 
 
 async def test_nobody_starts_beside_workers_of_another_cluster() -> None:

@@ -72,7 +72,7 @@ LATER = seen((901, 100), (6, 6))
 def test_a_stuck_consumer_is_named_with_its_partition() -> None:
     found = next(one for one in stalls((0, BEHIND), (5 * MINUTE, LATER)) if one.kind == STUCK)
     assert (found.partitions, found.members) == ((T0,), ("w-0",))
-    assert found.message.startswith("t-0 (held by w-0): lag, but no commit for more than 300 s")
+    assert found.message.startswith("t-0 (assigned to w-0) has lag, but no offset was committed for more than 300 s")
     assert STUCK not in kinds((0, BEHIND), (5 * MINUTE - 1, LATER))
 
 
@@ -111,7 +111,7 @@ def test_a_topic_to_which_nothing_is_produced_is_idle() -> None:
     quiet = seen((10, 10), (5, 5))
     found = stalls((0, quiet), (5 * MINUTE, quiet))
     assert [(one.kind, one.partitions, one.message) for one in found] == [
-        (IDLE, (T0, T1), "nothing is produced to t")
+        (IDLE, (T0, T1), "no records are produced to t")
     ]
     assert kinds((0, quiet), (5 * MINUTE - 1, quiet)) == []
     assert kinds((0, quiet), (5 * MINUTE, seen((11, 11), (5, 5)))) == []
@@ -121,7 +121,7 @@ def test_a_hot_partition_only_after_a_while_and_only_if_it_is_not_all() -> None:
     busy = [(second * 20_000, seen((second * 10, second * 10), (5, 5))) for second in range(4)]
     found = stalls(*busy, hot=(T0,))
     assert [(one.kind, one.partitions) for one in found] == [(HOT, (T0,))]
-    assert "spread the keys" in found[0].message
+    assert "distribute the keys" in found[0].message
     assert kinds(*busy[:3], (59_999, busy[3][1]), hot=(T0,)) == []
     assert kinds(*busy, hot=(T0, T1)) == []
     moved = [*busy[:2], (40_000, seen((0, 0), (0, 0), group("PreparingRebalance"))), busy[3]]
@@ -132,7 +132,7 @@ def test_members_without_partitions_are_named() -> None:
     crowd = group("Stable", (T0,), (T1,), (), ())
     found = stalls((0, seen((5, 5), (5, 5), crowd)))
     assert [(one.kind, one.members) for one in found] == [(SPARE, ("w-2", "w-3"))]
-    assert found[0].message.startswith("4 workers for 2 partitions: w-2, w-3 has nothing to do")
+    assert found[0].message.startswith("4 workers for 2 partitions: w-2, w-3 has no partition")
     assert kinds((0, seen((5, 5), (5, 5), group("PreparingRebalance", (T0,), (T1,), ())))) == []
     assert kinds((0, seen((5, 5), (5, 5), group("Stable", (T0, T1), ())))) == []  # between two halves
 
@@ -304,8 +304,8 @@ UNSCHEDULED = [
     ("job_", "pod", "log", "action", "reason"),
     [
         (None, None, "", "start", "has not been tried yet"),
-        (job(active=1), None, "", "wait", "the preflight runs"),
-        (job(active=1), pod_with({"running": {}}), "", "wait", "the preflight runs"),
+        (job(active=1), None, "", "wait", "the preflight is running"),
+        (job(active=1), pod_with({"running": {}}), "", "wait", "the preflight is running"),
         (job(succeeded=1), None, "", "pass", "has passed"),
         (job(conditions=[{"type": "Complete", "status": "True"}]), None, "", "pass", "has passed"),
         (FAILED, pod_with(ENDED), "INFO x\nno module named flights\n\n", "fail", "flights (exit code 2)"),
@@ -323,7 +323,7 @@ UNSCHEDULED = [
             "fail",
             "said at",
         ),
-        (FAILED, pod_with(ENDED), "", "fail", "exit code 2: bad configuration or handler; it logged nothing"),
+        (FAILED, pod_with(ENDED), "", "fail", "exit code 2: bad configuration or handler; the log is empty"),
         (FAILED, pod_with({"terminated": {"exitCode": 137}}), "", "fail", "signal 9"),
         (FAILED, None, "", "fail", "Job has reached the limit"),
         (job(failed=1), pod_with(ENDED), "", "fail", "exit code 2"),  # before the Job controller has noticed
@@ -336,7 +336,7 @@ UNSCHEDULED = [
         ),
         (job(), pod_with({}, conditions=UNSCHEDULED), "", "wait", "Unschedulable: 0/3 nodes fit"),
         (job(), pod_with({"waiting": {"reason": "ImagePullBackOff"}}), "", "wait", "(ImagePullBackOff)"),
-        (job(), pod_with({"waiting": {"reason": "ContainerCreating"}}), "", "wait", "the preflight runs"),
+        (job(), pod_with({"waiting": {"reason": "ContainerCreating"}}), "", "wait", "the preflight is running"),
     ],
 )
 def test_what_a_preflight_comes_to(
@@ -391,7 +391,7 @@ def test_what_holds_a_preflight_up_is_named_and_is_not_the_revisions_fault(
         preflight_view(LATE, pod, job_events=job_events, pod_events=pod_events), now_ms=NOW
     )
     assert (late.action, late.again) == ("fail", True)
-    assert late.reason.startswith(f"the preflight failed: its pod did not run: {cause}")
+    assert late.reason.startswith(f"the preflight failed: its pod did not start: {cause}")
 
 
 @pytest.mark.parametrize(
@@ -490,14 +490,14 @@ def test_an_explanation_in_full() -> None:
     }
     both = resource({"catchUp": "1m"}, decisions=decisions, rollout=rollout, revision="abc")
     assert explain(both, NOW).lines() == [
-        "ConsumerGroup air/flights, Kafka's group flights",
+        "ConsumerGroup air/flights, Kafka group flights",
         "",
         "State:",
         "  workers: 4 wanted, 4 there, 4 ready",
         "  Kafka: 4 members, generation 12, lag about 1,200",
         "  revision abc: Rolling for 1 min",
-        "  flights-2 is being restarted, for 3 s",
-        "  Ready=True Settled (for 5 min): 3 workers in the group, every partition is held",
+        "  flights-2 is restarting, for 3 s",
+        "  Ready=True Settled (for 5 min): 3 workers in the group; every partition is assigned",
         "",
         "Decisions:",
         "  scaling: raw 3.1 -> capped 4 -> applied 4 (held: settling): 4 kept: the last change has to settle",
@@ -506,40 +506,40 @@ def test_an_explanation_in_full() -> None:
         "  1 min ago: rollout restart: restart of flights-1",
         "",
         "Otherwise:",
-        "  a step when the last change is 30 s old",
-        "  6 workers when production plus lag / 1 min passes 4,400/s (a lag of 264,000 alone)",
+        "  a step when the last change was 30 s ago",
+        "  6 workers when production plus lag / 1 min exceeds 4,400/s (a lag of 264,000 alone)",
         "  3 workers when production plus lag / 1 min stays below 3,300/s (a lag of 198,000 alone) for the "
         "whole window",
-        "  the rolling restart goes on when flights-2 is back",
+        "  the rolling restart continues when flights-2 is back in a stable group",
     ]
 
 
 @pytest.mark.parametrize(
     ("scaling", "status", "line"),
     [
-        ({"lagPerReplica": 1_000}, {}, "6 workers when the lag passes 4,400"),
+        ({"lagPerReplica": 1_000}, {}, "6 workers when the lag exceeds 4,400"),
         ({"lagPerReplica": 1_000}, {}, "3 workers when the lag stays below 3,300 for the whole window"),
         (
             {"lagPerReplica": 1_000, "maxReplicas": 4},
             {},
             "more than 4 workers only with a higher spec.scaling",
         ),
-        ({"lagPerReplica": 1_000, "maxReplicas": 5}, {}, "more workers only with a maxReplicas that lowers"),
+        ({"lagPerReplica": 1_000, "maxReplicas": 5}, {}, "more workers only with a maxReplicas that gives"),
         ({"lagPerReplica": 1_000}, {"desiredReplicas": 12}, "more than 12 workers only with more partitions"),
         ({"lagPerReplica": 1_000}, {"desiredReplicas": 0}, "1 worker or more as soon as there is a record"),
         (
             {"lagPerReplica": 9, "minReplicas": 0},
             {},
-            "0 workers when nothing is left to read, and nothing prod",
+            "0 workers when there is nothing to consume and nothing was prod",
         ),
         ({"catchUp": "1m"}, {"scaling": {"partitions": 12}}, "numbers by rate when it is known what one"),
-        (None, {}, "another number of workers when spec.replicas says so (kubectl scale"),
-        (None, {"rollout": {"phase": "Paused"}}, "the rolling restart goes on when spec.rollout.paused"),
-        (None, {"rollout": {"phase": "Stopped"}}, "the revision is tried again when the spec, or the"),
-        (None, {"rollout": {"phase": "Refused"}}, "the rolling restart begins when a restart fits"),
+        (None, {}, "the number of workers changes when spec.replicas changes (kubectl scale"),
+        (None, {"rollout": {"phase": "Paused"}}, "the rolling restart continues when spec.rollout.paused"),
+        (None, {"rollout": {"phase": "Stopped"}}, "the revision is tried again when the spec or the"),
+        (None, {"rollout": {"phase": "Refused"}}, "the rolling restart begins when restarts fit"),
         (None, {"rollout": {"phase": "Preflight"}}, "the rolling restart begins when the preflight"),
         (None, {"rollout": {"phase": "Idle", "failed": {"hash": "h"}}}, "revision h is tried again when"),
-        (None, {"rollout": {"phase": "Idle"}}, "workers are restarted when their template changes"),
+        (None, {"rollout": {"phase": "Idle"}}, "workers are restarted when their template or"),
         (
             {"lagPerReplica": 9},
             {"scaling": {"damping": "unknown"}},
@@ -548,12 +548,12 @@ def test_an_explanation_in_full() -> None:
         (
             {"lagPerReplica": 9},
             {"scaling": {"damping": "throughput", "ceiling": {"replicas": 3, "untilMs": NOW + MINUTE}}},
-            "more than 3 workers again from 2026-11-18 11:07 UTC on",
+            "more than 3 workers again from 2026-11-18 11:07 UTC",
         ),
         (
             {"lagPerReplica": 9},
             {"scaling": {"damping": "flapping", "tooFew": {"replicas": 3, "untilMs": NOW + MINUTE}}},
-            "3 workers or fewer again from 2026-11-18 11:07 UTC on",
+            "3 workers or fewer again from 2026-11-18 11:07 UTC",
         ),
     ],
 )
@@ -564,7 +564,7 @@ def test_what_would_have_to_change(scaling: dict[str, Any] | None, status: dict[
 def test_a_number_of_the_users_that_does_not_count_is_told() -> None:
     """An HPA on a group with a target writes spec.replicas, and nobody obeys."""
     both = resource({"catchUp": "1m", "lagPerReplica": 9})
-    line = "as spec.replicas says (kubectl scale, an HPA, KEDA), only without spec.scaling.catchUp and spec."
+    line = "as spec.replicas requests (kubectl scale, an HPA, KEDA), only without spec.scaling.catchUp and spec."
 
     def told(replicas: int) -> list[str]:
         both["spec"] = {**both["spec"], "replicas": replicas}
@@ -585,24 +585,24 @@ def test_the_numbers_that_are_told_are_those_that_decide() -> None:
         given = ScalingInput(4, group(), loads, window_full=True, capacity_per_s=1e6)
         assert decide_scaling(policy, given).applied == expected, lag
     lines = otherwise({"lagPerReplica": 12_000})
-    assert "6 workers when the lag passes 52,800" in lines
+    assert "6 workers when the lag exceeds 52,800" in lines
     assert "3 workers when the lag stays below 39,600 for the whole window" in lines
 
 
 def test_the_schedule_in_words() -> None:
     night = {"name": "night", "start": "0 18 * * *", "duration": "2h", "minReplicas": 6}
     before = otherwise({"lagPerReplica": 9, "schedules": [night]})
-    assert "6 or more from 2026-11-18 18:00 UTC on (schedule night)" in before
+    assert "6 or more from 2026-11-18 18:00 UTC (schedule night)" in before
     during = explain(resource({"lagPerReplica": 9, "schedules": [night]}), NOW + 8 * 3_600_000).otherwise
     assert "no fewer than 6 now (schedule night)" in during
-    assert "fewer than 6, down to 1, from 2026-11-18 20:00 UTC on" in during
+    assert "fewer than 6, down to 1, from 2026-11-18 20:00 UTC" in during
 
 
 @pytest.mark.parametrize(
     ("broken", "line"),
     [
-        ({}, "its spec cannot be read"),
-        ({"metadata": None, "spec": 5, "status": []}, "no status yet: the operator has not looked at it"),
+        ({}, "the spec is invalid"),
+        ({"metadata": None, "spec": 5, "status": []}, "no status yet: the operator has not processed this resource"),
         ({"status": {"conditions": 5, "rollout": {"phase": "Rolling", "underWay": [3]}}}, "Kafka: lag not"),
     ],
 )

@@ -34,10 +34,10 @@ def test_the_takeover_under_way_and_what_it_waits_for() -> None:
     moving = {"ordinal": 2, "sinceMs": NOW_MS - 12_000, "by": "takeover", "toldMs": 0}
     lines = told({**TWO, "reason": "flights-b-2 is warming", "moving": moving})
     assert "Rolling for 30 s (flights-b-2 is warming)" in lines
-    assert "StatefulSet flights-a is left, flights-b is filled" in lines
-    assert "flights-2 is taken over by flights-b-2 from flights-a-2, for 12 s" in lines
+    assert "workers move from StatefulSet flights-a to flights-b" in lines
+    assert "flights-b-2 takes over flights-2 from flights-a-2, for 12 s" in lines
     assert any(
-        line.startswith("the takeover goes on when flights-b-2 stands by, and the group is settled")
+        line.startswith("the takeover continues when flights-b-2 is in standby and the group is stable")
         for line in lines
     )
 
@@ -45,21 +45,21 @@ def test_the_takeover_under_way_and_what_it_waits_for() -> None:
 def test_one_that_was_told() -> None:
     moving = {"ordinal": 2, "sinceMs": NOW_MS - 12_000, "by": "takeover", "toldMs": NOW_MS - 3_000}
     lines = told({**TWO, "moving": moving})
-    assert any(line.endswith("for 12 s; told to go 3 s ago") for line in lines)
-    assert any("when flights-b-2 has run for a while" in line for line in lines)
+    assert any(line.endswith("for 12 s; asked to take over 3 s ago") for line in lines)
+    assert any("when flights-b-2 has run without errors for a while" in line for line in lines)
 
 
 def test_one_by_a_restart() -> None:
     moving = {"ordinal": 1, "sinceMs": NOW_MS - 1_000, "by": "restart", "toldMs": 0}
     lines = told({**TWO, "moving": moving})
-    said = "flights-1 is moved by a restart: flights-a-1 ends before flights-b-1 takes over, for 1 s"
+    said = "flights-1 moves by restart: flights-a-1 stops before flights-b-1 starts consuming, for 1 s"
     assert said in lines
-    assert any("goes on when flights-b-1 runs" in line for line in lines)
+    assert any("continues when flights-b-1 runs" in line for line in lines)
 
 
 def test_between_two() -> None:
     lines = told(TWO)
-    assert any(line.startswith("the next worker is taken over when the group is settled") for line in lines)
+    assert any(line.startswith("the next takeover begins when all workers are in the group") for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -118,8 +118,8 @@ def test_what_is_no_longer_wanted_is_forgotten() -> None:
 @pytest.mark.parametrize(
     ("status", "message", "reason", "advice"),
     [
-        (422, "spec.x: Invalid value", "Refused", "correct what the API server names"),
-        (413, "Request entity too large: limit is 3145728", "Refused", "correct what the API server names"),
+        (422, "spec.x: Invalid value", "Refused", "correct what the API server reports"),
+        (413, "Request entity too large: limit is 3145728", "Refused", "correct what the API server reports"),
         (403, 'cannot patch resource "jobs"', "Forbidden", "rbac.create"),
         (403, "exceeded quota: q", "QuotaExceeded", "ResourceQuota"),
         (403, "failed quota: q: must specify limits.cpu", "QuotaExceeded", "ResourceQuota"),
@@ -134,7 +134,7 @@ def test_each_refusal_names_the_object_and_what_to_do(
 ) -> None:
     found, told = problem(SUBJECT, answer(status, message))
     assert found == reason
-    assert told.startswith("the API server refuses to apply StatefulSet flights (")
+    assert told.startswith("the API server refused to apply StatefulSet flights (")
     assert message in told
     assert "PATCH" not in told
     assert advice in told

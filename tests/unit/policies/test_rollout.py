@@ -85,7 +85,7 @@ def test_nobody_is_stopped_while_not_all_are_in_and_synced() -> None:
     unsynced = decide(worker(0), worker(1), worker(2), group=group(0, 1, 2, synced=False))
     assert (unsynced.action, unsynced.restart) == ("wait", ())
     late = decide(worker(0), worker(1), worker(2, generation=6))
-    assert (late.action, late.reason) == ("wait", "w-2 is in generation 6, not 7 yet")
+    assert (late.action, late.reason) == ("wait", "w-2 is in generation 6, not yet in 7")
     ill = decide(worker(0), worker(1), worker(2, phase="warming"))
     assert (ill.action, ill.reason) == ("wait", "w-2 is warming")
     assert decide(worker(0), worker(1), worker(2), group=None).action == "wait"
@@ -101,7 +101,7 @@ def restarting(**more: Any) -> RolloutDecision:
 
 def test_the_next_only_when_the_last_is_back() -> None:
     assert restarting(revision="1", phase="draining").reason == "w-1 is draining"
-    assert restarting(alive=False, phase="", generation=-1).reason == "w-1 is not started yet"
+    assert restarting(alive=False, phase="", generation=-1).reason == "w-1 has not started yet"
     assert restarting(phase="joining", generation=-1).reason == "w-1 is joining"
     decision = restarting()
     assert (decision.back, decision.restart) == (("w-1",), ("w-2",))
@@ -111,9 +111,9 @@ def test_the_next_only_when_the_last_has_caught_up() -> None:
     behind = restarting(lag=5_000)
     assert (behind.action, behind.reason) == (
         "wait",
-        "w-1 is back and catches up: 5000 records behind, 500 before",
+        "w-1 has restarted and is catching up: 5000 records behind, 500 before the restart",
     )
-    assert restarting(lag=None).reason == "w-1 is back, but its lag is not known"
+    assert restarting(lag=None).reason == "w-1 has restarted, but its lag is unknown"
     assert restarting(lag=1_400).restart == ("w-2",)
 
 
@@ -125,7 +125,7 @@ def test_a_lag_that_never_shrinks_does_not_hold_for_ever() -> None:
 def test_a_restart_over_budget_stops_the_roll() -> None:
     late = restarting(alive=False, phase="", generation=-1, ended_ms=NOW - 10_001, failures=3)
     assert late.action == "stop"
-    assert "away for 10.0 s (it has failed 3 times), more than 10.0 s (50% of" in late.reason
+    assert "out of the group for 10.0 s (it has failed 3 times), more than 10.0 s (50% of" in late.reason
     assert restarting(alive=False, phase="", generation=-1, ended_ms=NOW - 9_999).action == "wait"
 
 
@@ -160,7 +160,7 @@ def test_several_at_once_but_never_with_the_leader() -> None:
     workers[3] = worker(3, revision="2")
     leader_left = two(*workers, under_way=away)
     assert (leader_left.action, leader_left.restart) == ("wait", ())
-    assert leader_left.reason == "the leader goes last; w-2 is still away"
+    assert leader_left.reason == "the group leader is restarted last; w-2 is not back yet"
 
 
 def test_the_first_with_a_new_revision_goes_alone_until_it_is_back() -> None:
@@ -168,7 +168,7 @@ def test_the_first_with_a_new_revision_goes_alone_until_it_is_back() -> None:
     all_in = group(0, 1, 2, 3)
     first = decide(*workers, policy=TWO, group=all_in, **ROOMY)
     assert first.restart == ("w-1",)
-    assert "nobody has come up with this revision yet" in first.reason
+    assert "no worker runs this revision yet" in first.reason
     workers[1] = worker(1, revision="2", phase="joining", generation=-1, ended_ms=NOW - 100)
     away = (RestartView("w-1", 7, 0),)
     waits = decide(*workers, policy=TWO, group=all_in, under_way=away, **ROOMY)
@@ -288,10 +288,10 @@ def test_settled_means_all_in_one_generation_holding_everything() -> None:
     assert "w-2 is not in" in missing(view, *workers, worker(2))
     assert "w-1 is in the group, but" in missing(view, worker(0))
     assert "generations 6, 7" in missing(view, worker(0), worker(1, generation=6))
-    assert "assigned to nobody" in missing(view, *workers, more=(TopicPartition("u", 0),))
+    assert "not assigned to any member" in missing(view, *workers, more=(TopicPartition("u", 0),))
     assert missing(None, *workers)
     stale = {**held(view), "w-1": frozenset(PARTITIONS)}
-    assert "w-1 does not hold yet" in unsettled(view, workers, stale, PARTITIONS)
+    assert "w-1 has not taken up all its assigned partitions yet" in unsettled(view, workers, stale, PARTITIONS)
 
 
 def test_no_workers_are_settled_when_the_group_is_empty() -> None:
@@ -346,7 +346,7 @@ def test_a_pod_that_is_not_there_is_away() -> None:
 @pytest.mark.parametrize("trouble", ["Unschedulable: 0/3 nodes are available", "ImagePullBackOff"])
 def test_what_keeps_a_pod_counts_against_the_session_all_the_same(trouble: str) -> None:
     held = pod(1, uid="uid-9", alive=False, phase="", generation=-1, ended_ms=NOW - 9_000, trouble=trouble)
-    assert with_w1(held).reason == f"w-1 is not started yet ({trouble})"
+    assert with_w1(held).reason == f"w-1 has not started yet ({trouble})"
     stop = with_w1(replace(held, ended_ms=NOW - 10_001))
     assert (stop.action, stop.failed) == ("stop", "w-1")
     assert stop.reason.endswith(f": {trouble}")
@@ -389,7 +389,7 @@ def test_a_rebalance_that_the_broker_forced_is_not_the_revisions_fault() -> None
     assert (moving.action, moving.back, moving.unplanned) == ("wait", (), "")
     late = forced(others[0], back, pod(2, generation=7))
     assert (late.action, late.back) == ("wait", ())
-    assert late.reason == f"w-1 is back after a rebalance ({MOVED}), but w-2 is not in it yet"
+    assert late.reason == f"w-1 has restarted after a rebalance ({MOVED}), but w-2 has not joined the new generation yet"
     on = forced(others[0], back, others[1])
     assert (on.back, on.restart, on.unplanned) == (("w-1",), ("w-2",), MOVED)
     same = forced(pod(0), replace(back, generation=7), pod(2))
@@ -424,7 +424,7 @@ def test_on_the_way_back_one_that_stays_away_is_waited_for() -> None:
     assert decide_rollout(POLICY, seen).action == "stop"
     decision = decide_rollback(POLICY, seen)
     assert (decision.action, decision.restart) == ("wait", ())
-    assert "the way back waits for w-1: w-1 has been away for 90.0 s" in decision.reason
+    assert "the rollback waits for w-1: w-1 has been out of the group for 90.0 s" in decision.reason
 
 
 # -- what the broker was seen to do --
@@ -453,8 +453,8 @@ def watched(*snapshots: KafkaSnapshot | None, away: tuple[str, ...] = ()) -> For
         ((observed(), observed(brokers="13")), "broker 2 went away", 0),
         ((observed(brokers="13"), observed()), "broker 2 came back", 0),
         ((observed(brokers=""), observed()), "", 0),
-        ((observed(), None), "the group's coordinator did not answer", 101_000),
-        ((observed(), KafkaSnapshot(0)), "the group's coordinator did not answer", 101_000),
+        ((observed(), None), "the group's coordinator did not respond", 101_000),
+        ((observed(), KafkaSnapshot(0)), "the group's coordinator did not respond", 101_000),
     ],
 )
 def test_what_a_broker_does_is_noted(
@@ -467,7 +467,7 @@ def test_what_a_broker_does_is_noted(
 
 def test_a_rebalance_that_begins_while_a_worker_is_away_is_anothers() -> None:
     went = watched(observed(), observed("PreparingRebalance"), away=("w-1",))
-    assert went.since(100_500) == "the group began to rebalance while w-1 was away"
+    assert went.since(100_500) == "the group began to rebalance while w-1 was restarting"
     assert watched(observed("PreparingRebalance"), observed("PreparingRebalance")).since(100_000) == ""
 
 

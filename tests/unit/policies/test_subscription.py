@@ -80,7 +80,7 @@ def test_a_restart_in_an_expected_rebalance_has_gone_well_and_is_no_unplanned_on
 def test_the_restart_is_over_when_all_are_in_the_new_generation() -> None:
     decision = decide_rollout(RolloutPolicy(), returned("the topics change", others=7))
     assert (decision.action, decision.back) == ("wait", ())
-    assert "the topics change), but w-1 is not in it yet" in decision.reason
+    assert "the topics change), but w-1 has not joined the new generation yet" in decision.reason
 
 
 def taken_over(expected: str) -> TakeoverDecision:

@@ -59,7 +59,7 @@ BEGINNING = [
         "one is evicted",
         ("wait", -1),
         workers={"f-a-0": worker(A, 0, terminating=True)},
-        says="somebody else",
+        says="another actor",
     ),
     Case(
         "one that never comes up with the old revision is not waited for",
@@ -328,7 +328,7 @@ NOT_READY = [
             **late(dead(B, 3, trouble="ImagePullBackOff")),
             "more": {"moving": note(since=WARM_MS), "back": True},
         },
-        says="the way back waits for f-3",
+        says="the rollback waits for f-3",
     ),
     Case(
         "the way back goes by restart, whatever would be refused",
@@ -360,7 +360,7 @@ def test_the_sets_stay_ranges() -> None:
     assert SetView(A, 2, 1).lacking(2) == SetView(A, 2, 0)
     assert SetView(A, 0, 4).lacking(7) == SetView(A, 0, 4)
     assert (empty.top, SetView(A, 1, 3).top) == (-1, 3)
-    with pytest.raises(ValueError, match="5 is not next to them"):
+    with pytest.raises(ValueError, match="5 is not adjacent"):
         SetView(B, 2, 2).having(5)
     with pytest.raises(ValueError, match="1 is at neither end"):
         SetView(A, 0, 4).lacking(1)

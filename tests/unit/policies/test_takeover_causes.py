@@ -64,7 +64,7 @@ def test_one_that_is_refused_again_and_again_says_why(old: Any) -> None:
     pods = {"f-a-3": old, "f-b-3": not_in(B, 3, "standby", trouble=REFUSED)}
     decision = decide(Case("", ("stop", 3), **BOTH, workers=pods, more={"moving": told(10_000, tells=OFTEN)}))
     assert decision.action == "stop"
-    assert decision.reason.endswith(f"in standby still: {REFUSED}")
+    assert decision.reason.endswith(f"still in standby: {REFUSED}")
 
 
 def test_one_that_does_not_get_in_says_why() -> None:

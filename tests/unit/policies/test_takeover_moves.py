@@ -277,7 +277,7 @@ TAKEN_OVER = [
         **BOTH,
         workers={**TAKEN, "f-b-3": worker(B, 3, running_since_ms=NOW - FIRST_PROOF_MS, lag=1_101)},
         more={"moving": told(9_000)},
-        says="catches up",
+        says="is catching up",
     ),
     Case(
         "it is about where its predecessor was",
@@ -340,7 +340,7 @@ TAKEN_OVER = [
             **{f"f-a-{one}": worker(A, one, generation=8) for one in range(3)},
         },
         more=MOVING,
-        gives={"unplanned": "its predecessor's session had ended"},
+        gives={"unplanned": "its predecessor's session had timed out"},
     ),
     Case(
         "it is in a generation before",
@@ -348,7 +348,7 @@ TAKEN_OVER = [
         **BOTH,
         workers={**TAKEN, "f-b-3": worker(B, 3, generation=6)},
         more={"moving": told(9_000, generation=6)},
-        says="generation 6, not 7",
+        says="generation 6, not yet in 7",
     ),
     Case(
         "the group moves",
@@ -376,7 +376,7 @@ TAKEN_OVER = [
         ("wait", 3),
         **BOTH,
         more={"moving": told(DEADLINE_MS + SLACK_MS - 1)},
-        says="says so, too",
+        says="also reports that it is",
     ),
     Case("both say so for long", ("stop", 3), **BOTH, more={"moving": told(DEADLINE_MS + SLACK_MS)}),
     Case(
@@ -391,14 +391,14 @@ TAKEN_OVER = [
         **BOTH,
         workers={f"f-{one}-3": worker(f"f-{one}", 3, member_id="") for one in "ab"},
         more={"moving": told(9_000), "group": group(4, first=B)},
-        says="says so, too",
+        says="also reports that it is",
     ),
     Case(
         "both say so, and the broker says that it is the old one",
         ("wait", 3),
         **BOTH,
         more={"moving": told(9_000), "group": group(4, f3="f-a-3")},
-        says="f-a-3 is",
+        says="reports f-a-3",
     ),
     Case(
         "the wrongful fence: the broker knows the old one again",
@@ -406,7 +406,7 @@ TAKEN_OVER = [
         **BOTH,
         workers=TAKEN,
         more={"moving": told(9_000), "group": group(4, f3="f-a-3")},
-        says="the broker knows another process as it",
+        says="the broker reports another process",
     ),
     Case(
         "the wrongful fence, and the old one says its id yet",
@@ -414,7 +414,7 @@ TAKEN_OVER = [
         **BOTH,
         workers={**TAKEN, "f-a-3": not_in(A, 3, "standby", member_id="id-of-f-a-3")},
         more={"moving": told(9_000), "group": group(4, f3="f-a-3")},
-        says="the broker says that f-a-3 is",
+        says="the broker reports f-a-3",
     ),
     Case(
         "the wrongful fence, for long",

@@ -421,7 +421,7 @@ BY_HAND = [
         new=(1, 2),
         says="delete the StatefulSet f-b",
     ),
-    Case("more ordinals than members", ("wait", -1), old=(0, 4), more={"members": 3}, says="no member"),
+    Case("more ordinals than members", ("wait", -1), old=(0, 4), more={"members": 3}, says="not a member"),
 ]
 
 

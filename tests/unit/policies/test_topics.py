@@ -43,7 +43,7 @@ def test_a_topic_that_is_deleted_and_comes_back() -> None:
     assert look(watch, 2_000, t=6, missing="u") == []
     assert look(watch, 3_000, t=6, u=1) == ["TopicCreated: topic u was created, with 1 partition"]
     assert look(watch, 4_000, t=2, u=1) == [
-        "TopicCreated: topic t was created anew, with 2 partitions in place of 6"
+        "TopicCreated: topic t was recreated with 2 partitions (before: 6)"
     ]
 
 

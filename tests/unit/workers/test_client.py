@@ -245,8 +245,8 @@ def with_lag(number: bytes) -> bytes:
 
 STATUS = with_lag(b"3")
 ATTACKS = {
-    "more than a status": (body(b" " * (1024 * 1024 + 1)), "more than 1048576 bytes"),
-    "no end": (endless, "more than 1048576 bytes"),
+    "more than a status": (body(b" " * (1024 * 1024 + 1)), "larger than 1048576 bytes"),
+    "no end": (endless, "larger than 1048576 bytes"),
     "packed": (body(gzip.compress(STATUS), "Content-Encoding: gzip\r\n"), "packed"),
     "said to be packed": (body(STATUS, "Content-Encoding: br\r\n"), "packed"),
     "not found": (body(STATUS, status="404 Not Found"), "HTTP 404"),
@@ -303,7 +303,7 @@ async def test_answers_to_orders_are_bounded_too(
     assert not await statuses.open_gate("127.0.0.1", port, "p")
     code, said = await statuses.take_over("127.0.0.1", port, "p", "", b"k" * 32)
     assert code == 0
-    assert "more than 65536 bytes" in said
+    assert "larger than 65536 bytes" in said
 
 
 def test_an_older_workers_status_is_taken() -> None:

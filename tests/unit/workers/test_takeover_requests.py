@@ -165,14 +165,14 @@ async def test_an_answer_that_is_not_signed_with_the_key_is_none(
     if refused:
         worker.desk.refuse_orders("not now")
     assert await tell(statuses, worker) == (
-        0, f"what answers at 127.0.0.1:{worker.port} did not sign with the group's key",
+        0, f"the response from 127.0.0.1:{worker.port} was not signed with the group's key",
     )  # fmt: skip
 
 
 async def test_nobody_there_is_no_answer(statuses: WorkerStatuses) -> None:
     status, error = await statuses.take_over("127.0.0.1", 1, "flights-3", PREDECESSOR, KEY)
     assert status == 0
-    assert error.startswith("127.0.0.1:1 does not answer: ")
+    assert error.startswith("127.0.0.1:1 does not respond: ")
 
 
 async def test_one_that_hangs_is_given_up() -> None:

@@ -81,5 +81,7 @@ async def _read(kube: Kube, namespace: str, name: str, fields: Mapping[str, str]
         try:
             found[field] = base64.b64decode(data[key]).decode().rstrip("\r\n")
         except (binascii.Error, UnicodeDecodeError):
-            raise KafkaConfigurationError(f"Secret {namespace}/{name}: {key} is no text") from None
+            raise KafkaConfigurationError(
+                f"Secret {namespace}/{name}: the value of {key} is not UTF-8 text; replace it"
+            ) from None
     return found

@@ -100,7 +100,9 @@ class Executor:
         missing = ""
         for index, action in enumerate(plan.actions):
             if not self._may_act():
-                return Outcome(index, None, "another replica may lead by now: nothing is done")
+                return Outcome(
+                    index, None, "another replica may be the leader now: the plan was not executed"
+                )
             if missing and makes_pods(action):
                 if beside(action):
                     continue
@@ -255,7 +257,9 @@ class Executor:
             told |= {name: await self._workers.open_gate(ip, PORT, name, key) for name, ip in again}
         closed = [name for name, status in told.items() if status != ACCEPTED]
         if closed:
-            raise ActionFailed(f"the gate of {', '.join(closed)} did not open; it is tried again")
+            raise ActionFailed(
+                f"{', '.join(closed)} did not accept the request to join; the operator retries"
+            )
 
     async def _tell(self, snapshot: GroupSnapshot, action: TellTakeover) -> None:
         """Tells a standby to take over; with the key read again where it does not take the one known."""
@@ -264,8 +268,8 @@ class Executor:
         }
         there = pods.get(action.pod)
         if there is not None and there["metadata"].get("uid") != action.uid:
-            raise ActionFailed(f"{action.pod} is another pod by now; it is looked at again")
-        log.info("%s: %s is told to take over from %s", *_told(snapshot, action))
+            raise ActionFailed(f"{action.pod} was replaced by another pod; the operator observes it again")
+        log.info("%s: %s is asked to take over from %s", *_told(snapshot, action))
         key = await self._keys.key(snapshot)
         status, error = await self._tell_with(action, key)
         if status == UNAUTHORIZED:
@@ -274,11 +278,12 @@ class Executor:
                 status, error = await self._tell_with(action, again)
         if status == UNAUTHORIZED:
             error += (
-                f"; if Secret {names.takeover_secret(snapshot.name)} was replaced after the pod's start, set "
-                "spec.rollout.strategy to Restart until all workers have been restarted, and then back"
+                f"; if Secret {names.takeover_secret(snapshot.name)} was replaced after the pod started, "
+                "set spec.rollout.strategy to Restart until all workers have restarted, and then set it "
+                "back"
             )
         if status != ACCEPTED:
-            raise ActionFailed(f"{action.pod} was not told to take over: {error}; it is tried again")
+            raise ActionFailed(f"{action.pod} could not be asked to take over: {error}; the operator retries")
 
     async def _tell_with(self, action: TellTakeover, key: bytes) -> tuple[int, str]:
         return await self._workers.take_over(action.ip, PORT, action.pod, action.predecessor, key)
@@ -291,14 +296,14 @@ class Executor:
         )
         if failed:
             told = "; ".join(f"{name}: {error}" for name, error in sorted(failed.items()))
-            raise ActionFailed(f"members could not be removed ({told}); it is tried again")
+            raise ActionFailed(f"members could not be removed from the group ({told}); the operator retries")
 
     async def _delete_group(self, session: Session) -> None:
         assert session.cluster is not None
         assert session.wanted is not None
         failed = await self._clusters.delete_group(session.cluster, session.wanted.group_id)
         if failed:
-            raise ActionFailed(f"Kafka's group {session.wanted.group_id} could not be deleted: {failed}")
+            raise ActionFailed(f"Kafka group {session.wanted.group_id} could not be deleted: {failed}")
 
     async def _set_finalizers(self, snapshot: GroupSnapshot, action: SetFinalizers) -> None:
         body = {"metadata": {"uid": snapshot.uid, "finalizers": list(action.finalizers)}}
@@ -322,4 +327,4 @@ def regarding(snapshot: GroupSnapshot) -> dict[str, Any]:
 
 
 def _told(snapshot: GroupSnapshot, action: TellTakeover) -> tuple[str, str, str]:
-    return snapshot.namespace, action.pod, action.predecessor or "nobody (there is none to ask)"
+    return snapshot.namespace, action.pod, action.predecessor or "no predecessor"

@@ -67,5 +67,7 @@ class Departure:
         failed = await self._clusters.remove_members(session.cluster, session.wanted.group_id, ours)
         log.info("%s/%s: removed %s from its Kafka group", *session.key, ", ".join(ours))
         for member, error in failed.items():
-            log.warning("%s/%s: %s could not be removed: %s", *session.key, member, error)
+            log.warning(
+                "%s/%s: %s could not be removed from its Kafka group: %s", *session.key, member, error
+            )
         return False  # looked at once more: a coordinator that moves brings members back

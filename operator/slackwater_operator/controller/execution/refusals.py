@@ -106,24 +106,25 @@ def problem(subject: str, error: KubeError) -> tuple[str, str]:
     """The condition's reason and message of a refused request."""
     reason, advice = _reason(error)
     answer = one_line(" ".join(error.answer.split()), LONGEST_ANSWER)
-    return reason, f"the API server refuses to {subject} ({error.status}): {answer}; {advice}"
+    return reason, f"the API server refused to {subject} ({error.status}): {answer}; {advice}"
 
 
 def _reason(error: KubeError) -> tuple[str, str]:
     """The reason, and what to do."""
     answer = error.answer
     if "exceeded quota" in answer or "failed quota" in answer:
-        return QUOTA, "raise or free the namespace's ResourceQuota; it is tried again every minute"
+        return QUOTA, "raise or free the namespace's ResourceQuota; the operator retries every minute"
     if "violates PodSecurity" in answer:
         return REFUSED, "correct spec.template, or change the namespace's Pod Security level"
     if "admission webhook" in answer or "ValidatingAdmissionPolicy" in answer or "failed calling" in answer:
-        return REFUSED, "correct what the admission policy names, or change that policy"
+        return REFUSED, "correct what the admission policy reports, or change that policy"
     if "is being terminated" in answer:
         return REFUSED, "the namespace is being deleted"
     if isinstance(error, KubeForbidden):
         return FORBIDDEN, (
-            "give the operator's ServiceAccount that right (the chart's rbac.create, and watchNamespaces)"
+            "grant the operator's ServiceAccount this permission (the chart's rbac.create and "
+            "watchNamespaces)"
         )
     if isinstance(error, KubeConflict | KubeUnavailable) or error.status in _MISSING:
-        return REFUSED, "it is tried again"
-    return REFUSED, "correct what the API server names, mostly in spec.template"
+        return REFUSED, "the operator retries"
+    return REFUSED, "correct what the API server reports, usually in spec.template"

@@ -74,9 +74,9 @@ class TakeoverKeys:
         found = await self._kube.get("v1", "Secret", snapshot.namespace, name)
         if found is None:
             self._store.put_secret_version(snapshot.namespace, name, "")
-            raise NoKey("NoTakeoverKey", f"Secret {name} does not exist; it is made again")
+            raise NoKey("NoTakeoverKey", f"Secret {name} does not exist; the operator creates it again")
         if not names.is_owned(found, snapshot.uid):
-            taken = f"Secret {name} exists and is not this ConsumerGroup's; delete or rename it"
+            taken = f"Secret {name} exists and does not belong to this ConsumerGroup; delete or rename it"
             raise NoKey("NameTaken", taken)
         return self._keep(snapshot, found)
 
@@ -90,8 +90,9 @@ class TakeoverKeys:
             key = read_key(written.decode("ascii"))
         except (KeyError, ValueError):  # of these are what b64decode and decode raise
             wrong = (
-                f"Secret {name} has no key of {KEY_BYTES} bytes in hex under {names.TAKEOVER_KEY!r}; delete "
-                "it, and it is made again; then delete the pods that were started with it"
+                f"Secret {name} has no key of {KEY_BYTES} bytes in hex under {names.TAKEOVER_KEY!r}; "
+                "delete the Secret (the operator creates it again), and then the pods that were started "
+                "with it"
             )
             raise NoKey("NoTakeoverKey", wrong) from None
         self._known[snapshot.namespace, name] = key

@@ -92,7 +92,7 @@ class ObjectEvents:
         try:
             found = await self._kube.list(API_VERSION, KIND, session.key[0], field_selector=selector)
         except KubeError as error:
-            log.warning("%s/%s: the Events about %s %s: %s", *session.key, kind, name, error)
+            log.warning("%s/%s: the Events of %s %s could not be read: %s", *session.key, kind, name, error)
         events = tuple(event_seen(event) for event in found)
         session.object_events[kind, name] = (now_ms, events)
         return events

@@ -26,7 +26,7 @@ def announce_rebalance(context: PlanningContext, template: str) -> None:
     if not why or why == context.rollout.expected_rebalance:
         return
     context.change_rollout(expected_rebalance=why)
-    context.tell("RebalanceExpected", f"revision {template} makes the group rebalance: {why}")
+    context.tell("RebalanceExpected", f"revision {template} causes a rebalance: {why}")
     context.decided("rollout", "announce", f"a rebalance is expected: {why}")
 
 

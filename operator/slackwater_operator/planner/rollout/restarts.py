@@ -143,11 +143,11 @@ def _held(
     if not running:
         return ""
     if context.step is not None:
-        return "a scaling step goes first"
+        return "waits for a scaling step"
     if removal.remove or removal.waiting_for:
-        return f"members that are left over go first: {removal.reason}"
+        return f"waits until former members are removed: {removal.reason}"
     if chosen.waiting and not chosen.rejected:
-        return f"a newer revision is on its way: {chosen.waiting}"
+        return f"a newer revision is about to replace it: {chosen.waiting}"
     return ""
 
 
@@ -192,7 +192,7 @@ def _replace_hopeless(context: PlanningContext, there: StatefulSetSnapshot, budg
             found.append(pod.member)
     if not found:
         return False
-    reason = f"{', '.join(found)} does not come up with its revision, and gets the newest"
+    reason = f"{', '.join(found)} does not start with its revision, and gets the newest one"
     context.decided("rollout", f"replace {', '.join(found)}", reason)
     context.busy = True
     if context.rollout.phase != ROLLING_BACK:
@@ -210,7 +210,7 @@ def _crashing(context: PlanningContext, there: StatefulSetSnapshot) -> str:
         worker = context.derived.worker(pod.member)
         newest = pod.revision == there.update_revision and not pod.deleting
         if newest and worker is not None and not worker.running and pod.restarts >= HOPELESS and pod.trouble:
-            return f"{pod.name} fails again and again with the new revision: {pod.trouble}"
+            return f"{pod.name} fails repeatedly with the new revision: {pod.trouble}"
     return ""
 
 
@@ -223,7 +223,7 @@ def _stop(context: PlanningContext, there: StatefulSetSnapshot, decision: Rollou
         failed=Failed(there.template, decision.reason, retry_of(context)),
         reason=decision.summary or decision.reason,
     )
-    what = "goes back to the revision before" if other else "nobody else is restarted"
+    what = "rolling back to the previous revision" if other else "no other worker is restarted"
     context.tell("RolloutStopped", f"{decision.reason}; {what}", warning=True)
     context.busy = True
 
@@ -234,7 +234,7 @@ def end_restarts(context: PlanningContext, chosen: Chosen) -> bool:
     there = context.snapshot.statefulset
     if not context.rollout.under_way or there is None:
         return False
-    _only_wait(context, there, chosen, phase=ROLLING, reason="restarts under way are ended first")
+    _only_wait(context, there, chosen, phase=ROLLING, reason="restarts in progress are completed first")
     return True
 
 

@@ -69,14 +69,14 @@ def _choose(context: PlanningContext) -> Chosen:
     assert snapshot.revision is not None
     wanted, there = snapshot.revision, snapshot.statefulset
     if rollout.failed is not None and rollout.failed.template != wanted.hash:
-        return Chosen(waiting=f"the way back from revision {rollout.failed.template} goes first")
+        return Chosen(waiting=f"the rollback from revision {rollout.failed.template} is completed first")
     if rollout.failed is not None:
         return _rejected(context, rollout.failed)
     if there is not None and there.template == wanted.hash:
         return Chosen(wanted.template)
     left = snapshot.arrangement.left
     if left is not None and left.template == wanted.hash:  # it is filled as soon as that may be
-        return Chosen(waiting="the takeover under way is ended first")
+        return Chosen(waiting="the takeover in progress is completed first")
     if there is not None and snapshot.rollout_policy.paused:
         return Chosen(waiting="the rollout is paused")
     if snapshot.sharing_next.ahead or snapshot.sharing_next.unclear:
@@ -92,8 +92,8 @@ def _in_use(context: PlanningContext) -> Chosen:
     assert group is not None
     other = (*sharing.ahead, *sharing.unclear)[0]
     why = (
-        f"ConsumerGroup {other} has the group.id {group.group_id} at {group.spec.kafka.bootstrap_servers}; "
-        "the workers stay where they are"
+        f"ConsumerGroup {other} already uses the group.id {group.group_id} at "
+        f"{group.spec.kafka.bootstrap_servers}; the workers keep their configuration"
     )
     context.trouble("GroupIdInUse", f"{why}: set spec.kafka.bootstrapServers back")
     return Chosen(waiting=why)
@@ -111,10 +111,10 @@ def _other_kafka(context: PlanningContext) -> Chosen:
     assert snapshot.group is not None
     assert snapshot.kafka is not None
     why = (
-        f"spec.kafka.bootstrapServers ({snapshot.group.spec.kafka.bootstrap_servers}) leads to another Kafka "
-        f"cluster (id {snapshot.next_id}) than the workers are on (id {snapshot.kafka.cluster_id})"
+        f"spec.kafka.bootstrapServers ({snapshot.group.spec.kafka.bootstrap_servers}) belongs to another "
+        f"Kafka cluster (id {snapshot.next_id}) than the workers use (id {snapshot.kafka.cluster_id})"
     )
-    advice = "set spec.suspend until all workers have ended, or set bootstrapServers back"
+    advice = "set spec.suspend to true until all workers have stopped, or change bootstrapServers back"
     context.trouble("OtherKafka", f"{why}; to move the group there, {advice}")
     return Chosen(waiting=why)
 
@@ -166,7 +166,7 @@ def _preflight(context: PlanningContext) -> Chosen:
         context.trouble("PreflightFailed", _tried(tries))
     if job is not None and job.deleting:
         context.busy = True
-        return Chosen(waiting="the preflight before is still being deleted")
+        return Chosen(waiting="the previous preflight is still being deleted")
     if tries is not None and job is None and not _due(context, tries):
         context.wake(tries.again_ms)
         return Chosen(waiting=_tried(tries))
@@ -177,7 +177,7 @@ def _preflight(context: PlanningContext) -> Chosen:
     )
     if decision.action == "start" and snapshot.kafka_group is None:
         # It would fail for the broker's sake, and the revision would count as failed.
-        return Chosen(waiting="the preflight waits for the brokers to answer")
+        return Chosen(waiting="the preflight waits for the brokers to respond")
     missing = snapshot.kafka.missing if snapshot.kafka is not None else ()
     if decision.action == "start" and missing:
         # It would fail for them, and begins by itself when they are there.
@@ -204,7 +204,7 @@ def _preflight(context: PlanningContext) -> Chosen:
         context.acts += key_for(context, snapshot.revision.template)  # a preflight reads the key, too
         context.acts.append(ApplyObject(marked(preflight_job(snapshot.group, snapshot.revision))))
     context.busy = True
-    return Chosen(waiting=decision.reason or "the preflight runs")
+    return Chosen(waiting=decision.reason or "the preflight is running")
 
 
 def _tries(context: PlanningContext) -> Tries | None:
@@ -244,6 +244,6 @@ def _try_again(
 def _tried(tries: Tries) -> str:
     """For people. Without figures that change with each try, so that the condition stays the same."""
     return (
-        f"revision {tries.template}: {tries.reason}; it is tried again within "
-        f"{LONGEST_RETRY_MS // 60_000} min, or at once when the annotation {names.RETRY} changes"
+        f"revision {tries.template}: {tries.reason}; it is tried again within {LONGEST_RETRY_MS // 60_000} "
+        f"min, or as soon as the annotation {names.RETRY} changes"
     )

@@ -87,7 +87,9 @@ def take_over(context: PlanningContext, chosen: Chosen, removal: RemovalDecision
         context.change_rollout(target=filled.update_revision)
     taken = snapshot.live.get(("StatefulSet", new.name))
     if taken is not None and not names.is_owned(taken, snapshot.uid):
-        context.change_rollout(phase=ROLLING, reason=f"the name StatefulSet {new.name} is taken")
+        context.change_rollout(
+            phase=ROLLING, reason=f"the name of StatefulSet {new.name} is taken by another object"
+        )
         return
     _note_ended(context, old)
     template = filled.template if filled is not None else template_hash(chosen.template or {})
@@ -151,11 +153,11 @@ def _held(
     # A step that had to wait for the takeover before has its turn now.
     waits = context.scaling is not None and context.scaling.damping == "rollout" and decision.moved
     if context.step is not None or waits:
-        return "a scaling step goes first"
+        return "waits for a scaling step"
     if removal.remove or removal.waiting_for:
-        return f"members that are left over go first: {removal.reason}"
+        return f"waits until former members are removed: {removal.reason}"
     if chosen.waiting and not chosen.rejected:
-        return f"a newer revision is on its way: {chosen.waiting}"
+        return f"a newer revision is about to replace it: {chosen.waiting}"
     return ""
 
 
@@ -263,7 +265,7 @@ def _stop(context: PlanningContext, decision: TakeoverDecision, left: str, fille
         moving=None,
         ended_ms=None,
     )
-    context.tell("RolloutStopped", f"{decision.reason}; goes back to the revision before", warning=True)
+    context.tell("RolloutStopped", f"{decision.reason}; rolling back to the previous revision", warning=True)
     context.taken_over.append("stopped")
     serving = snapshot.pod(snapshot.group.instance_id(decision.ordinal)) if decision.ordinal >= 0 else None
     kept = left in context.spans and decision.ordinal in context.spans[left]
@@ -296,7 +298,7 @@ def _template_settles(context: PlanningContext, filled: StatefulSetSnapshot) -> 
     if not snapshot.fresh:
         context.needs_fresh = True
         return True
-    reason = "it is of a revision before, and serves nobody yet"
+    reason = "it has a previous revision, and no partitions yet"
     context.acts += [DeletePod(one.name, one.uid, reason) for one in stale]
     if context.rollout.moving is not None:  # its time to get ready begins anew
         context.change_rollout(moving=replace(context.rollout.moving, since_ms=snapshot.now_ms))
@@ -341,7 +343,7 @@ def tell_orphans(context: PlanningContext) -> None:
             context.needs_fresh = True
             continue
         context.acts.append(TellTakeover(pods[0].name, pods[0].uid, pods[0].ip))
-        said = f"{pods[0].name} is to take over: {name} has no other pod"
+        said = f"{pods[0].name} takes over, because {name} has no other pod"
         context.decided("rollout", f"tell {pods[0].name}", said)
         context.tell("TakeoverBegun", said)
 

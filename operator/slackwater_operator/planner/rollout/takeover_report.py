@@ -23,8 +23,8 @@ def note_taken_over(context: PlanningContext, moving: Moving) -> None:
         gap = max(0, joined_ms - ended_ms) if ended_ms is not None and joined_ms is not None else None
         if gap is not None:
             context.gaps_ms = (*context.gaps_ms, gap)[-GAPS_KEPT:]
-        away = f", away for {gap / 1000:.1f} s" if gap is not None else ""
-        context.tell("TakenOver", f"{member}: {name} has come after its predecessor ended{away}")
+        away = f", out of the group for {gap / 1000:.1f} s" if gap is not None else ""
+        context.tell("TakenOver", f"{member}: {name} has started after its predecessor stopped{away}")
         context.taken_over.append("restarted")
         return
     seen = told.takeover if told is not None else None
@@ -36,9 +36,9 @@ def _told(seen: TakeoverSnapshot | None) -> str:
     """What the successor said of it, in words."""
     if seen is None:
         return "has taken over"
-    how = " without an answer" if seen.forced else ""
+    how = " without its predecessor's response" if seen.forced else ""
     whom = f" from {seen.predecessor}" if seen.predecessor else ""
     phases = [f"{text} {seen.phases_ms[name]} ms" for name, text in _PHASES.items() if name in seen.phases_ms]
     if seen.pause_ms is not None:
-        phases.append(f"the longest pause {seen.pause_ms} ms")
+        phases.append(f"longest pause {seen.pause_ms} ms")
     return f"has taken over{whom}{how}{': ' if phases else ''}{', '.join(phases)}"

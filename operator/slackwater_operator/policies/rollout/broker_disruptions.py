@@ -47,13 +47,13 @@ class ForcedWatch:
         if self._began_ms is None:
             self._began_ms = now_ms
         if snapshot is None or snapshot.group is None:
-            self._note(now_ms, "the group's coordinator did not answer", sessions=True)
+            self._note(now_ms, "the group's coordinator did not respond", sessions=True)
             return
         self._observe_brokers(snapshot, now_ms)
         moving = snapshot.group.state in ("PreparingRebalance", "CompletingRebalance")
         if moving and not self._moving and away:
             names = ", ".join(sorted(away))
-            self._note(now_ms, f"the group began to rebalance while {names} was away", sessions=False)
+            self._note(now_ms, f"the group began to rebalance while {names} was restarting", sessions=False)
         self._moving = moving
 
     def since(self, at_ms: int) -> str:

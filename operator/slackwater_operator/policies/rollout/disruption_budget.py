@@ -58,13 +58,13 @@ def decide_disruption(policy: RolloutPolicy, seen: DisruptionInput) -> Disruptio
         return DisruptionDecision(1, "there are no workers")
     refused = refusal(policy, seen.gaps_ms)
     if refused:
-        return DisruptionDecision(0, f"no eviction: {refused}")
+        return DisruptionDecision(0, f"evictions are blocked: {refused}")
     room = 1  # until a gap has been measured, an eviction is the measurement
     if seen.gaps_ms:
         room = width(policy, seen.workers, seen.produced_per_s, seen.capacity_per_s)
     if seen.under_way >= room:
         return DisruptionDecision(0, "no eviction: a rolling restart keeps as many away as may be")
     if seen.unsettled:
-        return DisruptionDecision(0, f"no eviction: {seen.unsettled}")
+        return DisruptionDecision(0, f"evictions are blocked: {seen.unsettled}")
     free = room - seen.under_way
     return DisruptionDecision(free, f"{free} may be evicted: the group is settled")

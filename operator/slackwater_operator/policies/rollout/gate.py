@@ -42,16 +42,16 @@ def decide_gate(
     names = tuple(one.name for one in waiting)
     listed = ", ".join(names)
     if group is None:
-        return GateDecision((), f"waiting to join: {listed}; the broker did not say how the group is")
+        return GateDecision((), f"waiting to join: {listed}; the broker did not report the group's state")
     if group.state not in (STABLE, EMPTY, DEAD):
         return GateDecision((), f"waiting to join: {listed}; the group is {group.state}")
     late = sorted(one.name for one in workers if _on_its_way(one, group))
     since = min(one.waiting_since_ms for one in waiting if one.waiting_since_ms is not None)
     if late and now_ms - since < patience_ms:
-        return GateDecision((), f"waiting to join: {listed}; {', '.join(late)} not warm yet")
+        return GateDecision((), f"waiting to join: {listed}; {', '.join(late)} is still starting")
     if late:
         return GateDecision(names, f"{listed} may join without {', '.join(late)}: not warm after too long")
-    return GateDecision(names, f"all that are warm join at once: {listed}")
+    return GateDecision(names, f"all started workers join at once: {listed}")
 
 
 def _on_its_way(worker: WorkerView, group: GroupView) -> bool:

@@ -56,13 +56,19 @@ def decide_removal(
     unknown = sorted(set(doubtful) - set(ours) - set(wanted) - set(alive))
     if not surplus and unknown:
         reason = (
-            f"{', '.join(unknown)} left over, but not known to be this group's; its session's end removes it"
+            f"{', '.join(unknown)} is not a current worker, and may belong to another application; it "
+            "is removed when its session times out"
         )
         return RemovalDecision((), tuple(leaving), reason)
     if not surplus:
         return RemovalDecision((), tuple(leaving), "no static member is left over")
     names = ", ".join(sorted(surplus))
     if leaving:
-        reason = f"{names} left over; all are removed at once when {', '.join(leaving)} has ended"
+        reason = (
+            f"{names} is no longer a worker; it is removed from the group when {', '.join(leaving)} has "
+            "stopped"
+        )
         return RemovalDecision((), tuple(leaving), reason)
-    return RemovalDecision(tuple(sorted(surplus)), (), f"{names} left over, and the processes are gone")
+    return RemovalDecision(
+        tuple(sorted(surplus)), (), f"{names} is no longer a worker, and its process has stopped"
+    )

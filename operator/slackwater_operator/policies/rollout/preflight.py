@@ -34,7 +34,7 @@ _EXIT_CODES = {
     2: "bad configuration or handler",
     3: "fenced",
     4: "the sink or the handler failed",
-    -9: "killed, perhaps for want of memory",
+    -9: "killed, possibly because it ran out of memory",
 }
 
 
@@ -148,7 +148,7 @@ def decide_preflight(seen: PreflightView, *, now_ms: int, timeout_ms: int = TIME
     lasts = now_ms - seen.created_ms >= BLOCKED_AFTER_MS
     return PreflightDecision(
         "wait",
-        f"the preflight runs{f' ({seen.waiting})' if seen.waiting else ''}",
+        f"the preflight is running{f' ({seen.waiting})' if seen.waiting else ''}",
         blocked=seen.waiting if lasts else "",
     )
 
@@ -168,13 +168,13 @@ def retry_delay_ms(attempts: int, key: str) -> int:
 def _why(seen: PreflightView) -> str:
     if seen.exit_code is None:
         if seen.waiting:
-            return f"its pod did not run: {seen.waiting}"
+            return f"its pod did not start: {seen.waiting}"
         return seen.last_line or "its pod left no trace"
     code = f"signal {-seen.exit_code}" if seen.exit_code < 0 else f"exit code {seen.exit_code}"
     meaning = _EXIT_CODES.get(seen.exit_code, "")
     if seen.last_line:
         return f"{seen.last_line} ({code})"
-    return f"{code}{f': {meaning}' if meaning else ''}; it logged nothing"
+    return f"{code}{f': {meaning}' if meaning else ''}; the log is empty"
 
 
 def _container(pod: Mapping[str, Any] | None) -> tuple[int | None, str, str]:

@@ -173,7 +173,10 @@ def decide_rollback(policy: RolloutPolicy, seen: RolloutInput) -> RolloutDecisio
         if one.revision != seen.revision and not one.running and not one.terminating
     ]
     if broken:
-        said = f"{', '.join(broken)} goes back at once: not running, and the session runs out"
+        said = (
+            f"{', '.join(broken)} is rolled back at once, because it does not run and its session will "
+            "time out"
+        )
         return RolloutDecision("restart", tuple(broken), reason=said, summary=said)
     decision = decide_rollout(
         replace(policy, paused=False, refuses=False), replace(seen, forced=seen.forced or "the way back")
@@ -181,8 +184,8 @@ def decide_rollback(policy: RolloutPolicy, seen: RolloutInput) -> RolloutDecisio
     decision = replace(decision, unplanned=decision.unplanned if seen.forced else "")
     if decision.action != "stop":
         return decision
-    waits = f"the way back waits for {decision.failed}: {decision.reason}"
-    return replace(decision, action="wait", reason=waits, summary=f"the way back waits for {decision.failed}")
+    waits = f"the rollback waits for {decision.failed}: {decision.reason}"
+    return replace(decision, action="wait", reason=waits, summary=f"the rollback waits for {decision.failed}")
 
 
 def width(
@@ -212,8 +215,8 @@ def refusal(policy: RolloutPolicy, gaps_ms: Sequence[int]) -> str:
     or_share = f", or spec.rollout.sessionBudget to {share}%" if share <= 90 else ""
     return (
         f"a restart is expected to take {expected / 1000:.1f} s (the longest of {len(gaps_ms)} measured), "
-        f"more than {policy.allowance}; "
-        f"raise spec.kafka.properties[session.timeout.ms] to {session}{or_share}"
+        f"more than {policy.allowance}; raise spec.kafka.properties[session.timeout.ms] to "
+        f"{session}{or_share}"
     )
 
 
@@ -227,7 +230,7 @@ def _go_on(policy: RolloutPolicy, seen: RolloutInput, still: list[RestartView]) 
     room, alone = _room(policy, seen, names)
     if away and (not left or len(away) >= room):
         waits = missing(policy, seen, away[0], workers[names[0]])
-        summary = f"{names[0]} is being restarted{alone if left else ''}"
+        summary = f"{names[0]} is restarting{alone if left else ''}"
         return RolloutDecision("wait", reason=f"{names[0]} {waits}", summary=summary)
     if not left:
         said = "all workers have been restarted"
@@ -240,14 +243,16 @@ def _go_on(policy: RolloutPolicy, seen: RolloutInput, still: list[RestartView]) 
     if any(one.leader for one in chosen) and (len(chosen) > 1 or away):
         chosen = [one for one in chosen if not one.leader]  # the leader goes alone, when the others are back
     if not chosen:
-        said = f"the leader goes last; {names[0]} is still away"
+        said = f"the group leader is restarted last; {names[0]} is not back yet"
         return RolloutDecision("wait", reason=said, summary=said)
     return _begin(policy, seen, [one.name for one in chosen], alone)
 
 
 def _begin(policy: RolloutPolicy, seen: RolloutInput, names: list[str], alone: str) -> RolloutDecision:
-    expected = f"expected to take {max(seen.gaps_ms) / 1000:.1f} s" if seen.gaps_ms else "no gap measured yet"
-    why = f"the group is Stable with all members in; {expected} of {policy.budget_ms / 1000:.1f} s{alone}"
+    expected = (
+        f"expected to take {max(seen.gaps_ms) / 1000:.1f} s" if seen.gaps_ms else ("no restart measured yet")
+    )
+    why = f"the group is Stable with all workers; {expected} of {policy.budget_ms / 1000:.1f} s{alone}"
     return RolloutDecision(
         "restart", tuple(names), reason=why, summary=f"restart of {', '.join(names)}{alone}"
     )
@@ -272,15 +277,15 @@ def _room(policy: RolloutPolicy, seen: RolloutInput, away: Sequence[str]) -> tup
         one.revision == seen.revision and one.running and one.name not in away for one in seen.workers
     )
     if not proven:
-        return 1, "; alone, since nobody has come up with this revision yet" if several else ""
+        return 1, "; one at a time, because no worker runs this revision yet" if several else ""
     if not seen.gaps_ms:
-        return 1, "; alone, since no gap has been measured yet" if several else ""
+        return 1, "; one at a time, because no restart has been measured yet" if several else ""
     room = width(policy, len(seen.workers), seen.produced_per_s, seen.capacity_per_s)
     if room == policy.max_unavailable:
         return room, ""
     if seen.produced_per_s is None or not seen.capacity_per_s:
-        return room, "; alone, since what the others could do is not known"
-    return room, f"; no more than {room} at once, since the others must carry what is produced"
+        return room, "; one at a time, because the capacity of the other workers is unknown"
+    return room, f"; at most {room} at once, because the other workers must keep up with production"
 
 
 def _old(seen: RolloutInput, restart: RestartView, worker: WorkerView) -> bool:
@@ -318,7 +323,7 @@ def failure(policy: RolloutPolicy, seen: RolloutInput, restart: RestartView, wor
     away_ms = _away_ms(seen, restart, worker)
     if not joined and away_ms is not None and away_ms > policy.budget_ms:
         failing = f" (it has failed {worker.failures} times)" if worker.failures else ""
-        away = f"{worker.name} has been away for {away_ms / 1000:.1f} s{failing}"
+        away = f"{worker.name} has been out of the group for {away_ms / 1000:.1f} s{failing}"
         return f"{away}, more than {policy.allowance}{because}"
     if worker.failures >= HOPELESS and not worker.running:
         return f"{worker.name} has failed {worker.failures} times in a row{because}"
@@ -347,21 +352,23 @@ def missing(policy: RolloutPolicy, seen: RolloutInput, restart: RestartView, wor
     if _old(seen, restart, worker):
         return "is draining" if worker.terminating or not restart.uid else "has not been told to end yet"
     if not worker.alive:
-        return f"is not started yet{f' ({worker.trouble})' if worker.trouble else ''}"
+        return f"has not started yet{f' ({worker.trouble})' if worker.trouble else ''}"
     if not worker.running:
         return f"is {worker.phase or 'starting'}"
     if seen.group is None:
-        return "is back, but the broker did not say whether it is in the group"
+        return "has restarted, but the broker did not report whether it is in the group"
     if not seen.group.stable:
-        return f"is back, but the group is {seen.group.state}"
+        return f"has restarted, but the group is {seen.group.state}"
     if moved(restart, worker):
         return _not_all_in(seen)
     if restart.lag is None or _patience_over(policy, seen, worker):
         return ""
     if worker.lag is None:
-        return "is back, but its lag is not known"
+        return "has restarted, but its lag is unknown"
     if worker.lag > _caught_up(restart.lag):
-        return f"is back and catches up: {worker.lag} records behind, {restart.lag} before"
+        return (
+            f"has restarted and is catching up: {worker.lag} records behind, {restart.lag} before the restart"
+        )
     return ""
 
 
@@ -369,7 +376,14 @@ def _not_all_in(seen: RolloutInput) -> str:
     """After a rebalance that is no failure: who is not in the new generation yet."""
     newest = max(one.generation for one in seen.workers)
     late = [one.name for one in seen.workers if one.running and one.generation != newest]
-    return f"is back after a rebalance ({seen.excuse}), but {late[0]} is not in it yet" if late else ""
+    return (
+        (
+            f"has restarted after a rebalance ({seen.excuse}), but {late[0]} has not joined the new "
+            "generation yet"
+        )
+        if late
+        else ""
+    )
 
 
 def _patience_over(policy: RolloutPolicy, seen: RolloutInput, worker: WorkerView) -> bool:
@@ -403,14 +417,14 @@ def unready(group: GroupView | None, workers: Sequence[WorkerView], away: Collec
         if member is None:
             return f"{worker.name} is not in the group"
         if not member.synced:
-            return f"{worker.name} has not got its assignment yet"
+            return f"{worker.name} has not received its assignment yet"
         if worker.name not in away and not worker.running:
             return f"{worker.name} is {worker.phase or 'not running'}"
         if worker.name not in away and worker.terminating:
-            return f"{worker.name} is being ended by somebody else"
+            return f"{worker.name} is being deleted by another actor"
     # DescribeGroups does not tell who has not synced yet; the workers do, by the generation they are in.
     newest = max((one.generation for one in workers), default=-1)
     for worker in workers:
         if worker.name not in away and worker.generation != newest:
-            return f"{worker.name} is in generation {worker.generation}, not {newest} yet"
+            return f"{worker.name} is in generation {worker.generation}, not yet in {newest}"
     return ""

@@ -43,7 +43,7 @@ def unsettled(
     others = [one for one in group.members if one.instance_id not in names]
     if others:
         listed = ", ".join(sorted(one.instance_id or one.member_id for one in others))
-        return f"{listed} is in the group, but is no worker that should be"
+        return f"{listed} is in the group, but is not one of its workers"
     return _assignment(group, workers, held, partitions)
 
 
@@ -59,9 +59,9 @@ def _assignment(
     for worker in workers:
         member = group.member(worker.name)
         if member is None or member.partitions != frozenset(held.get(worker.name, ())):
-            return f"{worker.name} does not hold yet what it was assigned"
+            return f"{worker.name} has not taken up all its assigned partitions yet"
     free = set(partitions) - {one for member in group.members for one in member.partitions}
     if free:
         first = ", ".join(str(one) for one in sorted(free)[:3])
-        return f"{len(free)} partitions are assigned to nobody ({first})"
+        return f"{len(free)} partitions are not assigned to any member ({first})"
     return ""

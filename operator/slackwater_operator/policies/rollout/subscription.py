@@ -48,7 +48,7 @@ def _topics_change(group: GroupView, topics: Collection[str]) -> str:
         for what, names in (("added:", wanted - before), ("removed:", before - wanted))
         if names
     ]
-    return f"the topics change ({'; '.join(changes) or 'not all members have the same'})"
+    return f"the topics change ({'; '.join(changes) or 'members subscribe to different topics'})"
 
 
 def _assignor_changes(group: GroupView, assignors: Sequence[str]) -> str:

@@ -202,7 +202,7 @@ def decide_scaling(policy: ScalingPolicy, seen: ScalingInput) -> ScalingDecision
     unknown = sorted(str(partition) for partition, load in seen.loads.items() if load.lag is None)
     if unknown:
         names = ", ".join(unknown[:3]) + (f" and {len(unknown) - 3} more" if len(unknown) > 3 else "")
-        return _unknown(seen, bounds, f"the lag of {names} is not known")
+        return _unknown(seen, bounds, f"the lag of {names} is unknown")
     needs = _needs(policy, seen)
     if needs is None:
         return _unknown(seen, bounds, "the rates are not measured yet")
@@ -217,14 +217,14 @@ def decide_manual(seen: ManualInput) -> ScalingDecision:
     """
     now, wanted = seen.replicas, seen.wanted
     if wanted == now:
-        said = f"{now} as {seen.by} says"
+        said = f"{now} as {seen.by} requests"
         return ScalingDecision(None, "", "", now, said, capped=wanted, summary=said)
     moving = seen.group is not None and seen.group.state in _MOVING
     if wanted and now and moving and seen.unstable_for_ms < _MANUAL_PATIENCE_MS:
         assert seen.group is not None
-        said = f"{now} kept: {seen.by} says {wanted}, but the group is {seen.group.state}"
+        said = f"{now} kept: {seen.by} requests {wanted}, but the group is {seen.group.state}"
         return ScalingDecision(None, "", "rebalancing", now, said, capped=wanted, summary=said)
-    said = f"{now} to {wanted}: {seen.by} says so"
+    said = f"{now} to {wanted}: requested by {seen.by}"
     return ScalingDecision(None, "", "", wanted, said, capped=wanted, summary=said)
 
 
@@ -261,7 +261,7 @@ class _Bounds:
         if now >= self._asked:
             return ""
         if self._floor.replicas > self._policy.min_replicas:
-            return f"{self._floor.title} asks for {self._asked}"
+            return f"{self._floor.title} requires {self._asked}"
         return f"minReplicas is {self._asked}"
 
 
@@ -294,7 +294,7 @@ def _from_zero(policy: ScalingPolicy, seen: ScalingInput, bounds: _Bounds) -> Sc
         wanted = min(wanted, max(seen.ceiling, bounds.least))
     to = _effective(wanted, len(seen.loads), max(bounds.least, 1))
     why = broken or "new records"
-    figures = f"{why} ({waiting} wait)" if waiting else why
+    figures = f"{why} ({waiting} waiting)" if waiting else why
     return ScalingDecision(
         raw, cap, "", to, f"0 to {to}: {figures}", capped=wanted, summary=f"0 to {to}: {why}"
     )
@@ -321,7 +321,9 @@ def _decide(
     if verdict.wanted < seen.replicas:
         return _down(policy, seen, verdict, bounds)
     if bounds.waits_for_idle and seen.replicas == 1:
-        return verdict.kept("idle", f"nothing to read, but not yet for {duration(policy.idle_after_ms)}")
+        return verdict.kept(
+            "idle", f"there is nothing to consume, but not yet for {duration(policy.idle_after_ms)}"
+        )
     return verdict.right()
 
 
@@ -344,24 +346,30 @@ def _up(
     if seen.ceiling is not None and target > seen.ceiling:
         target = _effective(seen.ceiling, len(seen.loads), bounds.least)
         if target <= now:
-            return verdict.kept("throughput", f"more than {seen.ceiling} lowered the throughput")
+            return verdict.kept("throughput", f"more than {seen.ceiling} reduced the throughput")
     if target <= now:
-        return verdict.kept("share", f"{verdict.wanted} would leave the busiest worker as many partitions")
+        return verdict.kept(
+            "share", f"{verdict.wanted} would not reduce the busiest worker's number of partitions"
+        )
     gain, cost = worth(policy, seen, target) if need_only else (None, None)
     if gain is None or cost is None:
         return verdict.step(target, verdict.need, "the need is higher")
     horizon = duration(_horizon_ms(policy, seen))
     if gain < cost:
-        figures = f"{gain:.0f} records more within {horizon}, {cost:.0f} lost by the rebalance"
-        why = f"{target} would not gain within {horizon} what their rebalance costs"
+        figures = f"{gain:.0f} more records within {horizon}, {cost:.0f} lost to the rebalance"
+        why = f"with {target}, the rebalance would cost more than it gains within {horizon}"
         return verdict.kept("cost", f"{why} ({figures})", why)
-    pays = f"gains {gain:.0f} records within {horizon}, the rebalance costs {cost:.0f}"
-    return verdict.step(target, f"{verdict.need}; {pays}", "the need is higher, and the step pays")
+    pays = f"gains {gain:.0f} records within {horizon}, costs {cost:.0f} by the rebalance"
+    return verdict.step(
+        target,
+        f"{verdict.need}; {pays}",
+        "the need is higher, and the gain exceeds the cost of the rebalance",
+    )
 
 
 def _down(policy: ScalingPolicy, seen: ScalingInput, verdict: _Verdict, bounds: _Bounds) -> ScalingDecision:
     if bounds.idle:
-        why = f"nothing to read and nothing produced for {duration(policy.idle_after_ms)}"
+        why = f"nothing to consume and nothing produced for {duration(policy.idle_after_ms)}"
         return verdict.step(bounds.least, why, why)
     if not seen.window_full:
         return verdict.kept("window", "the need is lower, but not yet for the whole window")
@@ -379,7 +387,9 @@ def _down(policy: ScalingPolicy, seen: ScalingInput, verdict: _Verdict, bounds: 
         return verdict.kept("flapping", f"{seen.too_few} were too few a short while ago")
     limit = _limit_of_step_down(seen, bounds, verdict, (highest, carrying, lasting))
     return verdict.step(
-        target, f"{verdict.need} for the whole window{limit}", f"the need was lower for the window{limit}"
+        target,
+        f"{verdict.need} for the whole window{limit}",
+        f"the need was lower for the whole window{limit}",
     )
 
 
@@ -393,15 +403,15 @@ def _limit_of_step_down(
     """
     highest, carrying, lasting = stages
     if bounds.apply(lasting)[0] > lasting:
-        return f"; no fewer, since {bounds.outside(0)}"
+        return f"; no fewer, because {bounds.outside(0)}"
     if lasting > carrying:
-        return "; no fewer, since the lag that the rebalance makes would need the workers again"
+        return "; no fewer, because the lag from the rebalance would need the workers again"
     if carrying > highest and not seen.capacity_per_s:
-        return "; no fewer at once, since it is not known how much a worker can do"
+        return "; no fewer at once, because the capacity of a worker is unknown"
     if carrying > highest:
-        return "; no fewer, since those could not carry what is produced"
+        return "; no fewer, because fewer workers could not keep up with production"
     if highest > _enough(verdict.raw, len(seen.loads)):
-        return "; no fewer, since the need was higher within the window"
+        return "; no fewer, because the need was higher within the window"
     return ""
 
 

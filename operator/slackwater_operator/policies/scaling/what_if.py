@@ -38,29 +38,29 @@ def scaling_otherwise(
     if policy.catch_up_ms is not None and not capacity:
         told.append("numbers by rate when it is known what one worker can do: measured once there is lag")
     if replicas == 0:
-        told.append("1 worker or more as soon as there is a record to read")
+        told.append("1 worker or more as soon as there is a record to consume")
     elif known:
         assert isinstance(partitions, int)
         told += _up(policy, scaling, replicas, partitions, capacity)
         told += _down(policy, max(policy.min_replicas, floor.replicas, 1), replicas, partitions, capacity)
     if replicas > 0 and policy.min_replicas == 0 and not floor.replicas:
         idle = duration(policy.idle_after_ms)
-        told.append(f"0 workers when nothing is left to read, and nothing produced for {idle}")
+        told.append(f"0 workers when there is nothing to consume and nothing was produced for {idle}")
     return told + _by_schedule(policy, floor, replicas)
 
 
 def _held(scaling: Mapping[str, Any], now_ms: int) -> list[str]:
     damping, settle_ms = scaling.get("damping"), scaling.get("settleMs")
     if damping == "settling" and isinstance(settle_ms, int):
-        return [f"a step when the last change is {duration(settle_ms)} old"]
+        return [f"a step when the last change was {duration(settle_ms)} ago"]
     ceiling = scaling.get("ceiling")
     if damping == "throughput" and isinstance(ceiling, Mapping) and isinstance(ceiling.get("untilMs"), int):
         until = _clock(ceiling["untilMs"]) if ceiling["untilMs"] > now_ms else "now"
-        return [f"more than {ceiling.get('replicas')} workers again from {until} on"]
+        return [f"more than {ceiling.get('replicas')} workers again from {until}"]
     too_few = scaling.get("tooFew")
     if damping == "flapping" and isinstance(too_few, Mapping) and isinstance(too_few.get("untilMs"), int):
         until = _clock(too_few["untilMs"]) if too_few["untilMs"] > now_ms else "now"
-        return [f"{_workers(int(too_few.get('replicas') or 0))} or fewer again from {until} on"]
+        return [f"{_workers(int(too_few.get('replicas') or 0))} or fewer again from {until}"]
     return [_UNTIL[damping]] if damping in _UNTIL else []
 
 
@@ -78,9 +78,12 @@ def _up(
     if policy.max_replicas is not None:
         more = min(more, policy.max_replicas)
         if math.ceil(partitions / more) == share:
-            return [f"more workers only with a maxReplicas that lowers the busiest one's {share} partitions"]
+            return [
+                f"more workers only with a maxReplicas that gives the busiest worker fewer than {share} "
+                "partitions"
+            ]
     passes = _load(policy, most_need(replicas, partitions), capacity)
-    return [f"{_workers(more)} when {one} passes {figure}" for one, figure in passes]
+    return [f"{_workers(more)} when {one} exceeds {figure}" for one, figure in passes]
 
 
 def _down(policy: ScalingPolicy, least: int, replicas: int, partitions: int, capacity: Any) -> list[str]:
@@ -123,10 +126,10 @@ def _by_schedule(policy: ScalingPolicy, floor: Floor, replicas: int) -> list[str
     if floor.until_ms is not None and floor.next_replicas != floor.replicas:
         when = _clock(floor.until_ms)
         if floor.next_replicas > floor.replicas:
-            told.append(f"{floor.next_replicas} or more from {when} on ({floor.next_title})")
+            told.append(f"{floor.next_replicas} or more from {when} ({floor.next_title})")
         else:
             least = max(floor.next_replicas, policy.min_replicas)
-            told.append(f"fewer than {floor.replicas}, down to {least}, from {when} on")
+            told.append(f"fewer than {floor.replicas}, down to {least}, from {when}")
     return told
 
 

@@ -164,7 +164,7 @@ class Case:
         if self.seen.forced:
             return self.seen.forced
         stuck = [one.name for one in self.seen.seats if self.hopeless(one)]
-        return f"{', '.join(stuck)} does not come up" if stuck else ""
+        return f"{', '.join(stuck)} does not start" if stuck else ""
 
     def rebalanced(self, worker: WorkerView) -> bool:
         """Whether the group rebalanced since it was noted, or its successor told."""
@@ -188,7 +188,7 @@ class Case:
         if seat.name not in (self.seen.group.instance_ids if self.seen.group else ()):
             return "runs, but is not in the group"
         if worker.generation < self.newest:
-            return f"is in generation {worker.generation}, not {self.newest} yet"
+            return f"is in generation {worker.generation}, not yet in {self.newest}"
         noted = self.note or Moving(seat.ordinal, self.seen.now_ms, -1, None)
         restart = RestartView(seat.name, noted.generation, noted.lag)
         lacks = missing(self.policy.rollout, self.rollout_input(worker), restart, worker)
@@ -202,7 +202,10 @@ class Case:
         since_ms = worker.running_since_ms
         if since_ms is not None and self.seen.now_ms - since_ms >= wanted_ms:
             return ""
-        return f"has to run for {wanted_ms / 1000:.0f} s{' as the first of its revision' if first else ''}"
+        return (
+            f"must run without errors for {wanted_ms / 1000:.0f} "
+            f"s{' as the first of its revision' if first else ''}"
+        )
 
     def rollout_input(self, worker: WorkerView) -> RolloutInput:
         """The same for the rules of a restart."""
@@ -268,7 +271,7 @@ class Case:
     def stop(self, seat: SeatView, reason: str, summary: str = "") -> TakeoverDecision:
         """Gives this revision up, and the note with it; on the way back there is nothing but to wait."""
         if self.seen.back:
-            said = f"the way back waits for {seat.name}"
+            said = f"the rollback waits for {seat.name}"
             return self.wait(f"{said}: {reason}", said, ordinal=seat.ordinal)
         by = self.note.by if self.note else TAKEOVER
         summary = summary or reason
@@ -292,8 +295,8 @@ class Case:
             note = replace(note, generation=self.newest, lag=lag)
         elif note.by == TAKEOVER:
             note = replace(note, generation=-1)
-        asks = f"asks {self.old_pod(seat)}" if predecessor else "has nobody to ask"
-        said = f"{self.new_pod(seat)} is to take over, and {asks}: {why}"
+        asks = f"asks {self.old_pod(seat)}" if predecessor else "has no predecessor to ask"
+        said = f"{self.new_pod(seat)} takes over, and {asks}: {why}"
         return TakeoverDecision(
             TELL, seat.ordinal, note.by, predecessor, reason=said, summary=said, note=note
         )

@@ -123,7 +123,7 @@ def _move(case: Case, ordinal: int) -> TakeoverDecision:
     """A member with a pod in both sets; a note is made where there is none, and written before all else."""
     seat = case.seat(ordinal)
     if seat is None:
-        return case.wait(f"{case.seen.old.name} has ordinal {ordinal}, which is no member's")
+        return case.wait(f"{case.seen.old.name} has ordinal {ordinal}, which is not a member of the group")
     if case.note is None or case.note.ordinal != ordinal:
         case = replace(case, note=_note(case, seat))
     return move(case, seat)
@@ -141,7 +141,7 @@ def _failing(case: Case) -> TakeoverDecision | None:
     for seat in case.seen.seats:
         moved = seat.ordinal in case.seen.new.ordinals and seat.ordinal not in case.seen.old.ordinals
         if moved and seat.new is not None and crashes(seat.new) and seat.new.trouble:
-            said = f"{case.new_pod(seat)} fails again and again with the new revision: {seat.new.trouble}"
+            said = f"{case.new_pod(seat)} fails repeatedly with the new revision: {seat.new.trouble}"
             return case.stop(seat, said)
     return None
 
@@ -154,11 +154,11 @@ def _next(case: Case) -> TakeoverDecision:
     ordinal = _following(case.seen)
     seat = case.seat(ordinal)
     if seat is None:
-        return case.wait(f"{case.seen.old.name} has ordinal {ordinal}, which is no member's")
+        return case.wait(f"{case.seen.old.name} has ordinal {ordinal}, which is not a member of the group")
     if ordinal not in case.seen.old.ordinals:
         return fill_hole(case, seat)
     if case.seen.back and not unknown(seat.old) and not (seat.old is not None and seat.old.running):
-        return _extend(case, seat, "its predecessor does not run, and the session runs out")
+        return _extend(case, seat, "its predecessor does not run, and its session will time out")
     if not case.policy.hands_over:
         return retire_first(case, seat, "the new revision has no key for takeovers")
     if case.policy.rollout.paused:
@@ -166,7 +166,7 @@ def _next(case: Case) -> TakeoverDecision:
     waits = case.unready()
     if waits:
         return case.wait(waits)
-    return _extend(case, seat, "the group is Stable with all members in")
+    return _extend(case, seat, "the group is Stable with all workers")
 
 
 def _extend(case: Case, seat: SeatView, why: str) -> TakeoverDecision:
@@ -192,7 +192,7 @@ def _out_of_the_middle(case: Case) -> TakeoverDecision:
     seat = case.seat(case.seen.new.top)
     assert seat is not None  # between members of the old set
     name, old = case.seen.new.name, case.seen.old
-    where = f"{name} is in the middle of {old.name}, where nothing can be taken over"
+    where = f"{name} is in the middle of {old.name}, so no worker can be taken over"
     served = seat.old is not None and seat.old.running and not (seat.new is not None and seat.new.running)
     if not served:
         return case.wait(f"{where}; delete the StatefulSet {name} when {case.old_pod(seat)} runs")

@@ -41,12 +41,12 @@ def retire_first(case: Case, seat: SeatView, why: str, *, ready: bool = False) -
     if serves:
         refused = refusal(policy, case.seen.gaps_ms) if policy.refuses and not ready else ""
         if refused:
-            said = f"{seat.name} would go by restart, since {why}; but {refused}"
+            said = f"{seat.name} would move by restart, because {why}; but {refused}"
             return TakeoverDecision(REFUSE, seat.ordinal, RESTART, reason=said, summary=said, note=case.note)
         held = held or case.unready()
     elif old is not None and not gone(old):
         if unknown(old):
-            held = held or f"{case.old_pod(seat)} does not say how it is"
+            held = held or f"{case.old_pod(seat)} does not report its status"
         elif not (case.seen.back or crashes(old)):
             held = held or f"{case.old_pod(seat)} is {old.phase}"
     if held:
@@ -66,14 +66,14 @@ def retire_now(case: Case, seat: SeatView, why: str) -> TakeoverDecision:
         RESTART,
         to=case.seen.new.name,
     )
-    said = f"{case.old_pod(seat)} goes before {case.new_pod(seat)} takes over: {why}"
+    said = f"{case.old_pod(seat)} stops before {case.new_pod(seat)} takes over: {why}"
     return TakeoverDecision(RETIRE, seat.ordinal, RESTART, reason=said, summary=said, note=note)
 
 
 def fill_hole(case: Case, seat: SeatView) -> TakeoverDecision:
     """The step that gives a member a pod that has none in either set: at once, whatever the group's state."""
     note = case.note or Moving(seat.ordinal, case.seen.now_ms, -1, None, RESTART, to=case.seen.new.name)
-    said = f"{case.new_pod(seat)} comes: {seat.name} has no pod in either set"
+    said = f"{case.new_pod(seat)} is created, because {seat.name} has no pod in either StatefulSet"
     return TakeoverDecision(EXTEND, seat.ordinal, RESTART, reason=said, summary=said, note=note)
 
 
@@ -100,7 +100,9 @@ def after_retiring(case: Case, seat: SeatView) -> TakeoverDecision | None:
             did = "joined, but does not run" if new.generation >= 0 else "has not joined"
             why = f"{case.new_pod(seat)} {did} within {allowed_ms / 1000:.0f} s"
             because = f" ({new.trouble})" if new.trouble else ""
-            return case.stop(seat, f"{why}: it is {new.phase or 'silent'}{because}", f"{why}{because}")
+            return case.stop(
+                seat, f"{why}: it is {new.phase or 'not responding'}{because}", f"{why}{because}"
+            )
     if not new.running:
         return _tell(case, seat, new)
     lacks = case.lacks(seat, new)
@@ -113,17 +115,17 @@ def _tell(case: Case, seat: SeatView, new: WorkerView) -> TakeoverDecision:
     pod = case.new_pod(seat)
     if not new.alive:
         because = f" ({new.trouble})" if new.trouble else ""
-        return case.wait(f"{pod} is not started yet{because}", ordinal=seat.ordinal)
+        return case.wait(f"{pod} has not started yet{because}", ordinal=seat.ordinal)
     waits = new.phase == STANDBY or (new.phase == "warming" and new.generation < 0)
     if not waits or new.terminating or not new.can_hand_over or case.told_lately():
         return case.wait(
-            f"{pod} is {new.phase or 'started, but has not said how it is'}", ordinal=seat.ordinal
+            f"{pod} is {new.phase or 'started, but has not reported its status'}", ordinal=seat.ordinal
         )
     if case.refused_often():
         because = f": {new.trouble}" if new.trouble else ""
-        said = f"{pod} was told {case.note.tells} times to take over, and is in standby still{because}"
+        said = f"{pod} was asked {case.note.tells} times to take over, and is still in standby{because}"
         return case.stop(seat, said)
-    return case.tell(seat, f"{case.old_pod(seat)} has ended", predecessor=False)
+    return case.tell(seat, f"{case.old_pod(seat)} has stopped", predecessor=False)
 
 
 def _draining(case: Case, seat: SeatView) -> TakeoverDecision:

@@ -33,7 +33,7 @@ from slackwater_operator.policies.takeover.types import (
     TakeoverDecision,
 )
 
-_SESSION_ENDED = "its predecessor's session had ended"
+_SESSION_ENDED = "its predecessor's session had timed out"
 
 
 def move(case: Case, seat: SeatView) -> TakeoverDecision:
@@ -49,7 +49,7 @@ def move(case: Case, seat: SeatView) -> TakeoverDecision:
         assert seat.new is not None
         because = f": {seat.new.trouble}" if seat.new.trouble else ""
         said = f"{case.new_pod(seat)} has failed {seat.new.failures} times{because}"
-        return case.stop(seat, said, f"{case.new_pod(seat)} fails again and again{because}")
+        return case.stop(seat, said, f"{case.new_pod(seat)} fails repeatedly{because}")
     if seat.new is not None and seat.new.running:
         return _taken(case, seat, seat.new)
     if seat.old is not None and seat.old.running:
@@ -66,9 +66,13 @@ def _taken(case: Case, seat: SeatView, new: WorkerView) -> TakeoverDecision:
     old_runs = seat.old is not None and seat.old.running
     if holder == case.old_pod(seat) or (not holder and (old_runs or case.disowned(new))):
         # A fence takes a heartbeat to arrive; and a coordinator that moved may have forgotten the takeover.
-        other = f"{case.old_pod(seat)} says so, too" if old_runs else "the broker knows another process as it"
-        who = f"the broker says that {holder} is" if holder else other
-        said = f"{case.new_pod(seat)} says that it is {seat.name}, but {who}"
+        other = (
+            (f"{case.old_pod(seat)} also reports that it is")
+            if old_runs
+            else "the broker reports another process"
+        )
+        who = f"the broker reports {holder}" if holder else other
+        said = f"{case.new_pod(seat)} reports that it is {seat.name}, but {who}"
         if case.overdue():
             return case.stop(seat, said)
         return case.wait(said, ordinal=seat.ordinal)
@@ -80,17 +84,19 @@ def _taken(case: Case, seat: SeatView, new: WorkerView) -> TakeoverDecision:
         return case.stop(seat, f"{said}: the group rebalanced meanwhile{because}", why)
     if seat.old is not None and not seat.old.can_hand_over and not old_runs:
         return retire_now(
-            case, seat, f"{case.old_pod(seat)} would fence it, since it has no key to stand by with"
+            case, seat, f"{case.old_pod(seat)} would fence it, because it has no key for takeovers"
         )
     lacks = case.lacks(seat, new)
     if lacks:
         return case.wait(
-            f"{case.new_pod(seat)} {lacks}", f"{case.new_pod(seat)} has to prove itself", ordinal=seat.ordinal
+            f"{case.new_pod(seat)} {lacks}",
+            f"{case.new_pod(seat)} must run without errors for a while",
+            ordinal=seat.ordinal,
         )
     rebalanced, expected = case.rebalanced(new), case.seen.expected
     unplanned = (case.unplanned or _SESSION_ENDED) if rebalanced and not expected else ""
     because = f" (the group rebalanced meanwhile: {expected or unplanned})" if rebalanced else ""
-    said = f"{case.new_pod(seat)} has taken over; {case.old_pod(seat)} goes{because}"
+    said = f"{case.new_pod(seat)} has taken over; {case.old_pod(seat)} is stopped{because}"
     return TakeoverDecision(
         RETIRE, seat.ordinal, moved=True, reason=said, summary=said, note=None, unplanned=unplanned
     )
@@ -104,27 +110,30 @@ def _served(case: Case, seat: SeatView, old: WorkerView) -> TakeoverDecision:
     new = seat.new
     starved = _starved(case, seat)
     if starved and not case.told_lately():
-        said = f"{case.new_pod(seat)} makes room for {starved}, which serves nobody for want of it"
+        said = f"{case.new_pod(seat)} is deleted to make room for {starved}, whose member has no running pod"
         return TakeoverDecision(WITHDRAW, seat.ordinal, reason=said, summary=said)
     if new is None or new.phase != STANDBY or not new.alive or new.terminating:
         return _not_ready(case, seat, old)
     if case.told_lately():
-        return case.wait(f"{case.new_pod(seat)} was told to take over", ordinal=seat.ordinal)
+        return case.wait(f"{case.new_pod(seat)} was asked to take over", ordinal=seat.ordinal)
     if case.refused_often():
         assert case.note is not None
         because = f": {new.trouble}" if new.trouble else ""
-        said = f"{case.new_pod(seat)} was told {case.note.tells} times, and is in standby still{because}"
+        said = (
+            f"{case.new_pod(seat)} was asked {case.note.tells} times to take over, and is still in "
+            f"standby{because}"
+        )
         return case.stop(seat, said, f"{case.new_pod(seat)} cannot take over{because}")
     if not old.can_hand_over:
         # Fenced without a key it would end, come back and fence its successor in turn: it has to go first.
-        why = f"{case.old_pod(seat)} has no key to hand over with"
+        why = f"{case.old_pod(seat)} has no key for takeovers"
         return retire_first(_fresh(case), seat, why, ready=True)
     if case.policy.rollout.paused:
         return _keep(case, seat, "spec.rollout.paused is true")
     waits = case.unready()
     if waits:
         return _keep(case, seat, waits)
-    return case.tell(seat, "it stands by, and the group is Stable with all members in", predecessor=True)
+    return case.tell(seat, "it is in standby, and the group is Stable with all workers", predecessor=True)
 
 
 def _starved(case: Case, seat: SeatView) -> str:
@@ -145,7 +154,7 @@ def _starved(case: Case, seat: SeatView) -> str:
 
 def _keep(case: Case, seat: SeatView, why: str) -> TakeoverDecision:
     """Waits with a successor that stands by."""
-    return _fresh(case).wait(f"{case.new_pod(seat)} stands by; {why}", ordinal=seat.ordinal)
+    return _fresh(case).wait(f"{case.new_pod(seat)} is in standby; {why}", ordinal=seat.ordinal)
 
 
 def _fresh(case: Case) -> Case:
@@ -162,7 +171,7 @@ def _not_ready(case: Case, seat: SeatView, old: WorkerView) -> TakeoverDecision:
     if new is not None and new.alive and new.phase in JOINS:
         return _joins(case, seat)
     if new is not None and not new.can_hand_over:
-        return retire_first(case, seat, f"{pod} has no key to ask with")
+        return retire_first(case, seat, f"{pod} has no key for takeovers")
     state = _state(new)
     assert case.note is not None
     since_ms = max(case.note.since_ms, case.note.told_ms)
@@ -176,7 +185,7 @@ def _not_ready(case: Case, seat: SeatView, old: WorkerView) -> TakeoverDecision:
         allowed = f"{case.policy.warm_timeout_ms / 1000:.0f} s"
         waited = f"for {ago(case.seen.now_ms, since_ms)} of {allowed}"
         return case.wait(f"{pod} {state}, {waited}", f"{pod} {state}", ordinal=seat.ordinal)
-    why = f"{pod} does not stand by within {case.policy.warm_timeout_ms / 1000:.0f} s: it {state}"
+    why = f"{pod} was not in standby within {case.policy.warm_timeout_ms / 1000:.0f} s: it {state}"
     if case.policy.fallback == FALL_BACK_TO_RESTART and _restart_helps(new):
         return retire_first(case, seat, why)
     return case.stop(seat, why)
@@ -202,7 +211,7 @@ def _state(worker: WorkerView | None) -> str:
     if worker.terminating:
         return "is ending"
     if not worker.alive:
-        return f"is not started{because}"
+        return f"has not started{because}"
     return f"is {worker.phase}{because}" if worker.phase else "has not said how it is"
 
 
@@ -222,10 +231,10 @@ def _unserved(case: Case, seat: SeatView) -> TakeoverDecision:
     if new.phase == "warming" and new.generation >= 0:
         return _nobody(case, seat)  # it has joined already, and warms up
     if case.told_lately():
-        return case.wait(f"{case.new_pod(seat)} was told to take over", ordinal=seat.ordinal)
+        return case.wait(f"{case.new_pod(seat)} was asked to take over", ordinal=seat.ordinal)
     if new.phase == STANDBY and case.refused_often():
         because = f": {new.trouble}" if new.trouble else ""
-        said = f"{case.new_pod(seat)} was told again and again, and is in standby still{because}"
+        said = f"{case.new_pod(seat)} was asked repeatedly to take over, and is still in standby{because}"
         return case.stop(seat, said)
     if unknown(old):
         return _silent(case, seat, new)
@@ -233,7 +242,7 @@ def _unserved(case: Case, seat: SeatView) -> TakeoverDecision:
         return case.wait(f"{case.old_pod(seat)} {_state(old)}", ordinal=seat.ordinal)
     if old is not None and not old.can_hand_over:
         # It would come back as the member, and fence its successor.
-        why = f"{case.old_pod(seat)} {_state(old)}, and has no key to stand by with"
+        why = f"{case.old_pod(seat)} {_state(old)}, and has no key for takeovers"
         return retire_first(case, seat, why, ready=True)
     return case.tell(seat, f"{case.old_pod(seat)} {_state(old)}", predecessor=False)
 
@@ -265,7 +274,7 @@ def _waited(case: Case) -> bool:
 def _silent(case: Case, seat: SeatView, new: WorkerView) -> TakeoverDecision:
     """The predecessor does not answer us. Its successor may ask it; if it hangs, that has its deadline."""
     since_ms = new.standby_since_ms
-    waits = f"{case.old_pod(seat)} does not say how it is"
+    waits = f"{case.old_pod(seat)} does not report its status"
     if new.phase != STANDBY or since_ms is None or case.seen.now_ms - since_ms < case.policy.deadline_ms:
         return case.wait(waits, ordinal=seat.ordinal)
     if case.policy.rollout.paused:
@@ -292,7 +301,11 @@ def _nobody(case: Case, seat: SeatView) -> TakeoverDecision:
     new, old, note = seat.new, seat.old, case.note
     hopeless = old is not None and not unknown(old) and (case.seen.back or crashes(old))
     if hopeless and new is not None and not new.alive and _restart_helps(new):
-        return retire_now(case, seat, f"{case.old_pod(seat)} {_state(old)}, and takes the room")
+        return retire_now(
+            case,
+            seat,
+            f"{case.old_pod(seat)} {_state(old)}, and occupies the room that {case.new_pod(seat)} needs",
+        )
     said = f"{case.new_pod(seat)} {_state(new)}, {case.old_pod(seat)} {_state(seat.old)}"
     assert note is not None
     # A join that warms up behind it takes as long as the warm-up.
@@ -302,5 +315,7 @@ def _nobody(case: Case, seat: SeatView) -> TakeoverDecision:
     late = case.seen.now_ms - began_ms >= case.policy.warm_timeout_ms
     blind = unknown(new) or unknown(seat.old)
     if (late and not blind) or (case.overdue() and not joined and not blind):
-        return case.stop(seat, f"nobody serves {seat.name}: {said}", f"nobody serves {seat.name}")
+        return case.stop(
+            seat, f"{seat.name} has no running worker: {said}", f"{seat.name} has no running worker"
+        )
     return case.wait(said, ordinal=seat.ordinal)

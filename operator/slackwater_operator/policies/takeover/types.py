@@ -64,7 +64,9 @@ class SetView:
         if not self.replicas:
             return replace(self, start=ordinal, replicas=1)
         if ordinal not in (self.start - 1, self.top + 1):
-            raise ValueError(f"{self.name} has {self.start} to {self.top}: {ordinal} is not next to them")
+            raise ValueError(
+                f"{self.name} has ordinals {self.start} to {self.top}: {ordinal} is not adjacent"
+            )
         return replace(self, start=min(self.start, ordinal), replicas=self.replicas + 1)
 
     def lacking(self, ordinal: int) -> SetView:
