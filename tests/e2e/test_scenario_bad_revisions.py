@@ -61,7 +61,8 @@ def test_a_bad_revision_is_taken_back(
             assert one.same_generation, one
             assert one.gap_ms is None or one.gap_ms < SESSION_MS, one
         print(told["message"])
-        assert ("boom" if stopped_by == "preflight" else "has been out of the group for") in told["message"], told
+        expected = "boom" if stopped_by == "preflight" else "has been out of the group for"
+        assert expected in told["message"], told
         verdict = group.verify(produced)
         assert verdict.exact, verdict
 

@@ -104,7 +104,8 @@ async def test_a_new_revision_that_cannot_start_stops_the_roll(devbroker: DevBro
         file.write_text(text.replace("strategy: Restart", "strategy: Restart, sessionBudget: 5%"))
         # Whichever comes first on this machine: three failures, or the budget.
         stopped = (
-            r"has failed 3 times in a row: handler passing:nothing|has been out of the group for .* more than 3\.0 s"
+            r"has failed 3 times in a row: handler passing:nothing|"
+            r"has been out of the group for .* more than 3\.0 s"
         )
         with pytest.raises(OperationError, match=stopped):
             await run.rolling_restart(load(file))

@@ -68,7 +68,7 @@ async def test_a_stopped_partition_is_degraded_with_its_reason_and_not_ready() -
     degraded, ready = simulation.condition("Degraded"), simulation.condition("Ready")
     assert degraded["reason"] == "LogTruncated"
     assert degraded["message"].startswith("flights-0: the log ends at offset 5. To go on")
-    assert "the same for flights-1" in degraded["message"]
+    assert "also for flights-1" in degraded["message"]
     assert (ready["status"], ready["reason"]) == ("False", "PartitionsStopped")
     assert "flights-0, flights-1" in ready["message"]
     await operator.pass_time(5_000)

@@ -109,7 +109,9 @@ async def test_workers_are_not_moved_to_a_kafka_where_another_has_the_group_id()
     simulation.change(kafka=moved())
     await operator.run(lambda: simulation.condition("Degraded").get("reason") == "GroupIdInUse")
     await operator.pass_time(20_000)
-    assert "ConsumerGroup other/flights already uses the group.id" in simulation.condition("Degraded")["message"]
+    assert (
+        "ConsumerGroup other/flights already uses the group.id" in simulation.condition("Degraded")["message"]
+    )
     assert asked(simulation, operator) == OLD
     assert simulation.condition("Ready")["status"] == "True"
     assert not [one for one in operator.actions if isinstance(one, DeletePod)]

@@ -441,7 +441,10 @@ async def test_of_two_groups_that_may_want_the_same_name_the_later_one_waits(nam
     await operator.pass_time(10_000)
     degraded = simulation.condition("Degraded")
     assert degraded["reason"] == "NameTaken"
-    assert f"ConsumerGroup {name}, which is older, may use the same StatefulSet name {name}" in degraded["message"]
+    assert (
+        f"ConsumerGroup {name}, which is older, may use the same StatefulSet name {name}"
+        in degraded["message"]
+    )
     assert {type(one) for one in operator.actions} == {WriteStatus}
     simulation.delete("ConsumerGroup", name, "")
     await operator.run(lambda: settled(simulation, 3))

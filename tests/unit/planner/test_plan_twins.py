@@ -202,7 +202,8 @@ async def test_the_younger_of_two_touches_nothing_until_the_older_one_is_gone(se
     operator.introduce(OTHER)
     await operator.run(lambda: in_use(simulation))
     assert (
-        "ConsumerGroup other/flights already uses the group.id flights" in simulation.condition("Degraded")["message"]
+        "ConsumerGroup other/flights already uses the group.id flights"
+        in simulation.condition("Degraded")["message"]
     )
     await operator.pass_time(20_000)
     assert {type(one).__name__ for one in operator.actions} <= {"WriteStatus"}

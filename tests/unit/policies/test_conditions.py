@@ -72,7 +72,9 @@ LATER = seen((901, 100), (6, 6))
 def test_a_stuck_consumer_is_named_with_its_partition() -> None:
     found = next(one for one in stalls((0, BEHIND), (5 * MINUTE, LATER)) if one.kind == STUCK)
     assert (found.partitions, found.members) == ((T0,), ("w-0",))
-    assert found.message.startswith("t-0 (assigned to w-0) has lag, but no offset was committed for more than 300 s")
+    assert found.message.startswith(
+        "t-0 (assigned to w-0) has lag, but no offset was committed for more than 300 s"
+    )
     assert STUCK not in kinds((0, BEHIND), (5 * MINUTE - 1, LATER))
 
 
@@ -336,7 +338,13 @@ UNSCHEDULED = [
         ),
         (job(), pod_with({}, conditions=UNSCHEDULED), "", "wait", "Unschedulable: 0/3 nodes fit"),
         (job(), pod_with({"waiting": {"reason": "ImagePullBackOff"}}), "", "wait", "(ImagePullBackOff)"),
-        (job(), pod_with({"waiting": {"reason": "ContainerCreating"}}), "", "wait", "the preflight is running"),
+        (
+            job(),
+            pod_with({"waiting": {"reason": "ContainerCreating"}}),
+            "",
+            "wait",
+            "the preflight is running",
+        ),
     ],
 )
 def test_what_a_preflight_comes_to(
@@ -564,7 +572,9 @@ def test_what_would_have_to_change(scaling: dict[str, Any] | None, status: dict[
 def test_a_number_of_the_users_that_does_not_count_is_told() -> None:
     """An HPA on a group with a target writes spec.replicas, and nobody obeys."""
     both = resource({"catchUp": "1m", "lagPerReplica": 9})
-    line = "as spec.replicas requests (kubectl scale, an HPA, KEDA), only without spec.scaling.catchUp and spec."
+    line = (
+        "as spec.replicas requests (kubectl scale, an HPA, KEDA), only without spec.scaling.catchUp and spec."
+    )
 
     def told(replicas: int) -> list[str]:
         both["spec"] = {**both["spec"], "replicas": replicas}
@@ -602,7 +612,10 @@ def test_the_schedule_in_words() -> None:
     ("broken", "line"),
     [
         ({}, "the spec is invalid"),
-        ({"metadata": None, "spec": 5, "status": []}, "no status yet: the operator has not processed this resource"),
+        (
+            {"metadata": None, "spec": 5, "status": []},
+            "no status yet: the operator has not processed this resource",
+        ),
         ({"status": {"conditions": 5, "rollout": {"phase": "Rolling", "underWay": [3]}}}, "Kafka: lag not"),
     ],
 )

@@ -59,7 +59,9 @@ def test_one_by_a_restart() -> None:
 
 def test_between_two() -> None:
     lines = told(TWO)
-    assert any(line.startswith("the next takeover begins when all workers are in the group") for line in lines)
+    assert any(
+        line.startswith("the next takeover begins when all workers are in the group") for line in lines
+    )
 
 
 @pytest.mark.parametrize(

@@ -291,7 +291,9 @@ def test_settled_means_all_in_one_generation_holding_everything() -> None:
     assert "not assigned to any member" in missing(view, *workers, more=(TopicPartition("u", 0),))
     assert missing(None, *workers)
     stale = {**held(view), "w-1": frozenset(PARTITIONS)}
-    assert "w-1 has not taken up all its assigned partitions yet" in unsettled(view, workers, stale, PARTITIONS)
+    assert "w-1 has not taken up all its assigned partitions yet" in unsettled(
+        view, workers, stale, PARTITIONS
+    )
 
 
 def test_no_workers_are_settled_when_the_group_is_empty() -> None:
@@ -389,7 +391,10 @@ def test_a_rebalance_that_the_broker_forced_is_not_the_revisions_fault() -> None
     assert (moving.action, moving.back, moving.unplanned) == ("wait", (), "")
     late = forced(others[0], back, pod(2, generation=7))
     assert (late.action, late.back) == ("wait", ())
-    assert late.reason == f"w-1 has restarted after a rebalance ({MOVED}), but w-2 has not joined the new generation yet"
+    assert (
+        late.reason
+        == f"w-1 has restarted after a rebalance ({MOVED}), but w-2 has not joined the new generation yet"
+    )
     on = forced(others[0], back, others[1])
     assert (on.back, on.restart, on.unplanned) == (("w-1",), ("w-2",), MOVED)
     same = forced(pod(0), replace(back, generation=7), pod(2))
