@@ -17,7 +17,7 @@ from tests.support.group_journal import Event
 from tests.support.kafka import KafkaCluster
 from tests.support.peers import OURS, Peer
 from tests.support.processes import reserve_ports
-from tests.support.proxy import SwitchedProxy
+from tests.support.proxies import SwitchedProxy
 from tests.support.rawclient import RawClient, topic_metadata
 
 LISTENER = "PROXIED"

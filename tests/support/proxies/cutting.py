@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import random
 
-from slackwater.kafka.net import Connection, ConnectionSettings, open_connection
-from tests.support.proxy import Proxy, read_frame
+from tests.support.proxies.base import Proxy, read_frame
 
 _PRODUCE = 0
 
@@ -17,7 +16,7 @@ class CuttingProxy(Proxy):
 
     ``rng`` decides for each Produce request: with ``before`` only half of it is passed on, with ``after``
     all of it, but the answer is swallowed once the broker has given it (so the records are stored). Then
-    both sides are cut. :meth:`connect` is a client's connect function which goes through the proxy.
+    both sides are cut.
     """
 
     def __init__(self, address: str, rng: random.Random, *, before: float = 0.0, after: float = 0.0) -> None:
@@ -25,10 +24,6 @@ class CuttingProxy(Proxy):
         self._rng, self._before, self._after = rng, before, after
         self.cut_before = 0
         self.cut_after = 0
-
-    async def connect(self, host: str, port: int, settings: ConnectionSettings) -> Connection:
-        """Connects to the proxy whatever address the cluster's metadata names."""
-        return await open_connection(*self.host_and_port, settings)
 
     async def pass_on(
         self,

@@ -1,4 +1,4 @@
-"""A proxy in front of a broker whose answers cannot be trusted: after a good start it damages some."""
+"""Proxies in front of a broker that damage its answers: at random, or one answer in a chosen way."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 import struct
 from collections.abc import Callable
 
-from tests.support.proxy import Proxy, copy, either, read_frame
+from tests.support.proxies.base import Proxy, copy, either, read_frame
 
 Damage = Callable[[bytes, random.Random], bytes]
 
@@ -22,11 +22,11 @@ DAMAGES: dict[str, Damage] = {
 }
 
 
-class LyingProxy(Proxy):
+class DamagingProxy(Proxy):
     """Passes a broker's traffic on.
 
     The first ``good`` answers of each connection are as they were. After them each answer is damaged with
-    the probability ``share``, by one of :data:`DAMAGES`, as long as :attr:`lies` is true. The broker's
+    the probability ``share``, by one of :data:`DAMAGES`, as long as :attr:`damages` is true. The broker's
     address in the answers is replaced by the proxy's, so that clients stay with it.
     """
 
@@ -34,13 +34,8 @@ class LyingProxy(Proxy):
         super().__init__(address)
         self._good, self._share = good, share
         self._rng = random.Random(seed)
-        self.lies = True
+        self.damages = True
         self.damaged: dict[str, int] = dict.fromkeys(DAMAGES, 0)
-
-    @property
-    def address(self) -> str:
-        """``host:port``."""
-        return "{}:{}".format(*self.host_and_port)
 
     async def pass_on(
         self,
@@ -57,7 +52,7 @@ class LyingProxy(Proxy):
         while True:
             frame = self._ours(await read_frame(broker))
             passed += 1
-            if not self.lies or passed <= self._good or self._rng.random() >= self._share:
+            if not self.damages or passed <= self._good or self._rng.random() >= self._share:
                 to_client.write(frame)
                 await to_client.drain()
                 continue
@@ -74,3 +69,26 @@ class LyingProxy(Proxy):
         return frame.replace(
             host.encode() + struct.pack(">i", port), host.encode() + struct.pack(">i", self.host_and_port[1])
         )
+
+
+class ChangingProxy(Proxy):
+    """Passes a broker's traffic on. Each function in :attr:`changes` changes the bytes of one answer."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.changes: list[Callable[[bytes], bytes]] = []
+
+    async def pass_on(
+        self,
+        client: asyncio.StreamReader,
+        to_client: asyncio.StreamWriter,
+        broker: asyncio.StreamReader,
+        to_broker: asyncio.StreamWriter,
+    ) -> None:
+        await either(copy(client, to_broker), self._answers(broker, to_client))
+
+    async def _answers(self, broker: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        while True:
+            frame = await read_frame(broker)
+            to_client.write(self.changes.pop()(frame) if self.changes else frame)
+            await to_client.drain()

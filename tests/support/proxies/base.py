@@ -1,4 +1,4 @@
-"""A TCP proxy in front of one broker, on a thread of its own; what it does to the traffic is a subclass's."""
+"""A TCP proxy in front of one server, on a thread of its own. A subclass decides what passes, and how."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self
 
+from slackwater.kafka.net import Connection, ConnectionSettings, open_connection
 from slackwater.kafka.net.loop_thread import LoopThread
 
 
@@ -32,6 +33,15 @@ class Proxy:
         assert self._server is not None
         host, port = self._server.sockets[0].getsockname()
         return str(host), int(port)
+
+    @property
+    def address(self) -> str:
+        """``host:port`` of the proxy."""
+        return "{}:{}".format(*self.host_and_port)
+
+    async def connect(self, host: str, port: int, settings: ConnectionSettings) -> Connection:
+        """A client's connect function: connects to the proxy, whatever address the metadata names."""
+        return await open_connection(*self.host_and_port, settings)
 
     def __enter__(self) -> Self:
         self._thread.run(self._start())
@@ -78,60 +88,6 @@ class Proxy:
         finally:
             to_broker.transport.abort()
             to_client.close()
-
-
-class SwitchedProxy(Proxy):
-    """Passes bytes on as long as it is open.
-
-    `hang`: connections are taken and nothing passes; `cut`: they are closed at once.
-    """
-
-    def __init__(self, address: str, port: int = 0) -> None:
-        super().__init__(address, port)
-        self._mode = "open"
-        self._writers: set[asyncio.StreamWriter] = set()
-
-    def open(self) -> None:
-        """Passes traffic on again."""
-        self._thread.run(self._set("open"))
-
-    def hang(self) -> None:
-        """Nothing passes any more, in either direction; connections stay."""
-        self._thread.run(self._set("hang"))
-
-    def cut(self) -> None:
-        """Every connection ends, and new ones do at once."""
-        self._thread.run(self._set("cut"))
-
-    async def pass_on(
-        self,
-        client: asyncio.StreamReader,
-        to_client: asyncio.StreamWriter,
-        broker: asyncio.StreamReader,
-        to_broker: asyncio.StreamWriter,
-    ) -> None:
-        """Both directions until one ends."""
-        if self._mode == "cut":
-            return
-        self._writers |= {to_client, to_broker}
-        try:
-            await either(self._copy(client, to_broker), self._copy(broker, to_client))
-        finally:
-            self._writers -= {to_client, to_broker}
-
-    async def _copy(self, source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
-            while data := await source.read(65_536):
-                while self._mode == "hang":
-                    await asyncio.sleep(0.01)
-                to.write(data)
-                await to.drain()
-
-    async def _set(self, mode: str) -> None:
-        self._mode = mode
-        if mode == "cut":
-            for writer in self._writers:
-                writer.transport.abort()
 
 
 async def either(*ways: Coroutine[Any, Any, None]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.support.proxy import SwitchedProxy
+from tests.support.proxies.switched import SwitchedProxy
 
 
 class ApiProxy(SwitchedProxy):
