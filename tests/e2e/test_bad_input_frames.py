@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.commands import Command, run
-from tests.e2e.lying_proxy import LyingProxy
 from tests.e2e.site import Site
+from tests.support.proxies import DamagingProxy
 
 LONGEST_S = 100.0
 """For ten seconds of trying, and a Python that starts."""
@@ -20,12 +20,12 @@ def test_damaged_answers_cost_connections_and_no_record(site: Site) -> None:
     site.change("replicas: 1", "replicas: 2")
     site.produce([200] * 4000)
     with (
-        LyingProxy(site.bootstrap, good=6, share=0.05, seed=11) as proxy,
+        DamagingProxy(site.bootstrap, good=6, share=0.05, seed=11) as proxy,
         Command(*site.arguments("--bootstrap", proxy.address)) as command,
     ):
         command.until_true(lambda: sum(proxy.damaged.values()) >= 30, "30 answers were damaged", 180)
         site.produce([200] * 400)
-        proxy.lies = False
+        proxy.damages = False
         command.until_true(lambda: site.committed() == site.ends, "everything is committed", 120)
         command.signal(signal.SIGINT)
         ended = command.ended()
@@ -40,7 +40,7 @@ def test_damaged_answers_cost_connections_and_no_record(site: Site) -> None:
 @pytest.mark.timeout(240)
 def test_a_broker_that_only_sends_garbage_ends_the_run_with_a_line(site: Site, tmp_path: Path) -> None:
     site.produce([100] * 20)
-    with LyingProxy(site.bootstrap, good=0, share=1.0, seed=3) as proxy:
+    with DamagingProxy(site.bootstrap, good=0, share=1.0, seed=3) as proxy:
         ended = run(*site.arguments("--bootstrap", proxy.address))
         assert ended.seconds < LONGEST_S
         assert ended.code == 1, ended
@@ -55,7 +55,7 @@ def test_a_broker_that_only_sends_garbage_ends_the_run_with_a_line(site: Site, t
 def test_a_worker_whose_broker_sends_garbage_after_the_handshake(site: Site) -> None:
     """The worker gives the broker its start time, then says which broker does not answer as it should."""
     site.produce([100] * 20)
-    with LyingProxy(site.bootstrap, good=1, share=1.0, seed=4) as proxy:
+    with DamagingProxy(site.bootstrap, good=1, share=1.0, seed=4) as proxy:
         file = site.folder / "worker.yaml"
         file.write_text(
             f"""\

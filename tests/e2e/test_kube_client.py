@@ -20,10 +20,10 @@ from slackwater_operator.kubernetes.errors import (
     KubeInvalid,
     KubeUnavailable,
 )
-from tests.e2e.api_proxy import ApiProxy
 from tests.e2e.conftest import Command
 from tests.e2e.kube_objects import config_map, connected, group
 from tests.support.controlplane import ControlPlane
+from tests.support.proxies import ApiProxy
 
 pytestmark = pytest.mark.controlplane
 

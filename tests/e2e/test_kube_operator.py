@@ -21,10 +21,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from slackwater.kafka.admin import KafkaAdmin, NewTopic
-from tests.e2e.api_proxy import ApiProxy
 from tests.e2e.kube_objects import group
 from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.devbroker import DevBroker
+from tests.support.proxies import ApiProxy
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(400)]
 

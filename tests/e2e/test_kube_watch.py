@@ -14,10 +14,10 @@ from slackwater_operator.kubernetes import secrets
 from slackwater_operator.kubernetes.client import Kube
 from slackwater_operator.kubernetes.store import Key, Store
 from slackwater_operator.kubernetes.watch import Watches
-from tests.e2e.api_proxy import ApiProxy
 from tests.e2e.conftest import Command
 from tests.e2e.kube_objects import config_map, connected, eventually, group
 from tests.support.controlplane import ControlPlane, path_of
+from tests.support.proxies import ApiProxy
 
 pytestmark = pytest.mark.controlplane
 

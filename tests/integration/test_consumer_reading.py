@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -28,6 +25,7 @@ from slackwater.kafka.errors import (
 )
 from tests.integration.consumer_harness import drain, make_topic, options, produce, unique, wait_for
 from tests.support.processes import reserve_ports
+from tests.support.proxies import ChangingProxy
 
 
 def partitions(topic: str, count: int) -> list[TopicPartition]:
@@ -275,44 +273,6 @@ def test_no_broker_is_one_error_that_names_the_addresses() -> None:
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("kafka-consumer")]
 
 
-@contextmanager
-def interfering_proxy(bootstrap: str) -> Iterator[tuple[str, list[Any]]]:
-    """A proxy in front of a broker. A function that is put into its list changes the next answer's bytes."""
-    host, port = bootstrap.rsplit(":", 1)
-    listener = socket.create_server(("127.0.0.1", 0))
-    changes: list[Any] = []
-    open_sockets: list[socket.socket] = [listener]
-
-    def pump(source: socket.socket, sink: socket.socket, answers: bool) -> None:
-        try:
-            while data := source.recv(65_536):
-                if answers and changes:
-                    data = changes.pop()(data)
-                sink.sendall(data)
-        except OSError:
-            pass
-        for one in (source, sink):
-            one.close()
-
-    def accept() -> None:
-        while True:
-            try:
-                client, _ = listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection((host, int(port)))
-            open_sockets.extend((client, server))
-            threading.Thread(target=pump, args=(client, server, False), daemon=True).start()
-            threading.Thread(target=pump, args=(server, client, True), daemon=True).start()
-
-    threading.Thread(target=accept, daemon=True).start()
-    try:
-        yield f"127.0.0.1:{listener.getsockname()[1]}", changes
-    finally:
-        for one in open_sockets:
-            one.close()
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -328,28 +288,17 @@ def test_a_broken_frame_ends_the_connection_and_not_the_consumer(
 ) -> None:
     topic = make_topic(broker.bootstrap, 1, 10)
     (tp,) = partitions(topic, 1)
-    with interfering_proxy(broker.bootstrap) as (address, changes):
+    with ChangingProxy(broker.bootstrap) as proxy:
         more = {"request_timeout_ms": 2_000, "reconnect_backoff_max_ms": 100}
         with KafkaConsumer(**options(broker.bootstrap, None, **more)) as consumer:
-            _go_through(consumer, address, monkeypatch)
+            # New connections go to the proxy, not to the address that the broker names.
+            monkeypatch.setattr(consumer._core.cluster._pool, "_connect", proxy.connect)
             consumer.assign([tp])
             drain(consumer, 10)
-            changes.append(change)
+            proxy.changes.append(change)
             produce(broker.bootstrap, topic, 1, 10, start=10)
             assert drain(consumer, 10) == {tp: list(range(10, 20))}
-            assert not changes
-
-
-def _go_through(consumer: KafkaConsumer, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has the consumer's new connections go to the proxy instead of the broker's own address."""
-    cluster = consumer._core.cluster
-    host, port = address.rsplit(":", 1)
-    opened = cluster._pool._connect
-
-    async def connect(_host: str, _port: int, settings: Any) -> Any:
-        return await opened(host, int(port), settings)
-
-    monkeypatch.setattr(cluster._pool, "_connect", connect)
+            assert not proxy.changes
 
 
 def test_a_consumer_outlives_its_broker() -> None:

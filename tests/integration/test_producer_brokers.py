@@ -24,9 +24,9 @@ from slackwater.kafka.errors import (
     NoBrokersAvailable,
 )
 from slackwater.kafka.producer import AsyncProducer, KafkaProducer, RecordMetadata
-from tests.support.cutting_proxy import CuttingProxy
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
+from tests.support.proxies import CuttingProxy
 
 Broker = KafkaCluster | DevBroker
 
