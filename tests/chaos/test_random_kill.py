@@ -138,6 +138,7 @@ class Feed:
         where[message.partition()].add(message.offset())
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 async def test_workers_killed_at_random_moments_lose_nothing_and_do_nothing_twice(
     devbroker: DevBroker, tmp_path: Path

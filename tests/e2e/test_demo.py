@@ -105,7 +105,7 @@ def until_workers_run(command: Command) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_interrupted_it_ends_all_that_it_began(tmp_path: Path, number: signal.Signals) -> None:
     with started(tmp_path) as command:
         until_workers_run(command)
@@ -123,8 +123,8 @@ def test_interrupted_it_ends_all_that_it_began(tmp_path: Path, number: signal.Si
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-@pytest.mark.parametrize("moment", ["SparkConnectServer", "--probe"])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGKILL])
+@pytest.mark.parametrize("moment", ["SparkConnectServer", pytest.param("--probe", marks=pytest.mark.long)])
 def test_ended_while_spark_starts_nothing_is_left(
     tmp_path: Path, moment: str, number: signal.Signals
 ) -> None:
@@ -141,6 +141,7 @@ def test_ended_while_spark_starts_nothing_is_left(
         command.until_nothing_is_left(60)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_killed_it_takes_all_that_it_began_with_it(tmp_path: Path) -> None:
     with started(tmp_path) as command:

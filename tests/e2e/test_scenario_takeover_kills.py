@@ -60,21 +60,21 @@ def _joined(old: Json, new: Json) -> bool:
 Moment = Callable[[Json, Json], bool]
 
 
-def _killed(who: str, when: str, moment: Moment, *, long: bool) -> Any:
-    marks = [pytest.mark.long] if long else []
-    return pytest.param(who, moment, id=f"the {who}, {when}", marks=marks)
+def _killed(who: str, when: str, moment: Moment) -> Any:
+    return pytest.param(who, moment, id=f"the {who}, {when}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("who", "moment"),
     [
-        _killed("predecessor", "while its successor warms up", _warming, long=True),
-        _killed("predecessor", "while it is asked", _asked, long=True),
-        _killed("predecessor", "after the handover", _handed_over, long=True),
-        _killed("successor", "while it warms up", _warming, long=True),
-        _killed("successor", "in standby", _stands_by, long=True),
-        _killed("successor", "right after it was told", _asked, long=True),
-        _killed("successor", "right after its join", _joined, long=False),
+        _killed("predecessor", "while its successor warms up", _warming),
+        _killed("predecessor", "while it is asked", _asked),
+        _killed("predecessor", "after the handover", _handed_over),
+        _killed("successor", "while it warms up", _warming),
+        _killed("successor", "in standby", _stands_by),
+        _killed("successor", "right after it was told", _asked),
+        _killed("successor", "right after its join", _joined),
     ],
 )
 def test_a_pod_is_killed(

@@ -60,6 +60,7 @@ def test_a_roll_by_takeover_costs_no_rebalance(
         assert operator.metric("slackwater_operator_takeovers_total", **labels) == WORKERS
 
 
+@pytest.mark.long
 def test_a_bad_revision_stops_at_the_first_successor(
     control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
 ) -> None:
