@@ -14,6 +14,7 @@ from slackwater_operator.kafka.clusters import ClusterIdentity, GroupWanted
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from slackwater_operator.planner.actions import Plan
 from slackwater_operator.planner.snapshot import GroupSnapshot, Manifest, WorkerSnapshot
+from slackwater_operator.policies.group_id_contest import ContestWatch
 from slackwater_operator.policies.object_events import ObjectEvent
 from slackwater_operator.policies.ownership import Owners
 from slackwater_operator.policies.refusals import Refusals
@@ -57,6 +58,7 @@ class Session:
         next_id: Kafka's id of that; None while it does not answer.
         moved: that of it which is looked at, since the workers' own does not answer any more.
         wanted: what is asked of that cluster.
+        contest: which other ConsumerGroups have members in it.
         owners: whose the members of its Kafka group are, as far as they have said.
         kafka: the newest observation; None where the cluster did not answer.
         unanswered: whether the cluster did not answer when it was asked last.
@@ -95,6 +97,7 @@ class Session:
     rebalances: RebalanceWatch = field(default_factory=RebalanceWatch)
     refusals: Refusals = field(default_factory=Refusals)
     owners: Owners = field(default_factory=Owners)
+    contest: ContestWatch = field(default_factory=ContestWatch)
     resource: Resource | None = None
     cluster: ClusterIdentity | None = None
     running: Kafka | None = None

@@ -38,6 +38,7 @@ class PlanningContext:
         needs_fresh: something would be done on a fresh snapshot.
         busy: something is under way.
         hindered: somebody else has the group.id, so that nothing is begun.
+        gives_way: and keeps it, so that this one's workers are stopped.
         template_changes: the StatefulSet that is filled (or at rest) gets another template in this turn.
         takes_over: members are moved to pods of another StatefulSet, so that the template of the one at rest
             stays as it is.
@@ -63,6 +64,7 @@ class PlanningContext:
     needs_fresh: bool = False
     busy: bool = False
     hindered: bool = False
+    gives_way: bool = False
     template_changes: bool = False
     takes_over: bool = False
     spans: dict[str, Span] = field(default_factory=dict)

@@ -16,18 +16,20 @@ def replicas_now(snapshot: GroupSnapshot) -> int:
     """How many workers are wanted now, before this turn's decision.
 
     With automatic scaling the StatefulSets' numbers are the memory of what was applied. What a suspended
-    group had before is in `status.desiredReplicas`.
+    group had before is in `status.desiredReplicas`, and so it is where another one had the group.id.
     """
     assert snapshot.group is not None
     there, kept = snapshot.statefulset, snapshot.memory.desired
-    if there is not None and not (snapshot.replicas == 0 and was_suspended(snapshot)):
+    if there is not None and not (snapshot.replicas == 0 and was_stopped(snapshot)):
         return snapshot.replicas
     return kept if kept is not None else snapshot.group.initial_replicas
 
 
-def was_suspended(snapshot: GroupSnapshot) -> bool:
-    """Whether the last turn found the group suspended."""
-    return snapshot.memory.conditions.get("Suspended", {}).get("status") == "True"
+def was_stopped(snapshot: GroupSnapshot) -> bool:
+    """Whether the workers were stopped, whatever number is wanted: the last turn found the group suspended,
+    or it has left its group.id to another one."""
+    suspended = snapshot.memory.conditions.get("Suspended", {}).get("status") == "True"
+    return suspended or snapshot.memory.kafka is None
 
 
 def _has_target(snapshot: GroupSnapshot) -> bool:
@@ -130,7 +132,7 @@ def _automatic(context: PlanningContext, now: int) -> ScalingDecision:
     if (
         there is not None
         and not context.derived.replicas
-        and was_suspended(context.snapshot)
+        and was_stopped(context.snapshot)
         and decision.applied == now
     ):
         return replace(decision, damping="")  # resumed: as many as before

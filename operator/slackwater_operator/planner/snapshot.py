@@ -26,6 +26,7 @@ from slackwater_operator.model.statefulsets import (
 )
 from slackwater_operator.planner.status_memory import Failed, Memory
 from slackwater_operator.policies.group_id import Sharing
+from slackwater_operator.policies.group_id_contest import Contest
 from slackwater_operator.policies.lost_log import Skip, StoppedPartition
 from slackwater_operator.policies.resource_policies import rollout_policy
 from slackwater_operator.policies.rollout.preflight import PreflightView
@@ -207,6 +208,8 @@ class Measured:
         kafka_problem: why it did not answer when it was asked last; "" when it did.
         unstable_for_ms: for how long the group has not been Stable; 0 when it is.
         settled_since_ms: since when the group has been settled, None when it is not.
+        contest: which other ConsumerGroups have workers in the group, or had lately; None: none.
+        alone_ms: for how long the group has had workers of this ConsumerGroup only; 0 when it has others.
     """
 
     scaling: ScalingDecision | None = None
@@ -224,6 +227,8 @@ class Measured:
     kafka_problem: str = ""
     unstable_for_ms: int = 0
     settled_since_ms: int | None = None
+    contest: Contest | None = None
+    alone_ms: int = 0
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from slackwater_operator.model import names
@@ -13,6 +14,7 @@ from slackwater_operator.planner.rollout.revision import PREFLIGHT_SAYS
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.planner.status_memory import dump_skip
 from slackwater_operator.policies.conditions import ConditionsInput, Trouble, conditions
+from slackwater_operator.policies.group_id_contest import EXCLUSIVE_AFTER_MS
 from slackwater_operator.policies.lost_nodes import PlacedWorker, advice, lost_workers
 from slackwater_operator.policies.ownership import listed
 
@@ -235,12 +237,17 @@ def _lag(snapshot: GroupSnapshot) -> int | None:
 
 
 def _kafka(context: PlanningContext) -> dict[str, Any] | None:
-    """Where the group has its group.id: as it was, where somebody else has that now."""
+    """Where the group has its group.id: as it was, where somebody else has that now; nothing, where that one
+    keeps it."""
     snapshot, before = context.snapshot, context.snapshot.memory.kafka
     assert snapshot.group is not None
+    if context.gives_way:
+        return None
     if context.hindered:
         return before.dump() if before is not None else None
-    return remembered(snapshot.running or snapshot.group.spec.kafka, snapshot.cluster_id).dump()
+    long = (before is not None and before.exclusive) or snapshot.measured.alone_ms >= EXCLUSIVE_AFTER_MS
+    told = remembered(snapshot.running or snapshot.group.spec.kafka, snapshot.cluster_id)
+    return replace(told, exclusive=long and bool(snapshot.pods)).dump()
 
 
 def _two_digits(value: int) -> int:

@@ -197,12 +197,14 @@ class KafkaMemory:
         cluster_id: Kafka's id of it; "" when it was not told yet.
         security: their spec.kafka.security, by the names that it has there.
         properties: of their spec.kafka.properties those that what is seen of the group depends on.
+        exclusive: whether its workers have had the group to themselves for long, since it had no pods last.
     """
 
     bootstrap_servers: str
     cluster_id: str = ""
     security: Mapping[str, str] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
+    exclusive: bool = False
 
     def dump(self) -> dict[str, Any]:
         """As it stands in the status."""
@@ -212,6 +214,7 @@ class KafkaMemory:
                 "clusterId": self.cluster_id or None,
                 "security": dict(self.security) or None,
                 "properties": dict(self.properties) or None,
+                "exclusive": self.exclusive or None,
             }
         )
 
@@ -350,7 +353,10 @@ def _failed(told: Mapping[str, Any]) -> Failed | None:
 def _kafka(told: Mapping[str, Any]) -> KafkaMemory | None:
     servers = _text(told.get("bootstrapServers"))
     security, properties = _texts(told.get("security")), _texts(told.get("properties"))
-    return KafkaMemory(servers, _text(told.get("clusterId")), security, properties) if servers else None
+    if not servers:
+        return None
+    exclusive = told.get("exclusive") is True
+    return KafkaMemory(servers, _text(told.get("clusterId")), security, properties, exclusive)
 
 
 def _texts(told: object) -> dict[str, str]:

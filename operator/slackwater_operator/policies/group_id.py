@@ -65,6 +65,7 @@ class Sharing:
     Attributes:
         ahead: those that may use it before this one, the first one first.
         behind: those that wait for this one.
+        behind_uids: the uids of those.
         unclear: those that have it on a Kafka of which it is not known whether it is this one's, while this
             one does not hold the group.id yet.
     """
@@ -72,6 +73,7 @@ class Sharing:
     ahead: tuple[str, ...] = ()
     behind: tuple[str, ...] = ()
     unclear: tuple[str, ...] = ()
+    behind_uids: frozenset[str] = frozenset()
 
 
 def share(own: Claim, others: Iterable[Claim]) -> Sharing:
@@ -81,12 +83,20 @@ def share(own: Claim, others: Iterable[Claim]) -> Sharing:
         return not claim.holds(own.place), claim.created, claim.uid
 
     ahead: list[str] = []
-    behind: list[str] = []
+    behind: list[Claim] = []
     unclear: list[str] = []
     for other in sorted(others, key=order):
         there = other.is_on(own.place)
         if there:
-            (ahead if order(other) < order(own) else behind).append(other.name)
+            if order(other) < order(own):
+                ahead.append(other.name)
+            else:
+                behind.append(other)
         elif there is None and other.held is not None and not own.holds(own.place):
             unclear.append(other.name)
-    return Sharing(tuple(ahead), tuple(behind), tuple(unclear))
+    return Sharing(
+        tuple(ahead),
+        tuple(claim.name for claim in behind),
+        tuple(unclear),
+        frozenset(claim.uid for claim in behind),
+    )

@@ -597,13 +597,7 @@ class Simulation:
         self._control()
         for process in list(self.processes.values()):
             self._live(process)
-        in_the_group = ("joining", "running", "handing-over", "draining")
-        alive = {
-            one.id
-            for one in self.processes.values()
-            if one.phase in in_the_group and one.joined_ms is not None
-        }
-        self.group.tick(self.now_ms, alive)
+        self.group.tick(self.now_ms, self.heartbeating)
         self._work()
         told = [one for one in self._late if one[0] <= self.now_ms]
         self._late = [one for one in self._late if one[0] > self.now_ms]
@@ -614,6 +608,16 @@ class Simulation:
                 self.store.drop(kind, NAMESPACE, name, uid)
         for check in self.each_tick:
             check(self)
+
+    @property
+    def heartbeating(self) -> set[str]:
+        """The processes that heartbeat."""
+        in_the_group = ("joining", "running", "handing-over", "draining")
+        return {
+            one.id
+            for one in self.processes.values()
+            if one.phase in in_the_group and one.joined_ms is not None
+        }
 
     def _control(self) -> None:
         """The StatefulSet's and the Job's controllers."""
@@ -818,6 +822,7 @@ class Simulation:
             self._take_over(one, lasted)
         elif one.phase == "joining":
             self._join(one)
+            self._notice_fencing(one)
         elif one.phase in ("running", "handing-over"):
             self._serve(one, lasted)
 
@@ -886,15 +891,22 @@ class Simulation:
         if one.phase == "handing-over" and lasted >= self.timing.hand_over and one.committed_ms is None:
             one.committed_ms = self.now_ms
         self._join(one)
+        if self._notice_fencing(one):
+            return
+        if one.phase == "handing-over" and lasted >= self.timing.deadline:
+            self._phase(one, "running")
+
+    def _notice_fencing(self, one: Process) -> bool:
+        """Ends a process that another one has fenced, or has it stand by; whether it is fenced."""
         member = self.group.members.get(one.member)
-        if member is not None and member.process != one.id:  # fenced
-            if not one.has_key:
-                self._end(one, 3)
-                return
+        if member is None or member.process == one.id:
+            return False
+        if not one.has_key:
+            self._end(one, 3)
+        else:
             one.handed_over, one.joined_ms, one.running_since_ms = True, None, None
             self._phase(one, "standby")
-        elif one.phase == "handing-over" and lasted >= self.timing.deadline:
-            self._phase(one, "running")
+        return True
 
     def _phase(self, one: Process, phase: str) -> None:
         one.phase, one.since_ms = phase, self.now_ms

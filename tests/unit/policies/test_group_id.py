@@ -37,7 +37,7 @@ def test_one_cluster_by_its_id_else_by_a_server_in_common(
 
 def test_the_older_one_comes_first_and_of_one_second_that_of_the_smaller_uid() -> None:
     assert share(B, [A]) == Sharing(ahead=("one/flights",))
-    assert share(A, [B]) == Sharing(behind=("two/flights",))
+    assert share(A, [B]) == Sharing(behind=("two/flights",), behind_uids=frozenset({"uid-b"}))
     same = replace(B, created=A.created)
     assert share(same, [A]).ahead == ("one/flights",)
     assert share(A, [same]).ahead == ()
@@ -55,7 +55,7 @@ def test_who_holds_it_keeps_it_when_an_older_one_comes_by() -> None:
     """The older one had another bootstrapServers before."""
     holder = replace(B, held=KAFKA)
     mover = replace(A, held=ELSEWHERE)
-    assert share(holder, [mover]) == Sharing(behind=("one/flights",))
+    assert share(holder, [mover]) == Sharing(behind=("one/flights",), behind_uids=frozenset({"uid-a"}))
     assert share(mover, [holder]) == Sharing(ahead=("two/flights",))
 
 

@@ -55,6 +55,12 @@ def schema() -> Schema:
                 "additionalProperties": {"type": "string"},
                 "maxProperties": 10,
             },
+            exclusive={
+                "type": "boolean",
+                "description": "Whether its workers have had the group to themselves for ten minutes, so "
+                "that it came first; left out where they have not.",
+                "nullable": True,
+            },
         ),
         restartGapsMs=_list(
             "How long each of the last restarts took a worker out of the group, in milliseconds, "

@@ -427,6 +427,13 @@ class SnapshotBuilder:
                 session.unstable_since_ms = None
             elif session.unstable_since_ms is None:
                 session.unstable_since_ms = now_ms
+        session.contest.observe(
+            group,
+            snapshot.uid,
+            has_pods=bool(snapshot.pods),
+            may_have_joined=any(_may_have_joined(snapshot, pod) for pod in snapshot.pods),
+            now_ms=now_ms,
+        )
         scaling = None
         if autoscaler.automatic:
             scaling = autoscaler.decide(
@@ -452,8 +459,19 @@ class SnapshotBuilder:
             kafka_away_ms=0 if kafka is not None else now_ms - session.kafka_since_ms,
             unstable_for_ms=now_ms - session.unstable_since_ms if session.unstable_since_ms else 0,
             settled_since_ms=session.settled_since_ms,
+            contest=session.contest.contest(),
+            alone_ms=session.contest.alone_ms(now_ms),
         )
         return replace(snapshot, measured=measured)
+
+
+def _may_have_joined(snapshot: GroupSnapshot, pod: PodSnapshot) -> bool:
+    """Whether a worker in this pod has been in the Kafka group, or may have: then it does not say that it has
+    not, or is not the first one in the pod."""
+    if not pod.started and not pod.restarts:
+        return False
+    worker = snapshot.worker(pod)
+    return pod.restarts > 0 or worker is None or worker.joined_ms is not None
 
 
 def _may_have(name: str, raw: Manifest) -> set[str]:
