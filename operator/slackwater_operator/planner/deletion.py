@@ -52,8 +52,17 @@ def end(snapshot: GroupSnapshot) -> Plan:
 
 
 def _delete_group(snapshot: GroupSnapshot) -> Plan:
-    """The pods are gone: the members are removed, the group is deleted, the resource may go."""
+    """The pods are gone: the members are removed, the group is deleted, the resource may go.
+
+    Kafka is not asked about a group.id that this ConsumerGroup does not have.
+    """
     assert snapshot.group is not None
+    if snapshot.sharing.ahead:
+        return _keep(
+            snapshot, f"ConsumerGroup {snapshot.sharing.ahead[0]} uses the same group.id, and had it first"
+        )
+    if not snapshot.has_group_id:
+        return _keep(snapshot, "this ConsumerGroup has never used it, or has left it to another one")
     group = snapshot.kafka_group
     if group is None:
         waits = (
@@ -63,10 +72,6 @@ def _delete_group(snapshot: GroupSnapshot) -> Plan:
         return _plan(snapshot, [EmitEvent("DeletionWaits", waits, warning=True)])
     if group.state == DEAD:
         return _plan(snapshot, [_release(snapshot)])
-    if snapshot.sharing.ahead:
-        return _keep(
-            snapshot, f"ConsumerGroup {snapshot.sharing.ahead[0]} uses the same group.id, and had it first"
-        )
     ours = tuple(sorted(snapshot.own_members))
     if ours:
         if not snapshot.fresh:
@@ -89,8 +94,6 @@ def _delete_group(snapshot: GroupSnapshot) -> Plan:
         )
     if snapshot.sharing.behind:
         return _keep(snapshot, f"ConsumerGroup {snapshot.sharing.behind[0]} has the same group.id")
-    if snapshot.memory.kafka is None and not snapshot.memory.rollout.good:
-        return _keep(snapshot, "this ConsumerGroup has never used it")
     return _plan(snapshot, [DeleteKafkaGroup(), _release(snapshot)])
 
 

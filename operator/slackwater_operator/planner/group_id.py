@@ -5,12 +5,10 @@ from __future__ import annotations
 from slackwater_operator.model.statefulsets import Span
 from slackwater_operator.planner.objects import apply_sets
 from slackwater_operator.planner.planning_context import PlanningContext
-from slackwater_operator.planner.snapshot import GroupSnapshot
+from slackwater_operator.planner.snapshot import GROUP_ID_IN_USE, GroupSnapshot
 from slackwater_operator.policies.group_id_contest import MARGIN_MS, gives_way
 from slackwater_operator.policies.ownership import listed
 from slackwater_operator.specs.pod_template import GRACE_BEYOND_DRAIN_MS
-
-REASON = "GroupIdInUse"
 
 _ADVICE = (
     "a group.id must belong to one ConsumerGroup only: delete one of the two, and create it again with "
@@ -31,7 +29,7 @@ def note_group_id(context: PlanningContext) -> bool:
     why = leaves or in_use(snapshot)
     if not why:
         return False
-    context.trouble(REASON, why)
+    context.trouble(GROUP_ID_IN_USE, why)
     context.decided("membership", "wait", why)
     context.hindered, context.gives_way = True, bool(leaves)
     if leaves or snapshot.group.spec.suspend:
@@ -41,7 +39,7 @@ def note_group_id(context: PlanningContext) -> bool:
 
 def _stop_workers(context: PlanningContext) -> None:
     if context.gives_way and any(span.replicas for span in context.spans.values()):
-        context.report(REASON, context.troubles[-1].message, warning=True)
+        context.report(GROUP_ID_IN_USE, context.troubles[-1].message, warning=True)
     context.spans = {suffix: Span(span.start, 0) for suffix, span in context.spans.items()}
     context.change_rollout(under_way=(), moving=None, ended_ms=None)
     context.acts += apply_sets(context, None)

@@ -41,6 +41,9 @@ STATEFULSET_REVISION_LABEL = "controller-revision-hash"
 APPLIED = "slackwater.dev/applied"
 """Annotation of the objects that we apply: the hash of what we applied."""
 
+GROUP_ID_IN_USE = "GroupIdInUse"
+"""The reason of the condition Degraded where another ConsumerGroup has the group.id."""
+
 _IN_THE_GROUP = ("joining", "running", "handing-over", "draining")
 
 
@@ -324,6 +327,16 @@ class GroupSnapshot:
     def kafka_group(self) -> GroupView | None:
         """The group as the broker told it, None when it did not."""
         return self.kafka.group if self.kafka is not None else None
+
+    @property
+    def has_group_id(self) -> bool:
+        """Whether this ConsumerGroup has used its group.id, and has not left it to another one.
+
+        A CustomResourceDefinition of an older version keeps no status.kafka: there a rollout that went well
+        and the last condition say it.
+        """
+        left = self.memory.conditions.get("Degraded", {}).get("reason") == GROUP_ID_IN_USE
+        return self.memory.kafka is not None or (bool(self.memory.rollout.good) and not left)
 
     @property
     def own_members(self) -> frozenset[str]:

@@ -246,6 +246,32 @@ async def test_the_deletion_of_the_younger_one_leaves_the_offsets_of_the_older_o
     assert "ConsumerGroup other/flights" in kept
 
 
+@pytest.mark.parametrize("older_is_gone", [False, True])
+async def test_the_deletion_of_one_that_never_had_the_group_id_waits_for_no_broker(
+    older_is_gone: bool,
+) -> None:
+    simulation = Simulation(spec(deletionPolicy="Delete"))
+    operator = SimulatedOperator(simulation)
+    other(simulation, created_ms=simulation.now_ms - 60_000, servers="10.0.0.1:9092", cluster="cluster-1")
+    operator.introduce(OTHER)
+    await operator.run(lambda: in_use(simulation))
+    simulation.clusters.away = True
+    await operator.pass_time(60_000)  # what was seen is older than a turn goes by
+    if older_is_gone:
+        simulation.merge(simulation.resource, {"metadata": {"deletionTimestamp": stamp(simulation.now_ms)}})
+        simulation.store.drop("ConsumerGroup", "other", "flights", "uid-other")
+    operator.actions.clear()
+    began_ms = simulation.now_ms
+    await deleted(simulation, operator)
+    assert simulation.now_ms - began_ms < 5_000
+    assert not did(operator, RemoveMembers)
+    assert not did(operator, DeleteKafkaGroup)
+    (kept,) = events(operator, "GroupKept")
+    assert (
+        "has never used it" if older_is_gone else "ConsumerGroup other/flights uses the same group.id"
+    ) in kept
+
+
 async def test_offsets_are_kept_for_one_that_waits_for_them() -> None:
     simulation, operator = await started(deletionPolicy="Delete")
     other(simulation, created_ms=simulation.now_ms, servers="10.0.0.1:9092", cluster="cluster-1")

@@ -31,8 +31,13 @@ class Departure:
         self._kube, self._store, self._clusters, self._clock = kube, store, clusters, clock
 
     async def see_off(self, session: Session, snapshot: GroupSnapshot) -> None:
-        """Waits for the pods' end and removes the members. Ends early when the group is made again."""
+        """Waits for the pods' end and removes the members. Ends early when the group is made again.
+
+        Nothing is done in a Kafka group whose group.id the ConsumerGroup did not have.
+        """
         if session.cluster is None or session.wanted is None or snapshot.group is None:
+            return
+        if snapshot.sharing.ahead or not snapshot.has_group_id:
             return
         until_ms = self._clock.wall_ms() + _PATIENCE_MS
         while self._clock.wall_ms() < until_ms:

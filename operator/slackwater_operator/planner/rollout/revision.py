@@ -11,7 +11,7 @@ from slackwater_operator.planner.actions import ApplyObject, DeleteObject
 from slackwater_operator.planner.object_drift import marked
 from slackwater_operator.planner.objects import key_for
 from slackwater_operator.planner.planning_context import PlanningContext
-from slackwater_operator.planner.snapshot import GroupSnapshot, JobSnapshot
+from slackwater_operator.planner.snapshot import GROUP_ID_IN_USE, GroupSnapshot, JobSnapshot
 from slackwater_operator.planner.status_memory import ROLLING_BACK, Failed, Tries
 from slackwater_operator.policies.rollout.preflight import (
     LONGEST_RETRY_MS,
@@ -95,7 +95,7 @@ def _in_use(context: PlanningContext) -> Chosen:
         f"ConsumerGroup {other} already uses the group.id {group.group_id} at "
         f"{group.spec.kafka.bootstrap_servers}; the workers keep their configuration"
     )
-    context.trouble("GroupIdInUse", f"{why}: set spec.kafka.bootstrapServers back")
+    context.trouble(GROUP_ID_IN_USE, f"{why}: set spec.kafka.bootstrapServers back")
     return Chosen(waiting=why)
 
 
