@@ -37,13 +37,14 @@ from slackwater_operator.workers.client import WorkerStatuses
 
 log = logging.getLogger(__name__)
 
-_LONGEST_BACKOFF_MS = 60_000
 _FIRST_LOOK_MS = 8_000  # for how long a group's first turn waits for the first look at its cluster
 _TOGETHER_S = 0.05  # changes that come at the same time make one turn
 _SHORTEST_S = 0.2  # between two turns of a group
 _AFTER_ERROR_MS = 1_000
 _TRY_OUT_AGAIN = 30  # rounds, after which a Kafka that workers are to be moved to is asked for its id again
-_LOOK_MS = 5_000  # how long a turn waits at the most where a refused object keeps the rest from being done
+_LOOK_MS = (
+    5_000  # how long a turn waits at the most where an act that backs off keeps the rest from being done
+)
 _READING = "read the group's objects"
 
 
@@ -290,7 +291,6 @@ class Controller:
             failed = session.failed = False
             if made is None:
                 return None, None
-            session.failures = 0
             return max(0, made[1].wake_ms - self._clock.wall_ms()), made
         except KubeError as error:
             log.warning("%s: %s", "/".join(session.key), error)
@@ -330,6 +330,7 @@ class Controller:
         now_ms = self._clock.wall_ms()
         outcome = await self._executor.execute(session, snapshot, plan, now_ms=now_ms)
         session.refusals.keep({subject_of(snapshot, action) for action in plan.actions})
+        session.act_backoff.keep(plan.actions)
         problems = (*session.refusals.problems, *([outcome.problem] if outcome.problem is not None else []))
         if problems != session.problems:
             session.problems = problems
@@ -337,13 +338,17 @@ class Controller:
         session.plan = plan
         self._after(session, snapshot, plan, done=outcome.done)
         if not outcome.error:
+            session.failures = 0
             return snapshot, plan
-        session.failures += 1
-        wait_ms = min(_AFTER_ERROR_MS * 2 ** min(session.failures - 1, 5), _LONGEST_BACKOFF_MS)
-        due_ms = session.refusals.next_due_ms(now_ms) if outcome.refused else None
-        if due_ms is not None:
+        due = (session.refusals.next_due_ms(now_ms), session.act_backoff.next_due_ms(now_ms))
+        due_ms = min((at_ms for at_ms in due if at_ms is not None), default=None)
+        if outcome.backs_off and due_ms is not None:
+            session.failures = 0  # the turn was made: what failed in it has a back-off of its own
             wait_ms = min(due_ms - now_ms, _LOOK_MS)
-        return snapshot, replace(plan, wake_ms=now_ms + int(wait_ms))
+        else:
+            session.failures += 1
+            wait_ms = delay_ms(session.failures, self._jitter(), first_ms=_AFTER_ERROR_MS)
+        return snapshot, replace(plan, wake_ms=now_ms + wait_ms)
 
     def _after(self, session: Session, snapshot: GroupSnapshot, plan: Plan, *, done: int) -> None:
         """Takes in what the turn has shown and begun, and exports it."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.controller.controller import Controller
+from slackwater_operator.controller.execution.executor import WORKERS_LONGEST_MS
 from slackwater_operator.controller.settings import Settings
 from slackwater_operator.kubernetes.errors import KubeError, from_answer
 from slackwater_operator.planner import plan as planner
@@ -19,7 +20,14 @@ from slackwater_operator.planner.actions import Plan
 from slackwater_operator.planner.plan import plan as real_plan
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.telemetry.metrics import Metrics
-from tests.unit.planner.simulated_cluster import KEY, NAME, Simulation, SimulationClock, spec
+from tests.unit.planner.simulated_cluster import (
+    KEY,
+    NAME,
+    SimulatedOperator,
+    Simulation,
+    SimulationClock,
+    spec,
+)
 from tests.unit.planner.test_plan_simulated import image, settled
 
 SIMULATED = ("kube", "store", "events", "clusters", "workers")
@@ -281,3 +289,73 @@ async def test_a_status_that_is_refused_is_told_by_an_event() -> None:
         broken = False
         await reached(lambda: settled(simulation, 3))
         assert said(simulation, "Forbidden") == 1
+
+
+# --- what Kafka or a worker does not carry out
+
+
+async def test_members_that_kafka_does_not_remove_are_asked_for_less_and_less_while_turns_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    simulation = Simulation(spec())
+    controller = made(simulation, Metrics(), jitter=lambda: 1.0)
+    attempts: list[int] = []
+    refuses = True
+    remove = simulation.clusters.remove_members
+
+    async def remove_members(cluster: Any, group_id: str, names: Sequence[str]) -> dict[str, str]:
+        attempts.append(simulation.now_ms)
+        return dict.fromkeys(names, "not authorized") if refuses else await remove(cluster, group_id, names)
+
+    monkeypatch.setattr(simulation.clusters, "remove_members", remove_members)
+    async with running(controller, simulation):
+        await reached(lambda: settled(simulation, 3))
+        looks = simulation.kube.writes["status ConsumerGroup"]
+        simulation.change(replicas=2)
+        await reached(lambda: len(attempts) == 5)
+        gaps = [later - sooner for sooner, later in itertools.pairwise(attempts)]
+        assert all(gap >= 1_000 * 2**number for number, gap in enumerate(gaps)), gaps
+        assert simulation.kube.writes["status ConsumerGroup"] > looks
+        due_ms, refuses = attempts[-1] + 16_000, False
+        simulation.annotate(retry="now")
+        await reached(lambda: settled(simulation, 2))
+        assert attempts[5] < due_ms, "an edit ends the back-off"
+
+
+async def test_a_gate_that_does_not_open_is_asked_less_and_less_but_often_enough_for_a_session() -> None:
+    simulation = Simulation(spec(replicas=1))
+    operator = SimulatedOperator(simulation)
+    attempts: list[int] = []
+
+    async def open_gate(ip: str, port: int, pod: str, key: bytes = b"") -> int:
+        attempts.append(simulation.now_ms)
+        return 0
+
+    simulation.workers.open_gate = open_gate  # type: ignore[method-assign]
+    await operator.run(lambda: len(attempts) == 8)
+    gaps = [later - sooner for sooner, later in itertools.pairwise(attempts)]
+    assert all(gap >= 500 * 2**number for number, gap in enumerate(gaps[:4])), gaps
+    assert gaps[-1] >= 5_000
+    assert max(gaps) <= WORKERS_LONGEST_MS + operator.every_ms + 100
+
+
+async def test_turns_that_are_not_carried_out_are_made_less_and_less_until_one_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another replica may lead for a while: the count of failures is kept from turn to turn."""
+    simulation = Simulation(spec())
+    leads = False
+    controller = made(simulation, Metrics(), may_act=lambda: leads, jitter=lambda: 1.0)
+    waits: list[int] = []
+    wait = Controller._wait
+
+    async def waited(self: Controller, session: Any, wait_ms: float) -> None:
+        waits.append(session.failures)
+        await wait(self, session, wait_ms)
+
+    monkeypatch.setattr(Controller, "_wait", waited)
+    async with running(controller, simulation):
+        await reached(lambda: 4 in waits)
+        leads = True
+        await reached(lambda: settled(simulation, 3))
+        assert waits[-1] == 0

@@ -201,9 +201,8 @@ async def test_one_that_may_not_take_over_yet_ends_the_turn(rig: Rig) -> None:
     rig.api.put(takeover_secret(GROUP, FIRST))
     rig.worker.desk.refuse_orders("warming")
     outcome = await rig.do(TELL, CreateSecret(SECRET))
-    assert outcome == Outcome(
-        0, None, "flights-b-3 could not be asked to take over: warming; the operator retries"
-    )
+    error = "flights-b-3 could not be asked to take over: warming; the operator retries"
+    assert outcome == Outcome(0, None, error, backs_off=True)
 
 
 async def test_another_pod_of_the_name_is_not_told(rig: Rig) -> None:

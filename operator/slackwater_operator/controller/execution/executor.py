@@ -46,9 +46,15 @@ from slackwater_operator.planner.actions import (
     WriteStatus,
 )
 from slackwater_operator.planner.snapshot import APPLIED, GroupSnapshot
+from slackwater_operator.policies.backoff import LONGEST_MS
 from slackwater_operator.workers.client import ACCEPTED, UNAUTHORIZED, WorkerStatuses
 
 log = logging.getLogger(__name__)
+
+_BY_WORKERS = (OpenGate, TellTakeover)
+_BY_OTHERS = (*_BY_WORKERS, RemoveMembers, DeleteKafkaGroup)
+WORKERS_LONGEST_MS = 10_000
+"""The cap of the back-off for workers: a return or a takeover has to be over within a session."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +66,13 @@ class Outcome:
         problem: what failed for a reason that a person has to see to, as (reason, message); or None. What
             the API server refused is in `Session.refusals` instead.
         error: what ended the turn, in words; "".
-        refused: whether that was a refused request, which has a back-off of its own.
+        backs_off: whether that is tried again after a back-off of its own, whatever turns are made before.
     """
 
     done: int
     problem: tuple[str, str] | None = None
     error: str = ""
-    refused: bool = False
+    backs_off: bool = False
 
 
 class ActionFailed(Exception):
@@ -106,7 +112,11 @@ class Executor:
             if missing and makes_pods(action):
                 if beside(action):
                     continue
-                return Outcome(index, None, missing, refused=True)
+                return Outcome(index, None, missing, backs_off=True)
+            by_others = isinstance(action, _BY_OTHERS)
+            waits = session.act_backoff.held(action, now_ms=now_ms) if by_others else ""
+            if waits:
+                return Outcome(index, None, waits, backs_off=True)
             try:
                 refused = await self._attempt(session, snapshot, action, now_ms)
             except KubeError as error:
@@ -117,11 +127,17 @@ class Executor:
                 return Outcome(index, (error.reason, str(error)), str(error))
             except ActionFailed as error:
                 log.warning("%s/%s: %s", snapshot.namespace, snapshot.name, error)
-                return Outcome(index, None, str(error))
+                longest_ms = WORKERS_LONGEST_MS if isinstance(action, _BY_WORKERS) else LONGEST_MS
+                session.act_backoff.failed(
+                    action, str(error), now_ms=now_ms, jitter=self._jitter(), longest_ms=longest_ms
+                )
+                return Outcome(index, None, str(error), backs_off=True)
+            if by_others:
+                session.act_backoff.done(action)
             if refused and needed_first(action):
                 missing = missing or refused
             elif refused and not beside(action):
-                return Outcome(index, None, refused, refused=True)
+                return Outcome(index, None, refused, backs_off=True)
         return Outcome(len(plan.actions))
 
     async def _attempt(self, session: Session, snapshot: GroupSnapshot, action: Action, now_ms: int) -> str:
