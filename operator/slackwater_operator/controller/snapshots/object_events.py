@@ -12,7 +12,7 @@ from typing import Any
 from slackwater_operator.controller.session import Session
 from slackwater_operator.controller.snapshots.object_parsing import event_seen, job_snapshot, pod_of_job
 from slackwater_operator.kubernetes.client import Kube
-from slackwater_operator.kubernetes.errors import KubeError
+from slackwater_operator.kubernetes.errors import KubeError, KubeForbidden
 from slackwater_operator.kubernetes.events import API_VERSION, KIND
 from slackwater_operator.model.statefulsets import StatefulSetSnapshot
 from slackwater_operator.planner.snapshot import JobSnapshot, Manifest, PodSnapshot, time_ms
@@ -23,6 +23,13 @@ log = logging.getLogger(__name__)
 _EVERY_MS = 5_000
 _AFTER_MS = 3_000
 """A pod is usually made, and runs, within this time: nobody asks before."""
+_KEPT_MS = 60_000
+"""How long the Events about an object that nobody asks for again are remembered."""
+OBJECTS_KEPT = 64
+"""Of so many objects of a group they are remembered."""
+EVENTS_KEPT = 100
+"""So many Events about an object are remembered, the newest."""
+_NAMESPACES_KEPT = 1_000
 
 
 class ObjectEvents:
@@ -31,6 +38,7 @@ class ObjectEvents:
     def __init__(self, kube: Kube) -> None:
         """Takes the way to the API server."""
         self._kube = kube
+        self._failed: dict[str, int] = {}  # by namespace the HTTP status that was logged last
 
     async def jobs(
         self, session: Session, jobs: list[Manifest], pods: list[Manifest], *, now_ms: int
@@ -46,7 +54,11 @@ class ObjectEvents:
         *,
         now_ms: int,
     ) -> dict[str, str]:
-        """Why pods of StatefulSets cannot be created, by the pod's name, as far as that is known."""
+        """Why pods of StatefulSets cannot be created, by the pod's name, as far as that is known.
+
+        Forgets what was remembered of objects that nobody has asked about for a while.
+        """
+        _forget_old(session, now_ms)
         there = {pod.name for pod in pods}
         missing = {
             pod: found
@@ -82,17 +94,47 @@ class ObjectEvents:
 
     async def _about(self, session: Session, kind: str, name: str, now_ms: int) -> tuple[ObjectEvent, ...]:
         """The Events about an object, as they were a few seconds ago at most."""
-        for key in [key for key, (at_ms, _) in session.object_events.items() if now_ms - at_ms > 60_000]:
-            del session.object_events[key]
         asked_ms, events = session.object_events.get((kind, name), (0, ()))
         if now_ms - asked_ms < _EVERY_MS:
             return events
-        selector = f"regarding.kind={kind},regarding.name={name}"
-        found: list[dict[str, Any]] = []
+        selector, namespace = f"regarding.kind={kind},regarding.name={name}", session.key[0]
+        listed: list[dict[str, Any]] = []
         try:
-            found = await self._kube.list(API_VERSION, KIND, session.key[0], field_selector=selector)
+            listed = await self._kube.list(API_VERSION, KIND, namespace, field_selector=selector)
+            self._failed.pop(namespace, None)
         except KubeError as error:
-            log.warning("%s/%s: the Events of %s %s could not be read: %s", *session.key, kind, name, error)
-        events = tuple(event_seen(event) for event in found)
-        session.object_events[kind, name] = (now_ms, events)
-        return events
+            self._log_once(namespace, error)
+        newest = sorted(map(event_seen, listed), key=lambda event: event.at_ms)[-EVENTS_KEPT:]
+        session.object_events.pop((kind, name), None)
+        session.object_events[kind, name] = (now_ms, tuple(newest))
+        for oldest in list(session.object_events)[:-OBJECTS_KEPT]:
+            del session.object_events[oldest]
+        return tuple(newest)
+
+    def _log_once(self, namespace: str, error: KubeError) -> None:
+        """Logs why Events of a namespace cannot be listed: once, until they can, or the answer is another."""
+        if self._failed.get(namespace) == error.status:
+            return
+        self._failed.pop(namespace, None)
+        self._failed[namespace] = error.status
+        for oldest in list(self._failed)[:-_NAMESPACES_KEPT]:
+            del self._failed[oldest]
+        advice = ""
+        if isinstance(error, KubeForbidden):
+            advice = "; grant the operator's ServiceAccount the verb list on events in events.k8s.io there"
+        log.warning(
+            "namespace %s: Events cannot be listed, so no message says why a pod is not created or does not "
+            "start: %s%s",
+            namespace,
+            error,
+            advice,
+        )
+
+
+def _forget_old(session: Session, now_ms: int) -> None:
+    """Forgets the Events that were asked for long ago; also those of before the clock was put back."""
+    session.object_events = {
+        key: (at_ms, events)
+        for key, (at_ms, events) in session.object_events.items()
+        if abs(now_ms - at_ms) <= _KEPT_MS
+    }
