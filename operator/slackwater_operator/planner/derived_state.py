@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.model.group import GroupView, WorkerView
 from slackwater_operator.planner.snapshot import GroupSnapshot, PodSnapshot
+from slackwater_operator.policies.lost_nodes import PlacedWorker, advice, lost_workers
 from slackwater_operator.policies.rollout.stability import unsettled
 
 
@@ -23,6 +24,7 @@ class DerivedState:
         strangers: our own members of the group, as far as is known, that are not among `names`.
         group: the group, None when the broker did not say.
         unsettled: what keeps the group from being settled; "" when it is.
+        lost: the pods whose node is lost, or may be.
     """
 
     replicas: int
@@ -32,6 +34,7 @@ class DerivedState:
     strangers: tuple[str, ...] = ()
     group: GroupView | None = None
     unsettled: str = ""
+    lost: tuple[PlacedWorker, ...] = ()
 
     def worker(self, name: str) -> WorkerView | None:
         """The worker of this member, if it should be."""
@@ -61,6 +64,7 @@ def derive(snapshot: GroupSnapshot) -> DerivedState:
         told = snapshot.worker(pod) if pod is not None else None
         if told is not None:
             held[name] = told.assignment
+    lost = _lost(snapshot)
     return DerivedState(
         replicas=snapshot.replicas,
         names=names,
@@ -68,8 +72,27 @@ def derive(snapshot: GroupSnapshot) -> DerivedState:
         held=held,
         strangers=tuple(one for one in ours if one not in set(names)),
         group=snapshot.kafka_group,
-        unsettled=_unsettled(snapshot, workers, held),
+        unsettled=_unsettled(snapshot, workers, held, lost),
+        lost=lost,
     )
+
+
+def _lost(snapshot: GroupSnapshot) -> tuple[PlacedWorker, ...]:
+    """The pods whose node is lost, or may be; also those that should be gone by now."""
+    group = snapshot.kafka_group
+    placed = [
+        PlacedWorker(
+            pod.name,
+            pod.node,
+            ready=pod.ready,
+            node_lost=pod.node_lost,
+            silent=snapshot.silent(pod),
+            is_member=pod.member in group.instance_ids if group is not None else None,
+            deleted_ms=pod.deleted_ms,
+        )
+        for pod in snapshot.pods
+    ]
+    return lost_workers(placed, now_ms=snapshot.now_ms)
 
 
 def lag_of(snapshot: GroupSnapshot) -> Mapping[TopicPartition, int | None]:
@@ -143,7 +166,10 @@ def _ended_ms(snapshot: GroupSnapshot, member: str) -> int | None:
 
 
 def _unsettled(
-    snapshot: GroupSnapshot, workers: tuple[WorkerView, ...], held: dict[str, frozenset[TopicPartition]]
+    snapshot: GroupSnapshot,
+    workers: tuple[WorkerView, ...],
+    held: dict[str, frozenset[TopicPartition]],
+    lost: tuple[PlacedWorker, ...],
 ) -> str:
     """What keeps the group from being settled: also pods that are still to go, or are on their way out.
 
@@ -156,10 +182,14 @@ def _unsettled(
         for one in snapshot.pods
         if one.member not in names or (one.name in serving and (one.deleting or not _stays(snapshot, one)))
     )
+    stranded = advice([pod for pod in lost if pod.pod in going])
+    if stranded:
+        return stranded
     if going:
         return f"{', '.join(going[:3])}{' and more' if len(going) > 3 else ''} is terminating"
     partitions = snapshot.kafka.partitions if snapshot.kafka is not None else ()
-    return unsettled(snapshot.kafka_group, workers, held, partitions)
+    told = advice(lost)
+    return unsettled(snapshot.kafka_group, workers, held, partitions, {pod.pod: told for pod in lost})
 
 
 def _stays(snapshot: GroupSnapshot, pod: PodSnapshot) -> bool:

@@ -15,7 +15,7 @@ from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.planner.status_memory import dump_skip
 from slackwater_operator.policies.conditions import ConditionsInput, Trouble, conditions
 from slackwater_operator.policies.group_id_contest import EXCLUSIVE_AFTER_MS
-from slackwater_operator.policies.lost_nodes import PlacedWorker, advice, lost_workers
+from slackwater_operator.policies.lost_nodes import advice
 from slackwater_operator.policies.ownership import listed
 
 # Of status.scaling, what alone is no reason to write it.
@@ -118,23 +118,7 @@ def _ready_members(context: PlanningContext) -> set[str]:
 
 def _lost_nodes(context: PlanningContext) -> list[Trouble]:
     """Workers whose node is gone."""
-    snapshot, group = context.snapshot, context.derived.group
-    placed = []
-    for member in context.derived.names:
-        pod = snapshot.pod(member)
-        if pod is not None:
-            placed.append(
-                PlacedWorker(
-                    pod.name,
-                    pod.node,
-                    ready=pod.ready,
-                    node_lost=pod.node_lost,
-                    silent=snapshot.silent(pod),
-                    is_member=member in group.instance_ids if group is not None else None,
-                    deleted_ms=pod.deleted_ms,
-                )
-            )
-    told = advice(lost_workers(placed, now_ms=snapshot.now_ms))
+    told = advice(context.derived.lost)
     return [Trouble("NodeLost", told)] if told else []
 
 

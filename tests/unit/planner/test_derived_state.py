@@ -66,6 +66,7 @@ def snapshot(
         "spec": spec(replicas=2),
     }
     partitions = tuple(TopicPartition("flights", n) for n in range(2))
+    more.setdefault("sets", {"a": seen_set("a", 0, 2), "b": seen_set("b", 1, 1)})
     return GroupSnapshot(
         NOW_MS,
         "default",
@@ -74,7 +75,6 @@ def snapshot(
         1,
         Memory(),
         group=parse(manifest),
-        sets={"a": seen_set("a", 0, 2), "b": seen_set("b", 1, 1)},
         pods=tuple(pods),
         workers=workers,
         kafka=KafkaSnapshot(NOW_MS, GroupView("Stable", members), partitions),
@@ -187,3 +187,27 @@ def test_a_member_that_moves_by_a_restart_is_still_one_while_it_has_no_pod() -> 
         Moving(900_000, NOW_MS, 1, 0, RESTART, to="flights-b"),
     ):
         assert replace(here, memory=Memory(RolloutMemory(moving=other))).replicas == 1
+
+
+LOST = {"node": "node-7", "node_lost": True, "ready": False}
+
+
+def test_a_worker_whose_node_is_lost_is_called_so_with_the_way_out() -> None:
+    said = {"flights-a-0": runs("flights-a-0"), "flights-a-1": None}
+    sets = {"a": seen_set("a", 0, 2)}
+    here = snapshot([A0, pod("flights-a-1", **LOST)], said, sets=sets)
+    got = derive(here)
+    assert got.unsettled.startswith("flights-a-1 on node node-7 does not respond, and the node is lost")
+    assert "kubectl taint nodes node-7 node.kubernetes.io/out-of-service" in got.unsettled
+    assert "starting" not in got.unsettled
+    # And one that answers is not lost, nor is one that starts on a node that is there.
+    starts = snapshot([A0, pod("flights-a-1", node="node-7")], said, sets=sets)
+    assert derive(starts).unsettled == "flights-1 is starting"
+
+
+def test_a_pod_that_should_be_gone_and_whose_node_is_lost_is_not_called_ending() -> None:
+    said = {"flights-a-0": runs("flights-a-0"), "flights-a-1": runs("flights-a-1"), "flights-a-2": None}
+    over = pod("flights-a-2", **LOST, deleting=True)
+    got = derive(snapshot([A0, A1, over], said, sets={"a": seen_set("a", 0, 2)}))
+    assert got.unsettled.startswith("flights-a-2 on node node-7 does not respond, and the node is lost")
+    assert [one.pod for one in got.lost] == ["flights-a-2"]

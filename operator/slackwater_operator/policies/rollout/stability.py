@@ -13,6 +13,7 @@ def unsettled(
     workers: Collection[WorkerView],
     held: Mapping[str, Collection[TopicPartition]],
     partitions: Collection[TopicPartition],
+    lost: Mapping[str, str] | None = None,
 ) -> str:
     """What keeps the group from being settled, in words; "" when it is.
 
@@ -25,10 +26,13 @@ def unsettled(
         workers: the workers that should be.
         held: the partitions that each says it holds.
         partitions: all partitions of the topics.
+        lost: by pod, of those whose node is lost, what that is and the way out (`lost_nodes.advice`).
     """
     if group is None:
         return "the broker did not say how the group is"
     for worker in workers:
+        if not worker.running and lost and worker.pod in lost:
+            return lost[worker.pod]
         if not worker.running:
             return f"{worker.name} is {worker.phase or ('starting' if worker.alive else 'not started')}"
     if not workers:
