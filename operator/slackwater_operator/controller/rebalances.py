@@ -13,6 +13,10 @@ from dataclasses import dataclass
 SCALE, ROLLOUT, TOPICS, UNPLANNED = "scale", "rollout", "topics", "unplanned"
 OURS_FOR_MS = 60_000
 """For how long after we let members in, or took some out, a rebalance is taken for ours."""
+_SOON_MS = 5_000
+"""Within this time after we let members in, or took some out, the rebalance that this costs has begun."""
+_BEFORE_MS = 2_000
+"""So much earlier a worker's clock may have it."""
 UNPLANNED_KEPT_MS = 600_000
 """For how long an unplanned rebalance is told of."""
 
@@ -41,7 +45,8 @@ class RebalanceWatch:
         self._newest: int | None = None
         self._scaled_ms: int | None = None
         self._announced_ms: int | None = None
-        self._topics_ms: int | None = None
+        self._topics_ms: tuple[int, int] | None = None  # between which two looks they have changed
+        self._looked_ms: int | None = None
         self._awaits_ms: int | None = None
         self._unplanned: deque[tuple[int, str]] = deque(maxlen=5)
 
@@ -55,7 +60,9 @@ class RebalanceWatch:
 
     def topics_changed(self, now_ms: int) -> None:
         """A topic was just seen to have got or lost partitions, or to have come or gone."""
-        self._topics_ms = now_ms
+        if self._topics_ms is None or self._topics_ms[1] != now_ms:
+            looked_ms = self._looked_ms if self._looked_ms is not None else now_ms
+            self._topics_ms = (max(looked_ms, now_ms - OURS_FOR_MS), now_ms)
 
     def awaits(self, topics_ms: int | None) -> bool:
         """Whether a rebalance was not counted before the topics had been looked at, and by now they have."""
@@ -80,9 +87,10 @@ class RebalanceWatch:
             forced: why the broker may have done it; "".
             took_ms: how long each generation's rebalance took, where known.
             topics_ms: when the topics were looked at last; None: not known. The members see a change before
-                that shows here, so a rebalance without another cause is not counted before the topics have
-                been looked at.
+                that shows here, so a rebalance without another cause as near is not counted before the
+                topics have been looked at.
         """
+        self._looked_ms = topics_ms if topics_ms is not None else self._looked_ms
         first: dict[int, tuple[bool, int]] = {}
         for generation, second_half, at_ms in generations:
             before = first.get(generation)
@@ -98,9 +106,9 @@ class RebalanceWatch:
         for generation in sorted(one for one in first if one > self._newest):
             follows, at_ms = first[generation]
             if not (follows and generation == self._newest + 1):
-                cause = self._cause(at_ms, restarting=restarting, forced=forced)
+                cause, away_ms = self._cause(at_ms, restarting=restarting, forced=forced)
                 looked = topics_ms is None or topics_ms >= at_ms or now_ms - at_ms >= OURS_FOR_MS
-                if cause == UNPLANNED and not forced and not looked:
+                if away_ms and not looked:
                     self._awaits_ms = at_ms
                     break
                 found.append(Rebalance(generation, at_ms, cause, (took_ms or {}).get(generation)))
@@ -114,13 +122,24 @@ class RebalanceWatch:
         """The unplanned rebalances of the last ten minutes, a line each."""
         return tuple(text for at_ms, text in self._unplanned if now_ms - at_ms < UNPLANNED_KEPT_MS)
 
-    def _cause(self, at_ms: int, *, restarting: bool, forced: str) -> str:
-        if self._scaled_ms is not None and -2_000 < at_ms - self._scaled_ms < OURS_FOR_MS:
-            return SCALE
-        if self._announced_ms is not None and at_ms - self._announced_ms < OURS_FOR_MS:
-            return ROLLOUT
-        if self._topics_ms is not None and abs(at_ms - self._topics_ms) < OURS_FOR_MS:
-            return TOPICS
+    def _cause(self, at_ms: int, *, restarting: bool, forced: str) -> tuple[str, int]:
+        """The cause that lies nearest in time of those that fit, and how far away it is (ms); of two that are
+        equally near the one that is ours.
+
+        What the broker may have done, and a restart, have no time of their own: they count where nothing else
+        fits, the former as no distance, since looking at the topics would not change that.
+        """
+        near: list[tuple[int, str]] = []
+        if self._scaled_ms is not None and at_ms - self._scaled_ms > -_BEFORE_MS:
+            near.append((max(0, at_ms - self._scaled_ms - _SOON_MS), SCALE))
+        if self._announced_ms is not None:
+            near.append((max(0, abs(at_ms - self._announced_ms) - _SOON_MS), ROLLOUT))
+        if self._topics_ms is not None:
+            since_ms, until_ms = self._topics_ms
+            near.append((max(0, since_ms - at_ms, at_ms - until_ms), TOPICS))
+        away_ms, cause = min(near, key=lambda each: each[0], default=(OURS_FOR_MS, UNPLANNED))
+        if away_ms < OURS_FOR_MS:
+            return cause, away_ms
         if forced:
-            return UNPLANNED
-        return ROLLOUT if restarting else UNPLANNED
+            return UNPLANNED, 0
+        return (ROLLOUT, 0) if restarting else (UNPLANNED, OURS_FOR_MS)

@@ -68,6 +68,45 @@ def test_one_without_a_cause_waits_for_a_look_at_the_topics() -> None:
     )
 
 
+def test_of_a_scale_step_and_a_change_of_the_topics_the_nearer_one_is_the_cause() -> None:
+    watch = RebalanceWatch()
+    causes(watch, (4, False, 0), topics_ms=0)
+    watch.scaled(1_000)
+    assert causes(watch, (5, False, 2_000), now_ms=3_000, topics_ms=0) == ["scale"], "at once"
+    assert causes(watch, (6, False, 41_000), now_ms=42_000, topics_ms=35_000) == [], "a look may tell more"
+    assert watch.awaits(45_000)
+    watch.topics_changed(45_000)
+    assert causes(watch, (6, False, 41_000), now_ms=45_100, topics_ms=45_000) == ["topics"]
+    watch.scaled(47_000)
+    watch.topics_changed(45_000)  # it is told again as long as nobody has heard it
+    assert causes(watch, (7, False, 48_000), now_ms=49_000, topics_ms=45_000) == ["scale"]
+
+
+def test_without_a_change_of_the_topics_a_late_rebalance_is_still_the_scale_steps() -> None:
+    watch = RebalanceWatch()
+    causes(watch, (4, False, 0), topics_ms=0)
+    watch.scaled(1_000)
+    assert causes(watch, (5, False, 41_000), now_ms=42_000, topics_ms=35_000) == []
+    assert causes(watch, (5, False, 41_000), now_ms=45_100, topics_ms=45_000) == ["scale"]
+
+
+def test_of_a_rollout_and_a_change_of_the_topics_the_nearer_one_is_the_cause() -> None:
+    watch = RebalanceWatch()
+    causes(watch, (4, False, 0), topics_ms=0)
+    watch.announced(1_000)
+    causes(watch, topics_ms=35_000)
+    watch.topics_changed(45_000)
+    assert causes(watch, (5, False, 41_000), now_ms=45_100, topics_ms=45_000) == ["topics"]
+
+
+def test_a_step_before_a_change_of_the_topics_was_seen_keeps_its_own_rebalance() -> None:
+    watch = RebalanceWatch()
+    causes(watch, (4, False, 0), topics_ms=0)
+    watch.scaled(40_000)
+    watch.topics_changed(45_000)
+    assert causes(watch, (5, False, 41_000), now_ms=45_100, topics_ms=45_000) == ["scale"]
+
+
 def test_during_a_restart_it_is_the_rollouts() -> None:
     watch = RebalanceWatch()
     causes(watch, (4, False, 0))
