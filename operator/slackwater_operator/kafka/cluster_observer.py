@@ -27,6 +27,7 @@ from slackwater.kafka.errors import (
 )
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.net.backoff import Backoff
+from slackwater.kafka.protocol.metadata import Topic
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.topic_pattern import TopicPattern
 from slackwater.kafka.wire.errors import ErrorCode
@@ -102,7 +103,8 @@ class ClusterObserver:
         self._topics_ms = float("-inf")
         self._topics_wall_ms: int | None = None
         self._matching: dict[str, list[str]] = {}
-        cluster.on_metadata.append(lambda _: self._matching.clear())
+        # Not the cluster's own metadata: while that is asked for, it lacks topics for a moment.
+        self._known: Mapping[str, Topic] = {}
 
     @classmethod
     async def connect(
@@ -147,7 +149,7 @@ class ClusterObserver:
         at_ms = self._clock.wall_ms()
         asking = Asking(self._cluster, asyncio.get_running_loop().time() + self._timeout_s)
         failed = await self._refresh_topics(asking, wanted)
-        if failed is not None and not self._cluster.metadata.topics:
+        if failed is not None and not self._known:
             raise failed
         partitions = {one.key: self.partitions(one) for one in wanted}
         facts = await self._ask(asking, wanted, partitions)
@@ -168,11 +170,10 @@ class ClusterObserver:
 
     def partitions(self, wanted: GroupWanted[K]) -> tuple[TopicPartition, ...]:
         """The partitions of a group's topics, in order, as far as they are known now."""
-        topics = self._cluster.metadata.topics
         return tuple(
             TopicPartition(name, number)
             for name in self._topics(wanted)
-            for number in sorted(topics[name].partitions)
+            for number in sorted(self._known[name].partitions)
         )
 
     async def remove_members(self, group_id: str, instance_ids: Sequence[str]) -> dict[str, str]:
@@ -208,8 +209,11 @@ class ClusterObserver:
     # ---- topics
 
     async def _refresh_topics(self, asking: Asking, wanted: Iterable[GroupWanted[K]]) -> KafkaError | None:
-        """Asks for metadata where it is too old for `wanted`; gives why that failed."""
-        now, known = self._clock.mono_ms(), self._cluster.metadata.topics
+        """Asks for metadata where it is too old for `wanted`; gives why that failed.
+
+        What is known changes at once when all has been answered: other rounds run meanwhile.
+        """
+        now, known = self._clock.mono_ms(), self._known
         new = False
         for one in wanted:
             if one.topic_pattern is not None:
@@ -226,19 +230,26 @@ class ClusterObserver:
         everything = now - self._all_wanted_ms <= TOPICS_FORGOTTEN_MS
         self._cluster.track(self._wanted_ms, all_topics=everything)
         failed = await asking.refresh()
-        unnamed = self._wanted_ms.keys() - self._cluster.metadata.topics.keys()
-        if failed is None and everything and unnamed:
+        if failed is not None:
+            return failed
+        topics = dict(self._cluster.metadata.topics)
+        unnamed = self._wanted_ms.keys() - topics.keys()
+        if everything and unnamed:
             # The answer for all topics leaves these out: asked for by name, the broker says why.
             self._cluster.track(unnamed)
             failed = await asking.refresh()
             self._cluster.track(self._wanted_ms, all_topics=True)
+            answered = self._cluster.metadata.topics if failed is None else self._known
+            topics |= {name: answered[name] for name in unnamed if name in answered}
+        self._known = topics
+        self._matching.clear()
         if failed is None:
             self._topics_ms, self._topics_wall_ms = now, self._clock.wall_ms()
         return failed
 
     def _missing(self, wanted: GroupWanted[K]) -> tuple[str, ...]:
         """The topics that the brokers say do not exist; one that was not asked for yet is not among them."""
-        known = self._cluster.metadata.topics
+        known = self._known
         names = {*wanted.topics, *wanted.checked_topics}
         return tuple(
             name
@@ -247,7 +258,7 @@ class ClusterObserver:
         )
 
     def _topics(self, wanted: GroupWanted[K]) -> list[str]:
-        known = self._cluster.metadata.topics
+        known = self._known
         if wanted.topic_pattern is None:
             return [name for name in sorted(wanted.topics) if name in known]
         # Once for each metadata: a pattern can be slow, and there can be many names.
@@ -259,7 +270,7 @@ class ClusterObserver:
         return matching
 
     def _topic_problems(self, wanted: GroupWanted[K]) -> list[str]:
-        known, found = self._cluster.metadata.topics, self._topics(wanted)
+        known, found = self._known, self._topics(wanted)
         if wanted.topic_pattern is not None and not found:
             return [f"no topic matches {wanted.topic_pattern!r}; create one, or correct topicPattern"]
         problems = [
