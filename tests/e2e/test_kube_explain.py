@@ -94,15 +94,15 @@ def test_kubectl_finds_the_plugin(control_plane: ControlPlane, namespace: str, t
 
 
 def test_a_name_that_is_not_there_gets_the_nearest(control_plane: ControlPlane, namespace: str) -> None:
-    missing = f"slackwater: error: no ConsumerGroup flihgts in namespace {namespace}; "
-    assert refused(explain(control_plane, "flihgts", "-n", namespace)) == missing + "there are none there"
+    missing = f"slackwater: error: there is no ConsumerGroup flihgts in namespace {namespace}; "
+    assert refused(explain(control_plane, "flihgts", "-n", namespace)) == missing + "it contains none"
     control_plane.api.create(path_of(*GROUPS, namespace), group(namespace))
     assert refused(explain(control_plane, "flihgts", "-n", namespace)) == missing + "did you mean flights?"
-    assert "; there are flights" in refused(explain(control_plane, "other", "-n", namespace))
+    assert "; it contains flights" in refused(explain(control_plane, "other", "-n", namespace))
     # A name of its own: other tests' namespaces, with flights in them, may still be on their way out.
     control_plane.api.create(path_of(*GROUPS, namespace), group(namespace, f"of-{namespace}"))
     elsewhere = refused(explain(control_plane, f"of-{namespace}", "-n", "default"))
-    assert elsewhere.endswith(f"; there is one in {namespace} (-n {namespace})"), elsewhere
+    assert elsewhere.endswith(f"; it exists in {namespace} (-n {namespace})"), elsewhere
 
 
 def test_what_is_in_the_way_is_said_in_one_line(
@@ -117,7 +117,7 @@ def test_what_is_in_the_way_is_said_in_one_line(
     gone.write_text(control_plane.kubeconfig.read_text().replace(control_plane.url, "https://127.0.0.1:9"))
     line = refused(explain(control_plane, "flights", kubeconfig=gone))
     assert "127.0.0.1:9 cannot be reached" in line
-    assert line.endswith("is this the right context?")
+    assert line.endswith("check the context")
 
 
 def test_watch_shows_each_change_until_it_is_deleted(control_plane: ControlPlane, namespace: str) -> None:
@@ -162,7 +162,7 @@ def test_where_slackwater_is_not_installed_it_says_so(
     kubectl("delete", "-f", str(ROOT / "crds"))
     try:
         until(
-            lambda: "Slackwater is not installed there" in explain(control_plane, "flights").stderr,
+            lambda: "install Slackwater there" in explain(control_plane, "flights").stderr,
             "the message",
         )
     finally:

@@ -341,8 +341,12 @@ def test_without_an_election_it_leads_at_once_and_needs_no_lease(
 @pytest.mark.parametrize(
     ("arguments", "environment", "told"),
     [
-        (["--http-port", "x"], {}, "argument --http-port: x: a number from 0 to 65535"),
-        ([], {"SLACKWATER_HTTP_PORT": "99999"}, "SLACKWATER_HTTP_PORT=99999: a number from 0 to 65535"),
+        (["--http-port", "x"], {}, "argument --http-port: x must be a number between 0 and 65535"),
+        (
+            [],
+            {"SLACKWATER_HTTP_PORT": "99999"},
+            "SLACKWATER_HTTP_PORT=99999 must be a number between 0 and 65535",
+        ),
         ([], {"KUBECONFIG": "/nowhere/at/all"}, "/nowhere/at/all does not exist"),
     ],
 )

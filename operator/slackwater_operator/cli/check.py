@@ -61,16 +61,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(
         prog="slackwater-operator check",
-        description="Whether the operator is ready and its resource is served.",
+        description="Checks that the operator is ready and that the API server knows its resource.",
     )
-    parser.add_argument("--selector", required=True, help="labels of the operator's pods")
-    parser.add_argument("--expect", type=int, default=1, metavar="N", help="so many pods must be ready")
+    parser.add_argument("--selector", required=True, help="label selector of the operator's pods")
+    parser.add_argument(
+        "--expect", type=int, default=1, metavar="N", help="the number of pods that must be ready"
+    )
     parser.add_argument(
         "--namespace",
         action="append",
         default=[],
         metavar="NS",
-        help="look for groups here (repeatable); else everywhere",
+        help="a namespace to list ConsumerGroups in (repeatable; default: all)",
     )
     args = parser.parse_args(arguments)
     wanted = Wanted(os.environ.get("POD_NAMESPACE", "default"), args.selector, args.expect, args.namespace)
@@ -122,9 +124,9 @@ async def _ready(pod: dict[str, Any]) -> Result:
         async with bounded_session(REQUEST_TIMEOUT_S) as session:
             answer = await request(session, "GET", url, most_bytes=_MOST_BYTES)
             said = one_line(answer.body.decode(errors="replace").strip(), 200)
-            return Result(answer.status == 200, f"pod {name}: {url} says {answer.status} {said}".rstrip())
+            return Result(answer.status == 200, f"pod {name}: {url} returned {answer.status} {said}".rstrip())
     except (BadAnswer, aiohttp.ClientError, TimeoutError, OSError) as error:
-        return Result(False, f"pod {name}: {url} does not answer: {error or type(error).__name__}")
+        return Result(False, f"pod {name}: {url} does not respond: {error or type(error).__name__}")
 
 
 def _port(pod: dict[str, Any]) -> int:

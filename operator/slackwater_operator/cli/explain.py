@@ -35,9 +35,9 @@ def register(subparsers: Any) -> None:
     """Adds the subcommand to `slackwater`."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "explain",
-        help="why a ConsumerGroup on Kubernetes is as it is",
+        help="explain the state of a ConsumerGroup on Kubernetes",
         description="Shows a ConsumerGroup's state, its last decisions with their reasons, and what would "
-        "have to change for another decision.",
+        "change them.",
     )
     _arguments(parser)
     parser.set_defaults(run=run)
@@ -80,12 +80,12 @@ class _Parser(argparse.ArgumentParser):
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("group", metavar="GROUP", help="name of the ConsumerGroup")
-    parser.add_argument("-n", "--namespace", default="", metavar="NS", help="default: the context's own")
-    parser.add_argument("--context", default="", metavar="NAME", help="the kubeconfig's context")
     parser.add_argument(
-        "-o", "--output", choices=("text", "json"), default="text", help="text for people, or JSON"
+        "-n", "--namespace", default="", metavar="NS", help="default: the namespace of the context"
     )
-    parser.add_argument("-w", "--watch", action="store_true", help="show it anew whenever it changes")
+    parser.add_argument("--context", default="", metavar="NAME", help="kubeconfig context")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="output format")
+    parser.add_argument("-w", "--watch", action="store_true", help="show the state again whenever it changes")
 
 
 async def _show(args: argparse.Namespace) -> int:
@@ -132,7 +132,7 @@ async def _found(kube: Kube, namespace: str, name: str) -> Object:
             return found
         raise ExplainError(await _missing(kube, namespace, name))
     except KubeUnavailable as error:
-        raise ExplainError(f"{error.message}; is this the right context?") from error
+        raise ExplainError(f"{error.message}; check the context") from error
     except KubeForbidden as error:
         raise ExplainError(error.message) from error
 
@@ -140,8 +140,8 @@ async def _found(kube: Kube, namespace: str, name: str) -> Object:
 async def _missing(kube: Kube, namespace: str, name: str) -> str:
     """Why it isn't there, and what was perhaps meant."""
     if not await kube.served(API_VERSION, KIND):
-        return f"{kube.access.server} does not know {KIND}: Slackwater is not installed there"
-    problem = f"no {KIND} {name} in namespace {namespace}"
+        return f"{kube.access.server} does not know {KIND}; install Slackwater there, or use another context"
+    problem = f"there is no {KIND} {name} in namespace {namespace}"
     try:
         here = [str(one["metadata"]["name"]) for one in await _names(kube, namespace)]
     except KubeForbidden:
@@ -151,8 +151,8 @@ async def _missing(kube: Kube, namespace: str, name: str) -> str:
         return f"{problem}; did you mean {near[0]}?"
     elsewhere = await _elsewhere(kube, name)
     if elsewhere:
-        return f"{problem}; there is one in {', '.join(elsewhere)} (-n {elsewhere[0]})"
-    return f"{problem}; there are {', '.join(here[:10])}" if here else f"{problem}; there are none there"
+        return f"{problem}; it exists in {', '.join(elsewhere)} (-n {elsewhere[0]})"
+    return f"{problem}; it contains {', '.join(here[:10])}" if here else f"{problem}; it contains none"
 
 
 async def _elsewhere(kube: Kube, name: str) -> list[str]:

@@ -200,17 +200,17 @@ class Operator:
         if not self._leads:
             return True, "waiting for the Lease"
         if self._watches.silent_s() > SILENT_S:
-            return False, f"kopf's loop has not answered for {self._watches.silent_s():.0f} s"
+            return False, f"kopf's event loop has not responded for {self._watches.silent_s():.0f} s"
         if self._controller is not None and self._controller.silent_s() > SILENT_S:
-            return False, f"no turn has ended for {self._controller.silent_s():.0f} s"
+            return False, f"no reconciliation has completed for {self._controller.silent_s():.0f} s"
         return True, "leading"
 
     def _ready(self) -> Verdict:
         if not self._leads:
             holder = self._lease.holder if self._lease else ""
-            return True, f"waiting; {holder or 'nobody'} leads"
+            return True, f"waiting; {holder or 'no replica'} leads"
         if not self._store.synced:
-            return False, "leading, but not everything has been listed yet"
+            return False, "leading, but the caches are not synchronized yet"
         return True, f"leading {len(self._store.groups())} groups"
 
 

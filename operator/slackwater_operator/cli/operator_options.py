@@ -81,11 +81,13 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
     namespaces = tuple(dict.fromkeys(one for one in named if one))
     for one in namespaces:
         if not _NAME.fullmatch(one):
-            parser.error(f"--namespace {one}: not a namespace's name (give the option once for each)")
+            parser.error(
+                f"--namespace {one}: not a valid namespace name (give the option once for each namespace)"
+            )
     if not _LEASE_NAME.fullmatch(args.lease):
-        parser.error(f"--lease {args.lease}: not a name for a Lease")
+        parser.error(f"--lease {args.lease}: not a valid Lease name")
     if args.lease_namespace and not _NAME.fullmatch(args.lease_namespace):
-        parser.error(f"--lease-namespace {args.lease_namespace}: not a namespace's name")
+        parser.error(f"--lease-namespace {args.lease_namespace}: not a valid namespace name")
     return Options(
         namespaces=namespaces,
         worker_image=args.worker_image,
@@ -107,32 +109,34 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="slackwater-operator",
         allow_abbrev=False,
-        description="Runs the ConsumerGroups of a Kubernetes cluster. Every option can be given in the "
-        f"environment, too: {PREFIX}HTTP_PORT is --http-port.",
-        epilog="`slackwater-operator check` asks whether an installed operator is ready.",
+        description="Manages the ConsumerGroups of a Kubernetes cluster. Each option can also be set in "
+        f"the environment: {PREFIX}HTTP_PORT is --http-port.",
+        epilog="`slackwater-operator check` checks whether an installed operator is ready.",
     )
     given = _Environment(parser, environment)
     parser.add_argument(
-        "--namespace", action="append", metavar="NS", help="watch this one only; repeatable; default: all"
+        "--namespace", action="append", metavar="NS", help="a namespace to watch (repeatable; default: all)"
     )
-    given.text("--worker-image", "", "IMAGE", "image of the workers of groups that name none")
-    given.flag("--no-pod-monitors", "make no PodMonitor for the groups")
-    given.text("--lease", LEASE, "NAME", "the Lease that says which replica leads")
-    given.text("--lease-namespace", "", "NS", "where the Lease is; default: the pod's own namespace")
-    given.text("--identity", "", "NAME", "who holds the Lease; default: the pod's name")
-    given.flag("--no-leader-election", "lead at once; only where there is a single replica")
     given.text(
-        "--http-host", "", "HOST", "where /healthz, /readyz and /metrics are served; default: all addresses"
+        "--worker-image", "", "IMAGE", "default worker image, for ConsumerGroups without spec.pipeline.image"
     )
-    given.number("--http-port", 8080, "PORT", "their port; 0: any free one", least=0, most=65535)
+    given.flag("--no-pod-monitors", "create no PodMonitors for groups")
+    given.text("--lease", LEASE, "NAME", "name of the leader election Lease")
+    given.text("--lease-namespace", "", "NS", "namespace of the Lease (default: the pod's own)")
+    given.text("--identity", "", "NAME", "this replica's name in the Lease (default: the pod's name)")
+    given.flag("--no-leader-election", "lead without a Lease; only with a single replica")
+    given.text(
+        "--http-host", "", "HOST", "address of /healthz, /readyz and /metrics (default: all addresses)"
+    )
+    given.number("--http-port", 8080, "PORT", "their port (0: any free port)", least=0, most=65535)
     given.number(
-        "--round-ms", 5000, "MS", "how often Kafka is asked about all groups", least=500, most=60_000
+        "--round-ms", 5000, "MS", "interval at which Kafka is queried for all groups", least=500, most=60_000
     )
     given.number(
         "--busy-round-ms",
         500,
         "MS",
-        "and about those in which something is under way",
+        "interval for groups with an operation in progress",
         least=100,
         most=60_000,
     )
@@ -140,12 +144,12 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         "--receive-message-max-bytes",
         ANSWER_MAX_BYTES,
         "BYTES",
-        "the largest answer of a broker that is read; the memory limit should be 40 times that",
+        "largest accepted broker response; the memory limit should be 40 times this",
         least=1 << 20,
         most=1 << 28,
     )
-    given.choice("--log-level", "info", LEVELS, "the least that is logged")
-    given.choice("--log-format", "text", ("text", "json"), "of the log, which goes to stderr")
+    given.choice("--log-level", "info", LEVELS, "lowest level that is logged")
+    given.choice("--log-format", "text", ("text", "json"), "format of the log (on stderr)")
     return parser
 
 
@@ -162,19 +166,19 @@ class _Environment:
     def flag(self, option: str, told: str) -> None:
         value = self._of(option, "").lower()
         if value not in ("", "0", "1", "false", "true"):
-            self._parser.error(f"{self._name(option)}={value}: true or false")
+            self._parser.error(f"{self._name(option)}={value} must be true or false")
         self._parser.add_argument(option, action="store_true", default=value in ("1", "true"), help=told)
 
     def choice(self, option: str, default: str, among: Sequence[str], told: str) -> None:
         value = self._of(option, default)
         if value not in among:
-            self._parser.error(f"{self._name(option)}={value}: one of {', '.join(among)}")
+            self._parser.error(f"{self._name(option)}={value} must be one of {', '.join(among)}")
         self._parser.add_argument(option, default=value, choices=among, help=f"{told} ({default})")
 
     def number(self, option: str, default: int, shown: str, told: str, *, least: int, most: int) -> None:
         def checked(value: str) -> int:
             if not value.isdecimal() or not least <= int(value) <= most:
-                raise argparse.ArgumentTypeError(f"{value}: a number from {least} to {most}")
+                raise argparse.ArgumentTypeError(f"{value} must be a number between {least} and {most}")
             return int(value)
 
         try:

@@ -45,12 +45,16 @@ def test_arguments_go_before_the_environment() -> None:
 @pytest.mark.parametrize(
     ("arguments", "environment", "told"),
     [
-        (["--namespace", "A_b"], {}, "--namespace A_b: not a namespace's name"),
+        (["--namespace", "A_b"], {}, "--namespace A_b: not a valid namespace name"),
         (["--namespace", "a,b"], {}, "give the option once for each"),
-        (["--lease", "No Name"], {}, "--lease No Name: not a name for a Lease"),
-        (["--round-ms", "1"], {}, "--round-ms: 1: a number from 500 to 60000"),
-        ([], {"SLACKWATER_ROUND_MS": "soon"}, "SLACKWATER_ROUND_MS=soon: a number from 500 to 60000"),
-        ([], {"SLACKWATER_LOG_LEVEL": "loud"}, "SLACKWATER_LOG_LEVEL=loud: one of debug, info"),
+        (["--lease", "No Name"], {}, "--lease No Name: not a valid Lease name"),
+        (["--round-ms", "1"], {}, "--round-ms: 1 must be a number between 500 and 60000"),
+        (
+            [],
+            {"SLACKWATER_ROUND_MS": "soon"},
+            "SLACKWATER_ROUND_MS=soon must be a number between 500 and 60000",
+        ),
+        ([], {"SLACKWATER_LOG_LEVEL": "loud"}, "SLACKWATER_LOG_LEVEL=loud must be one of debug, info"),
         ([], {"SLACKWATER_NO_LEADER_ELECTION": "maybe"}, "true or false"),
         (["--nonsense"], {}, "unrecognized arguments: --nonsense"),
         (["--leas=another"], {}, "unrecognized arguments: --leas=another"),
