@@ -555,14 +555,14 @@ def test_callbacks_come_in_order_and_before_a_commit_that_waits(broker: Any, fac
     with face(**options(broker.bootstrap, group, **more)) as consumer:
         consumer.assign([tp])
         core, futures = consumer._core, []
-        at_once = core.commit
+        at_once = core.committer.commit
 
         async def slow(offsets: Any, timeout_ms: int) -> None:
             await at_once(offsets, timeout_ms)
             if offsets[tp].offset % 3 == 0:
                 await asyncio.sleep(0.2)  # as if the answer came later than those to commits after it
 
-        core.commit = slow
+        core.committer.commit = slow
         for number in range(20):
             callback = (lambda given, error: order.append(("own", given[tp].offset))) if number % 2 else None
             futures.append(consumer.commit_async({tp: OffsetAndMetadata(number)}, callback))

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from slackwater.kafka.consumer.engine import Core
 from slackwater.kafka.consumer.offsets.commit_order import CommitOrder
 from slackwater.kafka.consumer.offsets.commits import GroupOffsets
+from slackwater.kafka.consumer.offsets.committer import Committer
 from slackwater.kafka.errors import KafkaError
 from slackwater.kafka.protocol.assignors.balanced_plan import share_out
 from slackwater.kafka.protocol.assignors.base import GroupAssignment, GroupSubscription
@@ -51,13 +51,13 @@ def partitions_are_handed_over_at_once() -> contextlib.AbstractContextManager[An
 def fetched_ahead_counts_as_consumed() -> contextlib.AbstractContextManager[Any]:
     """Commits without offsets store what the brokers have, not what was handed to the application."""
 
-    def consumed(self: Core) -> dict[TopicPartition, OffsetAndMetadata]:
+    def consumed(self: Committer) -> dict[TopicPartition, OffsetAndMetadata]:
         return {
-            tp: OffsetAndMetadata(max(offset, self.subscription.partitions[tp].highwater or 0))
-            for tp, (offset, _) in self.subscription.consumed().items()
+            tp: OffsetAndMetadata(max(offset, self._subscription.partitions[tp].highwater or 0))
+            for tp, (offset, _) in self._subscription.consumed().items()
         }
 
-    return patch.object(Core, "consumed", consumed)
+    return patch.object(Committer, "consumed", consumed)
 
 
 def an_earlier_commit_is_repeated_behind_a_later_one() -> contextlib.AbstractContextManager[Any]:

@@ -14,7 +14,7 @@ import pytest
 
 from slackwater.kafka.consumer.async_consumer import AsyncConsumer
 from slackwater.kafka.consumer.coordinator import Group
-from slackwater.kafka.consumer.engine import Core
+from slackwater.kafka.consumer.engine import Engine
 from slackwater.kafka.consumer.fetch.buffer import Chunk
 from slackwater.kafka.consumer.sync_consumer import KafkaConsumer
 from slackwater.kafka.errors import FencedInstanceIdError, KafkaConnectionError
@@ -55,7 +55,7 @@ def no_network() -> Iterator[None]:
 class Coordinator:
     """Answers a member, on its loop."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Engine) -> None:
         assert core.group is not None
         self.core, self.group, self.member = core, core.group, core.group.membership
 
@@ -234,7 +234,7 @@ async def test_all_repetitions_of_a_consumer_take_their_jitter_from_one_place() 
         await made.close()
 
 
-def lead(core: Core, epoch: int) -> None:
+def lead(core: Engine, epoch: int) -> None:
     """Broker 1 leads all partitions; the consumer hears of it."""
     partitions = [
         m.MetadataResponsePartition(partition_index=tp.partition, leader_id=1, leader_epoch=epoch)

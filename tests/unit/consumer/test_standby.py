@@ -11,7 +11,7 @@ import pytest
 
 from slackwater.kafka.consumer.async_consumer import AsyncConsumer
 from slackwater.kafka.consumer.coordinator import Group
-from slackwater.kafka.consumer.engine import Core
+from slackwater.kafka.consumer.engine import Engine
 from slackwater.kafka.consumer.fetch.buffer import Chunk
 from slackwater.kafka.consumer.fetch.fetcher import Fetcher
 from slackwater.kafka.consumer.sync_consumer import KafkaConsumer
@@ -159,8 +159,8 @@ class Face:
         )
 
     @property
-    def core(self) -> Core:
-        found: Core = self.consumer._core
+    def core(self) -> Engine:
+        found: Engine = self.consumer._core
         return found
 
     async def on_loop(self, function: Any, *arguments: Any) -> Any:
@@ -363,7 +363,7 @@ async def test_a_wakeup_ends_the_wait_and_leaves_no_standby(face: Any, wire: Wir
         made.consumer.wakeup()
         with pytest.raises(WakeupError):
             await waiting
-        assert (made.core.subscription.mode, made.core._standby) == (Mode.NONE, None)
+        assert (made.core.subscription.mode, made.core.standby.active) == (Mode.NONE, False)
         wire.hangs = False
         await made.call("stand_by", ["t"])
     finally:
@@ -472,7 +472,7 @@ async def test_it_goes_on_at_the_offsets_that_it_is_given_and_asks_nobody(face: 
         assert wire.asked == []
         assert await made.call("position", B) == 20
         # What is committed next has the epoch of what was read.
-        assert made.core.consumed() == {
+        assert made.core.committer.consumed() == {
             A: OffsetAndMetadata(20, "", EPOCH),
             B: OffsetAndMetadata(20, "", EPOCH),
         }

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.kafka.consumer.standby.connections import Standby
+from slackwater.kafka.consumer.standby.connections import StandbyConnections
 from slackwater.kafka.errors import (
     CoordinatorNotAvailableError,
     GroupAuthorizationFailedError,
@@ -83,7 +83,7 @@ class FakeCluster:
 class Bench:
     def __init__(self) -> None:
         self.cluster = FakeCluster()
-        self.standby = Standby(
+        self.standby = StandbyConnections(
             self.cluster, "g", ["t"], steady(1), answer_ms=1_000, every_s=0.005,  # type: ignore[arg-type]
         )  # fmt: skip
         self.task: asyncio.Task[None] | None = None

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from slackwater.kafka.consumer.config import deserializers
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
-from slackwater.kafka.consumer.engine import Core
+from slackwater.kafka.consumer.engine import Engine
 from slackwater.kafka.consumer.iteration import to_table
 from slackwater.kafka.consumer.listener import callback_for, listener_error
 from slackwater.kafka.consumer.lookups.lookups import Lookups, check_offsets, check_partitions, is_partition
 from slackwater.kafka.consumer.offsets.commit_queue import CommitFuture, Offsets
 from slackwater.kafka.consumer.shared_calls import ConsumerBase
+from slackwater.kafka.consumer.standby.standby import refuse_in_standby
 from slackwater.kafka.consumer.wakeups import Waiter, Wakeups
 from slackwater.kafka.errors import IllegalStateError
 from slackwater.kafka.net.decoding_threads import record_decoder
@@ -62,7 +63,7 @@ class AsyncConsumer(ConsumerBase):
     async def start(self) -> Self:
         """Finds a broker. Raises :class:`NoBrokersAvailable` naming every address."""
         self._loop = asyncio.get_running_loop()
-        core = Core(self.config, self._news.set)
+        core = Engine(self.config, self._news.set)
         try:
             await core.start()
         except BaseException:
@@ -197,9 +198,9 @@ class AsyncConsumer(ConsumerBase):
         self, deadline: float, limit: int, waiter: Waiter
     ) -> dict[TopicPartition, RecordColumns]:
         core, loop = self._core, asyncio.get_running_loop()
-        core.refuse_in_standby("poll()")
-        if core.auto_commit_due():
-            core.auto_commit(core.consumed())
+        refuse_in_standby(core.subscription, "poll()")
+        if core.committer.auto_commit_due():
+            core.committer.auto_commit(core.committer.consumed())
         while True:
             self._news.clear()
             core.raise_if_failed()
@@ -234,7 +235,7 @@ class AsyncConsumer(ConsumerBase):
                 core.group.membership.caller_leaves(core.group.now_ms())
             try:
                 if notice.kind is NoticeKind.REVOKED and self.config.auto_commits:
-                    await core.commit_quietly(self.config.request_timeout_ms)
+                    await core.committer.commit_quietly(self.config.request_timeout_ms)
                 with core.metrics.telling(notice.kind):
                     await self._tell(callback_for(core.listener, notice))
             finally:
@@ -286,7 +287,7 @@ class AsyncConsumer(ConsumerBase):
         deadline = asyncio.get_running_loop().time() + limit / 1000
         earlier = self._commits.under_way()
         with self._core.metrics.committing():
-            await self._block(self._core.commit(chosen, limit))
+            await self._block(self._core.committer.commit(chosen, limit))
         await self._wait_for(earlier, deadline)
         await self._run_callbacks()
 
@@ -296,8 +297,8 @@ class AsyncConsumer(ConsumerBase):
         """Starts a commit; see :meth:`KafkaConsumer.commit_async`."""
         if self.config.group_id is None:
             raise IllegalStateError("commit_async(): this needs a group_id")
-        chosen = check_offsets(offsets) if offsets is not None else self._core.consumed()
-        commit = CommitFuture(self._core.begin_commit(chosen), chosen)
+        chosen = check_offsets(offsets) if offsets is not None else self._core.committer.consumed()
+        commit = CommitFuture(self._core.committer.begin_commit(chosen), chosen)
         self._commits.add(commit, callback or self.config.default_offset_commit_callback)
         commit.add_both(lambda _: self._news.set())
         return commit
@@ -407,7 +408,7 @@ class AsyncConsumer(ConsumerBase):
         self._parting = True
         try:
             if commit_within_ms is not None and self.config.auto_commits:
-                await self._core.commit_quietly(commit_within_ms)
+                await self._core.committer.commit_quietly(commit_within_ms)
             await self._tell(self._core.farewell())
         finally:
             self._parting = False

@@ -1,4 +1,4 @@
-"""The consumer's core: everything that runs on the client's loop, for both faces."""
+"""The consumer's engine: everything that runs on the client's loop, for both faces."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
+from slackwater.kafka.consumer.background import BackgroundTasks
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.consumer.coordinator import Group
 from slackwater.kafka.consumer.fetch.buffer import FetchBuffer
 from slackwater.kafka.consumer.fetch.fetcher import Fetcher
 from slackwater.kafka.consumer.listener import callback_for, check_listener
 from slackwater.kafka.consumer.metrics.consumer_metrics import ConsumerMetrics
-from slackwater.kafka.consumer.offsets.engine_commits import NO_GROUP, CoreCommits, Offsets
+from slackwater.kafka.consumer.offsets.committer import NO_GROUP, Committer
 from slackwater.kafka.consumer.offsets.positions import Positions
-from slackwater.kafka.consumer.standby.engine_standby import CoreStandby
+from slackwater.kafka.consumer.standby.standby import Standby
 from slackwater.kafka.consumer.ungrouped_assignment import notices_without_group
 from slackwater.kafka.errors import (
     IllegalStateError,
@@ -33,7 +34,7 @@ from slackwater.kafka.protocol.membership.member import Notice, NoticeKind, Stat
 from slackwater.kafka.protocol.metadata import ClusterMetadata
 from slackwater.kafka.protocol.notices import leave_out_unread
 from slackwater.kafka.protocol.subscription import Mode, Subscription
-from slackwater.kafka.structs import MembershipSnapshot, TopicPartition
+from slackwater.kafka.structs import MembershipSnapshot, OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Core(CoreStandby, CoreCommits):
+class Engine:
     """One consumer on one loop. Its methods are called on the loop, unless they say otherwise.
 
     ``on_news`` is called (on the loop) whenever a waiting ``poll()`` should look again.
@@ -84,8 +85,6 @@ class Core(CoreStandby, CoreCommits):
         self.backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, self.cluster.rng)
         """Paces what is repeated."""
         self.listener: Any = None
-        self.on_committed: Callable[[Offsets], None] | None = None
-        """Called on the loop with offsets that were stored, by whichever kind of commit."""
         self.errors: deque[KafkaError] = deque()
         """What ``poll()`` raises next."""
         self._own_notices: deque[Notice] = deque()
@@ -100,11 +99,16 @@ class Core(CoreStandby, CoreCommits):
         if config.group_id is not None:
             self.group = Group(self.cluster, config, self.subscription, self.backoff, on_news=self._on_news)
             self.group.membership.stats = self.metrics.group
+        self._background = BackgroundTasks()
+        self.committer = Committer(config, self.subscription, self.group, self._background)
+        self.standby = Standby(
+            config, self.cluster, self.subscription, self.buffer, self.group, self.backoff, self._background
+        )
         self.positions = Positions(
             self.cluster, config, self.subscription, self.group, self.backoff,
             may_look=lambda: not self._is_dead,
             on_change=self._on_positions, on_error=self._on_error, refresh=self.refresh_soon,
-            place=self.place,
+            place=self.standby.place,
         )  # fmt: skip
         self.fetcher = Fetcher(
             self.cluster, config, self.subscription, self.buffer, self.backoff,
@@ -118,15 +122,13 @@ class Core(CoreStandby, CoreCommits):
         self._refreshing: asyncio.Task[None] | None = None
         self._later: asyncio.TimerHandle | None = None
         self._missing_looks = 0
-        self._background: set[asyncio.Task[Any]] = set()
-        self._next_auto_commit = self._loop.time() + config.auto_commit_interval_ms / 1000
         self.closed = False
 
     async def start(self) -> None:
         """Finds a broker. Raises :class:`NoBrokersAvailable` naming every address; with an ``api_version``
         it does not wait, and ``poll()`` raises that."""
         if self.config.loads_lazily:
-            self._in_background(self._start_lazily(), "bootstrap")
+            self._background.start(self._start_lazily(), "bootstrap")
         else:
             await self.cluster.start(self.config.bootstrap_timeout_ms)
 
@@ -163,12 +165,6 @@ class Core(CoreStandby, CoreCommits):
                     await asyncio.shield(changed)
             except TimeoutError:
                 raise KafkaTimeoutError(f"{what} within {timeout_ms} ms") from None
-
-    def _in_background(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        task = asyncio.create_task(work, name=name)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-        return task
 
     # -- what to read ----------------------------------------------------------------------------
 
@@ -220,8 +216,8 @@ class Core(CoreStandby, CoreCommits):
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Reads partitions outside of group management."""
-        if self.subscription.mode is Mode.ASSIGNED and self.auto_commits_now:
-            self.auto_commit(self.consumed())
+        if self.subscription.mode is Mode.ASSIGNED and self.committer.auto_commits_now:
+            self.committer.auto_commit(self.committer.consumed())
         self.subscription.assign_by_user(partitions)
         if self.cluster.track_also(self.subscription.topics):
             self.refresh_soon()
@@ -235,7 +231,7 @@ class Core(CoreStandby, CoreCommits):
 
     def read_nothing(self) -> None:
         """Forgets what is read; membership is not touched."""
-        self._end_standby()
+        self.standby.end()
         self.subscription.unsubscribe()
         self.listener = None
         self._own_notices.clear()
@@ -288,6 +284,38 @@ class Core(CoreStandby, CoreCommits):
         lost = member is not None and (not member.in_group or member.error is not None)
         return callback_for(self.listener, Notice(NoticeKind.LOST if lost else NoticeKind.REVOKED, going))
 
+    # -- in place of another member --------------------------------------------------------------
+
+    async def stand_by(
+        self, topics: Collection[str], pattern: str | re.Pattern[str] | None, listener: Any, timeout_ms: int
+    ) -> None:
+        """Has everything ready to join but joins nothing. Where that fails, this consumer reads nothing."""
+        self.standby.check()
+        check_listener(listener)
+        self.subscription.stand_by(topics, pattern)
+        self.listener = listener
+        try:
+            await self.standby.run(topics, pattern, timeout_ms)
+        except BaseException:
+            self.read_nothing()
+            raise
+
+    def prefetch(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Fetches these partitions ahead from these offsets on, and no others."""
+        self.standby.prefetch(offsets)
+        self.buffer.drop_stale()
+        self.fetcher.wake()
+
+    def take_over(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], generation: int | None = None
+    ) -> None:
+        """Joins. What the first assignment brings and is named here starts at its offset, if nobody can have
+        read on from there."""
+        self.standby.take_over(offsets, generation)
+        self._join()
+        self.buffer.drop_stale()
+        self.fetcher.wake()
+
     # -- the membership and the application ------------------------------------------------------
 
     @property
@@ -303,7 +331,7 @@ class Core(CoreStandby, CoreCommits):
         if notice.kind is NoticeKind.ASSIGNED:
             # Java's order: the new partitions are in the assignment when the listener is told.
             self.subscription.add(notice.partitions)
-            self._taken_over(notice)
+            self.standby.assigned(notice)
         return notice
 
     def told(self, notice: Notice) -> None:
@@ -423,7 +451,7 @@ class Core(CoreStandby, CoreCommits):
     def refresh_soon(self) -> None:
         """Refreshes the metadata in the background, and goes on trying until it succeeds."""
         if self._refreshing is None or self._refreshing.done():
-            self._refreshing = asyncio.create_task(self._refresh(), name="metadata for a consumer")
+            self._refreshing = self._background.start(self._refresh(), "metadata for a consumer")
 
     async def _refresh(self) -> None:
         failures = 0
@@ -450,10 +478,7 @@ class Core(CoreStandby, CoreCommits):
             self._later.cancel()
         await self.fetcher.close()
         await self.positions.close()
-        background = [task for task in (self._refreshing, *self._background) if task is not None]
-        for task in background:
-            task.cancel()
-        await asyncio.gather(*background, return_exceptions=True)
+        await self._background.close()
         if self.group is not None:
             await self.group.leave("the consumer is closed", tell=leave, timeout_ms=timeout_ms)
             await self.group.close()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from typing import Any, Literal, TypeVar, overload
 from uuid import UUID
 
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
-from slackwater.kafka.consumer.engine import Core
+from slackwater.kafka.consumer.engine import Engine
 from slackwater.kafka.consumer.interceptors import Interceptors
 from slackwater.kafka.consumer.iteration import RecordIterator, Records, Stuck, all_records
 from slackwater.kafka.consumer.lookups.lookups import check_offsets, check_partitions
@@ -32,34 +33,34 @@ from slackwater.kafka.wire.primitives import ZERO_UUID
 T = TypeVar("T")
 
 
-class ConsumerBase:
+class ConsumerBase(ABC):
     """The calls of both faces that return at once."""
 
     config: ConsumerConfig
 
     def __init__(self, config: ConsumerConfig) -> None:
         self.config = config
-        self._opened: Core | None = None
+        self._opened: Engine | None = None
         self._iterator = RecordIterator()
         self._stuck = Stuck()
         self._commits = CommitQueue()
         self._interceptors = Interceptors(config.interceptor_classes, config)
 
     @property
-    def _core(self) -> Core:
+    def _core(self) -> Engine:
         if self._opened is None:
             raise IllegalStateError("call start() first")
         return self._opened
 
+    @abstractmethod
     def _call(self, function: Callable[..., T], *arguments: Any) -> T:
         """Calls a function on the client's loop."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _nudge(self) -> None:
         """Has a waiting ``poll()`` look again."""
-        raise NotImplementedError
 
-    def _attach(self, core: Core) -> None:
+    def _attach(self, core: Engine) -> None:
         self._opened = core
         if self._interceptors:
             # Not a strong one: the client's loop would keep a consumer that is dropped without close().
@@ -69,7 +70,7 @@ class ConsumerBase:
                 if (method := tell()) is not None:
                     method(offsets)
 
-            core.on_committed = was_committed
+            core.committer.on_committed = was_committed
 
     def _was_committed(self, offsets: Offsets) -> None:
         self._commits.tell(lambda: self._interceptors.on_commit(offsets))

@@ -11,22 +11,24 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar, overload
 
 from slackwater.kafka.consumer.config import deserializers
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig, default_keywords
-from slackwater.kafka.consumer.engine import Core
+from slackwater.kafka.consumer.engine import Engine
 from slackwater.kafka.consumer.iteration import to_table
 from slackwater.kafka.consumer.listener import callback_for, listener_error
-from slackwater.kafka.consumer.lookups.blocking_lookups import BlockingLookups
-from slackwater.kafka.consumer.lookups.lookups import check_offsets, check_partitions
+from slackwater.kafka.consumer.lookups.lookups import Lookups, check_offsets, check_partitions, is_partition
 from slackwater.kafka.consumer.offsets.commit_queue import CommitFuture, Offsets
+from slackwater.kafka.consumer.shared_calls import ConsumerBase
+from slackwater.kafka.consumer.standby.standby import refuse_in_standby
 from slackwater.kafka.consumer.wakeups import Waiter, Wakeups
 from slackwater.kafka.errors import IllegalStateError
 from slackwater.kafka.net.loop_thread import LoopThread, warn_unclosed
 from slackwater.kafka.protocol.membership.member import NoticeKind
+from slackwater.kafka.protocol.subscription import EARLIEST, LATEST
 from slackwater.kafka.records import ConsumerRecord, RecordColumns
-from slackwater.kafka.structs import TopicPartition
+from slackwater.kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class KafkaConsumer(BlockingLookups):
+class KafkaConsumer(ConsumerBase):
     """Reads topics, alone or as a member of a group.
 
     Takes kafka-python's keyword arguments (:class:`ConsumerConfig` lists them with their defaults);
@@ -80,8 +82,8 @@ class KafkaConsumer(BlockingLookups):
             self._thread.stop()
             raise
 
-    async def _start(self) -> Core:
-        core = Core(self.config, self._news.set)
+    async def _start(self) -> Engine:
+        core = Engine(self.config, self._news.set)
         try:
             await core.start()
         except BaseException:
@@ -248,10 +250,10 @@ class KafkaConsumer(BlockingLookups):
 
     def _poll_until(self, deadline: float, limit: int, waiter: Waiter) -> dict[TopicPartition, RecordColumns]:
         core = self._core
-        core.refuse_in_standby("poll()")
-        if core.auto_commit_due():
+        refuse_in_standby(core.subscription, "poll()")
+        if core.committer.auto_commit_due():
             # What the application got from the poll before counts as done, now that it polls again.
-            self._call(core.auto_commit, core.consumed())
+            self._call(core.committer.auto_commit, core.committer.consumed())
         while True:
             self._news.clear()
             core.raise_if_failed()
@@ -348,7 +350,7 @@ class KafkaConsumer(BlockingLookups):
         deadline = time.monotonic() + limit / 1000
         earlier = self._commits.under_way()
         with self._core.metrics.committing():
-            self._block(self._core.commit(chosen, limit))
+            self._block(self._core.committer.commit(chosen, limit))
         self._wait_for(earlier, deadline)
         if self._polled_by in (None, threading.get_ident()):
             self._run_callbacks()
@@ -360,8 +362,8 @@ class KafkaConsumer(BlockingLookups):
         :meth:`close`), in the order of the commits; without one: ``default_offset_commit_callback``."""
         if self.config.group_id is None:
             raise IllegalStateError("commit_async(): this needs a group_id")
-        chosen = check_offsets(offsets) if offsets is not None else self._core.consumed()
-        commit = CommitFuture(self._call(self._core.begin_commit, chosen), chosen)
+        chosen = check_offsets(offsets) if offsets is not None else self._core.committer.consumed()
+        commit = CommitFuture(self._call(self._core.committer.begin_commit, chosen), chosen)
         self._commits.add(commit, callback or self.config.default_offset_commit_callback)
         commit.add_both(lambda _: self._news.set())
         return commit
@@ -377,7 +379,91 @@ class KafkaConsumer(BlockingLookups):
 
     def _auto_commit_now(self, timeout_ms: int) -> None:
         if self.config.auto_commits:
-            self._thread.run(self._core.commit_quietly(timeout_ms))
+            self._thread.run(self._core.committer.commit_quietly(timeout_ms))
+
+    # -- questions to the cluster ----------------------------------------------------------------
+    # All raise KafkaTimeoutError after timeout_ms (default: default_api_timeout_ms), and WakeupError.
+
+    def _lookups(self) -> Lookups:
+        return Lookups(self._core)
+
+    def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int:
+        """The offset of the next record to be read; waits until it is known.
+
+        Raises :class:`PartitionNotAssignedError`, :class:`KafkaTimeoutError`.
+        """
+        check_partitions([partition])
+        return self._block(self._lookups().position(partition, self._timeout(timeout_ms)))
+
+    @overload
+    def committed(
+        self, partition: TopicPartition, metadata: Literal[True], timeout_ms: float | None = None
+    ) -> OffsetAndMetadata | None: ...
+
+    @overload
+    def committed(
+        self, partition: TopicPartition, metadata: bool = False, timeout_ms: float | None = None
+    ) -> int | OffsetAndMetadata | None: ...
+
+    @overload
+    def committed(
+        self, partition: Collection[TopicPartition], metadata: bool = False, timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]: ...
+
+    def committed(self, partition: Any, metadata: bool = False, timeout_ms: float | None = None) -> Any:
+        """The group's committed offset of a partition, with its metadata if asked for; ``None``: none.
+
+        Of several partitions: a dict of :class:`OffsetAndMetadata` (as in Java), by one request.
+        """
+        if not is_partition(partition):
+            return self.committed_many(partition, timeout_ms)
+        (tp,) = check_partitions([partition])
+        found = self.committed_many([tp], timeout_ms)[tp]
+        return found if metadata or found is None else found.offset
+
+    def committed_many(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """The committed offsets of several partitions in one request."""
+        chosen = check_partitions(partitions)
+        with self._core.metrics.asking_committed():
+            return self._block(self._lookups().committed(chosen, self._timeout(timeout_ms)))
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset of each partition."""
+        chosen = check_partitions(partitions)
+        return self._block(self._lookups().ends(chosen, EARLIEST, self._timeout(timeout_ms)))
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset of the next record to come, of each partition."""
+        chosen = check_partitions(partitions)
+        return self._block(self._lookups().ends(chosen, LATEST, self._timeout(timeout_ms)))
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after a time (ms since the epoch); ``None``: none is that late."""
+        return self._block(self._lookups().by_time(timestamps, self._timeout(timeout_ms)))
+
+    def partitions_for_topic(self, topic: str, timeout_ms: float | None = None) -> set[int]:
+        """The partition numbers of a topic; empty if there is no such topic."""
+        return self._block(self._lookups().partitions_for_topic(topic, self._timeout(timeout_ms)))
+
+    def topics(self, timeout_ms: float | None = None) -> set[str]:
+        """The names of all topics that this client may see."""
+        return self._block(self._lookups().topics(self._timeout(timeout_ms)))
+
+    def bootstrap(self, timeout_ms: float | None = None, refresh: bool = False) -> None:
+        """Waits until a broker is found (``None``: ``bootstrap_timeout_ms``); ``refresh``: asks again.
+
+        Raises :class:`NoBrokersAvailable`.
+        """
+        limit = self.config.bootstrap_timeout_ms if timeout_ms is None else self._timeout(timeout_ms)
+        self._block(self._core.bootstrap(limit, refresh))
 
     # -- the end ---------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ the connections for unused, and what a takeover would stumble over is seen befor
 _PURPOSES = (Purpose.GROUP, Purpose.GENERAL)
 
 
-class Standby:
+class StandbyConnections:
     """Has metadata of ``topics`` (with a pattern: of all), the group's coordinator and the connections to it.
     Asks for no membership. ``answer_ms``: how long an answer is waited for. ``every_s``: how often it looks.
 
