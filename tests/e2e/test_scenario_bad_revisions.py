@@ -28,13 +28,13 @@ BAD = [
 @pytest.mark.parametrize(("prefix", "stopped_by"), BAD)
 def test_a_bad_revision_is_taken_back(
     control_plane: ControlPlane,
-    kafka3: KafkaCluster,
+    kafka: KafkaCluster,
     namespace: str,
     prefix: Sequence[str],
     stopped_by: str,
 ) -> None:
     reason = "PreflightFailed" if stopped_by == "preflight" else "RolloutStopped"
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(
             f"bad-{namespace}", partitions=6, replicas=3, session_timeout_ms=SESSION_MS, rollout=ROLLOUT
         )
@@ -68,9 +68,9 @@ def test_a_bad_revision_is_taken_back(
 
 
 def test_a_stopped_rollout_goes_on_with_the_next_good_revision(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(f"then-{namespace}", partitions=4, replicas=2)
         before = group.await_settled(2)
         group.roll(site.push("bad", CRASHES))

@@ -15,9 +15,9 @@ pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
 
 @pytest.mark.long
 def test_a_hot_partition_is_named_and_does_not_scale(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(
             f"hot-{namespace}",
             partitions=6,
@@ -35,9 +35,9 @@ def test_a_hot_partition_is_named_and_does_not_scale(
 
 @pytest.mark.long
 def test_more_workers_than_partitions_are_named(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(f"spare-{namespace}", partitions=2, replicas=3)
         group.await_settled(3)
         told = group.await_condition("Scaled", reason="MoreWorkersThanPartitions")
@@ -45,8 +45,8 @@ def test_more_workers_than_partitions_are_named(
 
 
 @pytest.mark.long
-def test_a_stuck_consumer_is_named(control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+def test_a_stuck_consumer_is_named(control_plane: ControlPlane, kafka: KafkaCluster, namespace: str) -> None:
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(
             f"stuck-{namespace}",
             partitions=2,
@@ -71,9 +71,9 @@ def test_a_stuck_consumer_is_named(control_plane: ControlPlane, kafka3: KafkaClu
 
 @pytest.mark.long
 def test_a_topic_that_nobody_writes_to_is_idle_and_nothing_is_scaled(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(
             f"idle-{namespace}",
             partitions=4,
@@ -118,9 +118,9 @@ def test_lag_unknown_holds(control_plane: ControlPlane, namespace: str) -> None:
 
 @pytest.mark.long
 def test_one_cluster_away_leaves_the_others_alone(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    with KafkaCluster(1) as other, ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with KafkaCluster(1) as other, ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(f"here-{namespace}", partitions=4, replicas=2)
         there = site.manifest(f"there-{namespace}", replicas=1)
         there["spec"]["kafka"]["bootstrapServers"] = other.bootstrap

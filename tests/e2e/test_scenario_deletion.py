@@ -37,9 +37,9 @@ def _gone(group: Group) -> bool:
 
 @pytest.mark.parametrize("policy", [pytest.param("Retain", marks=pytest.mark.long), "Delete"])
 def test_a_deleted_group_leaves_what_its_policy_keeps(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str, policy: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, policy: str
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(
             f"del-{policy.lower()}-{namespace}", partitions=4, replicas=2, deletionPolicy=policy
         )
@@ -59,9 +59,9 @@ def test_a_deleted_group_leaves_what_its_policy_keeps(
 
 @pytest.mark.long
 def test_a_group_goes_without_the_operator(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator() as operator:
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator() as operator:
         group = site.group(f"alone-{namespace}", partitions=4, replicas=2, session_timeout_ms=10_000)
         group.await_settled(2)
         operator.kill()
@@ -71,9 +71,9 @@ def test_a_group_goes_without_the_operator(
 
 
 def test_a_suspended_group_has_no_workers_and_comes_back(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(f"susp-{namespace}", partitions=4, replicas=2)
         group.await_settled(2)
         group.change(suspend=True)

@@ -22,9 +22,9 @@ def _generations(group: Group) -> dict[str, int]:
 
 
 def test_workers_killed_come_back_without_a_rebalance(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(f"kill-{namespace}", partitions=6, replicas=3)
         before = group.await_settled(3)
         group.await_condition("Ready")
@@ -61,9 +61,9 @@ def _runs_anew(site: ClusterSite, pod: str, pid: int) -> bool:
 
 @pytest.mark.long
 def test_the_operator_killed_at_each_restart_and_in_a_scale_down(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator() as operator:
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator() as operator:
         group = site.group(f"survive-{namespace}", partitions=8, replicas=4)
         before = group.await_settled(4)
         group.await_condition("RolledOut")
@@ -109,9 +109,9 @@ def _keep_running(operator: OperatorProcess) -> None:
 
 @pytest.mark.long
 def test_the_api_server_goes_and_comes_back(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator() as operator:
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator() as operator:
         group = site.group(f"api-{namespace}", partitions=4, replicas=2)
         before = group.await_settled(2)
         group.await_condition("RolledOut")
@@ -135,10 +135,10 @@ def test_the_api_server_goes_and_comes_back(
 
 @pytest.mark.long
 def test_the_other_replica_takes_over(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     with (
-        ClusterSite(control_plane, kafka3, namespace) as site,
+        ClusterSite(control_plane, kafka, namespace) as site,
         site.operator("first") as first,
         site.operator("second"),
     ):

@@ -28,10 +28,10 @@ def plane() -> Iterator[ControlPlane]:
         yield made
 
 
-def test_a_lost_node_is_named_and_costs_two_rebalances(plane: ControlPlane, kafka3: KafkaCluster) -> None:
+def test_a_lost_node_is_named_and_costs_two_rebalances(plane: ControlPlane, kafka: KafkaCluster) -> None:
     with (
         plane.namespace() as namespace,
-        ClusterSite(plane, kafka3, namespace) as site,
+        ClusterSite(plane, kafka, namespace) as site,
         site.operator(),
     ):
         group = site.group(f"node-{namespace}", partitions=6, replicas=3, session_timeout_ms=SESSION_MS)

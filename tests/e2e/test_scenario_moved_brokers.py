@@ -15,14 +15,14 @@ NOWHERE = "127.0.0.1:1"
 
 @pytest.mark.long
 def test_the_group_is_looked_at_where_its_workers_are(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     """A wrong address fails its preflight, and all else goes on; another spelling costs no rebalance."""
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(f"moved-{namespace}", partitions=4, replicas=2)
         group.await_settled(2)
         before = group.status()["kafka"]
-        assert before["bootstrapServers"] == kafka3.bootstrap
+        assert before["bootstrapServers"] == kafka.bootstrap
         assert before["clusterId"]
 
         group.change(kafka={"bootstrapServers": NOWHERE})
@@ -38,7 +38,7 @@ def test_the_group_is_looked_at_where_its_workers_are(
         group.await_settled(2)  # its member is removed well before the session of 90 s could expire
         assert group.status()["kafka"] == before
 
-        since, servers = now_ms(), kafka3.bootstrap.replace("127.0.0.1", "localhost")
+        since, servers = now_ms(), kafka.bootstrap.replace("127.0.0.1", "localhost")
         group.change(kafka={"bootstrapServers": servers})
         group.await_condition("RolledOut")
         until(lambda: group.status()["kafka"]["bootstrapServers"] == servers, "the operator follows", 60)

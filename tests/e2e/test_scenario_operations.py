@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
 
 
 @pytest.mark.long
-def test_kubectl_rollout_restart(control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+def test_kubectl_rollout_restart(control_plane: ControlPlane, kafka: KafkaCluster, namespace: str) -> None:
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(f"restart-{namespace}", partitions=4, replicas=2)
         before = group.await_settled(2)
         group.await_condition("RolledOut")
@@ -30,9 +30,9 @@ def test_kubectl_rollout_restart(control_plane: ControlPlane, kafka3: KafkaClust
 
 @pytest.mark.long
 def test_a_paused_group_restarts_nobody(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(f"pause-{namespace}", partitions=4, replicas=2)
         group.await_settled(2)
         group.await_condition("RolledOut")
@@ -46,10 +46,10 @@ def test_a_paused_group_restarts_nobody(
 
 
 def test_evictions_wait_for_one_another(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     """As `kubectl drain` asks for them, of all pods at once."""
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(f"evict-{namespace}", partitions=6, replicas=3)
         before = group.await_settled(3)
         until(lambda: len(group.ready_pods()) == 3, "three ready pods", 120)  # others may go at any time

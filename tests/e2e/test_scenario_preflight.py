@@ -14,9 +14,9 @@ pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
 
 
 def test_what_the_environment_did_is_tried_again_until_it_passes(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         passes = site.folder / "passes"
         script = f'[ -e {passes} ] || {{ echo no broker answers >&2; exit 5; }}; exec "$@"'
         image = site.push("later", ("sh", "-c", script, "sh"))
@@ -48,13 +48,13 @@ def test_what_the_environment_did_is_tried_again_until_it_passes(
 )
 def test_what_holds_a_preflight_up_is_named_and_heals(
     control_plane: ControlPlane,
-    kafka3: KafkaCluster,
+    kafka: KafkaCluster,
     namespace: str,
     pod: Json,
     missing: Json,
     cause: str,
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(f"held-{namespace}", partitions=2, replicas=1, template={"spec": pod})
         told = group.await_condition("Degraded", reason="PreflightBlocked")
         assert cause in told["message"]
@@ -64,10 +64,10 @@ def test_what_holds_a_preflight_up_is_named_and_heals(
 
 
 def test_a_pod_for_which_there_is_no_quota_is_named(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     path = path_of("v1", "resourcequotas", namespace)
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         quota = {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "1"}}}
         control_plane.api.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
         until(lambda: control_plane.api.get(f"{path}/small")["status"].get("hard"), "the quota counts", 30)

@@ -21,10 +21,10 @@ def warnings(group: Group, reason: str) -> int:
 
 
 def test_memory_of_1gb_is_shown_and_heals_by_an_edit(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     worker = {"name": "worker", "resources": {"requests": {"memory": "1GB"}}}
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator() as operator:
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator() as operator:
         begun_s = time.monotonic()
         group = site.group(
             f"memory-{namespace}", partitions=2, replicas=1, template={"spec": {"containers": [worker]}}
@@ -46,10 +46,10 @@ def test_memory_of_1gb_is_shown_and_heals_by_an_edit(
 
 
 def test_a_quota_is_named_and_heals_when_it_is_raised(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     path = path_of("v1", "resourcequotas", namespace)
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         quota = {"metadata": {"name": "small"}, "spec": {"hard": {"count/jobs.batch": "0"}}}
         control_plane.api.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
         until(lambda: control_plane.api.get(f"{path}/small")["status"].get("hard"), "the quota counts", 30)

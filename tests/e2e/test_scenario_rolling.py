@@ -24,13 +24,13 @@ GAP_SHARE = 0.3
 )
 def test_a_rolling_restart_costs_no_rebalance(
     control_plane: ControlPlane,
-    kafka3: KafkaCluster,
+    kafka: KafkaCluster,
     namespace: str,
     workers: int,
     rate: float,
     gap_share: float,
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(
             f"roll-{namespace}", partitions=2 * workers, replicas=workers, session_timeout_ms=SESSION_MS
         )

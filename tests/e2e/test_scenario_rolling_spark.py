@@ -37,9 +37,9 @@ def remote(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("remote", ["local", "connect"], indirect=True)
 def test_a_rolling_restart_on_spark_costs_no_rebalance(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str, remote: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, remote: str
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         if not remote:  # as in the worker's Spark image
             archive = site.folder / "spark.jsa"
             assert spark_archive.main([str(archive)]) == 0

@@ -16,9 +16,9 @@ FIRST_HANDLED_MS = 20_000
 
 @pytest.mark.long
 def test_a_lag_ramp_scales_from_three_to_eight_and_back(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(
             f"ramp-{namespace}",
             partitions=24,
@@ -49,10 +49,10 @@ def test_a_lag_ramp_scales_from_three_to_eight_and_back(
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_a_steady_load_does_not_flap_for_ten_minutes(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     """800 records a second at a capacity of 1,000 a worker: near enough to a threshold to tempt."""
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(
             f"steady-{namespace}",
             partitions=12,
@@ -82,9 +82,9 @@ QUIET = pytest.mark.parametrize(
 
 @QUIET
 def test_to_zero_and_back(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str, quiet: bool
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, quiet: bool
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(
             f"zero-{namespace}",
             partitions=4,
@@ -111,9 +111,9 @@ def test_to_zero_and_back(
 
 @QUIET
 def test_a_users_scale_is_obeyed(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str, quiet: bool
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, quiet: bool
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(f"hand-{namespace}", partitions=8, replicas=2)
         group.await_settled(2)
         since = now_ms()

@@ -48,11 +48,11 @@ SIZES = [
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_new_image_by_takeover(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str, size: Size
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, size: Size
 ) -> None:
     """The goal is a median of 50 ms and a worst pause of 250 ms. On two cores for all workers, three brokers,
     a control plane and the load that is kept while nothing else runs; the limits leave room for what does."""
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         spec: dict[str, Any] = {
             "partitions": size.partitions,
             "replicas": size.workers,
@@ -87,10 +87,10 @@ def test_a_new_image_by_takeover(
 
 @pytest.mark.long
 def test_a_new_image_by_takeover_on_spark(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     workers, partitions = 3, 6
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         archive = site.folder / "spark.jsa"  # as in the worker's Spark image
         assert spark_archive.main([str(archive)]) == 0
         site.push("*", environment={spark_session.ARCHIVE_VARIABLE: str(archive)})

@@ -55,9 +55,9 @@ def _preflight_placed(plane: ControlPlane, namespace: str) -> bool:
 
 @pytest.mark.long
 def test_no_room_for_a_successor_falls_back_to_restarts(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator() as operator:
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator() as operator:
         group = site.group(
             f"room-{namespace}", partitions=PARTITIONS, replicas=WORKERS, rollout=_strategy("Restart")
         )
@@ -84,9 +84,9 @@ def test_no_room_for_a_successor_falls_back_to_restarts(
 
 
 def test_no_room_for_a_successor_stops_the_roll(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(
             f"stop-{namespace}", partitions=PARTITIONS, replicas=WORKERS, rollout=_strategy("Stop")
         )
@@ -119,9 +119,9 @@ def _moved(group: Group) -> bool:
 @pytest.mark.long
 @pytest.mark.parametrize("count", [5, 2])
 def test_a_scale_in_the_middle_of_a_roll(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str, count: int
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, count: int
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(
             f"scale-{namespace}", partitions=10, replicas=WORKERS, rollout=_strategy("Restart", "2m")
         )
@@ -147,9 +147,9 @@ def test_a_scale_in_the_middle_of_a_roll(
 
 @pytest.mark.long
 def test_the_strategy_of_a_running_group_changes_and_back(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(f"change-{namespace}", partitions=PARTITIONS, replicas=WORKERS)
         before = group.await_settled(WORKERS)
         group.await_condition("RolledOut")

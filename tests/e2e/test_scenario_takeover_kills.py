@@ -78,9 +78,9 @@ def _killed(who: str, when: str, moment: Moment) -> Any:
     ],
 )
 def test_a_pod_is_killed(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str, who: str, moment: Moment
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, who: str, moment: Moment
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group, before = _settled(site, "pod")
         site.push("v2", environment={"IMPORT_S": "1.5"})  # so that it is seen to warm up
         with group.load(RATE) as load:
@@ -147,11 +147,11 @@ STEPS = (_begun, _told, _to_be_retired)
 )
 def test_the_operator_is_killed(
     control_plane: ControlPlane,
-    kafka3: KafkaCluster,
+    kafka: KafkaCluster,
     namespace: str,
     steps: list[tuple[int, Callable[[Group, int], bool]]],
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator() as operator:
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator() as operator:
         group, before = _settled(site, "operator")
         with group.load(RATE) as load:
             _under_way(group)
@@ -219,10 +219,10 @@ def test_the_coordinator_is_killed(control_plane: ControlPlane, namespace: str, 
 
 @pytest.mark.long
 def test_the_link_is_cut_before_the_handover(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     """The successor cannot ask, and takes over all the same: its predecessor learns of it from the broker."""
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group, before = _settled(site, "link")
         with group.load(RATE) as load:
             _under_way(group)
@@ -238,10 +238,10 @@ def test_the_link_is_cut_before_the_handover(
 
 @pytest.mark.long
 def test_the_link_is_cut_after_the_handover(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     """The predecessor does not see its successor, but sees it commit: it does not take its seat back."""
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator() as operator:
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator() as operator:
         group, before = _settled(site, "after")
         with group.load(RATE) as load:
             _under_way(group)

@@ -55,12 +55,12 @@ def does_no_harm(owner: Group, twin: Group, told: str) -> None:
 
 
 def test_the_second_of_one_operator_waits_and_its_deletion_deletes_nothing(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     with (
         control_plane.namespace() as another,
-        ClusterSite(control_plane, kafka3, namespace, watches=[another]) as site,
-        ClusterSite(control_plane, kafka3, another) as elsewhere,
+        ClusterSite(control_plane, kafka, namespace, watches=[another]) as site,
+        ClusterSite(control_plane, kafka, another) as elsewhere,
         site.operator(),
     ):
         owner = first(site, f"twin-{namespace}")
@@ -70,13 +70,13 @@ def test_the_second_of_one_operator_waits_and_its_deletion_deletes_nothing(
 
 @pytest.mark.long
 def test_operators_of_two_clusters_leave_each_other_alone(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     """Each watches its own namespace, has its own Lease, and sees of the other only the members."""
     with (
         control_plane.namespace() as another,
-        ClusterSite(control_plane, kafka3, namespace) as site,
-        ClusterSite(control_plane, kafka3, another) as elsewhere,
+        ClusterSite(control_plane, kafka, namespace) as site,
+        ClusterSite(control_plane, kafka, another) as elsewhere,
         site.operator(),
         elsewhere.operator(),
     ):

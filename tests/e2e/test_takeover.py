@@ -15,9 +15,9 @@ TAKEOVER = {"strategy": "Takeover", "takeover": {"warmTimeout": "2m"}}
 
 
 def test_a_roll_by_takeover_costs_no_rebalance(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator() as operator:
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator() as operator:
         group = site.group(f"takeover-{namespace}", partitions=12, replicas=WORKERS, rollout=TAKEOVER)
         before = group.await_settled(WORKERS)
         group.await_condition("RolledOut")
@@ -62,9 +62,9 @@ def test_a_roll_by_takeover_costs_no_rebalance(
 
 @pytest.mark.long
 def test_a_bad_revision_stops_at_the_first_successor(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator():
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         # Without a preflight, which would find it before any successor is made.
         rollout = {**TAKEOVER, "preflight": {"enabled": False}}
         group = site.group(f"bad-{namespace}", partitions=6, replicas=WORKERS, rollout=rollout)
@@ -91,9 +91,9 @@ def test_a_bad_revision_stops_at_the_first_successor(
 
 @pytest.mark.long
 def test_the_strategy_changes_both_ways_and_the_operator_is_killed_in_the_middle(
-    control_plane: ControlPlane, kafka3: KafkaCluster, namespace: str
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    with ClusterSite(control_plane, kafka3, namespace) as site, site.operator() as operator:
+    with ClusterSite(control_plane, kafka, namespace) as site, site.operator() as operator:
         group = site.group(f"switch-{namespace}", partitions=6, replicas=WORKERS)
         before = group.await_settled(WORKERS)
         group.await_condition("RolledOut")
