@@ -126,10 +126,11 @@ def config_map(name: str, config_hash: str) -> str:
     return f"{name}-{config_hash}"
 
 
-def preflight_job(name: str, revision: str) -> str:
-    """The Job that tries a revision. A Job's name becomes a label of its pod: 63 characters at most, so that
-    a long name is cut; the revision, which the whole name is part of, keeps it unique."""
-    ending = f"-preflight-{revision}"
+def preflight_job(name: str, revision: str, attempt: int = 1) -> str:
+    """The Job that tries a revision, for the first time or again. A Job's name becomes a label of its pod: 63
+    characters at most, so that a long name is cut; the revision, which the whole name is part of, keeps it
+    unique."""
+    ending = f"-preflight-{revision}{f'-{attempt}' if attempt > 1 else ''}"
     return name[: _MAX_LABEL - len(ending)].rstrip("-") + ending
 
 

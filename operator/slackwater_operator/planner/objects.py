@@ -113,8 +113,9 @@ def mend_secret(context: PlanningContext) -> None:
     too."""
     snapshot = context.snapshot
     assert snapshot.revision is not None
-    tried = names.preflight_job(snapshot.name, snapshot.revision.hash)
-    jobs = [one for one in snapshot.jobs if one.name == tried and not (one.view.succeeded or one.view.failed)]
+    jobs = [
+        job for job in snapshot.jobs_of(snapshot.revision.hash) if not (job.view.succeeded or job.view.failed)
+    ]
     needed = any(one.can_hand_over and not one.started for one in snapshot.pods)
     if jobs and names.can_hand_over(snapshot.revision.template):
         needed = True

@@ -183,12 +183,20 @@ class JobSnapshot:
         uid: its uid.
         view: how far it is.
         deleting: whether it has a deletionTimestamp.
+        attempt: how many Jobs have tried its revision, this one among them.
+        retry: the value that the annotation slackwater.dev/retry had when it was made.
+        failure: why the Job before it failed; "" where there was none.
+        ended_ms: when it failed; None: it has not, or that is not known.
     """
 
     name: str
     uid: str
     view: PreflightView
     deleting: bool = False
+    attempt: int = 1
+    retry: str = ""
+    failure: str = ""
+    ended_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -322,6 +330,11 @@ class GroupSnapshot:
     fresh: bool = False
     figures_due: bool = True
     problems: tuple[tuple[str, str], ...] = ()
+
+    def jobs_of(self, revision: str) -> tuple[JobSnapshot, ...]:
+        """The preflight Jobs that try a revision, by its template's hash; the newest last."""
+        jobs = [job for job in self.jobs if job.name == names.preflight_job(self.name, revision, job.attempt)]
+        return tuple(sorted(jobs, key=lambda job: job.attempt))
 
     @property
     def kafka_group(self) -> GroupView | None:

@@ -16,7 +16,15 @@ _ONLY_FOR_WORKERS = ("startupProbe", "livenessProbe", "readinessProbe", "ports",
 _MEMBERS_VARIABLES = (names.ORDINAL_VARIABLE, names.INSTANCE_ID_VARIABLE)
 
 
-def preflight_job(group: ConsumerGroup, revision: Revision) -> dict[str, Any]:
+ATTEMPT = "slackwater.dev/attempt"
+"""Annotation of a preflight Job: how many Jobs have tried the revision, this one among them."""
+FAILURE = "slackwater.dev/failure"
+"""Annotation of a preflight Job: why the Job before it failed; left out of the first one."""
+
+
+def preflight_job(
+    group: ConsumerGroup, revision: Revision, *, attempt: int = 1, retry: str = "", failure: str = ""
+) -> dict[str, Any]:
     """One pod of the revision with `--preflight`: it imports the handler and reaches the brokers, and joins
     nothing. It reads what a worker reads, the takeover key too: whoever applies the Job has to have made
     that Secret before, or the pod waits for it as a worker's would.
@@ -24,17 +32,27 @@ def preflight_job(group: ConsumerGroup, revision: Revision) -> dict[str, Any]:
     It has labels of its own, so that no Service and no budget finds it. Containers beside the worker's
     are left out, since the Job would wait for them to end; init containers stay.
 
+    Its annotations are what the back-off between two of them is derived from: a status may lose what its
+    CustomResourceDefinition does not name.
+
     Args:
         group: the resource.
         revision: what to try; its ConfigMap must have been applied.
+        attempt: how many Jobs have tried the revision, this one among them.
+        retry: the value of the ConsumerGroup's annotation slackwater.dev/retry; "": it has none.
+        failure: why the Job before it failed; "": there was none.
     """
+    annotations = {ATTEMPT: str(attempt), names.RETRY: retry, FAILURE: failure}
     deadline_s = -(-group.spec.rollout.preflight.timeout_ms // 1000)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": names.metadata(
-            group, names.preflight_job(group.name, revision.hash), app=names.PREFLIGHT_APP
-        ),
+        "metadata": {
+            **names.metadata(
+                group, names.preflight_job(group.name, revision.hash, attempt), app=names.PREFLIGHT_APP
+            ),
+            "annotations": {name: value for name, value in annotations.items() if value},
+        },
         "spec": {
             "backoffLimit": 0,
             "activeDeadlineSeconds": deadline_s,

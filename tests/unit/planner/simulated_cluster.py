@@ -257,6 +257,7 @@ class SimulatedKube:
         self.writes: Counter[str] = Counter()
         self.reads: Counter[str] = Counter()
         self.fail: Callable[[str, str], bool] = lambda verb, kind: False
+        self.prune: Callable[[Json], object] = lambda status: None
         self.refuse: Callable[[str, str], KubeError | None] = lambda verb, kind: None
 
     def _check(self, verb: str, kind: str) -> None:
@@ -305,6 +306,7 @@ class SimulatedKube:
         if live is None or live["metadata"]["uid"] != manifest["metadata"]["uid"]:
             raise KubeConflict(409, "Conflict", "another uid")
         status = json.loads(json.dumps(manifest["status"]))
+        self.prune(status)
         if live.get("status") != status:
             live["status"] = status
             self._simulation.touch(live)
@@ -649,7 +651,7 @@ class Simulation:
             live = self.objects.get(("Job", name))
             if live is not None and live["metadata"]["uid"] == uid:
                 failed = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}
-                live["status"] = {"conditions": [failed]}
+                live["status"] = {"conditions": [{**failed, "lastTransitionTime": stamp(self.now_ms)}]}
                 self.touch(live)
 
         self._after(deadline_s * 1_000, expire)

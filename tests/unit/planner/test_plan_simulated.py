@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -213,6 +214,59 @@ async def test_a_preflight_that_is_held_up_names_the_cause_and_is_tried_again_by
     )
     assert simulation.condition("Degraded")["status"] == "False"
     assert "tries" not in simulation.status["rollout"]
+
+
+async def test_preflights_back_off_also_where_the_status_keeps_nothing_of_them() -> None:
+    """The CustomResourceDefinition is of a version that had no status.rollout.tries."""
+    simulation, operator = await started()
+    simulation.kube.prune = lambda status: status.get("rollout", {}).pop("tries", None)
+    simulation.job_blocked = "Error creating: exceeded quota: q"
+    deadline_ms = 120_000
+    preflight = {"timeout": "2m"}
+    simulation.change(pipeline=image("v2"), rollout={"preflight": preflight})
+
+    operator.acted_ms.clear()
+
+    def begun() -> list[int]:
+        return [
+            at_ms
+            for act, at_ms in zip(operator.actions, operator.acted_ms, strict=True)
+            if isinstance(act, ApplyObject) and act.manifest["kind"] == "Job"
+        ]
+
+    await operator.run(lambda: len(begun()) == 3, timeout_ms=600_000)
+    operator.die()  # and what it had in memory is lost, too
+    await operator.run(lambda: len(begun()) == 5, timeout_ms=1_200_000)
+    waits = [later - sooner - deadline_ms for sooner, later in itertools.pairwise(begun())]
+    assert all(5_000 * 2**n <= wait <= 10_000 * 2**n + 3_000 for n, wait in enumerate(waits)), waits
+    assert [reason for reason, _ in simulation.events.said].count("PreflightFailed") == 1
+    assert len([name for kind, name in simulation.objects if kind == "Job"]) <= 2
+    told = simulation.condition("Degraded")["message"]
+    assert "FailedCreate: Error creating: exceeded quota: q" in told
+    simulation.job_blocked = ""
+    simulation.annotate(retry="now")
+    await operator.run(
+        lambda: settled(simulation, 3) and set(simulation.images().values()) == {"slackwater/worker:v2"},
+        timeout_ms=400_000,
+    )
+    assert not [name for kind, name in simulation.objects if kind == "Job"]
+
+
+async def test_a_preflight_is_tried_again_though_what_showed_its_environment_to_be_at_fault_is_gone() -> None:
+    simulation, operator = await started()
+    simulation.job_blocked = "Error creating: exceeded quota: q"
+    simulation.change(pipeline=image("v2"), rollout={"preflight": {"timeout": "1m"}})
+
+    def tries() -> dict[str, Any]:
+        return dict(simulation.status["rollout"].get("tries", {}))
+
+    await operator.run(lambda: tries().get("attempts") == 3, timeout_ms=600_000)
+    simulation.object_events.clear()  # the Job's Events have expired
+    await operator.pass_time(15_000)
+    assert simulation.now_ms < tries()["againMs"]
+    assert "failed" not in simulation.status["rollout"]
+    assert "exceeded quota: q" in simulation.condition("Degraded")["message"]
+    await operator.run(lambda: tries().get("attempts") == 4, timeout_ms=600_000)
 
 
 async def test_another_try_can_be_asked_for_at_once() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from slackwater.kafka.untrusted import one_line
 from slackwater_operator.model import names
 from slackwater_operator.planner.snapshot import (
     STATEFULSET_REVISION_LABEL,
@@ -19,9 +20,11 @@ from slackwater_operator.planner.snapshot import (
 )
 from slackwater_operator.policies.object_events import ObjectEvent
 from slackwater_operator.policies.rollout.preflight import preflight_view
+from slackwater_operator.specs.preflight_job import ATTEMPT, FAILURE
 from slackwater_operator.specs.statefulset import template_hash
 from slackwater_operator.workers.client import StandbyTold, TakeoverTold, WorkerStatus
 
+_LONGEST_FAILURE = 1_000
 _NO_TROUBLE = ("ContainerCreating", "PodInitializing", "Completed")
 
 
@@ -153,12 +156,26 @@ def job_snapshot(
 ) -> JobSnapshot:
     """A preflight Job, with its pod if that is there, and the Events about both."""
     metadata = job["metadata"]
+    annotations = metadata.get("annotations") or {}
+    attempt = str(annotations.get(ATTEMPT, ""))
     return JobSnapshot(
         name=metadata["name"],
         uid=metadata["uid"],
         view=preflight_view(job, pod_of_job(job, pods), job_events=job_events, pod_events=pod_events),
         deleting=bool(metadata.get("deletionTimestamp")),
+        attempt=int(attempt) if attempt.isascii() and attempt.isdigit() and len(attempt) < 7 else 1,
+        retry=str(annotations.get(names.RETRY, "")),
+        failure=one_line(str(annotations.get(FAILURE, "")), _LONGEST_FAILURE),
+        ended_ms=_failed_ms(job),
     )
+
+
+def _failed_ms(job: Manifest) -> int | None:
+    """When a Job failed; None: it has not, or that is not known."""
+    for condition in (job.get("status") or {}).get("conditions") or []:
+        if condition.get("type") in ("Failed", "FailureTarget") and condition.get("status") == "True":
+            return time_ms(condition.get("lastTransitionTime"))
+    return None
 
 
 def worker_snapshot(uid: str, at_ms: int, told: WorkerStatus | None) -> WorkerSnapshot | None:

@@ -55,9 +55,9 @@ def choose(context: PlanningContext) -> Chosen:
     chosen = _choose(context)
     # The Job's outcome is in the status now, or its template in the StatefulSet: it has done its work.
     over = (there is not None and there.template == wanted.hash) or bool(chosen.rejected)
-    keep = "" if over else names.preflight_job(snapshot.name, wanted.hash)
+    newest = None if over else _newest_job(context)
     for job in snapshot.jobs:
-        if job.name != keep and not job.deleting:
+        if job is not newest and not job.deleting:
             context.acts.append(DeleteObject("batch/v1", "Job", job.name, job.uid))
     live = there.template if there is not None else None
     context.template_changes = chosen.template is not None and template_hash(chosen.template) != live
@@ -159,9 +159,8 @@ def _preflight(context: PlanningContext) -> Chosen:
     settings = snapshot.group.spec.rollout.preflight
     if not settings.enabled:
         return Chosen(snapshot.revision.template)
-    name = names.preflight_job(snapshot.name, snapshot.revision.hash)
-    job = next((one for one in snapshot.jobs if one.name == name), None)
-    tries = _tries(context)
+    job = _newest_job(context)
+    tries = _tries(context, job)
     if tries is not None and (job is None or job.deleting):
         context.trouble("PreflightFailed", _tried(tries))
     if job is not None and job.deleting:
@@ -175,6 +174,12 @@ def _preflight(context: PlanningContext) -> Chosen:
         now_ms=snapshot.now_ms,
         timeout_ms=settings.timeout_ms + _GRACE_MS,
     )
+    if job is not None and decision.failed and (decision.again or _noted(context, job)):
+        tries = _failed_again(context, decision, job)
+        if not _due(context, tries):
+            context.wake(tries.again_ms)
+            return Chosen(waiting=_tried(tries))
+        decision = decide_preflight(PreflightView(None), now_ms=snapshot.now_ms)
     if decision.action == "start" and snapshot.kafka_group is None:
         # It would fail for the broker's sake, and the revision would count as failed.
         return Chosen(waiting="the preflight waits for the brokers to respond")
@@ -182,9 +187,6 @@ def _preflight(context: PlanningContext) -> Chosen:
     if decision.action == "start" and missing:
         # It would fail for them, and begins by itself when they are there.
         return Chosen(waiting=f"the preflight waits: {said_of_missing(missing)}")
-    if decision.failed and decision.again:
-        assert job is not None
-        return _try_again(context, decision, job, tries)
     new = context.decided("preflight", decision.action, decision.reason)
     if decision.failed:
         context.change_rollout(
@@ -202,15 +204,34 @@ def _preflight(context: PlanningContext) -> Chosen:
         return Chosen(snapshot.revision.template)
     if decision.action == "start":
         context.acts += key_for(context, snapshot.revision.template)  # a preflight reads the key, too
-        context.acts.append(ApplyObject(marked(preflight_job(snapshot.group, snapshot.revision))))
+        manifest = preflight_job(
+            snapshot.group,
+            snapshot.revision,
+            attempt=tries.attempts + 1 if tries is not None else 1,
+            retry=retry_of(context),
+            failure=tries.reason if tries is not None else "",
+        )
+        context.acts.append(ApplyObject(marked(manifest)))
     context.busy = True
     return Chosen(waiting=decision.reason or "the preflight is running")
 
 
-def _tries(context: PlanningContext) -> Tries | None:
-    """The preflights of the wanted template that failed for their environment."""
+def _newest_job(context: PlanningContext) -> JobSnapshot | None:
+    """The Job that tries the wanted template, or has tried it last; None: there is none."""
+    assert context.snapshot.revision is not None
+    jobs = context.snapshot.jobs_of(context.snapshot.revision.hash)
+    left = [job for job in jobs if not job.deleting]
+    return next(reversed(left or jobs), None)
+
+
+def _tries(context: PlanningContext, job: JobSnapshot | None) -> Tries | None:
+    """The preflights of the wanted template that failed for their environment: as the Job after them says,
+    else the status, which may not keep it."""
     tries, revision = context.rollout.tries, context.snapshot.revision
     assert revision is not None
+    if job is not None and not job.deleting:
+        failures = job.attempt - 1
+        return Tries(revision.hash, job.failure, failures, 0, job.retry) if failures else None
     return tries if tries is not None and tries.template == revision.hash else None
 
 
@@ -221,24 +242,36 @@ def _due(context: PlanningContext, tries: Tries) -> bool:
     return not waits or tries.retry != retry_of(context)
 
 
-def _try_again(
-    context: PlanningContext, decision: PreflightDecision, job: JobSnapshot, before: Tries | None
-) -> Chosen:
-    """The preflight failed for its environment: its Job is deleted, and another is made after a back-off."""
-    snapshot = context.snapshot
+def _noted(context: PlanningContext, job: JobSnapshot) -> Tries | None:
+    """What the status says of a Job that has failed for its environment: its pod and the Events about it,
+    which said so, may be gone by now. None: it says nothing of this one."""
+    tries, revision = context.rollout.tries, context.snapshot.revision
+    assert revision is not None
+    known = tries is not None and (tries.template, tries.attempts) == (revision.hash, job.attempt)
+    return tries if known else None
+
+
+def _failed_again(context: PlanningContext, decision: PreflightDecision, job: JobSnapshot) -> Tries:
+    """The preflight failed for its environment: its Job stays until another is due, and says when that is."""
+    snapshot, noted = context.snapshot, _noted(context, job)
     assert snapshot.revision is not None
-    attempts = before.attempts + 1 if before is not None else 1
-    again_ms = snapshot.now_ms + retry_delay_ms(attempts, f"{snapshot.uid}/{snapshot.revision.hash}")
-    tries = Tries(snapshot.revision.hash, decision.reason, attempts, again_ms, retry_of(context))
+    assert snapshot.group is not None
+    if noted is not None:
+        context.trouble("PreflightFailed", _tried(noted))
+        return noted
+    # Its pod may have failed before its controller says that the Job has, or that controller may be away.
+    longest_ms = snapshot.group.spec.rollout.preflight.timeout_ms + _GRACE_MS
+    over_ms = min(snapshot.now_ms, (job.view.created_ms or 0) + longest_ms)
+    ended_ms = job.ended_ms if job.ended_ms is not None else over_ms
+    again_ms = ended_ms + retry_delay_ms(job.attempt, f"{snapshot.uid}/{snapshot.revision.hash}")
+    tries = Tries(snapshot.revision.hash, decision.reason, job.attempt, again_ms, job.retry)
     context.change_rollout(tries=tries)
-    context.decided("preflight", "again", decision.reason)
-    context.acts.append(DeleteObject("batch/v1", "Job", job.name, job.uid))
+    new = context.decided("preflight", "again", decision.reason)
     context.trouble("PreflightFailed", _tried(tries))
-    if before is None:
+    if new and job.attempt == 1:
         message = f"revision {snapshot.revision.hash}: {decision.reason}; it is tried again"
         context.tell("PreflightFailed", message, warning=True)
-    context.busy = True
-    return Chosen(waiting=_tried(tries))
+    return tries
 
 
 def _tried(tries: Tries) -> str:
