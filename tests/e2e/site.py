@@ -11,6 +11,8 @@ import confluent_kafka
 import pyarrow.dataset as ds
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from tests.support.librdkafka.topic_writing import write_topic
+
 PARTITIONS = 4
 HANDLERS = """\
 import time
@@ -106,11 +108,10 @@ class Site:
     def produce(self, sizes: list[int]) -> None:
         """Produces a record of random bytes for each of ``sizes``, in turn to each partition."""
         rng = random.Random(len(sizes))
-        producer = confluent_kafka.Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5})
-        for number, size in enumerate(sizes):
-            producer.produce(self.name, rng.randbytes(size), partition=number % PARTITIONS)
-            self.ends[number % PARTITIONS] += 1
-        assert producer.flush(60) == 0
+        records = [(number % PARTITIONS, rng.randbytes(size)) for number, size in enumerate(sizes)]
+        write_topic(self.bootstrap, self.name, records)
+        for partition, _ in records:
+            self.ends[partition] += 1
 
     def committed(self) -> dict[int, int]:
         """The group's committed offset of each partition, 0 where there is none, read by librdkafka."""

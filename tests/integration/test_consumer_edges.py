@@ -138,32 +138,23 @@ async def test_a_coroutine_listener_may_end_it_too(devbroker: Any, call: str, in
         await consumer.poll(0)
 
 
-def test_a_consumer_that_is_dropped_warns_and_leaves_its_group(broker: Any) -> None:
+@pytest.mark.parametrize(("instance_id", "remaining"), [(None, 0), ("i-0", 1)], ids=["dynamic", "static"])
+def test_a_consumer_that_is_dropped_warns_and_ends(
+    broker: Any, instance_id: str | None, remaining: int
+) -> None:
+    """A dynamic member leaves its group; a static one keeps its place, and sends no more heartbeats."""
     topic, group = make_topic(broker.bootstrap, 1, 1), unique("g")
-    consumer = KafkaConsumer(topic, **options(broker.bootstrap, group, session_timeout_ms=1_800_000))
-    drain(consumer, 1)
-    thread = owned_thread(consumer)
-    assert members(broker.bootstrap, group) == 1
-    with pytest.warns(ResourceWarning, match=UNCLOSED):  # noqa: PT031
-        del consumer
-        gc.collect()
-    thread.join(DEADLINE_S)
-    assert not thread.is_alive()
-    assert members(broker.bootstrap, group) == 0
-
-
-def test_a_static_member_that_is_dropped_sends_no_more_heartbeats_and_keeps_its_place(broker: Any) -> None:
-    topic, group = make_topic(broker.bootstrap, 1, 1), unique("g")
-    more = {"group_instance_id": "i-0", "session_timeout_ms": 1_800_000}
+    more = {"group_instance_id": instance_id, "session_timeout_ms": 1_800_000}
     consumer = KafkaConsumer(topic, **options(broker.bootstrap, group, **more))
     drain(consumer, 1)
     thread = owned_thread(consumer)
+    assert members(broker.bootstrap, group) == 1
     with pytest.warns(ResourceWarning, match=UNCLOSED):  # noqa: PT031
         del consumer
         gc.collect()
     thread.join(DEADLINE_S)
     assert not thread.is_alive()
-    assert members(broker.bootstrap, group) == 1
+    assert members(broker.bootstrap, group) == remaining
 
 
 class Watches:

@@ -24,6 +24,7 @@ from tests.integration.takeover_site import TakeoverSite
 from tests.integration.test_worker_process import PARTITIONS, Site
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
+from tests.support.librdkafka.topic_writing import write_topic
 from tests.support.worker_process import WorkerProcess
 
 POLICIES = ["latest", *(pytest.param(policy, marks=pytest.mark.long) for policy in ("earliest", "none"))]
@@ -71,7 +72,7 @@ class LogSite(Site):
         """The workers' properties with this reset policy."""
         return {**self.config()["properties"], "auto.offset.reset": policy, **more}
 
-    def commit(self, offsets: dict[int, int], leader_epoch: int | None = None) -> None:
+    def commit(self, offsets: dict[int, int], leader_epoch: int = -1) -> None:
         """Sets offsets of the group, which has no members, as kafka-consumer-groups.sh does."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         places = [
@@ -184,10 +185,8 @@ def test_retention_that_overtakes_a_worker_is_counted(real: LogSite, policy: str
     """While the handler has the first records of partition 0, the next are deleted up to offset 900. What
     the client has in hand by then is delivered."""
     # A fetch brings at least a whole batch, however large.
-    producer = confluent_kafka.Producer({"bootstrap.servers": real.bootstrap, "batch.num.messages": 20})
-    for number in range(1000):
-        producer.produce(real.topic, b"v-%d" % number, partition=0)
-    assert producer.flush(60) == 0
+    records = [(0, b"v-%d" % number) for number in range(1000)]
+    write_topic(real.bootstrap, real.topic, records, batch_num_messages=20)
     real.ends[0] = 1000
     real.commit(dict.fromkeys(range(PARTITIONS), 0))
     go_on = real.folder / "go on"
@@ -364,10 +363,8 @@ def commit_first(site: TakeoverSite) -> None:
 
 def test_a_successor_skips_what_was_deleted_and_counts_it(seats: TakeoverSite) -> None:
     """Its predecessor hangs in its first batch; what the successor has read ahead is delivered."""
-    producer = confluent_kafka.Producer({"bootstrap.servers": seats.bootstrap, "batch.num.messages": 20})
-    for number in range(1000):
-        producer.produce(seats.topic, b"0:%d" % number, partition=0)
-    assert producer.flush(60) == 0
+    records = [(0, b"0:%d" % number) for number in range(1000)]
+    write_topic(seats.bootstrap, seats.topic, records, batch_num_messages=20)
     commit_first(seats)
     small = {"max.partition.fetch.bytes": "2000", "fetch.max.bytes": "8000", "auto.offset.reset": "latest"}
     properties = {**seats.config()["properties"], **small}
@@ -396,10 +393,7 @@ def test_a_successor_reads_nothing_of_a_topic_made_anew(either_seats: TakeoverSi
     old = seats.rows()
     after = seats.standby(0, "b", 1)
     make_anew(seats.bootstrap, seats.topic, 1)
-    producer = confluent_kafka.Producer({"bootstrap.servers": seats.bootstrap})
-    for number in range(3000):
-        producer.produce(seats.topic, b"new:%d" % number, partition=0)
-    assert producer.flush(60) == 0
+    write_topic(seats.bootstrap, seats.topic, [(0, b"new:%d" % number) for number in range(3000)])
     before.signal(signal.SIGKILL)
     assert seats.order(after, None)[0] == 202
     told = after.until_status(lambda status: bool(status["stopped"]))

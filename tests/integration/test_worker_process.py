@@ -28,6 +28,7 @@ from tests.integration.consumer_harness import LONGER_THAN_A_TEST_MS
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.librdkafka.topic_reading import read_topic
+from tests.support.librdkafka.topic_writing import write_topic
 from tests.support.worker_process import WorkerProcess
 
 PARTITIONS = 4
@@ -124,13 +125,13 @@ class Site:
         self.workers: list[WorkerProcess] = []
 
     def produce(self, count: int, *, bad_every: int = 0) -> None:
-        producer = confluent_kafka.Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5})
+        records = []
         for i in range(count):
             text = f"{'bad' if bad_every and i % bad_every == 0 else 'v'}-{len(self.produced)}"
-            producer.produce(self.topic, text.encode(), partition=i % PARTITIONS, headers=[("h", b"x")])
+            records.append((i % PARTITIONS, text.encode()))
             self.produced.append(text)
             self.ends[i % PARTITIONS] += 1
-        assert producer.flush(60) == 0
+        write_topic(self.bootstrap, self.topic, records, headers={"h": b"x"})
 
     def config(self, **changes: Any) -> dict[str, Any]:
         return {
@@ -259,11 +260,9 @@ def transform(records):
 
 def test_one_record_of_another_type_becomes_a_dead_letter_and_the_worker_goes_on(site: Site) -> None:
     (site.folder / "handlers" / "amounts.py").write_text(AMOUNTS)
-    producer = confluent_kafka.Producer({"bootstrap.servers": site.bootstrap, "linger.ms": 50})
-    for number in range(1000):
-        amount = '"12,50"' if number == 613 else number
-        producer.produce(site.topic, f'{{"amount": {amount}}}'.encode(), partition=1, headers=[("h", b"x")])
-    assert producer.flush(60) == 0
+    amounts = ['"12,50"' if number == 613 else number for number in range(1000)]
+    records = [(1, f'{{"amount": {amount}}}'.encode()) for amount in amounts]
+    write_topic(site.bootstrap, site.topic, records, headers={"h": b"x"}, linger_ms=50)
     site.ends[1] += 1000
     properties = {**site.config()["properties"], "max.poll.records": "1000"}
     worker = site.worker(engine="python", handler="amounts:transform", properties=properties)
