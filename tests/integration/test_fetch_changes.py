@@ -56,8 +56,8 @@ def test_a_topic_made_anew_is_read_from_its_beginning(
         with caplog.at_level(logging.WARNING, "slackwater"):
             make_anew(broker.bootstrap, topic, records)
             assert drain(consumer, records) == {tp: list(range(1_000, 1_000 + records))}
-        [said] = [record.message for record in caplog.records if "made anew" in record.message]
-        assert said.startswith(f"{tp}: the topic was deleted and made anew; it was read to offset 50")
+        [said] = [record.message for record in caplog.records if "created again" in record.message]
+        assert said.startswith(f"{tp}: the topic was deleted and created again; it was read to offset 50")
 
 
 def test_a_topic_made_anew_asks_the_application_where_there_is_no_policy(broker: Any) -> None:
@@ -69,7 +69,9 @@ def test_a_topic_made_anew_asks_the_application_where_there_is_no_policy(broker:
         consumer.seek(tp, 0)
         drain(consumer, 50)
         make_anew(broker.bootstrap, topic, 60)
-        with pytest.raises(LogTruncationError, match=f"{tp} was read to 50 and is cut off at 0") as caught:
+        with pytest.raises(
+            LogTruncationError, match=f"{tp} was consumed to 50 and is truncated at 0"
+        ) as caught:
             wait_for(lambda: consumer.poll(500), "the error")
         consumer.seek(tp, caught.value.divergent_offsets[tp].offset)
         assert drain(consumer, 60) == {tp: list(range(1_000, 1_060))}

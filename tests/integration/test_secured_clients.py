@@ -192,7 +192,7 @@ def refusals(secured: SecuredKafka) -> dict[str, tuple[str, dict[str, Any], type
             "is not signed by ca file",
         ),
         "no authority": ("TLS", {"security_protocol": "SSL"}, SslAuthenticationError, "set ca"),
-        "name": ("ELSEWHERE", tls, SslAuthenticationError, "not made for '127.0.0.1'"),
+        "name": ("ELSEWHERE", tls, SslAuthenticationError, "not valid for '127.0.0.1'"),
         "expired": ("EXPIRED", tls, SslAuthenticationError, "certificate has expired"),
         "client without certificate": ("MTLS", tls, SslAuthenticationError, "set cert and key"),
         "client of another authority": (
@@ -209,12 +209,12 @@ def refusals(secured: SecuredKafka) -> dict[str, tuple[str, dict[str, Any], type
         ),
         "plain text to TLS": ("TLS", {}, NoBrokersAvailable, "speaks TLS; set security_protocol"),
         "TLS to plain text": ("LOGIN", tls, NoBrokersAvailable, "is it a port with TLS"),
-        "no login": ("LOGIN", {}, NoBrokersAvailable, "a port that wants a login does so"),
+        "no login": ("LOGIN", {}, NoBrokersAvailable, "a port that requires a login does so"),
         "login where none is": (
             "TLS",
             {**login("PLAIN", security_protocol="SASL_SSL"), "ssl_cafile": str(secured.ca_file)},
             SaslAuthenticationError,
-            "does not log in at this port: set protocol to SSL",
+            "requires no login at this port: set protocol to SSL",
         ),
     }
 

@@ -120,7 +120,7 @@ def test_a_wrong_password_at_the_start_is_one_line(secured: SecuredKafka, site: 
     [
         ({"protocol": "SASL_SSL"}, "security.mechanism: is missing"),
         ({"protocol": "SSL", "keyFile": "/k"}, "keyFile without certFile"),
-        ({"caFile": "/ca"}, "caFile is of no use with protocol=PLAINTEXT"),
+        ({"caFile": "/ca"}, "caFile cannot be used with protocol=PLAINTEXT"),
         ({"protocol": "SSL", "cafile": "/ca"}, "security.cafile: unknown field; did you mean caFile?"),
     ],
 )

@@ -42,7 +42,7 @@ def test_every_method_of_kafka_python_is_there_with_its_arguments() -> None:
     ("options", "says"),
     [
         ({"sessoin_timeout_ms": 1}, "did you mean 'session_timeout_ms'"),
-        ({"sasl_mechanism": "PLAIN"}, "sasl_mechanism is of no use with security_protocol=PLAINTEXT"),
+        ({"sasl_mechanism": "PLAIN"}, "sasl_mechanism cannot be used with security_protocol=PLAINTEXT"),
         ({"socks5_proxy": "x:1"}, "socks5_proxy='x:1' is not supported yet"),
         ({"ssl_cafile": "ca.pem"}, "ssl_cafile"),
         ({"isolation_level": "committed"}, "read_uncommitted, read_committed"),
@@ -105,7 +105,7 @@ def test_properties() -> None:
         ({"session.timeout": "1"}, r"'session\.timeout'; did you mean 'session\.timeout\.ms'"),
         ({"max.poll.records": "many"}, r"max\.poll\.records must be a number, not 'many'"),
         ({"enable.auto.commit": "yes"}, r"enable\.auto\.commit must be true or false"),
-        ({"sasl.mechanism": "PLAIN"}, r"sasl\.mechanism is of no use with security\.protocol=PLAINTEXT"),
+        ({"sasl.mechanism": "PLAIN"}, r"sasl\.mechanism cannot be used with security\.protocol=PLAINTEXT"),
         ({"value.deserializer": "org.x.Y"}, r"value_deserializer"),
     ],
 )

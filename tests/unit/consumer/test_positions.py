@@ -314,7 +314,7 @@ async def test_a_topic_made_anew_is_read_from_its_beginning(
     with caplog.at_level(logging.WARNING):
         await bench.settle(lambda: bench.at(A)[1] == 0)
     assert bench.at(A)[0] is FetchState.FETCHING
-    assert "t-0: the topic was deleted and made anew; it was read to offset 50" in caplog.text
+    assert "t-0: the topic was deleted and created again; it was read to offset 50" in caplog.text
     await bench.positions.close()
 
 
@@ -406,7 +406,7 @@ async def test_a_position_beyond_the_log_waits_for_the_application(policy: str) 
     [error] = bench.errors
     assert isinstance(error, LogTruncationError)
     assert error.divergent_offsets == {A: OffsetAndMetadata(40)}
-    assert "t-0 was read to 50 and is cut off at 40" in str(error)
+    assert "t-0 was consumed to 50 and is truncated at 40" in str(error)
     assert bench.positions.still_holds(error)
     assert bench.at(A)[0] is FetchState.AWAIT_VALIDATION
     assert len(bench.asked) == 2, "it is not asked again before a seek"
@@ -464,7 +464,7 @@ async def test_a_topic_made_anew_waits_for_the_application(policy: str) -> None:
     await bench.settle()
     [error] = bench.errors
     assert isinstance(error, TopicRecreatedError)
-    assert "the topic was deleted and made anew: t-0 was read to 50" in str(error)
+    assert "the topic was deleted and created again: t-0 was consumed to 50" in str(error)
     assert state.state is not FetchState.FETCHING
     assert state.topic_id == UUID(int=1)
     await bench.positions.close()

@@ -59,7 +59,7 @@ async def test_an_answer_beyond_its_limit_is_refused_before_there_is_room_for_it
     async with connected(claiming(allowed + 1), settings) as connection:
         with pytest.raises(KafkaConnectionError, match=says) as raised:
             await connection.request(request_)
-        assert f"{allowed + 1} bytes, and {allowed} are allowed" in str(raised.value)
+        assert f"{allowed + 1} bytes; the limit is {allowed}" in str(raised.value)
         assert connection.address in str(raised.value)
         assert connection.closed
     async with connected(claiming(allowed), settings) as connection:
@@ -179,7 +179,7 @@ async def test_a_large_answer_that_does_not_decode_fails_the_connection() -> Non
         asked: list[Any] = [connection.send(m.MetadataRequest()), connection.send(m.HeartbeatRequest())]
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(each) for each in outcomes] == [KafkaConnectionError] * 2
-        assert "the answer to Metadata v13 does not decode" in str(outcomes[0])
+        assert "the response to Metadata v13 cannot be decoded" in str(outcomes[0])
         assert connection.closed
 
 

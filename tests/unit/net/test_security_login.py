@@ -174,7 +174,7 @@ async def does_not_prove_itself(peer: Peer) -> None:
         (wants_no_login, "PLAIN", SaslAuthenticationError, "set protocol to PLAINTEXT"),
         (is_old, "PLAIN", KafkaError, "older than Kafka 1.0"),
         (hangs_up, "PLAIN", KafkaConnectionError, "closed the connection"),
-        (does_not_prove_itself, "SCRAM-SHA-256", SaslAuthenticationError, "the broker's own proof is wrong"),
+        (does_not_prove_itself, "SCRAM-SHA-256", SaslAuthenticationError, "the broker's signature is wrong"),
     ],
 )
 async def test_a_broker_that_does_not_log_in(
@@ -434,7 +434,7 @@ async def test_a_refused_second_login_closes_the_connection() -> None:
         connection = await open_with(plain(), port)
         broker.password = "another"
         await asyncio.sleep(0.002)
-        with pytest.raises(KafkaConnectionError, match="logging in again failed.*Invalid username"):
+        with pytest.raises(KafkaConnectionError, match="reauthentication failed.*Invalid username"):
             await connection.request(BEAT)
         assert connection.closed
 

@@ -106,13 +106,16 @@ def test_a_token_provider_of_kafka_python_is_one() -> None:
         ({**LOGIN, **USER, "sasl_password_file": "f"}, "sasl_plain_password and sasl_password_file are both"),
         ({**LOGIN, **USER, "sasl_plain_username": ""}, "sasl_plain_username is empty"),
         ({**LOGIN, **USER, "sasl_plain_password": 5}, "sasl_plain_password must be text, not int"),
-        ({"sasl_mechanism": "PLAIN"}, "sasl_mechanism is of no use with security_protocol=PLAINTEXT"),
-        (USER, "sasl_plain_username is of no use"),
+        ({"sasl_mechanism": "PLAIN"}, "sasl_mechanism cannot be used with security_protocol=PLAINTEXT"),
+        (USER, "sasl_plain_username cannot be used"),
         ({**USER, "security_protocol": "SSL"}, "set security_protocol to SASL_SSL"),
-        ({"ssl_cafile": "x"}, "ssl_cafile is of no use with security_protocol=PLAINTEXT"),
-        ({**LOGIN, **USER, "security_protocol": "SASL_PLAINTEXT", "ssl_cafile": "x"}, "ssl_cafile is of no"),
-        ({"security_protocol": "SSL", "ssl_keyfile": "x"}, "ssl_keyfile without ssl_certfile"),
-        ({"security_protocol": "SSL", "ssl_password": SECRET}, "ssl_password without ssl_certfile"),
+        ({"ssl_cafile": "x"}, "ssl_cafile cannot be used with security_protocol=PLAINTEXT"),
+        (
+            {**LOGIN, **USER, "security_protocol": "SASL_PLAINTEXT", "ssl_cafile": "x"},
+            "ssl_cafile cannot be used",
+        ),
+        ({"security_protocol": "SSL", "ssl_keyfile": "x"}, "ssl_keyfile is set without ssl_certfile"),
+        ({"security_protocol": "SSL", "ssl_password": SECRET}, "ssl_password is set without ssl_certfile"),
         (
             {"security_protocol": "SSL", "ssl_check_hostname": "no"},
             "ssl_check_hostname must be True or False",
@@ -126,8 +129,11 @@ def test_a_token_provider_of_kafka_python_is_one() -> None:
             {**LOGIN, "sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": object()},
             "an object with a method token",
         ),
-        ({**LOGIN, **USER, "sasl_mechanism": "OAUTHBEARER"}, "sasl_plain_username is of no use with"),
-        ({**LOGIN, **USER, "sasl_oauth_token_provider": Tokens()}, "sasl_oauth_token_provider is of no use"),
+        ({**LOGIN, **USER, "sasl_mechanism": "OAUTHBEARER"}, "sasl_plain_username cannot be used with"),
+        (
+            {**LOGIN, **USER, "sasl_oauth_token_provider": Tokens()},
+            "sasl_oauth_token_provider cannot be used",
+        ),
         ({"security": Security(), "ssl_cafile": "x"}, "security and ssl_cafile are both set"),
         ({"security": Security(), "sasl_jaas_config": JAAS}, "security and sasl_jaas_config are both set"),
         ({"security": "SSL"}, "security must be a Security, not str"),
@@ -224,7 +230,7 @@ LOGIN_PROPERTIES = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
     ("properties", "says"),
     [
         ({"security.protocol": "SASL_SSL"}, r"sasl\.mechanism is missing: security\.protocol=SASL_SSL"),
-        ({"sasl.mechanism": "PLAIN"}, r"sasl\.mechanism is of no use with security\.protocol=PLAINTEXT"),
+        ({"sasl.mechanism": "PLAIN"}, r"sasl\.mechanism cannot be used with security\.protocol=PLAINTEXT"),
         (LOGIN_PROPERTIES, r"username in sasl\.jaas\.config is missing.*\(or sasl\.username\.file\)"),
         (
             {**LOGIN_PROPERTIES, "sasl.jaas.config": f'{SCRAM_MODULE} required username="u" password="p";'},
@@ -236,20 +242,20 @@ LOGIN_PROPERTIES = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
         ),
         ({"security.protocol": "SSL", "ssl.truststore.location": "/x.jks"}, "type is JKS.*keytool"),
         ({**TLS, "ssl.truststore.type": "PKCS12"}, "type is PKCS12.*openssl pkcs12"),
-        ({**TLS, "ssl.truststore.password": SECRET}, r"ssl\.truststore\.password does not go with"),
+        ({**TLS, "ssl.truststore.password": SECRET}, r"ssl\.truststore\.password cannot be used with"),
         ({**TLS, "ssl.truststore.certificates": PEM}, r"location and ssl\.truststore\.certificates are both"),
-        ({"security.protocol": "SSL", "ssl.truststore.certificates": PEM}, "Java refuses that too"),
+        ({"security.protocol": "SSL", "ssl.truststore.certificates": PEM}, "Java rejects it, too"),
         (
             {"security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.certificates": "/ca"},
-            "holds the text, not a path",
+            "must contain the text, not a path",
         ),
         (
             {**TLS, "ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": PEM},
-            r"certificate\.chain without ssl\.keystore\.key",
+            r"certificate\.chain is set without ssl\.keystore\.key",
         ),
         (
             {**TLS, "ssl.keystore.type": "PEM", "ssl.keystore.key": KEY},
-            r"ssl\.keystore\.key without ssl\.keystore\.certificate\.chain",
+            r"ssl\.keystore\.key is set without ssl\.keystore\.certificate\.chain",
         ),
         (
             {**TLS, "ssl.keystore.type": "PEM", "ssl.keystore.location": "/k", "ssl.keystore.key": KEY},
@@ -266,7 +272,7 @@ LOGIN_PROPERTIES = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
         ),
         ({**TLS, "ssl.endpoint.identification.algorithm": "ldap"}, "https checks the broker's name"),
         ({**TLS, "ssl.enabled.protocols": "TLSv1.1"}, "TLS 1.2 and 1.3 are used"),
-        ({**TLS, "ssl.key.password": SECRET}, r"ssl\.key\.password without ssl\.keystore\.location"),
+        ({**TLS, "ssl.key.password": SECRET}, r"ssl\.key\.password is set without ssl\.keystore\.location"),
         ({"security.protcol": "SSL"}, r"unknown property 'security\.protcol'; did you mean 'security\.proto"),
         ({"sasl.login.class": "x"}, r"sasl\.login\.class=x is not supported"),
     ],
@@ -301,7 +307,7 @@ def test_a_security_takes_nothing_else() -> None:
 )
 def test_jaas(text: str, username: str | None, password: str | None) -> None:
     if username is None:
-        with pytest.raises(KafkaConfigurationError, match="form of one"):
+        with pytest.raises(KafkaConfigurationError, match="invalid format"):
             security_jaas.parse(text)
         return
     login = security_jaas.parse(text)
@@ -313,10 +319,10 @@ def test_jaas(text: str, username: str | None, password: str | None) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "not the form"),
-        (JAAS.removesuffix(";"), "not the form"),
-        (JAAS.replace("required", "perhaps"), "not the form"),
-        (JAAS.replace('="u"', ' "u"'), "not the form"),
+        ("", "invalid format"),
+        (JAAS.removesuffix(";"), "invalid format"),
+        (JAAS.replace("required", "perhaps"), "invalid format"),
+        (JAAS.replace('="u"', ' "u"'), "invalid format"),
         (JAAS.replace(f'"{SECRET}"', f'"{SECRET}'), "quotation mark is not closed"),
         (JAAS + JAAS, "more than one login module"),
         (JAAS.replace("PlainLoginModule", "Krb5LoginModule"), "Krb5LoginModule is not supported"),

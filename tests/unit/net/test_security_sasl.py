@@ -52,7 +52,7 @@ def test_scram_sha_512_proves_the_password_both_ways() -> None:
     assert hashlib.sha512(client_key).digest() == stored_key
     verifier = base64.b64encode(hmac.digest(server_key, message, "sha512"))
     assert client.step(b"v=" + verifier) is None
-    with pytest.raises(SaslProblem, match="went on after the end"):
+    with pytest.raises(SaslProblem, match="continued after the end"):
         client.step(b"v=" + verifier)
 
 
@@ -61,14 +61,14 @@ def test_scram_sha_512_proves_the_password_both_ways() -> None:
     [
         (f"r={NONCE},s={SALT},i=4096", "nonce"),
         (f"r=other{FULL},s={SALT},i=4096", "nonce"),
-        (f"r={FULL},s={SALT},i={LEAST_ITERATIONS - 1}", "asks for 4095 iterations"),
-        (f"r={FULL},s={SALT},i={MOST_ITERATIONS + 1}", "asks for 1000001 iterations"),
-        (f"r={FULL},s={SALT},i=99999999999999", "is not one"),
-        (f"r={FULL},s={SALT},i=-1", "is not one"),
+        (f"r={FULL},s={SALT},i={LEAST_ITERATIONS - 1}", "requires 4095 iterations"),
+        (f"r={FULL},s={SALT},i={MOST_ITERATIONS + 1}", "requires 1000001 iterations"),
+        (f"r={FULL},s={SALT},i=99999999999999", "is invalid"),
+        (f"r={FULL},s={SALT},i=-1", "is invalid"),
         (f"r={FULL},s=W22Z=aJ0,i=4096", "not base64"),
-        (f"m=ext,r={FULL},s={SALT},i=4096", "is not one"),
-        (f"r={FULL},i=4096", "is not one"),
-        ("", "is not one"),
+        (f"m=ext,r={FULL},s={SALT},i=4096", "is invalid"),
+        (f"r={FULL},i=4096", "is invalid"),
+        ("", "is invalid"),
     ],
 )
 def test_a_server_first_message_that_is_refused(server_first: str, says: str) -> None:
@@ -84,11 +84,11 @@ def test_the_largest_count_that_is_taken_is_taken() -> None:
     ("server_final", "says"),
     [
         (b"v=7rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=", "does not know this password"),
-        (b"v=", "is not one"),
+        (b"v=", "is invalid"),
         (b"v=%%", "not base64"),
         (b"e=unknown-user", "the broker refused: unknown-user"),
         (b"e=a\nb\x1b[2J", r"the broker refused: a\\nb\\x1b\[2J"),
-        (b"", "is not one"),
+        (b"", "is invalid"),
         (b"\xff", "not UTF-8"),
     ],
 )
@@ -104,7 +104,7 @@ def test_plain() -> None:
     plain = Plain("user", "pä:ss")
     assert plain.start() == "\0user\0pä:ss".encode()
     plain.step(b"")
-    with pytest.raises(SaslProblem, match="question"):
+    with pytest.raises(SaslProblem, match="challenge"):
         plain.step(b"what?")
     with pytest.raises(SaslProblem, match="NUL") as raised:
         Plain("user", "secr\0et")

@@ -76,11 +76,11 @@ async def test_a_broker_whose_certificate_is_signed_by_the_authority(tmp_path: P
     ("certificate", "options", "says"),
     [
         (BROKER, {"ca": OTHER.pem}, "certificate is not signed by ca"),
-        (BROKER, {}, "not signed by the system's authorities"),
+        (BROKER, {}, "not signed by the system's certificate authorities"),
         (
             OURS.issue("b", "kafka.example"),
             {"ca": OURS.pem},
-            "not made for '127.0.0.1'.*check_hostname=False",
+            "not valid for '127.0.0.1'.*check_hostname=False",
         ),
         (OURS.issue("b", "127.0.0.1", expired=True), {"ca": OURS.pem}, "not valid now .*has expired"),
         (BROKER, {"ca": OURS.pem, "crl": OURS.revoke(BROKER)}, "not valid now .*revoked"),
@@ -157,16 +157,16 @@ DER = b"\x30\x82\x01\x0a\x02\x82"
     ("files", "options", "says"),
     [
         ({}, {"ca": "ca.pem"}, "ca file {}/ca.pem cannot be read: No such file"),
-        ({"ca.pem": "hello"}, {"ca": "ca.pem"}, "ca file {}/ca.pem holds no certificate in PEM"),
-        ({"ca.pem": ""}, {"ca": "ca.pem"}, "ca file {}/ca.pem holds no certificate in PEM"),
+        ({"ca.pem": "hello"}, {"ca": "ca.pem"}, "ca file {}/ca.pem contains no certificate in PEM"),
+        ({"ca.pem": ""}, {"ca": "ca.pem"}, "ca file {}/ca.pem contains no certificate in PEM"),
         (
             {"ca.pem": "-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----"},
             {"ca": "ca.pem"},
-            "ca file {}/ca.pem holds a certificate that cannot be read",
+            "ca file {}/ca.pem contains a certificate that cannot be read",
         ),
-        ({"c": "x", "k": CLIENT.key}, {"cert": "c", "key": "k"}, "cert file {}/c holds no certificate"),
-        ({"c": CLIENT.cert, "k": "x"}, {"cert": "c", "key": "k"}, "key file {}/k holds no private key"),
-        ({"c": CLIENT.cert}, {"cert": "c"}, "cert file {}/c holds no private key"),
+        ({"c": "x", "k": CLIENT.key}, {"cert": "c", "key": "k"}, "cert file {}/c contains no certificate"),
+        ({"c": CLIENT.cert, "k": "x"}, {"cert": "c", "key": "k"}, "key file {}/k contains no private key"),
+        ({"c": CLIENT.cert}, {"cert": "c"}, "cert file {}/c contains no private key"),
         ({"c": CLIENT.cert}, {"cert": "c", "key": "k"}, "key file {}/k cannot be read"),
         (
             {"c": CLIENT.cert, "k": OTHER.issue("x").key},
@@ -181,10 +181,10 @@ DER = b"\x30\x82\x01\x0a\x02\x82"
         (
             {"c": CLIENT.cert, "k": CLIENT.locked_key("open")},
             {"cert": "c", "key": "k", "key_password": "shut"},
-            "key file {}/k does not open with key_password",
+            "key file {}/k cannot be decrypted with key_password",
         ),
-        ({"r": CLIENT.cert}, {"crl": "r"}, "crl file {}/r holds no revocation list"),
-        ({}, {"ciphers": "NONSENSE"}, "ciphers='NONSENSE': OpenSSL knows none"),
+        ({"r": CLIENT.cert}, {"crl": "r"}, "crl file {}/r contains no revocation list"),
+        ({}, {"ciphers": "NONSENSE"}, "ciphers='NONSENSE': OpenSSL supports none"),
     ],
 )
 def test_a_bad_file_is_named(
@@ -202,7 +202,7 @@ def test_a_bad_file_is_named(
 def test_a_file_in_another_form_is_named(tmp_path: Path) -> None:
     (tmp_path / "ca.der").write_bytes(DER)
     contexts = TlsContexts(Security(protocol="SSL", ca=tmp_path / "ca.der"))
-    with pytest.raises(SslAuthenticationError, match=r"ca\.der holds no certificate in PEM"):
+    with pytest.raises(SslAuthenticationError, match=r"ca\.der contains no certificate in PEM"):
         contexts.of(contexts.read())
 
 

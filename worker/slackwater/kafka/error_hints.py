@@ -49,29 +49,30 @@ _RELEASES = {
 """API -> the first release of Apache Kafka with the lowest version that this client speaks."""
 
 _ANY_API = {
-    E.UNKNOWN_SERVER_ERROR: "the broker failed on the request: see its log",
-    E.STALE_MEMBER_EPOCH: "the group has moved on: call poll() to take part again",
-    E.INVALID_PRODUCER_ID_MAPPING: "the cluster has forgotten the producer id: make a new producer",
+    E.UNKNOWN_SERVER_ERROR: "the broker failed to process the request; see its log",
+    E.STALE_MEMBER_EPOCH: "the group's generation has changed; call poll() to rejoin",
+    E.INVALID_PRODUCER_ID_MAPPING: "the cluster no longer knows the producer id; create a new producer",
     E.INVALID_REQUIRED_ACKS: 'acks must be "all", 1 or 0',
-    E.OFFSET_OUT_OF_RANGE: "the position is outside the log: seek() to where it should go on",
-    E.CORRUPT_MESSAGE: "the broker has a damaged batch stored: look at its log and disk, or seek() past it",
-    E.UNKNOWN_TOPIC_OR_PARTITION: "check the name; a new topic takes a moment; "
-    "without the ACL operation Describe a topic is not shown either",
-    E.INVALID_TOPIC_EXCEPTION: "a topic's name has 1 to 249 of the characters A-Z a-z 0-9 . _ -, "
-    "and is neither . nor ..",
+    E.OFFSET_OUT_OF_RANGE: "the position is outside the log; seek() to an offset within it",
+    E.CORRUPT_MESSAGE: "the broker has stored a damaged batch; check its log and disk, or seek() past it",
+    E.UNKNOWN_TOPIC_OR_PARTITION: "check the name; a new topic may take a moment; without the ACL "
+    "operation Describe a topic is not shown",
+    E.INVALID_TOPIC_EXCEPTION: "a topic name has 1 to 249 of the characters A-Z a-z 0-9 . _ -, and must "
+    "not be . or ..",
     E.MESSAGE_TOO_LARGE: "send smaller records or batches, or raise the topic's max.message.bytes",
     E.RECORD_LIST_TOO_LARGE: "lower batch_size, or raise the topic's segment.bytes",
     E.OFFSET_METADATA_TOO_LARGE: "shorten the metadata of the commit, or raise the broker's "
     "offset.metadata.max.bytes",
-    E.INVALID_COMMIT_OFFSET_SIZE: "the commit is larger than the topic __consumer_offsets takes: shorten its "
-    "metadata, commit fewer partitions at a time, or raise that topic's max.message.bytes",
-    E.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator is reading its log: it takes a moment",
-    E.COORDINATOR_NOT_AVAILABLE: "the group has no coordinator at the moment: check that the partitions of "
+    E.INVALID_COMMIT_OFFSET_SIZE: "the commit is larger than the topic __consumer_offsets allows: shorten "
+    "its metadata, commit fewer partitions at a time, or raise that topic's "
+    "max.message.bytes",
+    E.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator is still loading its log; it takes a moment",
+    E.COORDINATOR_NOT_AVAILABLE: "the group has no coordinator at present: check that the partitions of "
     "__consumer_offsets have leaders",
     E.NOT_COORDINATOR: "the coordinator has moved",
-    E.ILLEGAL_GENERATION: "the group has rebalanced since: call poll() to take part again",
+    E.ILLEGAL_GENERATION: "the group has rebalanced since; call poll() to rejoin",
     E.INVALID_GROUP_ID: "group_id must not be empty",
-    E.UNKNOWN_MEMBER_ID: "the member's session has expired, or it was removed from the group",
+    E.UNKNOWN_MEMBER_ID: "the member's session has timed out, or it was removed from the group",
     E.INVALID_TIMESTAMP: "the record's time is outside what the topic's message.timestamp.before.max.ms and "
     "message.timestamp.after.max.ms allow",
     E.UNSUPPORTED_SASL_MECHANISM: "set sasl_mechanism to one that the broker has enabled",
@@ -79,30 +80,30 @@ _ANY_API = {
     E.SASL_AUTHENTICATION_FAILED: "check user name and password",
     E.UNSUPPORTED_FOR_MESSAGE_FORMAT: "the topic keeps a message format without times: raise "
     "its message.format.version, or look up no times",
-    E.INVALID_REPLICATION_FACTOR: "there are not as many brokers up as the topic is to have replicas",
+    E.INVALID_REPLICATION_FACTOR: "there are fewer brokers than the requested number of replicas",
     E.POLICY_VIOLATION: "the cluster's policy forbids it",
-    E.GROUP_ID_NOT_FOUND: "there is no such group: it is empty and has expired, or was deleted",
+    E.GROUP_ID_NOT_FOUND: "the group does not exist: it was empty and has expired, or was deleted",
     E.NON_EMPTY_GROUP: "stop the group's members first",
-    E.KAFKA_STORAGE_ERROR: "a disk of the broker fails: look at its log",
+    E.KAFKA_STORAGE_ERROR: "a disk of the broker fails; check its log",
     E.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than the topic's min.insync.replicas",
     E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "fewer replicas are in sync than the topic's min.insync.replicas",
     E.LISTENER_NOT_FOUND: "the partition's leader has no listener of the name that this client connects to: "
     "give all brokers the same listener names",
-    E.UNSUPPORTED_COMPRESSION_TYPE: "the broker does not know this codec (zstd needs Kafka 2.1)",
-    E.FENCED_INSTANCE_ID: "another consumer has joined with this group.instance.id: stop one of the two, or "
-    "give them ids of their own",
-    E.INVALID_RECORD: "the broker refuses the record itself, as one without a key in a compacted topic",
-    E.UNSTABLE_OFFSET_COMMIT: "a transaction with offsets of this group is open: it ends or times out",
-    E.PRODUCER_FENCED: "a newer producer has taken over",
+    E.UNSUPPORTED_COMPRESSION_TYPE: "the broker does not support this codec (zstd requires Kafka 2.1)",
+    E.FENCED_INSTANCE_ID: "another consumer has joined with this group.instance.id; stop one of the two, "
+    "or use different ids",
+    E.INVALID_RECORD: "the broker rejects the record, such as one without a key in a compacted topic",
+    E.UNSTABLE_OFFSET_COMMIT: "a transaction with offsets of this group is open; it will end or time out",
+    E.PRODUCER_FENCED: "a newer producer with this transactional id has taken over",
     E.INVALID_PRODUCER_EPOCH: "a newer producer has taken over, or a transaction has timed out",
-    E.UNRELEASED_INSTANCE_ID: "a member with this group.instance.id is in the group by the new consumer "
-    "protocol: stop it, or wait until its session is over",
-    E.REBALANCE_IN_PROGRESS: "call poll() to take part, then repeat",
+    E.UNRELEASED_INSTANCE_ID: "a member with this group.instance.id uses the new consumer protocol; stop "
+    "it, or wait until its session has timed out",
+    E.REBALANCE_IN_PROGRESS: "call poll() to rejoin, then repeat",
     E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the user needs the ACL operation Write on the TransactionalId",
-    E.OFFSET_MOVED_TO_TIERED_STORAGE: "seek() to where the log on the broker begins",
+    E.OFFSET_MOVED_TO_TIERED_STORAGE: "seek() to the beginning of the broker's log",
     E.FENCED_LEADER_EPOCH: "the partition has a newer leader",
-    E.UNKNOWN_LEADER_EPOCH: "the broker has not heard yet of the partition's newest leader",
-    E.INVALID_REQUEST: "the broker finds the request not well-formed, see its log",
+    E.UNKNOWN_LEADER_EPOCH: "the broker does not know the partition's newest leader yet",
+    E.INVALID_REQUEST: "the broker rejects the request as malformed; see its log",
 }
 _BY_API = {
     ("SyncGroup", E.UNKNOWN_SERVER_ERROR): "the broker could not store the assignment: it may be larger than "
@@ -122,7 +123,7 @@ def hint(code: int, api: str = "") -> str:
             f"the user needs the ACL operation {_CLUSTER_OPERATION.get(api, 'ClusterAction on the Cluster')}"
         )
     if code == E.UNSUPPORTED_VERSION:
-        return needs_release(api) or "the broker does not take the request in this version"
+        return needs_release(api) or "the broker does not support this version of the request"
     try:
         known = E(code)
     except ValueError:

@@ -101,9 +101,9 @@ class CommitFailedError(KafkaError):
     def __init__(self, message: str = "") -> None:
         super().__init__(
             message
-            or "the offsets were not committed: the group has rebalanced, or this member was taken out of it "
-            "(poll() was not called within max.poll.interval.ms, or the session expired). Records since the "
-            "last commit will be delivered again to the partitions' owner."
+            or "the offsets were not committed: the group has rebalanced, or this member was removed from "
+            "it (poll() was not called within max.poll.interval.ms, or the session timed out). Records "
+            "since the last commit will be delivered again to the partitions' owner."
         )
 
 
@@ -141,7 +141,7 @@ class RecordDeserializationError(KafkaError):
         super().__init__(
             f"the {origin} of the record at offset {offset} of {where} cannot be deserialized"
             + (f" ({why})" if why else "")
-            + f"; to go on behind it, seek() to offset {offset + 1} of {where}"
+            + f"; to skip it, seek() to offset {offset + 1} of {where}"
         )
 
 
@@ -205,8 +205,8 @@ class OffsetOutOfRangeNoResetError(NoOffsetForPartitionError, OffsetOutOfRangeEr
     def __init__(self, offsets: Mapping[Any, int]) -> None:
         self.offsets = dict(offsets)
         where = ", ".join(f"{tp.topic}-{tp.partition} at {offset}" for tp, offset in self.offsets.items())
-        asks = 'auto_offset_reset="none" asks for a seek() by the caller'
-        KafkaError.__init__(self, f"position outside the log: {where}; {asks}")
+        asks = 'auto_offset_reset="none" requires the caller to seek()'
+        KafkaError.__init__(self, f"the position is outside the log: {where}; {asks}")
 
 
 class LogTruncationError(OffsetOutOfRangeNoResetError):
@@ -218,17 +218,17 @@ class LogTruncationError(OffsetOutOfRangeNoResetError):
     log is as it was read, which is where to seek to; ``None`` where the leader cannot tell.
     """
 
-    what: ClassVar[str] = "records that were read are gone from the log"
+    what: ClassVar[str] = "records that were consumed are no longer in the log"
 
     def __init__(self, offsets: Mapping[Any, int], divergent_offsets: Mapping[Any, Any]) -> None:
         super().__init__(offsets)
         self.divergent_offsets = dict(divergent_offsets)
         where = ", ".join(
-            f"{tp.topic}-{tp.partition} was read to {offset} and is cut off "
+            f"{tp.topic}-{tp.partition} was consumed to {offset} and is truncated "
             + (f"at {found.offset}" if (found := self.divergent_offsets.get(tp)) else "somewhere before")
             for tp, offset in self.offsets.items()
         )
-        self.args = (f"{self.what}: {where}; seek() to where to go on",)
+        self.args = (f"{self.what}: {where}; seek() to the offset to continue at",)
 
 
 class TopicRecreatedError(LogTruncationError):
@@ -236,7 +236,7 @@ class TopicRecreatedError(LogTruncationError):
     ``divergent_offsets`` are those of :class:`LogTruncationError`: the new topic begins at 0.
     """
 
-    what: ClassVar[str] = "the topic was deleted and made anew"
+    what: ClassVar[str] = "the topic was deleted and created again"
 
 
 class CorruptRecordError(RetriableError, BrokerError, code=E.CORRUPT_MESSAGE, retriable=True):

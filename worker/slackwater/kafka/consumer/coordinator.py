@@ -89,8 +89,8 @@ class Group:
         try:
             await self._drive_on()
         except Exception as exc:
-            log.exception("group %s: this member cannot go on", self.group_id)
-            error = KafkaError(f"group {self.group_id!r}: this member cannot go on: {exc!r}")
+            log.exception("group %s: this member has failed", self.group_id)
+            error = KafkaError(f"group {self.group_id!r}: this member has failed: {exc!r}")
             error.__cause__ = exc
             self.membership.on_fatal(error)
             self._pulse()
@@ -139,7 +139,7 @@ class Group:
             except KafkaError as exc:
                 log.info("group %s: %s", self.group_id, exc)
             except Exception as exc:
-                log.exception("group %s: this member cannot go on", self.group_id)
+                log.exception("group %s: this member has failed", self.group_id)
                 self.membership.on_fatal(KafkaError(f"group {self.group_id!r}: {exc!r}"))
                 self.touch()
 
@@ -174,7 +174,7 @@ class Group:
             else:
                 member.on_fatal(exc, send)
         except EncodeError as exc:
-            error = for_code(ErrorCode.UNSUPPORTED_VERSION, f"the broker is too old for this: {exc}")
+            error = for_code(ErrorCode.UNSUPPORTED_VERSION, f"the broker is too old: {exc}")
             member.on_fatal(error, send)
         else:
             refused = isinstance(response, m.JoinGroupResponse) and response.error_code
@@ -188,7 +188,7 @@ class Group:
         try:
             answer = await self._cluster.send(node, m.DescribeGroupsRequest(groups=[self.group_id]))
         except KafkaError as exc:
-            log.debug("group %s: not described: %s", self.group_id, exc)
+            log.debug("group %s: could not be described: %s", self.group_id, exc)
             return ""
         return next((group.protocol_type for group in answer.groups), "")
 
@@ -291,7 +291,7 @@ class Group:
                     failures += 1
                     await asyncio.sleep(self._backoff.delay_ms(failures) / 1000)
         except (KafkaError, TimeoutError) as exc:
-            log.warning("group %s: could not say that %s leaves: %s", self.group_id, member_id, exc)
+            log.warning("group %s: could not announce that %s leaves: %s", self.group_id, member_id, exc)
             return
         if action is not Action.DONE:
             error = for_code(code, f"of member {member_id} of group {self.group_id!r}", api="LeaveGroup")
@@ -308,4 +308,4 @@ class Group:
     def require(self) -> None:
         """Raises what has ended the membership for good."""
         if self.membership.state is State.DEAD:
-            raise self.membership.error or IllegalStateError("the member is dead")
+            raise self.membership.error or IllegalStateError("the member has failed")

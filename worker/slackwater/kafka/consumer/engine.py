@@ -270,7 +270,9 @@ class Engine:
         if self.group is None:
             raise IllegalStateError(f"enforce_rebalance(): {NO_GROUP}")
         if not self.subscription.by_group:
-            raise IllegalStateError("enforce_rebalance(): subscribe() first; assign() takes part in no group")
+            raise IllegalStateError(
+                "enforce_rebalance(): call subscribe() first; assign() does not join a group"
+            )
         self.group.require()
         self.group.membership.request_rejoin(reason, self.group.now_ms())
         self.group.touch()

@@ -78,7 +78,7 @@ class Interceptors:
                 try:
                     records = _checked(one.on_consume(records))
                 except Exception:
-                    log.warning("interceptor %r: on_consume() failed; passed over", one, exc_info=True)
+                    log.warning("interceptor %r: on_consume() failed; ignored", one, exc_info=True)
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -96,7 +96,7 @@ class Interceptors:
                 try:
                     call(*arguments)
                 except Exception:
-                    log.warning("interceptor %r: %s() failed; passed over", one, method, exc_info=True)
+                    log.warning("interceptor %r: %s() failed; ignored", one, method, exc_info=True)
 
 
 def _checked(records: Any) -> Records:

@@ -29,7 +29,7 @@ def parse_servers(servers: str | Iterable[str]) -> list[Address]:
     entries = servers.split(",") if isinstance(servers, str) else [e for s in servers for e in s.split(",")]
     found = [_parse(entry.strip()) for entry in entries if entry.strip()]
     if not found:
-        raise KafkaConfigurationError(f"bootstrap_servers={servers!r} names no broker; write host:port")
+        raise KafkaConfigurationError(f"bootstrap_servers={servers!r} contains no broker; write host:port")
     return list(dict.fromkeys(found))
 
 

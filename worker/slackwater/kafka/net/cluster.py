@@ -246,7 +246,7 @@ class Cluster:
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED or not response.brokers:
             asked = ", ".join(str(address) for address in self.bootstrap_servers)
             raise KafkaConnectionError(
-                f"Metadata: the cluster names no broker yet; brokers asked last, or known from {asked}"
+                f"Metadata: the cluster reports no broker yet; brokers asked last, or known from {asked}"
             )
         raise_for_code(response.error_code, api="Metadata")
         return response
@@ -349,8 +349,8 @@ class Cluster:
         if self._recovery != REBOOTSTRAP and self.metadata.brokers:
             names = ", ".join(f"{b.host}:{b.port}" for b in self.metadata.brokers.values())
             raise problem or KafkaConnectionError(
-                f"no known broker can be reached ({names}), and metadata_recovery_strategy=none does not go "
-                "back to the bootstrap servers"
+                f"none of the known brokers can be reached ({names}), and metadata_recovery_strategy=none "
+                "does not return to the bootstrap servers"
             )
         return await self._bootstrap(request, timeout_ms, version_cap)
 
@@ -402,7 +402,7 @@ class Cluster:
         for problem in failed:
             if problem not in self._useless_told:
                 self._useless_told.add(problem)
-                log.warning("one of bootstrap_servers is of no use: %s", problem)
+                log.warning("one of bootstrap_servers cannot be used: %s", problem)
 
     async def _bootstrap_addresses(self, failed: list[str]) -> list[Address]:
         """The bootstrap servers, by their canonical names if asked for; ``failed``: what has no name."""

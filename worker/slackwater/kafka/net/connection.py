@@ -138,7 +138,7 @@ def api_name(api: type[Request[Any]]) -> str:
 
 
 def _undecodable(pending: _Pending, exc: DecodeError) -> DecodeError:
-    return DecodeError(f"the answer to {pending.what} does not decode: {exc}")
+    return DecodeError(f"the response to {pending.what} cannot be decoded: {exc}")
 
 
 def address(host: str, port: int) -> str:
@@ -205,14 +205,14 @@ class Connection(asyncio.BufferedProtocol):
         name = api_name(api)
         if api.api_key not in self.versions:
             raise UnsupportedVersionError(
-                f"the broker at {self.address} does not know {name}", advice=needs_release(name)
+                f"the broker at {self.address} does not support {name}", advice=needs_release(name)
             )
         low, high = self.versions[api.api_key]
         top = min(high, api.max_version if version_cap is None else min(version_cap, api.max_version))
         if top < max(low, api.min_version):
             raise UnsupportedVersionError(
-                f"the broker at {self.address} speaks {name} v{low} to v{high}, "
-                f"this client v{api.min_version} to v{api.max_version}"
+                f"the broker at {self.address} supports {name} v{low} to v{high}, this client "
+                f"v{api.min_version} to v{api.max_version}"
                 + ("" if version_cap is None else f", here up to v{version_cap}"),
                 advice=needs_release(name),
             )
@@ -357,9 +357,9 @@ class Connection(asyncio.BufferedProtocol):
                 await self._drained
             await self.log_in(login)
         except KafkaError as exc:
-            self.fail(KafkaConnectionError(f"{self.address}: logging in again failed: {exc}"))
+            self.fail(KafkaConnectionError(f"{self.address}: reauthentication failed: {exc}"))
         except Exception as exc:
-            self.fail(KafkaConnectionError(f"{self.address}: logging in again failed: {exc!r}"))
+            self.fail(KafkaConnectionError(f"{self.address}: reauthentication failed: {exc!r}"))
         finally:
             self._relogin = None
         self._let_go()
@@ -380,7 +380,7 @@ class Connection(asyncio.BufferedProtocol):
         if quiet_ms >= _WORTH_A_WARNING_MS and not self._throttle_told:
             self._throttle_told = True
             log.warning(
-                "%s throttles this client (%s) for %d ms, and may do so again: a quota is used up",
+                "%s throttles this client (%s) for %d ms, and may continue to do so: a quota is exceeded",
                 self.address, self.settings.client_id, quiet_ms,
             )  # fmt: skip
 
@@ -470,16 +470,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def _check_header(self, correlation_id: int, size: int) -> None:
         if not self._pending:
-            raise DecodeError(f"an answer (correlation id {correlation_id}) that nothing was asked for")
+            raise DecodeError(f"a response (correlation id {correlation_id}) without a request")
         pending = self._pending[0]
         if size > pending.limit.size_bytes:
             raise DecodeError(
-                f"the answer to {pending.what} has {size} bytes, and {pending.limit.size_bytes} are allowed; "
-                f"{pending.limit.advice}"
+                f"the response to {pending.what} has {size} bytes; the limit is "
+                f"{pending.limit.size_bytes}; {pending.limit.advice}"
             )
         if correlation_id != pending.correlation_id:
             raise DecodeError(
-                f"an answer with correlation id {correlation_id} where {pending.correlation_id} was due"
+                f"a response with correlation id {correlation_id}, but {pending.correlation_id} was expected"
             )
 
     def _take_frame(self, payload: Buffer) -> None:
@@ -554,18 +554,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def _fail_unreadable(self, exc: DecodeError) -> None:
         log.warning("closing the connection to %s: %s", self.address, exc)
-        self.fail(KafkaConnectionError(f"{self.address} sent what cannot be read: {exc}"))
+        self.fail(KafkaConnectionError(f"{self.address} sent an invalid response: {exc}"))
 
     def _at_what(self, exc: Exception | None) -> str:
         """Says more about a connection that the broker has closed, where its behaviour tells more."""
         if self._reader.begun.startswith(_TLS_ALERT) and not self.versions:
             return ": this port speaks TLS; set security_protocol to SSL or SASL_SSL"
         if self._reader.partial:
-            return " in the middle of an answer"
+            return " in the middle of a response"
         if not self._answers and self._transport and self._transport.get_extra_info("ssl_object"):
-            return " before its first answer; it may not have accepted this client's certificate (or none)"
+            return " before its first response; it may not have accepted this client's certificate (or none)"
         if exc is None and self._login is None and self._answers == _ONLY_VERSIONS and self._pending:
-            return " at the first request; a port that wants a login does so: see security_protocol"
+            return " at the first request; a port that requires a login does so: see security_protocol"
         return ""
 
     def eof_received(self) -> bool:

@@ -50,7 +50,9 @@ async def open_connection(
                     book.failed(host, port, endpoint)
                     problem = exc
                     if left and not isinstance(exc, AuthenticationError):
-                        log.info("%s: %s is no use, trying the other addresses: %s", where, endpoint, exc)
+                        log.info(
+                            "%s: %s cannot be used, trying the other addresses: %s", where, endpoint, exc
+                        )
                         continue
                     raise
                 book.worked(host, port, endpoint)

@@ -35,17 +35,17 @@ _PACKAGE = "org.apache.kafka.common.security.oauthbearer"
 _HANDLERS = tuple(f"{_PACKAGE}.{one}oauthbearerlogincallbackhandler" for one in ("", "secured."))
 _RETRIEVERS = tuple(f"{_PACKAGE}.{one}jwtretriever" for one in ("default", "clientcredentials"))
 _VALIDATORS = tuple(f"{_PACKAGE}.{one}jwtvalidator" for one in ("default", "client"))
-_SHARE = "it is for share consumers (KIP-932), which are not built"
-_METRICS = "metrics() gives the figures when it is called; nothing is reported by itself"
+_SHARE = "it is for share consumers (KIP-932), which are not supported"
+_METRICS = "metrics() returns the metrics; no reporters are called"
 
 NOT_HERE: dict[str, NotHere] = {
     "bootstrap.controllers": NotHere(
         "controllers answer to admin tools only; set bootstrap.servers to brokers", ("",)
     ),
-    "config.providers": NotHere("values are taken as they are; resolve them before", ("", "[]")),
+    "config.providers": NotHere("values are used literally; resolve them first", ("", "[]")),
     "enable.metrics.push": NotHere("metrics are not pushed to brokers (KIP-714)"),
-    "group.protocol": NotHere("only the classic group protocol is spoken (not KIP-848)", ("classic",)),
-    "group.remote.assignor": NotHere("it belongs to group.protocol=consumer (Java refuses it, too)", ("",)),
+    "group.protocol": NotHere("only the classic group protocol is supported (not KIP-848)", ("classic",)),
+    "group.remote.assignor": NotHere("it belongs to group.protocol=consumer (Java rejects it, too)", ("",)),
     "metric.reporters": NotHere(_METRICS, ("", "[]", "org.apache.kafka.common.metrics.jmxreporter")),
     "metrics.recording.level": NotHere(_METRICS),
     "share.acknowledgement.mode": NotHere(_SHARE),
@@ -98,7 +98,7 @@ NOT_HERE: dict[str, NotHere] = {
         ],
         NotHere(_OAUTH, ("",)),
     ),
-    "ssl.cipher.suites": NotHere("OpenSSL names ciphers in another way; set ssl_ciphers", ("", "[]")),
+    "ssl.cipher.suites": NotHere("OpenSSL uses other cipher names; set ssl_ciphers", ("", "[]")),
     "ssl.engine.factory.class": NotHere(f"a Java class; {_JVM}", ("",)),
     "ssl.keymanager.algorithm": NotHere(_JVM),
     "ssl.trustmanager.algorithm": NotHere(_JVM),

@@ -169,8 +169,8 @@ class Validation:
                 self._report(TopicRecreatedError({tp: position}, {tp: OffsetAndMetadata(0)}), state)
             return
         log.warning(
-            "%s: the topic was deleted and made anew; it was read to offset %d. Going to the beginning of "
-            "the new one", tp, position,
+            "%s: the topic was deleted and created again; it was read to offset %d. Going to the beginning "
+            "of the new one", tp, position,
         )  # fmt: skip
         self._subscription.reset(tp, EARLIEST)
 

@@ -228,13 +228,13 @@ class _Login:
         if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             offered = ", ".join(answer.mechanisms) or "none"
             raise SaslAuthenticationError(
-                f"{connection.address}: the broker does not log in by {name} here; it offers {offered}"
+                f"{connection.address}: the broker does not support login by {name} here; it offers {offered}"
             )
         if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
             other = "SSL" if self._wanted.tls else "PLAINTEXT"
             raise SaslAuthenticationError(
-                f"{connection.address}: the broker does not log in at this port: set protocol to {other}, or "
-                "take the port of another listener"
+                f"{connection.address}: the broker requires no login at this port: set protocol to "
+                f"{other}, or use the port of another listener"
             )
         if answer.error_code:
             raise self._refusal(connection, ErrorCode.name_of(answer.error_code))

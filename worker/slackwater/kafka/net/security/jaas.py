@@ -57,13 +57,13 @@ def parse(text: str) -> JaasLogin | JaasClient:
     """
     tokens = _tokens(text)
     if len(tokens) < 3 or tokens[-1] != ";" or tokens[1].lower() not in _FLAGS:
-        raise KafkaConfigurationError(f"sasl.jaas.config has not the form of one: {_FORM}")
+        raise KafkaConfigurationError(f"sasl.jaas.config has an invalid format: {_FORM}")
     module, options = tokens[0], _options(tokens[2:-1])
     if module == _TOKENS:
         return _client(options)
     if module not in _MODULES:
         known = ", ".join(_MODULES)
-        raise KafkaConfigurationError(f"sasl.jaas.config: {module} is not supported; these are: {known}")
+        raise KafkaConfigurationError(f"sasl.jaas.config: {module} is not supported; supported are {known}")
     for name in options:
         if name not in ("username", "password"):
             raise KafkaConfigurationError(
@@ -121,7 +121,7 @@ def _options(tokens: list[str]) -> dict[str, str]:
     for at in range(0, len(tokens), 3):
         part = tokens[at : at + 3]
         if len(part) < 3 or not isinstance(part[1], _Sign) or part[1] != "=" or isinstance(part[2], _Sign):
-            problem = "holds more than one login module" if ";" in tokens else "has not the form of one"
+            problem = "holds more than one login module" if ";" in tokens else "has an invalid format"
             raise KafkaConfigurationError(f"sasl.jaas.config {problem}: {_FORM}")
         options[part[0]] = part[2]
     return options

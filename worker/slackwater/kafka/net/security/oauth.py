@@ -115,7 +115,7 @@ class ClientCredentials:
         self._check_times()
         object.__setattr__(self, "_endpoint", endpoint_of(self.token_endpoint_url))
         if self.endpoint_ca is not None and not self._endpoint.tls:
-            raise SecurityProblem("<endpoint_ca> is of no use with an http:// <token_endpoint_url>")
+            raise SecurityProblem("<endpoint_ca> cannot be used with an http:// <token_endpoint_url>")
 
     def _check_times(self) -> None:
         names = ("connect_timeout_ms", "read_timeout_ms", "timeout_ms")
@@ -124,7 +124,7 @@ class ClientCredentials:
             if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
                 raise SecurityProblem(f"<{name}> must be a number of milliseconds")
             if value < 0 or (value == 0 and name in names):
-                raise SecurityProblem(f"<{name}>={value} is too short a time")
+                raise SecurityProblem(f"<{name}>={value} is too short")
 
     # -- what a login asks for -----------------------------------------------------------------------
 
@@ -235,7 +235,7 @@ class ClientCredentials:
                 raise self._not_trusted(exc) from None
             except (OSError, http.client.HTTPException) as exc:
                 if limit.over or isinstance(exc, TimeoutError):
-                    raise _NotNowError(f"no whole answer within {left_ms:.0f} ms") from None
+                    raise _NotNowError(f"no complete response within {left_ms:.0f} ms") from None
                 # Its text may have parts of the answer: only its kind, and the system's words, are told.
                 words = getattr(exc, "strerror", None) or getattr(exc, "reason", None) or type(exc).__name__
                 raise _NotNowError(f"the connection failed: {words}") from None

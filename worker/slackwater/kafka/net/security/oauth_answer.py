@@ -45,15 +45,17 @@ def granted(body: bytes) -> Granted:
     """Reads the answer to a request that went well. Raises ``ValueError`` that says what is wrong with it,
     without anything of it."""
     if len(body) > MAX_ANSWER_BYTES:
-        raise ValueError(f"the answer is larger than {MAX_ANSWER_BYTES} bytes; is this the token endpoint?")
+        raise ValueError(
+            f"the response is larger than {MAX_ANSWER_BYTES} bytes; check that this is the token endpoint"
+        )
     answer = _json_object(body)
     if answer is None:
-        raise ValueError("the answer is no JSON object; is this the token endpoint?")
+        raise ValueError("the response is not a JSON object; check that this is the token endpoint")
     token, kind = answer.get("access_token"), answer.get("token_type", "bearer")
     if not isinstance(token, str) or not token:
-        raise ValueError("the answer has no access_token")
+        raise ValueError("the response has no access_token")
     if not isinstance(kind, str) or kind.lower() != "bearer":
-        raise ValueError("the answer's token_type is not Bearer")
+        raise ValueError("the response's token_type is not Bearer")
     return Granted(token, _USED_SHARE * _life_s(answer.get("expires_in")))
 
 
@@ -65,7 +67,7 @@ def _life_s(given: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         life_s = math.nan
     if not math.isfinite(life_s) or life_s < 0:
-        raise ValueError("the answer's expires_in is no number of seconds")
+        raise ValueError("the response's expires_in is not a number of seconds")
     return life_s
 
 
@@ -77,7 +79,7 @@ def refusal(status: int, body: bytes, who: Credentials, encoded: bool) -> str:
     text = one_line(_without(": ".join(said), who, encoded), _MOST_TEXT)
     hint = ""
     if 300 <= status < 400:
-        hint = "; it points elsewhere, which is not followed: set token_endpoint_url to where tokens are"
+        hint = "; it redirects, which is not followed: set token_endpoint_url to the final URL"
     elif status in (400, 401, 403):
         hint = "; check client id, secret and scope"
     return f"the server answered {status} {name}".rstrip() + (f" ({text})" if text else "") + hint

@@ -33,12 +33,14 @@ class Endpoint(NamedTuple):
 def endpoint_of(url: str) -> Endpoint:
     """Reads the URL. Raises :class:`SecurityProblem`, without the URL, for one that must not be used."""
     if not url.isascii() or any(c <= " " or c == "\x7f" for c in url):
-        raise SecurityProblem("<token_endpoint_url> has characters that no URL has: percent-encode them")
+        raise SecurityProblem(
+            "<token_endpoint_url> contains characters that are invalid in a URL; percent-encode them"
+        )
     try:
         parts = urlsplit(url)
         port, host = parts.port, parts.hostname or ""
     except ValueError as exc:
-        raise SecurityProblem(f"<token_endpoint_url> is no URL: {exc}") from None
+        raise SecurityProblem(f"<token_endpoint_url> is not a URL: {exc}") from None
     if parts.scheme not in ("https", "http") or not host:
         raise SecurityProblem("<token_endpoint_url> must be a URL of the form https://HOST/PATH")
     if "@" in parts.netloc:
@@ -49,8 +51,8 @@ def endpoint_of(url: str) -> Endpoint:
         raise SecurityProblem("<token_endpoint_url> has a fragment (#): leave it out (RFC 6749, 3.2)")
     if parts.scheme == "http" and not _is_this_machine(host):
         raise SecurityProblem(
-            f"<token_endpoint_url> is http:// to {host}: the secret would go there in clear text; "
-            "use https:// (http:// is taken for localhost alone)"
+            f"<token_endpoint_url> is http:// to {host}: the secret would be sent in clear text; use "
+            "https:// (http:// is allowed for localhost only)"
         )
     tls = parts.scheme == "https"
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

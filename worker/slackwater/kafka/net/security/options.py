@@ -125,14 +125,14 @@ def _with_tokens(given: dict[str, Any], oauth: dict[str, Any]) -> Security:
     mechanism = given.get("mechanism")
     if mechanism not in (None, OAUTHBEARER):
         raise SecurityProblem(
-            f"<{first}> is of no use with <mechanism>={mechanism}: leave it out, or set <mechanism> to "
+            f"<{first}> cannot be used with <mechanism>={mechanism}; leave it out, or set <mechanism> to "
             "OAUTHBEARER"
         )
     if "token_provider" in given:
         raise SecurityProblem(f"<token_provider> and <{first}> are both set: set one of the two")
     for name in ("token_endpoint_url", "client_id"):
         if name not in oauth:
-            raise SecurityProblem(f"<{first}> without <{name}>: client credentials need both")
+            raise SecurityProblem(f"<{first}> is set without <{name}>; client credentials require both")
     try:
         return Security(**given, token_provider=ClientCredentials(**oauth))
     except SecurityProblem as problem:
@@ -304,14 +304,14 @@ def _store(given: Mapping[str, Any], store: str, inline: str) -> str | None:
         how = (
             "keytool -exportcert -rfc makes PEM of a JKS certificate, openssl pkcs12 of a PKCS12 store"
             if location is not None
-            else "Java refuses that too"
+            else "Java rejects it, too"
         )
         raise KafkaConfigurationError(
             f"ssl.{store}.type is {kind} (Java's default is JKS): only PEM is supported; set it to PEM. {how}"
         )
     if f"ssl.{store}.password" in given:
         raise KafkaConfigurationError(
-            f"ssl.{store}.password does not go with ssl.{store}.type=PEM: leave it out"
+            f"ssl.{store}.password cannot be used with ssl.{store}.type=PEM: leave it out"
             + (" (a key's is ssl.key.password)" if store == "keystore" else "")
         )
     return None if location is None else str(location)
@@ -333,7 +333,7 @@ def _key_store(given: Mapping[str, Any]) -> dict[str, Any]:
         return {"ssl_certfile": location}
     if (chain in given) != (key in given):
         there, missing = (chain, key) if chain in given else (key, chain)
-        raise KafkaConfigurationError(f"{there} without {missing}: set both")
+        raise KafkaConfigurationError(f"{there} is set without {missing}; set both")
     if chain not in given:
         return {}
     return {"ssl_certfile": _wrapped(chain, given), "ssl_keyfile": _wrapped(key, given)}
@@ -348,7 +348,9 @@ def _wrapped(name: str, given: Mapping[str, Any]) -> str | None:
         return None
     text = str(given[name])
     if "-----BEGIN" not in text:
-        raise KafkaConfigurationError(f"{name} is no PEM (-----BEGIN ...): it holds the text, not a path")
+        raise KafkaConfigurationError(
+            f"{name} is not PEM (-----BEGIN ...): it must contain the text, not a path"
+        )
 
     def lines(block: re.Match[str]) -> str:
         body = re.sub(r"\s", "", block[2])

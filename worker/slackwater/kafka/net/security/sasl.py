@@ -49,7 +49,7 @@ class Plain:
 
     def __init__(self, username: str, password: str) -> None:
         if "\0" in username or "\0" in password:
-            raise SaslProblem("PLAIN takes no NUL character in user name or password")
+            raise SaslProblem("PLAIN does not allow a NUL character in user name or password")
         self._message = f"\0{username}\0{password}".encode()
 
     def start(self) -> bytes:
@@ -57,7 +57,7 @@ class Plain:
 
     def step(self, challenge: bytes) -> None:
         if challenge:
-            raise SaslProblem("the broker answered PLAIN with a question, which PLAIN does not know")
+            raise SaslProblem("the broker sent a challenge, which PLAIN does not have")
 
 
 class Scram:
@@ -87,7 +87,7 @@ class Scram:
         if self._signature is None:
             return self._prove(text)
         if self._verified:
-            raise SaslProblem("the broker went on after the end of SCRAM")
+            raise SaslProblem("the broker continued after the end of SCRAM")
         self._verify(text, self._signature)
         self._verified = True
         return None
@@ -95,14 +95,14 @@ class Scram:
     def _prove(self, server_first: str) -> bytes:
         found = _SERVER_FIRST.fullmatch(server_first)
         if found is None:
-            raise SaslProblem("the broker's first SCRAM message is not one")
+            raise SaslProblem("the broker's first SCRAM message is invalid")
         nonce, count = found["nonce"], int(found["count"])
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
-            raise SaslProblem("the broker's SCRAM nonce does not go on from this client's")
+            raise SaslProblem("the broker's SCRAM nonce does not begin with this client's")
         if not LEAST_ITERATIONS <= count <= MOST_ITERATIONS:
             raise SaslProblem(
-                f"the broker asks for {count} iterations of SCRAM; {LEAST_ITERATIONS} to {MOST_ITERATIONS} "
-                "are taken: store the user's password again with a number in between"
+                f"the broker requires {count} iterations of SCRAM; allowed are {LEAST_ITERATIONS} to "
+                f"{MOST_ITERATIONS}: store the user's password again with a number in that range"
             )
         salted = hashlib.pbkdf2_hmac(self._hash, self._password, _base64(found["salt"]), count)
         without_proof = f"c=biws,r={nonce}"  # biws: "n,,", no channel binding
@@ -116,12 +116,12 @@ class Scram:
     def _verify(self, server_final: str, signature: bytes) -> None:
         found = _SERVER_FINAL.fullmatch(server_final)
         if found is None:
-            raise SaslProblem("the broker's last SCRAM message is not one")
+            raise SaslProblem("the broker's last SCRAM message is invalid")
         if found["kind"] == "e":
             raise SaslProblem(f"the broker refused: {one_line(found['value'])}")
         if not hmac.compare_digest(_base64(found["value"]), signature):
             raise SaslProblem(
-                "the broker's own proof is wrong: it does not know this password, and may not be the broker"
+                "the broker's signature is wrong: it does not know this password, and may be an impostor"
             )
 
     def _hmac(self, key: bytes, message: bytes) -> bytes:
@@ -132,7 +132,7 @@ def _base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error:
-        raise SaslProblem("the broker's SCRAM message has text that is not base64") from None
+        raise SaslProblem("the broker's SCRAM message contains text that is not base64") from None
 
 
 class OAuthBearer:
@@ -140,10 +140,12 @@ class OAuthBearer:
 
     def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
         if not token or not token.isascii() or any(c <= " " for c in token):
-            raise SaslProblem("the token provider gave no token, or one with characters that none has")
+            raise SaslProblem("the token provider returned no token, or one with invalid characters")
         for name, value in extensions.items():
             if not _EXTENSION_NAME.fullmatch(name) or name == "auth" or not _EXTENSION_VALUE.fullmatch(value):
-                raise SaslProblem(f"the token provider gave a SASL extension {name!r} that cannot be sent")
+                raise SaslProblem(
+                    f"the token provider returned a SASL extension {name!r} that cannot be sent"
+                )
         pairs = "".join(f"\x01{name}={value}" for name, value in extensions.items())
         self.token = token
         self._message = f"n,,\x01auth=Bearer {token}{pairs}\x01\x01".encode()

@@ -120,7 +120,7 @@ class Security:
             if not isinstance(value, (str, os.PathLike)):
                 raise SecurityProblem(f"<{name}> must be text, not {type(value).__name__}")
             if value == "" and name != "password":
-                raise SecurityProblem(f"<{name}> is empty: fill it in, or leave it out")
+                raise SecurityProblem(f"<{name}> is empty: set it, or leave it out")
         if not isinstance(self.check_hostname, bool):
             raise SecurityProblem("<check_hostname> must be True or False")
 
@@ -129,15 +129,15 @@ class Security:
         if given and not self.tls:
             better = SASL_SSL if self.sasl else SSL
             raise SecurityProblem(
-                f"<{given[0]}> is of no use with <protocol>={self.protocol}, which does not encrypt: "
-                f"set <protocol> to {better}, or leave <{given[0]}> out"
+                f"<{given[0]}> cannot be used with <protocol>={self.protocol}, which does not encrypt: set "
+                f"<protocol> to {better}, or leave <{given[0]}> out"
             )
         if self.ssl_context is not None and len(given) > 1:
             raise SecurityProblem(f"<ssl_context> replaces <{given[0]}>: set one of the two")
         if self.key is not None and self.cert is None:
-            raise SecurityProblem("<key> without <cert>: add the certificate that belongs to the key")
+            raise SecurityProblem("<key> is set without <cert>: add the certificate that belongs to the key")
         if self.key_password is not None and self.cert is None:
-            raise SecurityProblem("<key_password> without <cert>: there is no key that it would open")
+            raise SecurityProblem("<key_password> is set without <cert>: there is no key to decrypt")
 
     def _check_sasl(self) -> None:
         given = self._given(_OF_SASL)
@@ -145,7 +145,7 @@ class Security:
             if given:
                 better = SASL_SSL if self.tls else f"{SASL_SSL} or {SASL_PLAINTEXT}"
                 raise SecurityProblem(
-                    f"<{given[0]}> is of no use with <protocol>={self.protocol}, which does not log in: "
+                    f"<{given[0]}> cannot be used with <protocol>={self.protocol}, which does not log in: "
                     f"set <protocol> to {better}, or leave <{given[0]}> out"
                 )
             return
@@ -162,7 +162,7 @@ class Security:
     def _check_oauth(self) -> None:
         given = self._given(_OF_PASSWORD)
         if given:
-            raise SecurityProblem(f"<{given[0]}> is of no use with <mechanism>=OAUTHBEARER: leave it out")
+            raise SecurityProblem(f"<{given[0]}> cannot be used with <mechanism>=OAUTHBEARER: leave it out")
         if not isinstance(self.token_provider, TokenProvider):
             raise SecurityProblem(
                 "<mechanism>=OAUTHBEARER needs <token_provider>: an object with a method token() -> str "
@@ -172,8 +172,8 @@ class Security:
     def _check_password(self) -> None:
         if self.token_provider is not None:
             raise SecurityProblem(
-                f"<token_provider> is of no use with <mechanism>={self.mechanism}: leave it out, "
-                "or set <mechanism> to OAUTHBEARER"
+                f"<token_provider> cannot be used with <mechanism>={self.mechanism}: leave it out, or set "
+                "<mechanism> to OAUTHBEARER"
             )
         for value, file in (("username", "username_file"), ("password", "password_file")):
             given = self._given((value, file))

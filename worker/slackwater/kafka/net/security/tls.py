@@ -93,7 +93,9 @@ def _context(wanted: Security, material: Material) -> ssl.SSLContext:
         try:
             context.set_ciphers(wanted.ciphers)
         except ssl.SSLError:
-            raise SslAuthenticationError(f"ciphers={wanted.ciphers!r}: OpenSSL knows none of these") from None
+            raise SslAuthenticationError(
+                f"ciphers={wanted.ciphers!r}: OpenSSL supports none of these"
+            ) from None
     if material.ca is None:
         context.load_default_certs()
     else:
@@ -107,7 +109,7 @@ def _context(wanted: Security, material: Material) -> ssl.SSLContext:
 
 def _revoke(context: ssl.SSLContext, name: str, pem: bytes) -> None:
     if b"-----BEGIN X509 CRL-----" not in pem:
-        raise SslAuthenticationError(f"{name} holds no revocation list in PEM (-----BEGIN X509 CRL-----)")
+        raise SslAuthenticationError(f"{name} contains no revocation list in PEM (-----BEGIN X509 CRL-----)")
     with _as_file(pem) as path:
         try:
             context.load_verify_locations(cafile=path)
@@ -119,12 +121,12 @@ def _revoke(context: ssl.SSLContext, name: str, pem: bytes) -> None:
 def _trust(context: ssl.SSLContext, name: str, pem: bytes) -> None:
     certificates = _CERTIFICATE.findall(pem)
     if not certificates:
-        raise SslAuthenticationError(f"{name} holds no certificate in PEM (-----BEGIN CERTIFICATE-----)")
+        raise SslAuthenticationError(f"{name} contains no certificate in PEM (-----BEGIN CERTIFICATE-----)")
     try:
         context.load_verify_locations(cadata=b"\n".join(certificates).decode("ascii"))
     except (ssl.SSLError, ValueError) as exc:
         raise SslAuthenticationError(
-            f"{name} holds a certificate that cannot be read: {_words(exc)}"
+            f"{name} contains a certificate that cannot be read: {_words(exc)}"
         ) from None
 
 
@@ -140,9 +142,13 @@ def _identify(context: ssl.SSLContext, wanted: Security, cert: bytes, key: bytes
     cert_name = named("cert", wanted.cert)
     key_name = named("key", wanted.key) if key is not None else cert_name
     if not _CERTIFICATE.search(cert):
-        raise SslAuthenticationError(f"{cert_name} holds no certificate in PEM (-----BEGIN CERTIFICATE-----)")
+        raise SslAuthenticationError(
+            f"{cert_name} contains no certificate in PEM (-----BEGIN CERTIFICATE-----)"
+        )
     if b"PRIVATE KEY-----" not in (cert if key is None else key):
-        raise SslAuthenticationError(f"{key_name} holds no private key in PEM (-----BEGIN PRIVATE KEY-----)")
+        raise SslAuthenticationError(
+            f"{key_name} contains no private key in PEM (-----BEGIN PRIVATE KEY-----)"
+        )
     with contextlib.ExitStack() as files:
         cert_path = files.enter_context(_as_file(cert))
         key_path = None if key is None else files.enter_context(_as_file(key))
@@ -154,7 +160,7 @@ def _identify(context: ssl.SSLContext, wanted: Security, cert: bytes, key: bytes
             elif asked and wanted.key_password is None:
                 why = f"{key_name} is encrypted: set key_password"
             elif asked:
-                why = f"{key_name} does not open with key_password"
+                why = f"{key_name} cannot be decrypted with key_password"
             else:
                 why = f"{cert_name} and {key_name} cannot be used: {_words(exc)}"
             raise SslAuthenticationError(why) from None
@@ -199,7 +205,7 @@ def explain(failure: TlsFailure, host: str, where: str, wanted: Security) -> Kaf
     if "ALERT" in words and any(one in words for one in _ABOUT_OUR_CERTIFICATE):
         said = f"the broker ended TLS ({_words(reason)})"
         if wanted.cert is None and wanted.ssl_context is None:
-            hint = "it may want a client's certificate: set cert and key"
+            hint = "it may require a client certificate: set cert and key"
         else:
             hint = f"check that the broker trusts the certificate of {named('cert', wanted.cert)}"
         return SslAuthenticationError(f"{where}: {said}; {hint}")
@@ -213,10 +219,15 @@ def _verification(reason: ssl.SSLCertVerificationError, host: str, wanted: Secur
     code, words = reason.verify_code, reason.verify_message
     if code in (_HOSTNAME_MISMATCH, _ADDRESS_MISMATCH):
         return (
-            f"the broker's certificate is not made for {host!r} ({words}): connect by a name that it has, or "
-            "have one made with this name; check_hostname=False takes any name"
+            f"the broker's certificate is not valid for {host!r} ({words}): connect by a name that it "
+            "contains, or have it reissued with this name; check_hostname=False accepts any name"
         )
     if code in (_EXPIRED, _NOT_YET_VALID, _REVOKED):
-        return f"the broker's certificate is not valid now ({words}): have it renewed, or check this clock"
-    trusted = named("ca", wanted.ca) if wanted.ca is not None else "the system's authorities (set ca)"
+        return (
+            f"the broker's certificate is not valid now ({words}): have it renewed, or check this "
+            "machine's clock"
+        )
+    trusted = (
+        named("ca", wanted.ca) if wanted.ca is not None else ("the system's certificate authorities (set ca)")
+    )
     return f"the broker's certificate is not signed by {trusted} ({words})"
