@@ -42,9 +42,7 @@ _TOGETHER_S = 0.05  # changes that come at the same time make one turn
 _SHORTEST_S = 0.2  # between two turns of a group
 _AFTER_ERROR_MS = 1_000
 _TRY_OUT_AGAIN = 30  # rounds, after which a Kafka that workers are to be moved to is asked for its id again
-_LOOK_MS = (
-    5_000  # how long a turn waits at the most where an act that backs off keeps the rest from being done
-)
+_LOOK_MS = 5_000  # the longest time to the next turn where an act that backs off holds up the rest
 _READING = "read the group's objects"
 
 
