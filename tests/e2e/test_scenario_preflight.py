@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from tests.support.controlplane import ControlPlane, path_of, until
+from tests.support.controlplane import ControlPlane
 from tests.support.controlplane.api import Json
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite
+from tests.support.site.quota import resource_quota
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
 
@@ -66,17 +67,13 @@ def test_what_holds_a_preflight_up_is_named_and_heals(
 def test_a_pod_for_which_there_is_no_quota_is_named(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    path = path_of("v1", "resourcequotas", namespace)
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
-        quota = {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "1"}}}
-        control_plane.api.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
-        until(lambda: control_plane.api.get(f"{path}/small")["status"].get("hard"), "the quota counts", 30)
-        group = site.group(
-            f"pods-{namespace}", partitions=2, replicas=2, rollout={"preflight": {"enabled": False}}
-        )
-        told = group.await_condition("Degraded", reason="PodsNotCreated")
-        assert "cannot be created" in told["message"]
-        assert "exceeded quota: small" in told["message"]
-        control_plane.api.delete(f"{path}/small")
+        with resource_quota(control_plane, namespace, "small", pods="1"):
+            group = site.group(
+                f"pods-{namespace}", partitions=2, replicas=2, rollout={"preflight": {"enabled": False}}
+            )
+            told = group.await_condition("Degraded", reason="PodsNotCreated")
+            assert "cannot be created" in told["message"]
+            assert "exceeded quota: small" in told["message"]
         group.await_settled(2)
         group.await_condition("Degraded", "False")

@@ -8,9 +8,10 @@ import pytest
 
 from slackwater_operator.policies.backoff import delay_ms
 from slackwater_operator.policies.explanations import explain
-from tests.support.controlplane import ControlPlane, path_of, until
+from tests.support.controlplane import ControlPlane, until
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group, now_ms
+from tests.support.site.quota import resource_quota
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
 
@@ -48,15 +49,11 @@ def test_memory_of_1gb_is_shown_and_heals_by_an_edit(
 def test_a_quota_is_named_and_heals_when_it_is_raised(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    path = path_of("v1", "resourcequotas", namespace)
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
-        quota = {"metadata": {"name": "small"}, "spec": {"hard": {"count/jobs.batch": "0"}}}
-        control_plane.api.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
-        until(lambda: control_plane.api.get(f"{path}/small")["status"].get("hard"), "the quota counts", 30)
-        group = site.group(f"quota-{namespace}", partitions=2, replicas=1)
-        told = group.await_condition("Degraded", reason="QuotaExceeded")
-        assert "exceeded quota: small" in told["message"]
-        assert warnings(group, "QuotaExceeded") == 1
-        control_plane.api.delete(f"{path}/small")
+        with resource_quota(control_plane, namespace, "small", **{"count/jobs.batch": "0"}):
+            group = site.group(f"quota-{namespace}", partitions=2, replicas=1)
+            told = group.await_condition("Degraded", reason="QuotaExceeded")
+            assert "exceeded quota: small" in told["message"]
+            assert warnings(group, "QuotaExceeded") == 1
         group.await_settled(1)
         group.await_condition("Degraded", "False")
