@@ -19,6 +19,7 @@ from slackwater.kafka.errors import (
     NotCoordinatorError,
     for_code,
 )
+from slackwater.kafka.group_states import DEAD, STABLE
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.net.connection import ByVersion
 from slackwater.kafka.protocol import offsets as o
@@ -28,7 +29,7 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import DecodeError, ErrorCode
 from slackwater.kafka.wire.schema import Request, Response
-from slackwater_operator.model.group import DEAD, STABLE, GroupView, MemberView
+from slackwater_operator.model.group import GroupView, MemberView
 
 R = TypeVar("R", bound=Response)
 T = TypeVar("T")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from slackwater_operator.model.statefulsets import Ordinals
 from slackwater_operator.policies.takeover.types import SetView
 
 
@@ -30,7 +31,7 @@ class WorkerSet:
         return self.seen.name
 
     @property
-    def ordinals(self) -> range:
+    def ordinals(self) -> Ordinals:
         """Its ordinals."""
         return self.seen.ordinals
 
@@ -67,7 +68,7 @@ class Sets:
         """
         self._group = group
         name = f"{group}-a" if takeover else group
-        self.old = WorkerSet(SetView(name, 0, replicas), revision)
+        self.old = WorkerSet(SetView(name, Ordinals(0, replicas)), revision)
         self.new: WorkerSet | None = None
 
     def __iter__(self) -> Iterator[WorkerSet]:
@@ -107,9 +108,9 @@ class Sets:
 
         A set that has none left then is gone, if there are two.
         """
-        for one in sorted(self, key=lambda one: one.seen.top, reverse=True):
-            keeps = max(0, replicas - one.seen.start)
-            one.seen = replace(one.seen, start=one.seen.start if keeps else 0, replicas=keeps)
+        for one in sorted(self, key=lambda one: one.ordinals.top, reverse=True):
+            start, keeps = one.ordinals.start, max(0, replicas - one.ordinals.start)
+            one.seen = replace(one.seen, ordinals=Ordinals(start if keeps else 0, keeps))
             if keeps:
                 break
         if self.new is not None and not self.new.ordinals:

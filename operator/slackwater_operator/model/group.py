@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from slackwater.kafka.group_states import DEAD, EMPTY, REBALANCING, STABLE
 from slackwater.kafka.structs import TopicPartition
-
-STABLE = "Stable"
-EMPTY = "Empty"
-DEAD = "Dead"
 
 
 @dataclass(frozen=True)
@@ -55,8 +52,18 @@ class GroupView:
 
     @property
     def stable(self) -> bool:
-        """Whether no rebalance is going on."""
+        """Whether it has members, and no rebalance is going on."""
         return self.state == STABLE
+
+    @property
+    def rebalancing(self) -> bool:
+        """Whether a rebalance is going on."""
+        return self.state in REBALANCING
+
+    @property
+    def memberless(self) -> bool:
+        """Whether nobody is in it."""
+        return self.state in (EMPTY, DEAD)
 
     @property
     def instance_ids(self) -> frozenset[str]:

@@ -7,7 +7,7 @@ from 0 on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,13 +49,13 @@ class StatefulSetSnapshot:
     manifest: Manifest
 
     @property
-    def span(self) -> Span:
+    def span(self) -> Ordinals:
         """The ordinals of its pods."""
-        return Span(self.start, self.replicas)
+        return Ordinals(self.start, self.replicas)
 
 
 @dataclass(frozen=True)
-class Span:
+class Ordinals:
     """The ordinals `start` to `start + replicas - 1`; none where `replicas` is 0."""
 
     start: int
@@ -66,27 +66,41 @@ class Span:
         """The first ordinal after it; 0 where it is empty."""
         return self.start + self.replicas if self.replicas else 0
 
+    @property
+    def top(self) -> int:
+        """Its highest ordinal; -1 where it is empty."""
+        return self.end - 1
+
+    def __len__(self) -> int:
+        return self.replicas
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.start, self.start + self.replicas))
+
     def __contains__(self, ordinal: object) -> bool:
         return isinstance(ordinal, int) and self.start <= ordinal < self.start + self.replicas
 
-    def with_(self, ordinal: int) -> Span:
+    def with_(self, ordinal: int) -> Ordinals:
         """With that ordinal, and those in between."""
         if not self.replicas:
-            return Span(ordinal, 1)
+            return Ordinals(ordinal, 1)
         start = min(self.start, ordinal)
-        return Span(start, max(self.end, ordinal + 1) - start)
+        return Ordinals(start, max(self.end, ordinal + 1) - start)
 
-    def without(self, ordinal: int) -> Span:
+    def without(self, ordinal: int) -> Ordinals:
         """Without that ordinal, where it is the first or the last: the others in between would go, too."""
         if ordinal not in self:
             return self
         if ordinal == self.start and self.replicas > 1:
-            return Span(self.start + 1, self.replicas - 1)
-        return Span(self.start, self.replicas - 1) if ordinal == self.end - 1 else self
+            return Ordinals(self.start + 1, self.replicas - 1)
+        return Ordinals(self.start, self.replicas - 1) if ordinal == self.end - 1 else self
 
-    def below(self, count: int) -> Span:
+    def below(self, count: int) -> Ordinals:
         """Those of its ordinals that are below `count`."""
-        return Span(self.start, max(0, min(self.replicas, count - self.start)))
+        return Ordinals(self.start, max(0, min(self.replicas, count - self.start)))
+
+
+NO_ORDINALS = Ordinals(0, 0)
 
 
 @dataclass(frozen=True)
@@ -150,7 +164,7 @@ def members(sets: Mapping[str, StatefulSetSnapshot]) -> int:
     return max((one.span.end for one in sets.values()), default=0)
 
 
-def scaled(spans: Mapping[str, Span], count: int, *, filled: str) -> dict[str, Span]:
+def scaled(spans: Mapping[str, Ordinals], count: int, *, filled: str) -> dict[str, Ordinals]:
     """The sets' ordinals with that many members: the set with the highest ordinals grows or shrinks.
 
     Args:
@@ -163,7 +177,7 @@ def scaled(spans: Mapping[str, Span], count: int, *, filled: str) -> dict[str, S
     if end < count:
         top = max(found, key=lambda suffix: (found[suffix].end, suffix == filled))
         span = found[top]
-        found[top] = Span(span.start, count - span.start) if span.replicas else Span(0, count)
+        found[top] = Ordinals(span.start, count - span.start) if span.replicas else Ordinals(0, count)
     return found
 
 
@@ -173,9 +187,10 @@ def next_suffix(suffix: str) -> str:
 
 
 __all__ = [
+    "NO_ORDINALS",
     "Arrangement",
     "Manifest",
-    "Span",
+    "Ordinals",
     "StatefulSetSnapshot",
     "arrange",
     "members",

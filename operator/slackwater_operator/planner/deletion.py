@@ -6,7 +6,7 @@ and the controller takes the members out of the group when the pods are gone.
 
 from __future__ import annotations
 
-from slackwater_operator.model.group import DEAD
+from slackwater.kafka.group_states import DEAD
 from slackwater_operator.model.names import FINALIZER
 from slackwater_operator.planner.actions import (
     Action,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slackwater_operator.model.statefulsets import Span
+from slackwater_operator.model.statefulsets import Ordinals
 from slackwater_operator.planner.objects import apply_sets
 from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.snapshot import GROUP_ID_IN_USE, GroupSnapshot
@@ -40,7 +40,7 @@ def note_group_id(context: PlanningContext) -> bool:
 def _stop_workers(context: PlanningContext) -> None:
     if context.gives_way and any(span.replicas for span in context.spans.values()):
         context.report(GROUP_ID_IN_USE, context.troubles[-1].message, warning=True)
-    context.spans = {suffix: Span(span.start, 0) for suffix, span in context.spans.items()}
+    context.spans = {suffix: Ordinals(span.start, 0) for suffix, span in context.spans.items()}
     context.change_rollout(under_way=(), moving=None, ended_ms=None)
     context.acts += apply_sets(context, None)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from slackwater_operator.model import names
-from slackwater_operator.model.statefulsets import Span, StatefulSetSnapshot, next_suffix
+from slackwater_operator.model.statefulsets import Ordinals, StatefulSetSnapshot, next_suffix
 from slackwater_operator.planner.actions import Action, ApplyObject, CreateSecret, DeleteObject, SetReplicas
 from slackwater_operator.planner.object_drift import differs, marked
 from slackwater_operator.planner.planning_context import PlanningContext
@@ -97,7 +97,7 @@ def _told(context: PlanningContext) -> bool:
     return moving is not None and moving.told_ms > 0
 
 
-def _make(context: PlanningContext, template: Mapping[str, Any], suffix: str, span: Span) -> list[Action]:
+def _make(context: PlanningContext, template: Mapping[str, Any], suffix: str, span: Ordinals) -> list[Action]:
     """A set that is not there yet, and what its pods need first."""
     return key_for(context, template) + _applied(context, _manifest(context, template, suffix, span))
 
@@ -123,7 +123,7 @@ def mend_secret(context: PlanningContext) -> None:
         context.acts.append(CreateSecret(names.takeover_secret(snapshot.name)))
 
 
-def _manifest(context: PlanningContext, template: Mapping[str, Any], suffix: str, span: Span) -> Manifest:
+def _manifest(context: PlanningContext, template: Mapping[str, Any], suffix: str, span: Ordinals) -> Manifest:
     assert context.snapshot.group is not None
     return statefulset(
         context.snapshot.group, template=template, replicas=span.replicas, suffix=suffix, start=span.start

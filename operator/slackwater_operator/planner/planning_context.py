@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from slackwater_operator.model.statefulsets import Span
+from slackwater_operator.model.statefulsets import Ordinals
 from slackwater_operator.planner.actions import Action, EmitEvent
 from slackwater_operator.planner.derived_state import DerivedState
 from slackwater_operator.planner.snapshot import GroupSnapshot
@@ -67,7 +67,7 @@ class PlanningContext:
     gives_way: bool = False
     template_changes: bool = False
     takes_over: bool = False
-    spans: dict[str, Span] = field(default_factory=dict)
+    spans: dict[str, Ordinals] = field(default_factory=dict)
     taken_over: list[str] = field(default_factory=list)
     skipped: tuple[Skip, ...] = ()
     due_ms: int | None = None

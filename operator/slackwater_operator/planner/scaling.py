@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from slackwater_operator.model.statefulsets import Span, next_suffix, scaled
+from slackwater_operator.model.statefulsets import Ordinals, next_suffix, scaled
 from slackwater_operator.planner.actions import FillReplicas
 from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.snapshot import GroupSnapshot
@@ -75,15 +75,15 @@ def decide_replicas(context: PlanningContext) -> int:
     return count
 
 
-def _spans(context: PlanningContext, count: int) -> dict[str, Span]:
+def _spans(context: PlanningContext, count: int) -> dict[str, Ordinals]:
     """The ordinals of each set with that many workers. While a member is being taken over none changes."""
     snapshot = context.snapshot
     there = snapshot.statefulset
     assert snapshot.group is not None
     if there is None:
-        return {next_suffix("") if snapshot.group.spec.rollout.takes_over else "": Span(0, count)}
+        return {next_suffix("") if snapshot.group.spec.rollout.takes_over else "": Ordinals(0, count)}
     if len(snapshot.sets) == 1:
-        return {there.suffix: Span(0, count)}
+        return {there.suffix: Ordinals(0, count)}
     if context.step is None:
         return dict(context.spans)
     return scaled(context.spans, count, filled=there.suffix)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from slackwater_operator.model.group import DEAD, EMPTY, GroupView
+from slackwater_operator.model.group import GroupView
 from slackwater_operator.policies.scaling.decision import ScalingDecision
 from slackwater_operator.policies.stalls import HOT, IDLE, MARKERS, SPARE, STUCK, Stall
 
@@ -189,7 +189,7 @@ def _ready(seen: ConditionsInput) -> _Verdict:
 def _stable(seen: ConditionsInput) -> _Verdict:
     if seen.group is None:
         return _Verdict(_UNKNOWN, "GroupUnknown", "the broker did not say how the group is")
-    if not seen.replicas and seen.group.state in (EMPTY, DEAD):
+    if not seen.replicas and seen.group.memberless:
         return _Verdict(_TRUE, seen.group.state, "the group has no members, as expected")
     if not seen.group.stable:
         return _Verdict(_FALSE, seen.group.state, f"the group is {seen.group.state}")

@@ -12,6 +12,7 @@ from slackwater_operator.local.prepare import Source
 from slackwater_operator.local.revisions import Revisions
 from slackwater_operator.local.sets import Sets
 from slackwater_operator.local.views import RunError
+from slackwater_operator.model.statefulsets import Ordinals
 from slackwater_operator.policies.takeover.types import SetView
 from tests.unit.local.local_bench import KEY, resource
 
@@ -80,7 +81,10 @@ def test_scaling_changes_the_set_with_the_highest_ordinals(
     sets = Sets("flights", 4, 1, takeover=True)
     sets.begin(2)
     assert sets.new is not None
-    sets.old.seen, sets.new.seen = SetView("flights-a", 0, 2), SetView("flights-b", 2, 2)
+    sets.old.seen, sets.new.seen = (
+        SetView("flights-a", Ordinals(0, 2)),
+        SetView("flights-b", Ordinals(2, 2)),
+    )
     sets.scale(replicas)
     assert shape(sets) == expected
     sets.scale(5)
@@ -91,7 +95,10 @@ def test_the_way_back_may_leave_one_set_and_scaling_down_the_other_one() -> None
     sets = Sets("flights", 4, 1, takeover=True)
     sets.begin(2)
     assert sets.new is not None
-    sets.old.seen, sets.new.seen = SetView("flights-a", 2, 2), SetView("flights-b", 0, 2)
+    sets.old.seen, sets.new.seen = (
+        SetView("flights-a", Ordinals(2, 2)),
+        SetView("flights-b", Ordinals(0, 2)),
+    )
     sets.scale(1)
     assert shape(sets) == [("flights-b", [0])]
 

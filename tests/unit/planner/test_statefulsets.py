@@ -8,7 +8,7 @@ import pytest
 
 from slackwater_operator.model import names
 from slackwater_operator.model.statefulsets import (
-    Span,
+    Ordinals,
     StatefulSetSnapshot,
     arrange,
     members,
@@ -110,17 +110,17 @@ def test_members() -> None:
 
 
 def test_spans() -> None:
-    assert Span(0, 0).with_(2) == Span(2, 1)
-    assert Span(2, 1).with_(1) == Span(1, 2)
-    assert Span(0, 2).with_(2) == Span(0, 3)
-    assert Span(2, 1).with_(0) == Span(0, 3), "what is in between comes, too"
-    assert Span(0, 2).with_(1) == Span(0, 2)
-    assert Span(0, 3).without(2) == Span(0, 2)
-    assert Span(1, 2).without(1) == Span(2, 1)
-    assert Span(0, 3).without(1) == Span(0, 3), "those above would go, too"
-    assert Span(2, 1).without(2) == Span(2, 0)
-    assert Span(0, 3).without(3) == Span(0, 3)
-    assert [one in Span(1, 2) for one in (0, 1, 2, 3)] == [False, True, True, False]
+    assert Ordinals(0, 0).with_(2) == Ordinals(2, 1)
+    assert Ordinals(2, 1).with_(1) == Ordinals(1, 2)
+    assert Ordinals(0, 2).with_(2) == Ordinals(0, 3)
+    assert Ordinals(2, 1).with_(0) == Ordinals(0, 3), "what is in between comes, too"
+    assert Ordinals(0, 2).with_(1) == Ordinals(0, 2)
+    assert Ordinals(0, 3).without(2) == Ordinals(0, 2)
+    assert Ordinals(1, 2).without(1) == Ordinals(2, 1)
+    assert Ordinals(0, 3).without(1) == Ordinals(0, 3), "those above would go, too"
+    assert Ordinals(2, 1).without(2) == Ordinals(2, 0)
+    assert Ordinals(0, 3).without(3) == Ordinals(0, 3)
+    assert [one in Ordinals(1, 2) for one in (0, 1, 2, 3)] == [False, True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_spans() -> None:
 def test_the_set_with_the_highest_ordinals_grows_and_shrinks(
     spans: dict[str, tuple[int, int]], count: int, expected: dict[str, tuple[int, int]]
 ) -> None:
-    got = scaled({name: Span(*one) for name, one in spans.items()}, count, filled="b")
-    assert got == {name: Span(*one) for name, one in expected.items()}
+    got = scaled({name: Ordinals(*one) for name, one in spans.items()}, count, filled="b")
+    assert got == {name: Ordinals(*one) for name, one in expected.items()}
     assert max(one.end for one in got.values()) == count
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slackwater_operator.model.group import GroupView, MemberView, WorkerView
+from slackwater_operator.model.statefulsets import Ordinals
 from slackwater_operator.policies.rollout.restarts import RolloutPolicy
 from slackwater_operator.policies.takeover.decision import (
     FIRST_PROOF_MS,
@@ -117,7 +118,7 @@ class Case:
 
 def look(case: Case) -> TakeoverInput:
     members = int(case.more.get("members", 4))
-    old, new = SetView(A, *case.old), SetView(B, *case.new)
+    old, new = SetView(A, Ordinals(*case.old)), SetView(B, Ordinals(*case.new))
     seats = []
     for ordinal in range(members):
         pods = {

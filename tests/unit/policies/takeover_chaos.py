@@ -133,8 +133,8 @@ def _scale(operator: Operator, by: int) -> None:
     world = operator.world
     if operator.note is not None or not 0 < world.members + by <= 6:
         return
-    last = max(world.sets.values(), key=lambda one: one.top)
-    both = sum(one.replicas for one in world.sets.values()) != world.members
+    last = max(world.sets.values(), key=lambda one: one.ordinals.top)
+    both = sum(len(one.ordinals) for one in world.sets.values()) != world.members
     if both or any(pod.ordinal >= world.members for pod in world.pods.values()):
         return
     top = world.members if by > 0 else world.members - 1
@@ -159,7 +159,7 @@ def _settle(operator: Operator) -> None:
             raise Broken(f"f-{number} is served by nobody in the end: {world.pods}")
         if operator.done and server.set_name != operator.new:
             raise Broken(f"f-{number} is served by {server.name} in the end")
-    if operator.done and world.sets[operator.new].replicas != world.members:
+    if operator.done and len(world.sets[operator.new].ordinals) != world.members:
         raise Broken(f"the sets in the end: {world.sets}")
     if operator.done and len(world.pods) != world.members:
         raise Broken(f"pods that are left over: {sorted(world.pods)}")

@@ -12,6 +12,7 @@ import random
 from dataclasses import dataclass, field
 
 from slackwater_operator.model.group import GroupView, MemberView, WorkerView
+from slackwater_operator.model.statefulsets import Ordinals
 from slackwater_operator.policies.takeover.decision import SeatView, SetView
 
 TICK_MS = 500
@@ -143,7 +144,7 @@ class World:
     def __init__(self, rng: random.Random, members: int, old: Revision, new: Revision, *, room: int) -> None:
         self.rng, self.members, self.room = rng, members, room
         self.now_ms, self._uid = 1_000_000, 0
-        self.sets = {"f-a": SetView("f-a", 0, members), "f-b": SetView("f-b")}
+        self.sets = {"f-a": SetView("f-a", Ordinals(0, members)), "f-b": SetView("f-b")}
         self.revisions = {"f-a": old, "f-b": new}
         self.group = Group(now_ms=self.now_ms)
         self.pods: dict[str, Pod] = {}

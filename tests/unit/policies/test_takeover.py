@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from slackwater_operator.model.statefulsets import Ordinals
 from slackwater_operator.policies.rollout.restarts import HOPELESS
 from slackwater_operator.policies.takeover.decision import RETELL_MS, SLACK_MS, Moving, SetView
 from tests.unit.policies.takeover_cases import (
@@ -351,16 +352,16 @@ def test_situation(name: str) -> None:
 
 def test_the_sets_stay_ranges() -> None:
     empty = SetView(B)
-    assert empty.having(3) == SetView(B, 3, 1)
-    assert SetView(B, 3, 1).having(2) == SetView(B, 2, 2)
-    assert SetView(B, 3, 1).having(4) == SetView(B, 3, 2)
-    assert SetView(B, 3, 1).having(3) == SetView(B, 3, 1)
-    assert SetView(A, 0, 4).lacking(3) == SetView(A, 0, 3)
-    assert SetView(A, 0, 4).lacking(0) == SetView(A, 1, 3)
-    assert SetView(A, 2, 1).lacking(2) == SetView(A, 2, 0)
-    assert SetView(A, 0, 4).lacking(7) == SetView(A, 0, 4)
-    assert (empty.top, SetView(A, 1, 3).top) == (-1, 3)
+    assert empty.having(3) == SetView(B, Ordinals(3, 1))
+    assert SetView(B, Ordinals(3, 1)).having(2) == SetView(B, Ordinals(2, 2))
+    assert SetView(B, Ordinals(3, 1)).having(4) == SetView(B, Ordinals(3, 2))
+    assert SetView(B, Ordinals(3, 1)).having(3) == SetView(B, Ordinals(3, 1))
+    assert SetView(A, Ordinals(0, 4)).lacking(3) == SetView(A, Ordinals(0, 3))
+    assert SetView(A, Ordinals(0, 4)).lacking(0) == SetView(A, Ordinals(1, 3))
+    assert SetView(A, Ordinals(2, 1)).lacking(2) == SetView(A, Ordinals(2, 0))
+    assert SetView(A, Ordinals(0, 4)).lacking(7) == SetView(A, Ordinals(0, 4))
+    assert (empty.ordinals.top, SetView(A, Ordinals(1, 3)).ordinals.top) == (-1, 3)
     with pytest.raises(ValueError, match="5 is not adjacent"):
-        SetView(B, 2, 2).having(5)
+        SetView(B, Ordinals(2, 2)).having(5)
     with pytest.raises(ValueError, match="1 is at neither end"):
-        SetView(A, 0, 4).lacking(1)
+        SetView(A, Ordinals(0, 4)).lacking(1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slackwater_operator.model import names
-from slackwater_operator.model.statefulsets import Span, StatefulSetSnapshot
+from slackwater_operator.model.statefulsets import Ordinals, StatefulSetSnapshot
 from slackwater_operator.planner.actions import DeleteObject, DeletePod, TellTakeover
 from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.rollout.announcement import announce_rebalance
@@ -206,7 +206,7 @@ def _act(context: PlanningContext, decision: TakeoverDecision, old: SetView, new
     snapshot, ordinal = context.snapshot, decision.ordinal
     left, filled = _suffix(snapshot, old.name), _suffix(snapshot, new.name)
     if decision.action == EXTEND:
-        context.spans[filled] = context.spans.get(filled, Span(ordinal, 0)).with_(ordinal)
+        context.spans[filled] = context.spans.get(filled, Ordinals(ordinal, 0)).with_(ordinal)
     elif decision.action == RETIRE:
         context.spans[left] = context.spans[left].without(ordinal)
     elif decision.action == WITHDRAW:

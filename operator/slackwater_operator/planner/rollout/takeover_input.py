@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slackwater_operator.model import names
 from slackwater_operator.model.group import WorkerView
-from slackwater_operator.model.statefulsets import Span, StatefulSetSnapshot, next_suffix
+from slackwater_operator.model.statefulsets import NO_ORDINALS, Ordinals, StatefulSetSnapshot, next_suffix
 from slackwater_operator.planner.derived_state import lag_of, worker_view
 from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.rollout.revision import Chosen
@@ -24,9 +24,9 @@ def two_sets(context: PlanningContext) -> tuple[SetView, SetView]:
     return _view(left, context.spans), _view(filled, context.spans)
 
 
-def _view(one: StatefulSetSnapshot, spans: dict[str, Span]) -> SetView:
+def _view(one: StatefulSetSnapshot, spans: dict[str, Ordinals]) -> SetView:
     span = spans[one.suffix]
-    return SetView(one.name, span.start if span.replicas else 0, span.replicas)
+    return SetView(one.name, span or NO_ORDINALS)
 
 
 def goes_back(context: PlanningContext, old: SetView) -> bool:

@@ -50,7 +50,7 @@ class ForcedWatch:
             self._note(now_ms, "the group's coordinator did not respond", sessions=True)
             return
         self._observe_brokers(snapshot, now_ms)
-        moving = snapshot.group.state in ("PreparingRebalance", "CompletingRebalance")
+        moving = snapshot.group.rebalancing
         if moving and not self._moving and away:
             names = ", ".join(sorted(away))
             self._note(now_ms, f"the group began to rebalance while {names} was restarting", sessions=False)

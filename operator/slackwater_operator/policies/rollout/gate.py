@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slackwater_operator.model.group import DEAD, EMPTY, STABLE, GroupView, WorkerView
+from slackwater_operator.model.group import GroupView, WorkerView
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def decide_gate(
     listed = ", ".join(names)
     if group is None:
         return GateDecision((), f"waiting to join: {listed}; the broker did not report the group's state")
-    if group.state not in (STABLE, EMPTY, DEAD):
+    if not (group.stable or group.memberless):
         return GateDecision((), f"waiting to join: {listed}; the group is {group.state}")
     late = sorted(one.name for one in workers if _on_its_way(one, group))
     since = min(one.waiting_since_ms for one in waiting if one.waiting_since_ms is not None)

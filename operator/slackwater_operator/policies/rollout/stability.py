@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater_operator.model.group import DEAD, EMPTY, GroupView, WorkerView
+from slackwater_operator.model.group import GroupView, WorkerView
 
 
 def unsettled(
@@ -37,7 +37,7 @@ def unsettled(
             return f"{worker.name} is {worker.phase or ('starting' if worker.alive else 'not started')}"
     if not workers:
         strangers = f" with {len(group.members)} members" if group.members else ""
-        return "" if group.state in (EMPTY, DEAD) else f"the group is still {group.state}{strangers}"
+        return "" if group.memberless else f"the group is still {group.state}{strangers}"
     if not group.stable:
         return f"the group is {group.state}"
     names = {one.name for one in workers}

@@ -30,7 +30,6 @@ LEAST_HORIZON_MS = 60_000
 
 _ROOM = 0.95  # after a step down, what is produced is at most this share of what the busiest worker can do
 _THROUGHPUT_LOST = 0.9  # a step up that leaves less than this share of the throughput is taken back
-_MOVING = ("PreparingRebalance", "CompletingRebalance")
 _MANUAL_PATIENCE_MS = 60_000  # for how long a user's number waits for the end of a rebalance
 
 
@@ -219,7 +218,7 @@ def decide_manual(seen: ManualInput) -> ScalingDecision:
     if wanted == now:
         said = f"{now} as {seen.by} requests"
         return ScalingDecision(None, "", "", now, said, capped=wanted, summary=said)
-    moving = seen.group is not None and seen.group.state in _MOVING
+    moving = seen.group is not None and seen.group.rebalancing
     if wanted and now and moving and seen.unstable_for_ms < _MANUAL_PATIENCE_MS:
         assert seen.group is not None
         said = f"{now} kept: {seen.by} requests {wanted}, but the group is {seen.group.state}"

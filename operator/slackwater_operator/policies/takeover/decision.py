@@ -101,7 +101,7 @@ def _noted(policy: TakeoverPolicy, seen: TakeoverInput) -> tuple[Moving | None, 
 def _step(case: Case) -> TakeoverDecision:
     seen = case.seen
     covered = all(one.ordinal in seen.new.ordinals for one in seen.seats)
-    if not seen.old.replicas and covered:
+    if not seen.old.ordinals and covered:
         said = "all members have been taken over" if seen.seats else "there are no members"
         return TakeoverDecision(DONE, reason=said, summary=said)
     if seen.group is None:
@@ -112,7 +112,7 @@ def _step(case: Case) -> TakeoverDecision:
     both = [one for one in seen.old.ordinals if one in seen.new.ordinals]
     if not both:
         return _next(replace(case, note=None))
-    at_an_end = [one for one in (seen.old.top, seen.old.start) if one in both]
+    at_an_end = [one for one in (seen.old.ordinals.top, seen.old.ordinals.start) if one in both]
     noted = case.note is not None and case.note.ordinal in at_an_end
     if not at_an_end:
         return _out_of_the_middle(replace(case, note=None))
@@ -176,10 +176,10 @@ def _extend(case: Case, seat: SeatView, why: str) -> TakeoverDecision:
 
 def _following(seen: TakeoverInput) -> int:
     """The ordinal that the new set gets next: next to those that it has, towards the old one."""
-    old, new = seen.old, seen.new
-    if not new.replicas:
-        return old.top if old.replicas else max(one.ordinal for one in seen.seats)
-    if old.replicas:
+    old, new = seen.old.ordinals, seen.new.ordinals
+    if not new:
+        return old.top if old else max(seat.ordinal for seat in seen.seats)
+    if old:
         return new.start - 1 if new.start > old.top else new.top + 1
     return new.start - 1 if new.start else new.top + 1
 
@@ -189,7 +189,7 @@ def _out_of_the_middle(case: Case) -> TakeoverDecision:
 
     No step of ours leads there. The new set gives them up from its top, as long as they are served.
     """
-    seat = case.seat(case.seen.new.top)
+    seat = case.seat(case.seen.new.ordinals.top)
     assert seat is not None  # between members of the old set
     name, old = case.seen.new.name, case.seen.old
     where = f"{name} is in the middle of {old.name}, so no worker can be taken over"

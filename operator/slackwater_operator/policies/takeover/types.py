@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from slackwater_operator.model.group import GroupView, WorkerView
+from slackwater_operator.model.statefulsets import NO_ORDINALS, Ordinals
 from slackwater_operator.policies.rollout.restarts import RolloutPolicy
 
 DONE, WAIT, EXTEND, TELL, RETIRE, WITHDRAW, REFUSE, STOP = (
@@ -31,27 +32,15 @@ FALL_BACK_TO_STOP = "Stop"
 
 @dataclass(frozen=True)
 class SetView:
-    """One of the two sets of pods: ordinals start .. start + replicas - 1.
+    """One of the two sets of pods.
 
     Attributes:
         name: its name; its pods are called NAME-ordinal.
-        start: its lowest ordinal; nothing where it is empty.
-        replicas: how many it has; 0: it is empty, or there is none.
+        ordinals: its pods' ordinals; empty also where there is no such set.
     """
 
     name: str
-    start: int = 0
-    replicas: int = 0
-
-    @property
-    def ordinals(self) -> range:
-        """Its ordinals."""
-        return range(self.start, self.start + self.replicas)
-
-    @property
-    def top(self) -> int:
-        """Its highest ordinal, -1 where it is empty."""
-        return self.start + self.replicas - 1 if self.replicas else -1
+    ordinals: Ordinals = NO_ORDINALS
 
     def having(self, ordinal: int) -> SetView:
         """The set with one ordinal more (itself if it has it already).
@@ -59,15 +48,10 @@ class SetView:
         Raises:
             ValueError: the ordinal is not next to those that the set has.
         """
-        if ordinal in self.ordinals:
-            return self
-        if not self.replicas:
-            return replace(self, start=ordinal, replicas=1)
-        if ordinal not in (self.start - 1, self.top + 1):
-            raise ValueError(
-                f"{self.name} has ordinals {self.start} to {self.top}: {ordinal} is not adjacent"
-            )
-        return replace(self, start=min(self.start, ordinal), replicas=self.replicas + 1)
+        own = self.ordinals
+        if own.replicas and not own.start - 1 <= ordinal <= own.end:
+            raise ValueError(f"{self.name} has ordinals {own.start} to {own.top}: {ordinal} is not adjacent")
+        return replace(self, ordinals=own.with_(ordinal))
 
     def lacking(self, ordinal: int) -> SetView:
         """The set with one ordinal less (itself if it lacks it already).
@@ -75,12 +59,10 @@ class SetView:
         Raises:
             ValueError: the ordinal is in the middle of the set.
         """
-        if ordinal not in self.ordinals:
-            return self
-        if ordinal not in (self.start, self.top):
-            raise ValueError(f"{self.name} has {self.start} to {self.top}: {ordinal} is at neither end")
-        start = self.start + 1 if ordinal == self.start and self.replicas > 1 else self.start
-        return replace(self, start=start, replicas=self.replicas - 1)
+        own = self.ordinals
+        if ordinal in own and ordinal not in (own.start, own.top):
+            raise ValueError(f"{self.name} has {own.start} to {own.top}: {ordinal} is at neither end")
+        return replace(self, ordinals=own.without(ordinal))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from slackwater.kafka.errors import KafkaError
-from slackwater.runtime.takeover.member_view import STABLE, Seat
+from slackwater.kafka.group_states import STABLE
+from slackwater.runtime.takeover.member_view import Seat
 
 if TYPE_CHECKING:
     from slackwater.kafka.admin import KafkaAdmin

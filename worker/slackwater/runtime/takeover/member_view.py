@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from slackwater.kafka.group_states import STABLE
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.delivery.partition import CommitNote
-
-STABLE = "Stable"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from slackwater.kafka.group_states import STABLE
 from slackwater.kafka.protocol.consumer_protocol import (
     MemberSubscription,
     decode_assignment,
@@ -20,8 +21,6 @@ from slackwater.kafka.protocol.consumer_protocol import (
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import DecodeError
-
-STABLE = "Stable"
 
 
 @dataclass(slots=True)
