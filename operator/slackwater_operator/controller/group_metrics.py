@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from slackwater_operator.controller.session import Session
-from slackwater_operator.controller.snapshots.object_parsing import takeover_phases_ms
+from slackwater_operator.model.worker_status import WorkerStatus
 from slackwater_operator.planner.actions import Plan
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.telemetry.metrics import GroupFigures
-from slackwater_operator.workers.client import WorkerStatus
 
 
 def figures(session: Session, snapshot: GroupSnapshot, plan: Plan) -> GroupFigures:
@@ -52,10 +51,10 @@ def figures(session: Session, snapshot: GroupSnapshot, plan: Plan) -> GroupFigur
         },
         scale_held=decision.damping if decision is not None else "",
         scale_at_max=decision.cap == "maxReplicas" if decision is not None else None,
-        restart_phase_seconds=_phases(session.statuses),
-        restart_budget_ratio=_ratios(session.statuses, session_ms),
-        takeover_phase_seconds=_takeover_phases(session.statuses),
-        takeover_pause_seconds=_takeover_pauses(session.statuses),
+        restart_phase_seconds=_phases(session.workers),
+        restart_budget_ratio=_ratios(session.workers, session_ms),
+        takeover_phase_seconds=_takeover_phases(session.workers),
+        takeover_pause_seconds=_takeover_pauses(session.workers),
         rollout_pods={name: float(count) for name, count in _revisions(snapshot).items()},
         rollout_phase=str((status.get("rollout") or {}).get("phase", "")),
         conditions={one["type"]: one["status"] for one in status.get("conditions") or [] if "type" in one},
@@ -100,7 +99,7 @@ def _takeover_phases(statuses: Mapping[str, WorkerStatus | None]) -> dict[tuple[
         (pod, phase): took_ms / 1000
         for pod, told in statuses.items()
         if told is not None and told.takeover is not None
-        for phase, took_ms in takeover_phases_ms(told.takeover).items()
+        for phase, took_ms in told.takeover.phases_ms.items()
     }
 
 

@@ -12,8 +12,9 @@ from slackwater_operator.api.v1alpha1.kafka import Kafka
 from slackwater_operator.controller.rebalances import RebalanceWatch
 from slackwater_operator.kafka.clusters import ClusterIdentity, GroupWanted
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
+from slackwater_operator.model.worker_status import WorkerStatus
 from slackwater_operator.planner.actions import Plan
-from slackwater_operator.planner.snapshot import GroupSnapshot, Manifest, WorkerSnapshot
+from slackwater_operator.planner.snapshot import GroupSnapshot, Manifest
 from slackwater_operator.policies.act_backoff import ActBackoff
 from slackwater_operator.policies.group_id_contest import ContestWatch
 from slackwater_operator.policies.object_events import ObjectEvent
@@ -25,7 +26,6 @@ from slackwater_operator.policies.scaling.decision import ScalingPolicy
 from slackwater_operator.policies.stalls import Stall, StallWatch
 from slackwater_operator.policies.topics import TopicWatch
 from slackwater_operator.specs.pod_template import Revision
-from slackwater_operator.workers.client import WorkerStatus
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,6 @@ class Session:
         kafka_problem: why it did not.
         kafka_since_ms: when the cluster answered last (or the session began).
         workers: what the workers said last, by pod name.
-        statuses: the same in full.
         workers_ms: when they were asked.
         plan: the last plan.
         problems: what failed in the last turn.
@@ -111,8 +110,7 @@ class Session:
     wanted: GroupWanted[tuple[str, str]] | None = None
     kafka: KafkaSnapshot | None = None
     kafka_since_ms: int = 0
-    workers: dict[str, WorkerSnapshot | None] = field(default_factory=dict)
-    statuses: dict[str, WorkerStatus | None] = field(default_factory=dict)
+    workers: dict[str, WorkerStatus | None] = field(default_factory=dict)
     workers_ms: int = 0
     unanswered: bool = False
     kafka_problem: str = ""

@@ -45,7 +45,7 @@ def _settle(session: Session, snapshot: GroupSnapshot, plan: Plan) -> None:
 
 def new_rebalances(session: Session, snapshot: GroupSnapshot) -> list[Rebalance]:
     """The rebalances that the workers have told of since the last turn."""
-    told = [one for one in session.statuses.values() if one is not None]
+    told = [one for one in session.workers.values() if one is not None]
     took = {
         one.generation: one.rebalance_ms[1] - one.rebalance_ms[0]
         for one in told
@@ -74,6 +74,6 @@ def unowned_partition_seconds(session: Session, snapshot: GroupSnapshot, longest
     kafka = snapshot.kafka
     if kafka is None or not snapshot.replicas or not since_ms:
         return 0.0
-    told = [one for one in session.statuses.values() if one is not None and one.running]
+    told = [one for one in session.workers.values() if one is not None and one.running]
     held = {partition for one in told for partition in one.assignment}
     return len(set(kafka.partitions) - held) * min(snapshot.now_ms - since_ms, longest_ms) / 1000

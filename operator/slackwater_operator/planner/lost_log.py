@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
+from slackwater_operator.model.worker_status import StoppedPartition
 from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.policies.conditions import Trouble
-from slackwater_operator.policies.lost_log import (
-    StoppedPartition,
-    by_reason,
-    skips_text,
-    stopped_text,
-    take_skips,
-)
+from slackwater_operator.policies.lost_log import by_reason, skips_text, stopped_text, take_skips
 
 RECORDS_SKIPPED = "RecordsSkipped"
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slackwater_operator.model.statefulsets import Ordinals
+from slackwater_operator.model.worker_status import Skip
 from slackwater_operator.planner.actions import Action, EmitEvent
 from slackwater_operator.planner.derived_state import DerivedState
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.planner.status_memory import DecisionRecord, RolloutMemory, remember
 from slackwater_operator.policies.conditions import Trouble
-from slackwater_operator.policies.lost_log import Skip
 from slackwater_operator.policies.scaling.decision import ScalingDecision
 
 _SOON_MS = 1_000

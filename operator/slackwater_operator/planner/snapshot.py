@@ -11,7 +11,6 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
 from slackwater_operator.api.v1alpha1.kafka import Kafka
 from slackwater_operator.model import names
@@ -24,10 +23,10 @@ from slackwater_operator.model.statefulsets import (
     arrange,
     members,
 )
+from slackwater_operator.model.worker_status import WorkerStatus
 from slackwater_operator.planner.status_memory import Failed, Memory
 from slackwater_operator.policies.group_id import Sharing
 from slackwater_operator.policies.group_id_contest import Contest
-from slackwater_operator.policies.lost_log import Skip, StoppedPartition
 from slackwater_operator.policies.resource_policies import rollout_policy
 from slackwater_operator.policies.rollout.preflight import PreflightView
 from slackwater_operator.policies.rollout.restarts import RolloutPolicy
@@ -43,8 +42,6 @@ APPLIED = "slackwater.dev/applied"
 
 GROUP_ID_IN_USE = "GroupIdInUse"
 """The reason of the condition Degraded where another ConsumerGroup has the group.id."""
-
-_IN_THE_GROUP = ("joining", "running", "handing-over", "draining")
 
 
 @dataclass(frozen=True)
@@ -97,81 +94,6 @@ class PodSnapshot:
     ip: str = ""
     node: str = ""
     can_hand_over: bool = False
-
-
-@dataclass(frozen=True)
-class StandbySnapshot:
-    """What a worker said of standing by (`workers.client.StandbyTold`)."""
-
-    since_ms: int
-    handed_over: bool = False
-    told: bool = False
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class TakeoverSnapshot:
-    """What a worker said of its last takeover (`workers.client.TakeoverTold`).
-
-    Attributes:
-        predecessor: the pod that it took over from.
-        phases_ms: how long each phase took, as far as that is known: `drain`, `answer`, `join`,
-            `first_record`.
-        pause_ms: the longest time that one of its partitions was not served, None when not known.
-        forced: whether it took over without its predecessor's answer.
-    """
-
-    predecessor: str = ""
-    phases_ms: Mapping[str, int] = field(default_factory=dict)
-    pause_ms: int | None = None
-    forced: bool = False
-
-
-@dataclass(frozen=True)
-class WorkerSnapshot:
-    """What a worker said of itself (`workers.client.WorkerStatus`, of which these are the same fields).
-
-    Attributes:
-        uid: the uid of the pod that was asked.
-        at_ms: when it was asked.
-        holder: in standby: the pod that is the member, as Kafka tells it.
-        standby: what it said of standing by; None while it does not.
-        takeover: its last takeover; None: it has made none.
-        member_id: Kafka's id of it as it joined last, "" before.
-        stopped: the partitions that it holds and reads nothing more of.
-        skipped: the last records that it has skipped.
-    """
-
-    uid: str
-    at_ms: int
-    phase: str
-    generation: int = -1
-    is_leader: bool = False
-    assignment: frozenset[TopicPartition] = frozenset()
-    error: str = ""
-    started_ms: int | None = None
-    joined_ms: int | None = None
-    waiting_since_ms: int | None = None
-    running_since_ms: int | None = None
-    served_until_ms: int | None = None
-    returned: bool = False
-    generations: tuple[tuple[int, bool, int], ...] = ()
-    holder: str = ""
-    standby: StandbySnapshot | None = None
-    takeover: TakeoverSnapshot | None = None
-    member_id: str = ""
-    stopped: tuple[StoppedPartition, ...] = ()
-    skipped: tuple[Skip, ...] = ()
-
-    @property
-    def running(self) -> bool:
-        """Whether it is in the group and handles records."""
-        return self.phase == "running" and self.generation >= 0
-
-    @property
-    def is_member(self) -> bool:
-        """Whether it is in the group, be it about to leave it."""
-        return self.phase in _IN_THE_GROUP and self.generation >= 0
 
 
 @dataclass(frozen=True)
@@ -322,7 +244,7 @@ class GroupSnapshot:
     not_created: Mapping[str, str] = field(default_factory=dict)
     jobs: tuple[JobSnapshot, ...] = ()
     configmaps: Mapping[str, str] = field(default_factory=dict)
-    workers: Mapping[str, WorkerSnapshot | None] = field(default_factory=dict)
+    workers: Mapping[str, WorkerStatus | None] = field(default_factory=dict)
     kafka: KafkaSnapshot | None = None
     good_template: Manifest | None = None
     measured: Measured = field(default_factory=lambda: Measured())
@@ -488,7 +410,7 @@ class GroupSnapshot:
         """Whether the worker in this pod was asked last for its status, and did not answer."""
         return pod.name in self.workers and self.workers[pod.name] is None
 
-    def worker(self, pod: PodSnapshot) -> WorkerSnapshot | None:
+    def worker(self, pod: PodSnapshot) -> WorkerStatus | None:
         """What the worker in this pod said last; not what one before it under the name said."""
         told = self.workers.get(pod.name)
         return told if told is not None and told.uid == pod.uid else None

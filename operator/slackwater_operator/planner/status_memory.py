@@ -13,7 +13,7 @@ from typing import Any
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1.status_schema import SKIPS_KEPT
-from slackwater_operator.policies.lost_log import Skip
+from slackwater_operator.model.worker_status import Skip
 from slackwater_operator.policies.takeover.types import RESTART, TAKEOVER, Moving
 
 PHASES = ("Idle", "Preflight", "Rolling", "Paused", "Refused", "Stopped", "RollingBack")

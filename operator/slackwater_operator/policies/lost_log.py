@@ -3,56 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1.status_schema import SKIPS_KEPT
+from slackwater_operator.model.worker_status import Skip, StoppedPartition
 
 SKIPS_SHOWN_MS = 3_600_000
 """For how long skipped records keep the group Degraded."""
 _NAMED = 5
-
-
-@dataclass(frozen=True)
-class StoppedPartition:
-    """A partition that its worker reads nothing more of until a person has decided where to go on.
-
-    Attributes:
-        partition: which one.
-        reason: `LogTruncated` or `TopicRecreated`.
-        message: what happened and what to do.
-    """
-
-    partition: TopicPartition
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True)
-class Skip:
-    """Records that were gone from the log before a worker read them.
-
-    Attributes:
-        partition: whose.
-        from_offset: the first offset that was skipped.
-        to_offset: where the worker went on.
-        cause: why they are gone: `retention`, which is also DeleteRecords.
-        at_ms: when it was noticed (wall clock).
-    """
-
-    partition: TopicPartition
-    from_offset: int
-    to_offset: int
-    cause: str
-    at_ms: int
-
-    @property
-    def records(self) -> int:
-        """How many offsets; a compacted log may have had fewer records."""
-        return self.to_offset - self.from_offset
-
-    def __str__(self) -> str:
-        return f"{self.partition}: {self.records} records, offsets {self.from_offset} to {self.to_offset - 1}"
 
 
 def take_skips(

@@ -9,7 +9,6 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -18,7 +17,14 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.untrusted import flag, json_object, one_line, text, whole
 from slackwater.runtime.takeover.messages import split_address
 from slackwater.runtime.takeover.signing import ANSWER_HEADER, check_answer, sign_request, target_of
-from slackwater_operator.policies.lost_log import Skip, StoppedPartition
+from slackwater_operator.model.worker_status import (
+    RestartTimes,
+    Skip,
+    StandbyStatus,
+    StoppedPartition,
+    TakeoverStatus,
+    WorkerStatus,
+)
 from slackwater_operator.workers.bounded_http import Answer, BadAnswer, bounded_session, request
 
 TIMEOUT_S = 1.0
@@ -54,143 +60,6 @@ class PodAddress(NamedTuple):
     name: str
     ip: str
     port: int
-
-
-@dataclass(frozen=True)
-class RestartTimes:
-    """When what happened at a worker's last return: wall clock of the machine it happened on, ms.
-
-    None: not yet, or not known.
-
-    Attributes:
-        drain_ms: the process before began to drain.
-        served_until_ms: that process's last commit.
-        started_ms: this process began.
-        joined_ms: it was in the group.
-        first_record_ms: all partitions that it had got by then were served again.
-    """
-
-    drain_ms: int | None = None
-    served_until_ms: int | None = None
-    started_ms: int | None = None
-    joined_ms: int | None = None
-    first_record_ms: int | None = None
-
-
-@dataclass(frozen=True)
-class StandbyTold:
-    """What a worker says of itself in phase `standby`.
-
-    Attributes:
-        since_ms: since when it has stood by.
-        handed_over: whether it was the member itself before, and another took over from it.
-        prefetched_partitions: how many partitions it reads ahead.
-        told: whether it has been told to take over, and is about to.
-        reason: why it did not when it was told last; "".
-    """
-
-    since_ms: int
-    handed_over: bool = False
-    prefetched_partitions: int = 0
-    told: bool = False
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class TakeoverTold:
-    """The last takeover of a worker's process. Times are wall clock, ms; None: not yet, or there was none.
-
-    Attributes:
-        predecessor: the pod that it took over from.
-        asked_ms: it asked its predecessor.
-        drain_ms: the predecessor began to drain, by its own clock.
-        committed_ms: the predecessor had committed, by its own clock.
-        answered_ms: it had the answer.
-        joined_ms: it was in the group.
-        first_record_ms: its first record went to the handler.
-        generation_before: the generation that the predecessor told, -1 where it told none.
-        generation: the generation that it joined.
-        forced: whether it took over without the predecessor's answer.
-        pauses_ms: for each partition how long it was not served.
-    """
-
-    predecessor: str = ""
-    asked_ms: int | None = None
-    drain_ms: int | None = None
-    committed_ms: int | None = None
-    answered_ms: int | None = None
-    joined_ms: int | None = None
-    first_record_ms: int | None = None
-    generation_before: int = -1
-    generation: int = -1
-    forced: bool = False
-    pauses_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class WorkerStatus:
-    """A worker's /status. Times are wall clock, ms.
-
-    Attributes:
-        phase: as in docs/worker.md, "HTTP".
-        generation: the group generation that it joined last, -1 before.
-        member_id: Kafka's id of this incarnation.
-        is_leader: whether it leads the group, as far as it knows.
-        assignment: the partitions it holds.
-        lag: records behind the committed offset, of the partitions where that is known.
-        error: what has failed, "" if nothing has.
-        started_ms: when its process began.
-        joined_ms: when it was in the group first, None before.
-        waiting_since_ms: since when it has been warm and waits to join, None when it does not.
-        running_since_ms: since when it has been in phase `running`, None when it is not.
-        last_gap_ms: how long its slowest partition was not served around its last restart, None if unknown.
-        restart: the moments of that restart; None: the first process of its name, as far as it knows.
-        returned: whether its last join was a return without a rebalance.
-        generations: the last generations it joined, oldest first: (generation, whether it was the second half
-            of a cooperative rebalance, when).
-        rebalance_ms: when its last rebalance began and ended for it; the end is None while it goes on.
-        process: the token of its process's start, which requests to it are signed for; "": an older version.
-        pod: the pod that it runs in, as it knows it.
-        holder: the pod that is the member, as Kafka's client.id told it; "" where it does not know.
-        standby: what it says of standing by; None while it does not.
-        takeover: its last takeover; None: its process has made none.
-        stopped: the partitions that it holds and reads nothing more of.
-        skipped: the last records that it has skipped.
-    """
-
-    phase: str
-    generation: int = -1
-    member_id: str = ""
-    is_leader: bool = False
-    assignment: frozenset[TopicPartition] = frozenset()
-    lag: Mapping[TopicPartition, int] = field(default_factory=dict)
-    error: str = ""
-    started_ms: int | None = None
-    joined_ms: int | None = None
-    waiting_since_ms: int | None = None
-    running_since_ms: int | None = None
-    last_gap_ms: int | None = None
-    restart: RestartTimes | None = None
-    returned: bool = False
-    generations: tuple[tuple[int, bool, int], ...] = ()
-    rebalance_ms: tuple[int, int | None] | None = None
-    process: str = ""
-    pod: str = ""
-    holder: str = ""
-    standby: StandbyTold | None = None
-    takeover: TakeoverTold | None = None
-    stopped: tuple[StoppedPartition, ...] = ()
-    skipped: tuple[Skip, ...] = ()
-
-    @property
-    def running(self) -> bool:
-        """Whether it is in the group and handles records."""
-        return self.phase == "running" and self.generation >= 0
-
-    @property
-    def served_until_ms(self) -> int | None:
-        """The last commit of the process before this one, where that is known."""
-        return self.restart.served_until_ms if self.restart is not None else None
 
 
 def parse_status(document: Any) -> WorkerStatus:
@@ -261,8 +130,8 @@ def _rebalance(told: Mapping[str, Any]) -> tuple[int, int | None]:
     return whole(told["started_ms"], "rebalance.started_ms", 0, _MAX_MS), _ms(told, "ended_ms")
 
 
-def _standby(told: Mapping[str, Any]) -> StandbyTold:
-    return StandbyTold(
+def _standby(told: Mapping[str, Any]) -> StandbyStatus:
+    return StandbyStatus(
         since_ms=whole(told["since_ms"], "standby.since_ms", 0, _MAX_MS),
         handed_over=flag(told.get("handed_over", False), "standby.handed_over"),
         prefetched_partitions=whole(told.get("prefetched_partitions", 0), "standby.prefetched_partitions"),
@@ -271,8 +140,8 @@ def _standby(told: Mapping[str, Any]) -> StandbyTold:
     )
 
 
-def _takeover(told: Mapping[str, Any]) -> TakeoverTold:
-    return TakeoverTold(
+def _takeover(told: Mapping[str, Any]) -> TakeoverStatus:
+    return TakeoverStatus(
         predecessor=text(told.get("from") or "", "takeover.from", _LONGEST_NAME),
         asked_ms=_ms(told, "asked_ms"),
         drain_ms=_ms(told, "drain_ms"),

@@ -6,10 +6,10 @@ from typing import Any
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1 import status_schema
+from slackwater_operator.model.worker_status import Skip
 from slackwater_operator.planner import status_memory as memory
 from slackwater_operator.planner.status_memory import DecisionRecord, Failed, RolloutMemory, Tries, UnderWay
 from slackwater_operator.policies.conditions import TYPES, ConditionsInput, conditions
-from slackwater_operator.policies.lost_log import Skip
 from slackwater_operator.policies.scaling.autoscaler import Autoscaler
 from slackwater_operator.policies.scaling.decision import ScalingDecision, ScalingPolicy
 from slackwater_operator.policies.takeover.types import RESTART, Moving

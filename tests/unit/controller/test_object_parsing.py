@@ -11,9 +11,8 @@ from slackwater_operator.controller.snapshots.object_parsing import (
     good_template,
     pod_snapshot,
     statefulset_snapshot,
-    worker_snapshot,
 )
-from slackwater_operator.workers.client import StandbyTold, TakeoverTold, WorkerStatus
+from slackwater_operator.model.worker_status import StandbyStatus, TakeoverStatus, WorkerStatus
 
 Json = dict[str, Any]
 
@@ -155,9 +154,7 @@ def test_a_set_that_does_not_begin_at_zero() -> None:
 
 
 def test_a_worker_that_stands_by_and_one_that_has_taken_over() -> None:
-    status = WorkerStatus(phase="standby", holder="flights-a-1", standby=StandbyTold(5, True, 4, True, "no"))
-    seen = worker_snapshot("u1", 9, status)
-    assert seen is not None
+    seen = WorkerStatus(phase="standby", holder="flights-a-1", standby=StandbyStatus(5, True, 4, True, "no"))
     assert seen.standby is not None
     assert (seen.holder, seen.standby.since_ms, seen.standby.handed_over, seen.standby.told) == (
         "flights-a-1",
@@ -166,20 +163,17 @@ def test_a_worker_that_stands_by_and_one_that_has_taken_over() -> None:
         True,
     )
     assert not seen.is_member
-    told = TakeoverTold(
+    told = TakeoverStatus(
         "flights-a-1", 100, 110, 130, 133, 139, 142, 7, 7, False, {TopicPartition("t", 0): 21}
     )
-    after = worker_snapshot("u1", 9, WorkerStatus("running", 7, "flights-1-9f", takeover=told))
-    assert after is not None
+    after = WorkerStatus("running", 7, "flights-1-9f", takeover=told)
     assert after.member_id == "flights-1-9f"
     assert after.takeover is not None
     assert after.is_member
     assert after.takeover.phases_ms == {"drain": 20, "answer": 3, "join": 6, "first_record": 3}
     assert (after.takeover.pause_ms, after.takeover.forced) == (21, False)
-    forced = TakeoverTold("flights-a-1", 100, joined_ms=140, forced=True)
-    alone = worker_snapshot("u1", 9, WorkerStatus(phase="running", generation=7, takeover=forced))
-    assert alone is not None
+    forced = TakeoverStatus("flights-a-1", 100, joined_ms=140, forced=True)
+    alone = WorkerStatus(phase="running", generation=7, takeover=forced)
     assert alone.takeover is not None
     assert alone.takeover.phases_ms == {"join": 40}
     assert alone.takeover.pause_ms is None
-    assert worker_snapshot("u1", 9, None) is None

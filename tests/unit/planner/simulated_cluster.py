@@ -31,16 +31,17 @@ from slackwater_operator.model import names
 from slackwater_operator.model.group import GroupView, MemberView
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from slackwater_operator.model.names import short_hash
+from slackwater_operator.model.worker_status import (
+    Skip,
+    StandbyStatus,
+    StoppedPartition,
+    TakeoverStatus,
+    WorkerStatus,
+)
 from slackwater_operator.planner.actions import Action, Plan
 from slackwater_operator.planner.plan import plan as plan_group
 from slackwater_operator.planner.snapshot import GroupSnapshot
-from slackwater_operator.policies.lost_log import Skip, StoppedPartition
-from slackwater_operator.workers.client import (
-    PodAddress,
-    StandbyTold,
-    TakeoverTold,
-    WorkerStatus,
-)
+from slackwater_operator.workers.client import PodAddress
 
 Json = dict[str, Any]
 
@@ -229,7 +230,7 @@ class Process:
     committed_ms: int | None = None
     handed_over: bool = False
     silent: bool = False
-    takeover: TakeoverTold | None = None
+    takeover: TakeoverStatus | None = None
     lonely_ms: int = 0
 
 
@@ -873,7 +874,7 @@ class Simulation:
             one.committed_ms = asked.committed_ms
         elif one.asks and lasted < (self.timing.deadline if asked is not None else 2_000):
             return
-        one.takeover = TakeoverTold(
+        one.takeover = TakeoverStatus(
             predecessor=holder or "",
             asked_ms=one.told_ms,
             committed_ms=one.committed_ms,
@@ -967,7 +968,7 @@ class Simulation:
             running_since_ms=process.running_since_ms if process.phase == "running" else None,
             pod=name,
             holder=(self._holder(process) or "") if standby else "",
-            standby=StandbyTold(process.since_ms, process.handed_over, 0, process.asks is not None)
+            standby=StandbyStatus(process.since_ms, process.handed_over, 0, process.asks is not None)
             if standby
             else None,
             takeover=process.takeover,

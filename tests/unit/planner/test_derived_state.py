@@ -11,8 +11,9 @@ from slackwater_operator.api.v1alpha1.consumer_group import parse
 from slackwater_operator.model.group import GroupView, MemberView
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from slackwater_operator.model.statefulsets import StatefulSetSnapshot
+from slackwater_operator.model.worker_status import StandbyStatus, WorkerStatus
 from slackwater_operator.planner.derived_state import derive
-from slackwater_operator.planner.snapshot import GroupSnapshot, PodSnapshot, StandbySnapshot, WorkerSnapshot
+from slackwater_operator.planner.snapshot import GroupSnapshot, PodSnapshot
 from slackwater_operator.planner.status_memory import Memory, RolloutMemory
 from slackwater_operator.policies.takeover.types import RESTART, TAKEOVER, Moving
 from tests.unit.planner.simulated_cluster import spec
@@ -32,15 +33,17 @@ def pod(name: str, **more: Any) -> PodSnapshot:
     )
 
 
-def runs(pod_name: str, *, since_ms: int = 0) -> WorkerSnapshot:
+def runs(pod_name: str, *, since_ms: int = 0) -> WorkerStatus:
     held = frozenset({TopicPartition("flights", int(pod_name[-1]))})
     uid = f"uid-{pod_name}"
-    return WorkerSnapshot(uid, NOW_MS, "running", 1, assignment=held, running_since_ms=NOW_MS + since_ms)
+    return WorkerStatus(
+        "running", 1, uid=uid, at_ms=NOW_MS, assignment=held, running_since_ms=NOW_MS + since_ms
+    )
 
 
-def stands_by(pod_name: str, holder: str, *, handed_over: bool = False) -> WorkerSnapshot:
-    standby = StandbySnapshot(NOW_MS, handed_over)
-    return WorkerSnapshot(f"uid-{pod_name}", NOW_MS, "standby", holder=holder, standby=standby)
+def stands_by(pod_name: str, holder: str, *, handed_over: bool = False) -> WorkerStatus:
+    standby = StandbyStatus(NOW_MS, handed_over)
+    return WorkerStatus("standby", uid=f"uid-{pod_name}", at_ms=NOW_MS, holder=holder, standby=standby)
 
 
 def seen_set(suffix: str, start: int, replicas: int) -> StatefulSetSnapshot:
@@ -52,7 +55,7 @@ def seen_set(suffix: str, start: int, replicas: int) -> StatefulSetSnapshot:
 
 
 def snapshot(
-    pods: list[PodSnapshot], workers: Mapping[str, WorkerSnapshot | None], **more: Any
+    pods: list[PodSnapshot], workers: Mapping[str, WorkerStatus | None], **more: Any
 ) -> GroupSnapshot:
     """Two members; the second is between `a` and `b`."""
     members = tuple(

@@ -19,13 +19,8 @@ from slackwater.runtime.config.worker_config import HealthConfig
 from slackwater.runtime.telemetry.http_server import HealthServer
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
-from slackwater_operator.policies.lost_log import Skip
-from slackwater_operator.workers.client import (
-    PodAddress,
-    RestartTimes,
-    WorkerStatuses,
-    parse_status,
-)
+from slackwater_operator.model.worker_status import RestartTimes, Skip
+from slackwater_operator.workers.client import PodAddress, WorkerStatuses, parse_status
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -10,13 +10,8 @@ from typing import Any
 import pytest
 
 from slackwater.kafka import TopicPartition
-from slackwater_operator.workers.client import (
-    PodAddress,
-    StandbyTold,
-    TakeoverTold,
-    WorkerStatuses,
-    parse_status,
-)
+from slackwater_operator.model.worker_status import StandbyStatus, TakeoverStatus
+from slackwater_operator.workers.client import PodAddress, WorkerStatuses, parse_status
 from tests.support.takeover_worker import TakeoverWorker
 
 KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
@@ -197,7 +192,7 @@ async def test_a_standby_says_what_it_waits_for(statuses: WorkerStatuses, worker
     told = (await statuses.statuses([PodAddress("p", "127.0.0.1", worker.port)]))["p"]
     assert told is not None
     assert (told.phase, told.pod, told.holder) == ("standby", "flights-b-3", "flights-a-3")
-    assert told.standby == StandbyTold(1_000, True, 4, True, "the group is not Stable")
+    assert told.standby == StandbyStatus(1_000, True, 4, True, "the group is not Stable")
     assert told.takeover is None
     assert not told.running
 
@@ -224,7 +219,7 @@ async def test_a_takeover_is_told_as_it_was_recorded(
     assert told.pod == "flights-3"  # a worker that was told no other name
     assert told.standby is None
     pauses = {TopicPartition("flights", 0): 21, TopicPartition("late-flights-", 5): 24}
-    assert told.takeover == TakeoverTold("flights-a-3", 1, 2, 3, 4, 5, None, 7, 7, False, pauses)
+    assert told.takeover == TakeoverStatus("flights-a-3", 1, 2, 3, 4, 5, None, 7, 7, False, pauses)
 
 
 def test_a_forced_takeover_has_no_answer() -> None:
@@ -232,7 +227,7 @@ def test_a_forced_takeover_has_no_answer() -> None:
             "joined_ms": 5, "first_record_ms": None, "generation_before": None, "generation": 7,
             "forced": True, "pauses_ms": {}}  # fmt: skip
     told = parse_status({**BASE, "takeover": took}).takeover
-    assert told == TakeoverTold("flights-a-3", 1, joined_ms=5, generation=7, forced=True)
+    assert told == TakeoverStatus("flights-a-3", 1, joined_ms=5, generation=7, forced=True)
 
 
 def test_what_a_worker_of_before_does_not_tell() -> None:

@@ -26,7 +26,6 @@ from slackwater_operator.controller.snapshots.object_parsing import (
     is_worker,
     pod_snapshot,
     statefulset_snapshot,
-    worker_snapshot,
 )
 from slackwater_operator.controller.snapshots.observation_changes import take_observation
 from slackwater_operator.kafka.clusters import Clusters, GroupWanted
@@ -229,8 +228,13 @@ class SnapshotBuilder:
         addresses = [PodAddress(one.name, one.ip, names.PORT) for one in asked]
         answers = await self._workers.statuses(addresses)
         at_ms = self._clock.wall_ms()
-        session.workers_ms, session.statuses = at_ms, dict(answers)
-        session.workers = {one.name: worker_snapshot(one.uid, at_ms, answers.get(one.name)) for one in asked}
+        session.workers_ms = at_ms
+        session.workers = {
+            pod.name: replace(status, uid=pod.uid, at_ms=at_ms)
+            if (status := answers.get(pod.name)) is not None
+            else None
+            for pod in asked
+        }
         uid = self._uids[Key(*session.key)][-1]
         session.owners.told((one.member_id for one in answers.values() if one is not None), uid)
 

@@ -1,4 +1,4 @@
-"""Kubernetes' objects, and what the workers said, as a snapshot holds them."""
+"""Kubernetes' objects as a snapshot holds them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,13 @@ from slackwater_operator.planner.snapshot import (
     JobSnapshot,
     Manifest,
     PodSnapshot,
-    StandbySnapshot,
     StatefulSetSnapshot,
-    TakeoverSnapshot,
-    WorkerSnapshot,
     time_ms,
 )
 from slackwater_operator.policies.object_events import ObjectEvent
 from slackwater_operator.policies.rollout.preflight import preflight_view
 from slackwater_operator.specs.preflight_job import ATTEMPT, FAILURE
 from slackwater_operator.specs.statefulset import template_hash
-from slackwater_operator.workers.client import StandbyTold, TakeoverTold, WorkerStatus
 
 _LONGEST_FAILURE = 1_000
 _NO_TROUBLE = ("ContainerCreating", "PodInitializing", "Completed")
@@ -176,61 +172,6 @@ def _failed_ms(job: Manifest) -> int | None:
         if condition.get("type") in ("Failed", "FailureTarget") and condition.get("status") == "True":
             return time_ms(condition.get("lastTransitionTime"))
     return None
-
-
-def worker_snapshot(uid: str, at_ms: int, told: WorkerStatus | None) -> WorkerSnapshot | None:
-    """What a worker said, as a snapshot holds it."""
-    if told is None:
-        return None
-    return WorkerSnapshot(
-        uid=uid,
-        at_ms=at_ms,
-        phase=told.phase,
-        generation=told.generation,
-        is_leader=told.is_leader,
-        assignment=told.assignment,
-        error=told.error,
-        started_ms=told.started_ms,
-        joined_ms=told.joined_ms,
-        waiting_since_ms=told.waiting_since_ms,
-        running_since_ms=told.running_since_ms,
-        served_until_ms=told.served_until_ms,
-        returned=told.returned,
-        generations=told.generations,
-        holder=told.holder,
-        standby=_standby_seen(told.standby) if told.standby is not None else None,
-        takeover=_takeover_seen(told.takeover) if told.takeover is not None else None,
-        member_id=told.member_id,
-        stopped=told.stopped,
-        skipped=told.skipped,
-    )
-
-
-def _standby_seen(told: StandbyTold) -> StandbySnapshot:
-    return StandbySnapshot(told.since_ms, told.handed_over, told.told, told.reason)
-
-
-def _takeover_seen(told: TakeoverTold) -> TakeoverSnapshot:
-    return TakeoverSnapshot(
-        told.predecessor, takeover_phases_ms(told), max(told.pauses_ms.values(), default=None), told.forced
-    )
-
-
-def takeover_phases_ms(told: TakeoverTold) -> dict[str, int]:
-    """How long the phases of a takeover took, as far as that is known.
-
-    drain: from the predecessor's begin to its commit; answer: from the commit to its answer's arrival; join:
-    to the place in the group; first_record: to the first record at the handler.
-    """
-    marks = (
-        ("drain", told.drain_ms, told.committed_ms),
-        ("answer", told.committed_ms, told.answered_ms),
-        ("join", told.answered_ms if told.answered_ms is not None else told.asked_ms, told.joined_ms),
-        ("first_record", told.joined_ms, told.first_record_ms),
-    )
-    return {
-        phase: max(0, end - begin) for phase, begin, end in marks if begin is not None and end is not None
-    }
 
 
 def good_template(controller_revision: Manifest | None) -> Manifest | None:

@@ -28,7 +28,7 @@ def take_observation(session: Session, found: KafkaSnapshot | None, now_ms: int,
     session.owners.observe(found.group)
     plan = session.plan
     skewed = plan.decision.skewed if plan is not None and plan.decision is not None else ()
-    running = sum(one is not None and one.running for one in session.statuses.values())
+    running = sum(one is not None and one.running for one in session.workers.values())
     session.autoscaler.observe(found, running)
     session.stalls.observe(found, now_ms=now_ms, hot=(*skewed, *session.autoscaler.hot()))
     session.forced.observe(found, now_ms=now_ms, away=_away(session))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from slackwater_operator.model.worker_status import TakeoverStatus
 from slackwater_operator.planner.planning_context import PlanningContext
-from slackwater_operator.planner.snapshot import TakeoverSnapshot
 from slackwater_operator.planner.status_memory import GAPS_KEPT
 from slackwater_operator.policies.takeover.types import RESTART, Moving
 
@@ -32,7 +32,7 @@ def note_taken_over(context: PlanningContext, moving: Moving) -> None:
     context.taken_over.append("forced" if seen is not None and seen.forced else "asked")
 
 
-def _told(seen: TakeoverSnapshot | None) -> str:
+def _told(seen: TakeoverStatus | None) -> str:
     """What the successor said of it, in words."""
     if seen is None:
         return "has taken over"
