@@ -152,7 +152,7 @@ async def test_workers_killed_at_random_moments_lose_nothing_and_do_nothing_twic
     killed: Counter[str] = Counter()
     with Feed(devbroker.bootstrap, name) as feed:
         # Killed before its first commit five times in a row is no reason to give up here.
-        settings = RunSettings(max_failures=1_000, autoscale=False)
+        settings = RunSettings(max_failures=1_000)
         async with Launch(file, workdir=tmp_path / "run", settings=settings) as run:
             await run.wait_until_stable(60)
             for number in range(KILLS):

@@ -54,7 +54,7 @@ def test_a_handler_that_cannot_be_used_is_seen_before_a_record_is_read(
     site.change("handlers:keep", handler)
     ended = run(*site.arguments())
     check(site, ended, told)
-    assert f"{site.name}-0 ended with code 2: " in ended.stdout, "the reason is told when it shows"
+    assert re.search(rf"{site.name}-preflight-\S+ ended with code 2: ", ended.stdout), "told when it shows"
 
 
 def java_11(folder: Path) -> dict[str, str]:
@@ -93,21 +93,6 @@ RETRIED = [
         {"handlers:keep": "handlers:no_offset_later"},
         r"code 4: .*must have the column offset.*handlers:no_offset_later, batch ",
     ),
-    (
-        "an output folder that cannot be made",
-        {"out}": "handlers.py/out}"},
-        r"code 4: the sink cannot make the folder \S+/handlers\.py/out: Not a directory; give the sink",
-    ),
-    (
-        "a dead-letter topic that is not there",
-        {"engine: arrow": "engine: arrow\n    deadLetterTopic: no-such-letters"},
-        r"code 1: no topic no-such-letters at .*: create it, or correct",
-    ),
-    (
-        "a Java that is too old, in the worker",
-        {"engine: arrow": "engine: spark"},
-        f"code 1: Spark found no Java: {TOO_OLD}",
-    ),
 ]
 """What a worker meets is tried again, as a kubelet would, then given up. The waits between are most of the
 time, so these runs go on side by side."""
@@ -117,15 +102,13 @@ time, so these runs go on side by side."""
 def retried(
     devbroker: DevBroker, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Future[tuple[Site, Ended]]]]:
-    java = java_11(tmp_path_factory.mktemp("java"))
-
     def play(changes: dict[str, str], folder: Path) -> tuple[Site, Ended]:
         site = Site(devbroker.bootstrap, folder)
         site.make_topic()
         site.produce([100] * 20)
         for old, new in changes.items():
             site.change(old, new)
-        return site, run(*site.arguments(), environment=java)
+        return site, run(*site.arguments())
 
     with ThreadPoolExecutor(4) as pool:
         yield {
@@ -143,6 +126,25 @@ def test_what_stops_each_worker_is_told_at_once_and_given_up_in_the_end(
     check(site, ended, told.partition(": ")[2])
     assert f"{site.name}-0 failed 5 times in a row: " in ended.error, ended
     assert re.search(rf"^\S+ {site.name}-0 ended with {told}", ended.stdout, re.MULTILINE), ended
+
+
+def test_an_output_folder_that_cannot_be_made(site: Site) -> None:
+    site.change("out}", "handlers.py/out}")
+    ended = run(*site.arguments())
+    check(
+        site, ended, r"the sink cannot make the folder \S+/handlers\.py/out: Not a directory; give the sink"
+    )
+
+
+def test_a_dead_letter_topic_that_is_not_there(site: Site) -> None:
+    site.change("engine: arrow", "engine: arrow\n    deadLetterTopic: no-such-letters")
+    check(site, run(*site.arguments()), "topic no-such-letters does not exist; create it")
+
+
+def test_a_java_that_is_too_old_for_the_workers(site: Site, tmp_path: Path) -> None:
+    site.change("engine: arrow", "engine: spark")
+    ended = run(*site.arguments(), environment=java_11(tmp_path))
+    check(site, ended, f"the preflight failed: Spark found no Java: {TOO_OLD}")
 
 
 @pytest.fixture(scope="module")
@@ -274,4 +276,4 @@ def test_a_wrong_schema_out_of_spark_is_seen_before_a_record_is_read(site: Site)
     site.change("handlers:keep", "handlers:no_offset_in_spark")
     ended = run(*site.arguments("--spark", "local"), timeout_s=240)
     check(site, ended, r"must have the column offset .*\(handler handlers:no_offset_in_spark\)")
-    assert f"{site.name}-0 ended with code 2: " in ended.stdout, ended
+    assert re.search(rf"{site.name}-preflight-\S+ ended with code 2: ", ended.stdout), ended

@@ -45,6 +45,7 @@ def write_group(
     handler: str = "passing:keep",
     replicas: int = 3,
     strategy: str = "Restart",
+    preflight: bool = True,
 ) -> Path:
     """Writes a ConsumerGroup `NAME` with topic `NAME`, both new, and its handler; gives the YAML's path."""
     name = f"run-{uuid4().hex[:8]}"
@@ -65,7 +66,7 @@ spec:
     engine: arrow
     sink: {{path: {folder / "out"}}}
   replicas: {replicas}
-  rollout: {{strategy: {strategy}}}
+  rollout: {{strategy: {strategy}, preflight: {{enabled: {str(preflight).lower()}}}}}
 """,
         encoding="utf-8",
     )

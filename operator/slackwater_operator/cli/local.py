@@ -49,6 +49,13 @@ def register(subparsers: Any) -> None:
         help="where the workers' configuration and logs go; must be new, empty, or of an earlier run "
         "(default: .slackwater/NAME in the current folder)",
     )
+    run.add_argument(
+        "--secrets",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="where the Secrets of spec.kafka.security are, each key a file: DIR/SECRET/KEY",
+    )
     run.set_defaults(run=_run)
 
 
@@ -73,7 +80,11 @@ async def _main(arguments: argparse.Namespace) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     launch = Launch(
-        arguments.file, bootstrap=arguments.bootstrap, spark=arguments.spark, workdir=arguments.workdir
+        arguments.file,
+        bootstrap=arguments.bootstrap,
+        spark=arguments.spark,
+        workdir=arguments.workdir,
+        secrets=arguments.secrets,
     )
     async with launch as run:
         run.on_notice(lambda notice: _line(notice.text))

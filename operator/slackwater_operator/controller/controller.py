@@ -21,9 +21,8 @@ from slackwater_operator.controller.settings import Settings
 from slackwater_operator.controller.snapshots.builder import SnapshotBuilder, version_of
 from slackwater_operator.controller.snapshots.observation_changes import take_observation
 from slackwater_operator.kafka.clusters import ClusterIdentity, Clusters
-from slackwater_operator.kubernetes.client import Kube
 from slackwater_operator.kubernetes.errors import KubeError
-from slackwater_operator.kubernetes.events import Events
+from slackwater_operator.kubernetes.object_api import EventRecorder, ObjectApi
 from slackwater_operator.kubernetes.store import Key, Store
 from slackwater_operator.planner import plan as planner
 from slackwater_operator.planner.actions import Plan, WriteStatus
@@ -55,9 +54,9 @@ class Controller:
 
     def __init__(
         self,
-        kube: Kube,
+        kube: ObjectApi,
         store: Store,
-        events: Events,
+        events: EventRecorder,
         metrics: Metrics,
         settings: Settings | None = None,
         *,
@@ -104,6 +103,10 @@ class Controller:
     def groups(self) -> list[Key]:
         """The groups that are looked after."""
         return sorted(self._sessions)
+
+    def session(self, key: Key) -> Session | None:
+        """What is known of a group, to be read only; None: it is not looked after."""
+        return self._sessions.get(key)
 
     async def run(self) -> None:
         """Looks after the groups until it is cancelled."""
@@ -250,6 +253,7 @@ class Controller:
         if last is not None:
             departure = Departure(self._kube, self._store, self._clusters, self._clock)
             await departure.see_off(session, last[0])
+        asyncio.get_running_loop().call_soon(self._changed.set)  # this turn's end is to be found
 
     async def _first_look(self, session: Session) -> None:
         """Waits until the group's cluster has been asked for the first time, or that takes too long."""

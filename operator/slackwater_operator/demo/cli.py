@@ -113,7 +113,6 @@ async def _play(arguments: argparse.Namespace, console: Any, workplace: Any) -> 
     from slackwater_operator.demo.report import Report
     from slackwater_operator.demo.scenario import TOTAL_RECORDS, Scenario
     from slackwater_operator.local.launch import Launch
-    from slackwater_operator.local.settings import RunSettings
 
     async with AsyncExitStack() as stack:
         display = stack.enter_context(Display(console, TOTAL_RECORDS))
@@ -127,8 +126,8 @@ async def _play(arguments: argparse.Namespace, console: Any, workplace: Any) -> 
             bootstrap=bootstrap,
             spark=arguments.spark,
             workdir=workplace.work,
-            settings=RunSettings(autoscale=False),
-            strategy="Takeover",
+            # Nothing of what the workers run changes: there is nothing that a preflight could find.
+            rollout={"strategy": "Takeover", "preflight": {"enabled": False}},
         )
         spec = launch.source.group.spec
         topic, dead_letters = spec.topics[0], spec.pipeline.dead_letter_topic

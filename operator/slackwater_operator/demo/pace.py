@@ -20,8 +20,8 @@ class Stage:
 
 
 STAGES = (
-    Stage(0.42, 15.0),  # the rolling restart
-    Stage(0.60, 20.0),  # the takeover
+    Stage(0.42, 20.0),  # the takeover
+    Stage(0.60, 15.0),  # the rolling restart
     Stage(0.72, 8.0),
     Stage(0.86, 8.0),
     Stage(0.97, 8.0),

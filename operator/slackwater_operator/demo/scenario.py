@@ -52,7 +52,7 @@ class Figures:
 
 
 class Scenario:
-    """The story: start, roll by restart, roll by takeover, kill, scale up, scale down, finish."""
+    """The story: start, roll by takeover, roll by restart, kill, scale up, scale down, finish."""
 
     def __init__(
         self,
@@ -119,10 +119,11 @@ class Scenario:
     async def _operations(self) -> None:
         start = self._run.replicas
         victim = self._run.group.instance_id(1)
+        await self._catch_up()
+        await self._operation("takeover", 0, self._run.takeover())
+        await self._flow()
         await self._operation(ROLLING_RESTART, 0, self._run.rolling_restart())
         await self._catch_up()
-        await self._flow()
-        await self._operation("takeover", 0, self._run.takeover())
         await self._flow()
         await self._operation(f"kill -9 {victim}", 0, self._run.kill(victim))
         await self._flow()

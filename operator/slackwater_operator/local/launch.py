@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
+import logging
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from slackwater.kafka.errors import KafkaError, NoBrokersAvailable
-from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, load_local
-from slackwater_operator.kafka.group_observer import KafkaObserver
-from slackwater_operator.local.prepare import Source
-from slackwater_operator.local.revisions import KEY_BYTES
+from slackwater_operator.local.prepare import Source, read_secrets, read_source
 from slackwater_operator.local.run import LocalRun, RunSettings
-from slackwater_operator.local.settings import GRACE_BEYOND_DRAIN_MS
 from slackwater_operator.local.views import RunError
 from slackwater_operator.local.workfolder import WorkFolder
 
@@ -34,7 +30,8 @@ class Launch:
         spark: str = "local",
         workdir: Path | WorkFolder | None = None,
         settings: RunSettings | None = None,
-        strategy: str = "",
+        rollout: Mapping[str, Any] | None = None,
+        secrets: Path | None = None,
     ) -> None:
         """Reads the resource.
 
@@ -45,18 +42,21 @@ class Launch:
                 only for engine spark without a remote of its own.
             workdir: the folder for configuration and logs; by default `.slackwater/NAME` where we are. One
                 that the caller has claimed is used and not released.
-            settings: how the run behaves; by default a worker has spec.delivery.drainTimeout, and 10 s more.
-            strategy: what counts in place of the file's spec.rollout.strategy; "": the file's.
+            settings: how the run behaves.
+            rollout: fields that count in place of the file's spec.rollout; None: the file's.
+            secrets: the folder with the Secrets of spec.kafka.security, as SECRET/KEY; None: there is none.
 
         Raises:
             ResourceError: the file is wrong.
         """
         self._file = file
         self._bootstrap = bootstrap
-        self._strategy = strategy
+        self._rollout = rollout
+        self._secrets = secrets
+        self._remote = ""
+        self._log: logging.Handler | None = None
         self.source = self._read()
-        drain_ms = self.source.group.spec.delivery.drain_timeout_ms
-        self.settings = settings or RunSettings(grace_ms=drain_ms + GRACE_BEYOND_DRAIN_MS)
+        self.settings = settings
         if not isinstance(workdir, WorkFolder):
             folder = workdir or Path.cwd() / ".slackwater" / self.source.group.name
             workdir = WorkFolder(folder, "local run", elsewhere="give another folder with --workdir")
@@ -89,55 +89,61 @@ class Launch:
         return run
 
     async def _start(self) -> LocalRun:
-        group = self.source.group
-        kafka = group.spec.kafka
+        secrets = read_secrets(self.source.group, self._secrets)
+        self._keep_log()
         try:
-            observer = await KafkaObserver.connect(kafka.bootstrap_servers, group.group_id, kafka.properties)
-        except NoBrokersAvailable as error:
-            raise RunError(f"{error}; start it, or correct spec.kafka.bootstrapServers") from None
-        except KafkaError as error:
-            raise RunError(f"{kafka.bootstrap_servers}: {error}") from None
-        try:
-            remote = await self._start_server() if self._connect else ""
-            self._run = LocalRun(
-                self.source,
-                observer,
-                workdir=self.workdir,
-                settings=self.settings,
-                spark_remote=remote,
-                takeover_key=secrets.token_bytes(KEY_BYTES),
-            )
+            if self._connect:
+                self._remote = await self._start_server()
+                self.source = self.source.on_spark(self._remote)
+            self._run = LocalRun(self.source, workdir=self.workdir, settings=self.settings, secrets=secrets)
             await self._run.start()
         except BaseException:
-            await self._close(observer)
+            await self._close()
             raise
         return self._run
+
+    def _keep_log(self) -> None:
+        """What the controller logs goes to a file: what a user needs of it is a notice."""
+        path = self.workdir / "operator.log"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._log = logging.FileHandler(path, encoding="utf-8")
+        except OSError as error:
+            raise RunError(f"{path}: cannot be written: {error.strerror}") from None
+        self._log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        log = logging.getLogger("slackwater_operator")
+        log.addHandler(self._log)
+        log.propagate = False
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            await self._close(None)
+            await self._close()
         finally:
             if self._releases:
                 self._work.release()
 
-    def reload(self) -> ConsumerGroup:
-        """The resource as the file is now.
+    def reload(self) -> Source:
+        """The resource as the file is now; its Secrets are read again, too, and given to the run.
 
         Raises:
             ResourceError: the file is wrong.
+            RunError: a Secret is missing.
         """
-        return self._read().group
+        source = self._read().on_spark(self._remote)
+        if self._run is not None:
+            self._run.give_secrets(read_secrets(source.group, self._secrets))
+        return source
 
     def hurry(self) -> None:
         """Ends the workers that are still draining at once."""
         self._hurry.set()
 
     def _read(self) -> Source:
-        source = Source(load_local(self._file), self._file.resolve().parent, Path.cwd())
+        source = read_source(self._file, Path.cwd())
         source = source.at(self._bootstrap) if self._bootstrap else source
-        return source.rolled_by(self._strategy) if self._strategy else source
+        return source.rolled_by(self._rollout) if self._rollout else source
 
     async def _start_server(self) -> str:
         from slackwater.pipeline.connect_server import ConnectServer
@@ -152,13 +158,17 @@ class Launch:
             raise RunError(f"Spark Connect: {error}") from None
         return self._server.remote
 
-    async def _close(self, observer: KafkaObserver | None) -> None:
+    async def _close(self) -> None:
         try:
             if self._run is not None:
                 await self._stop(self._run)
-            elif observer is not None:
-                await observer.close()
         finally:
+            if self._log is not None:
+                log = logging.getLogger("slackwater_operator")
+                log.removeHandler(self._log)
+                log.propagate = True
+                self._log.close()
+                self._log = None
             if self._server is not None:
                 await asyncio.shield(asyncio.to_thread(self._server.stop))
 

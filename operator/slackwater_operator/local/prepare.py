@@ -1,34 +1,42 @@
-"""From a ConsumerGroup's file to what a worker process is started with."""
+"""From a ConsumerGroup's file to the resource and the Secrets that a run starts with."""
 
 from __future__ import annotations
 
-import json
+import base64
+import copy
 import re
-import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
-from slackwater_operator.specs.worker_config import worker_config
+from slackwater_operator.api.v1alpha1 import yaml_file
+from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, parse
+from slackwater_operator.kubernetes.object_api import Object
+from slackwater_operator.local.views import RunError
+from slackwater_operator.specs.security import keys_by_secret
 
-JOIN_GATE_MS = 600_000
-"""How long a warm worker waits for the supervisor to let it in before it joins by itself. The supervisor
-decides when to give up on a batch; this is for a supervisor that hangs."""
+Manifest = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Source:
-    """A ConsumerGroup and where its relative paths start.
+    """A ConsumerGroup as its file has it, and where its relative paths start.
 
     Attributes:
-        group: the resource.
+        manifest: the resource as it was read.
         folder: the folder of its file: where spec.pipeline.handlerPath starts.
         current: the folder where spec.pipeline.sink.path starts.
     """
 
-    group: ConsumerGroup
+    manifest: Manifest
     folder: Path
     current: Path
+
+    @property
+    def group(self) -> ConsumerGroup:
+        """The resource in types."""
+        return parse(self.manifest)
 
     @property
     def handler_path(self) -> list[str]:
@@ -44,43 +52,94 @@ class Source:
         path = self.group.spec.pipeline.sink.path
         return path if re.match(r"[a-z][a-z0-9+.-]*:", path) else str((self.current / path).resolve())
 
-    def rolled_by(self, strategy: str) -> Source:
-        """The same with another spec.rollout.strategy."""
-        rollout = replace(self.group.spec.rollout, strategy=strategy)
-        return replace(self, group=replace(self.group, spec=replace(self.group.spec, rollout=rollout)))
+    def rolled_by(self, rollout: Mapping[str, Any]) -> Source:
+        """The same with other fields of spec.rollout."""
+        return self._with("rollout", **rollout)
 
     def at(self, bootstrap_servers: str) -> Source:
         """The same with other brokers."""
-        kafka = replace(self.group.spec.kafka, bootstrap_servers=bootstrap_servers)
-        return replace(self, group=replace(self.group, spec=replace(self.group.spec, kafka=kafka)))
+        return self._with("kafka", bootstrapServers=bootstrap_servers)
+
+    def on_spark(self, remote: str) -> Source:
+        """The same with a Spark Connect server, where it names none and has the engine for it."""
+        pipeline = self.group.spec.pipeline
+        if not remote or pipeline.engine != "spark" or pipeline.spark.remote:
+            return self
+        spark = {**(self.manifest["spec"]["pipeline"].get("spark") or {}), "remote": remote}
+        return self._with("pipeline", spark=spark)
+
+    def resource(self) -> Object:
+        """The resource as a run keeps it: without a namespace, and with absolute paths."""
+        made = copy.deepcopy(self.manifest)
+        given = made["metadata"]
+        kept = {name: given[name] for name in ("name", "labels", "annotations") if given.get(name)}
+        pipeline = made["spec"]["pipeline"]
+        pipeline["handlerPath"] = self.handler_path
+        pipeline["sink"] = {**pipeline["sink"], "path": self.sink_path}
+        return {
+            "apiVersion": made["apiVersion"],
+            "kind": made["kind"],
+            "metadata": {**kept, "namespace": ""},
+            "spec": made["spec"],
+        }
+
+    def notes(self) -> list[str]:
+        """What of the resource has no meaning for processes of this machine, in words."""
+        found = []
+        if self.group.spec.pipeline.image:
+            found.append("spec.pipeline.image is not used: workers run in this Python environment")
+        if self.group.spec.template:
+            found.append("of spec.template only the environment variables of the container worker are used")
+        return found
+
+    def _with(self, part: str, **fields: Any) -> Source:
+        made = copy.deepcopy(self.manifest)
+        made["spec"][part] = {**(made["spec"].get(part) or {}), **fields}
+        return replace(self, manifest=made)
 
 
-def write_worker_config(
-    source: Source, path: Path, *, spark_remote: str = "", key_file: Path | None = None
-) -> None:
-    """Writes a worker's configuration (as JSON, which is YAML too and quicker to read).
+def read_source(file: Path, current: Path) -> Source:
+    """Reads a ConsumerGroup's file.
 
     Args:
-        source: the resource and where its paths start.
-        path: the file; its folder is made.
-        spark_remote: a Spark Connect server to use where the resource names none.
-        key_file: the key that takeovers are signed with; None: there are none.
+        file: the YAML.
+        current: where relative paths of the sink start.
 
     Raises:
-        OSError: it cannot be written.
+        ResourceError: the file is wrong; names the line.
     """
-    document = worker_config(
-        source.group,
-        handler_path=source.handler_path,
-        sink_path=source.sink_path,
-        join_gate_ms=JOIN_GATE_MS,
-        spark_remote=spark_remote,
-        takeover_key_file=str(key_file.resolve()) if key_file is not None else "",
-    )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    document = yaml_file.read(file)
+    parse(document.value, name=str(file), lines=document.lines)
+    assert isinstance(document.value, dict)
+    return Source(document.value, file.resolve().parent, current)
 
 
-def worker_command(config: Path) -> list[str]:
-    """The command that runs a worker with this configuration."""
-    return [sys.executable, "-m", "slackwater.cli", "worker", "--config", str(config)]
+def read_secrets(group: ConsumerGroup, folder: Path | None) -> list[Object]:
+    """The Secrets of spec.kafka.security, from files: FOLDER/SECRET/KEY.
+
+    Args:
+        group: the resource.
+        folder: the folder with a folder for each Secret; None: none was given.
+
+    Raises:
+        RunError: one is missing.
+    """
+    found = []
+    for name, keys in keys_by_secret(group.spec.kafka.security):
+        if folder is None:
+            raise RunError(
+                f"spec.kafka.security names Secret {name}: give a folder that has {name}/{keys[0]} with "
+                "--secrets"
+            )
+        data = {}
+        for key in keys:
+            path = folder / name / key
+            try:
+                data[key] = base64.b64encode(path.read_bytes()).decode()
+            except OSError as error:
+                raise RunError(
+                    f"{path}: {error.strerror}; it is to hold {key} of Secret {name} (spec.kafka.security)"
+                ) from None
+        metadata = {"name": name, "namespace": ""}
+        found.append({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
+    return found

@@ -1,104 +1,126 @@
-"""Runs a ConsumerGroup with processes of this machine: observe, decide, act, as the operator does with pods.
+"""Runs a ConsumerGroup with processes of this machine, by the operator's own controller.
 
-What is, is taken from observation (the broker, the processes, their events); what should be is a number of
-workers and a revision. Each turn compares the two and does what the decisions say (`reconcile`).
+What a user does is an edit of the resource, as `kubectl` makes it; then the run waits for what the controller
+makes of it, and reports what that cost the group, by the workers' own events.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
-from slackwater_operator.kafka.observer import Observer
-from slackwater_operator.local.events import WorkerEvent
-from slackwater_operator.local.operations import operate
-from slackwater_operator.local.pool import WorkerPool
-from slackwater_operator.local.prepare import Source, worker_command
+from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, parse
+from slackwater_operator.controller.execution.credentials import identity
+from slackwater_operator.controller.snapshots.builder import wanted
+from slackwater_operator.kafka.clusters import Clusters
+from slackwater_operator.kubernetes.object_api import Object
+from slackwater_operator.local.backend import LocalBackend
+from slackwater_operator.local.events import EXIT_BAD_CONFIG, WorkerEvent
+from slackwater_operator.local.pods import PROGRAM
+from slackwater_operator.local.prepare import Source
 from slackwater_operator.local.processes import wall_ms
-from slackwater_operator.local.reconcile import Reconciler
-from slackwater_operator.local.revisions import Revisions
-from slackwater_operator.local.rolls import Rolls
 from slackwater_operator.local.rows import take_snapshot
 from slackwater_operator.local.settings import RunSettings
-from slackwater_operator.local.state import RunState
 from slackwater_operator.local.timeline import Timeline
-from slackwater_operator.local.views import Notice, OperationError, OperationReport, RunError, RunSnapshot
-from slackwater_operator.local.worker import Worker
-from slackwater_operator.policies.resource_policies import scaling_policy
-from slackwater_operator.policies.scaling.autoscaler import Autoscaler
-from slackwater_operator.policies.scaling.decision import ScalingDecision
+from slackwater_operator.local.views import (
+    Notice,
+    Operation,
+    OperationError,
+    OperationReport,
+    RunError,
+    RunSnapshot,
+)
+from slackwater_operator.local.worker import STANDBY, Worker
+from slackwater_operator.model import names
+from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
+from slackwater_operator.planner.rollout.revision import PREFLIGHT_SAYS
+from slackwater_operator.planner.status_memory import (
+    IDLE,
+    PAUSED,
+    PREFLIGHT,
+    REFUSED,
+    ROLLING,
+    ROLLING_BACK,
+    STOPPED,
+)
 
 __all__ = ["LocalRun", "OperationError", "OperationReport", "RunError", "RunSettings", "RunSnapshot"]
 
-_TURN_S = 0.25
+_TURN_S = 0.1
 _LEAVE_S = 5.0
-_LEADERS_S = 10.0
-_TELL_S = 5.0
+_FIRST_LOOK_S = 10.0
+_UNDER_WAY = (ROLLING, ROLLING_BACK, PREFLIGHT)
+_MOST_PREFLIGHTS = 2
+"""So many preflights may fail for their environment before any worker has run."""
+_ROLLS = ("rolling-restart", "takeover")
 
 
 class LocalRun:
     """A consumer group whose workers are processes of this machine. Must be used on one event loop.
 
-    `start()` begins; `set_replicas`, `rolling_restart` and `kill` do one thing each, wait until the group is
-    settled again, and report what it cost; `stop()` ends everything and must be called in any case.
+    `start()` begins; `set_replicas`, `roll` and `kill` do one thing each, wait until the group is settled
+    again, and report what it cost; `stop()` ends everything and must be called in any case.
     """
 
     def __init__(
         self,
         source: Source,
-        observer: Observer,
         *,
         workdir: Path,
         settings: RunSettings | None = None,
-        spark_remote: str = "",
-        takeover_key: bytes = b"",
-        command: Callable[[Path], Sequence[str]] = worker_command,
+        secrets: Sequence[Object] = (),
+        clusters: Clusters | None = None,
+        program: Sequence[str] = PROGRAM,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """Prepares a run; nothing is started yet.
 
         Args:
             source: the ConsumerGroup and where its paths start.
-            observer: looks at its group; closed by `stop()`.
             workdir: the folder for the workers' configuration and logs.
             settings: how the run behaves.
-            spark_remote: a Spark Connect server for the workers, where the resource names none.
-            takeover_key: 32 random bytes that takeovers are signed with; empty: there can be none.
-            command: gives the command that runs a worker with a configuration file.
+            secrets: the Secrets that the resource names.
+            clusters: the Kafka clusters; None: real ones. Closed by `stop()`.
+            program: what runs in place of the image's `slackwater`.
             environment: the workers' variables; by default this process's own.
         """
-        settings = settings or RunSettings()
+        self.settings = settings or RunSettings()
+        self.timeline = Timeline()
+        self.notices: list[Notice] = []
         self.reports: list[OperationReport] = []
-        self._observer = observer
-        self._revisions = Revisions(source, workdir, spark_remote=spark_remote, key=takeover_key)
-        self._state = RunState(source.group, settings)
-        self._state.pool = WorkerPool(
-            name_of=source.group.instance_id,
-            command_of=lambda revision: command(self._revisions.path(revision)),
-            logs=workdir / "logs",
+        self.lag_history: list[tuple[int, int | None]] = []
+        """The total lag at each observation, as (wall clock ms, records); None where it was not known."""
+        self.failure: RunError | None = None
+        """Why the run cannot go on, None while it can."""
+        self._source, self._secrets, self._logs = source, secrets, workdir / "logs"
+        self._group = source.group
+        self._backend = LocalBackend(
+            self._group.name,
+            folder=workdir.resolve(),
+            settings=self.settings,
             environment=dict(os.environ if environment is None else environment),
-            grace_ms=settings.grace_ms,
-            on_event=self._state.take,
-            keyed=self._revisions.keyed,
+            on_event=self._take,
+            on_notice=self._notify,
+            on_failure=self._cannot_start,
+            clusters=clusters,
+            program=program,
         )
-        self._autoscaler = Autoscaler(
-            scaling_policy(source.group),
-            window_ms=settings.window_ms,
-            down_window_ms=settings.down_window_ms,
-            settle_ms=settings.settle_ms,
-        )
-        self._reconciler = Reconciler(
-            self._state, observer, self._autoscaler, workdir / "logs", self._tell, key=takeover_key
-        )
-        self._rolls = Rolls(self._state, self._revisions, self._operate)
+        self._stopping = False
+        self._ended = False
+        self._operation: Operation | None = None
+        self._counts = {"records": 0, "out": 0, "dead": 0}
+        self._observed_ms = 0
+        self._members: frozenset[str] = frozenset()
+        self._subscribers: list[Callable[[WorkerEvent], None]] = []
+        self._notice_subscribers: list[Callable[[Notice], None]] = []
+        self._turned = asyncio.Condition()
         self._one_at_a_time = asyncio.Lock()
-        self._tasks: list[asyncio.Task[None]] = []
-        self._step: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[Any]] = []
 
     # -- what a user does ------------------------------------------------------------------------------
 
@@ -106,32 +128,26 @@ class LocalRun:
         """Checks that the topics are there, and begins to start the workers; does not wait for them.
 
         Raises:
-            RunError: the broker does not answer, a topic is not there, or the folder cannot be written.
+            RunError: the broker does not answer, or a topic is not there.
         """
-        await self._observe_first()
-        seen = self._state.seen
-        if seen is None or seen.problems or not seen.partitions:
-            found = "; ".join(seen.problems) if seen and seen.problems else "the topics have no partitions"
-            raise RunError(f"{self.group.spec.kafka.bootstrap_servers}: {found}")
-        self._revisions.write()
+        self.give_secrets(self._secrets)
+        await self._look_first()
+        for note in self._source.notes():
+            self._notify(note)
+        self._backend.objects.put(self._source.resource())
+        controller = self._backend.begin()
+        controller.add_done_callback(self._controller_ended)
         self._tasks = [
-            asyncio.create_task(self._guard(self._start_operation()), name="start"),
-            asyncio.create_task(self._guard(self._observe_loop()), name="observe"),
-            asyncio.create_task(self._guard(self._reconcile_loop()), name="reconcile"),
+            asyncio.create_task(self._watch(), name="watch"),
+            asyncio.create_task(self._start_operation(), name="start"),
         ]
-        while self._state.operation is None and self._state.failure is None:
+        while self._operation is None and self.failure is None:
             await asyncio.sleep(0)  # so that whoever waits from now on waits for the start, too
 
-    async def _observe_first(self) -> None:
-        """Observes until all is known; a topic that has just been made may have no leaders yet."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LEADERS_S):
-                while True:
-                    await self._reconciler.observe()
-                    seen = self._state.seen
-                    if seen is None or not seen.partitions or not seen.problems:
-                        return
-                    await asyncio.sleep(self._state.settings.observe_interval_ms / 1000)
+    def give_secrets(self, secrets: Sequence[Object]) -> None:
+        """Puts Secrets in place of those of their names."""
+        for secret in secrets:
+            self._backend.objects.put(secret)
 
     async def wait_until_stable(self, timeout_s: float = 300.0) -> None:
         """Waits until nothing is being done and the group is settled.
@@ -140,113 +156,88 @@ class LocalRun:
             RunError: the run has failed.
             TimeoutError: it took longer; names what it waited for.
         """
-        state = self._state
         waited_for = ""
         try:
-            async with asyncio.timeout(timeout_s), state.turned:
+            async with asyncio.timeout(timeout_s), self._turned:
                 while True:
-                    state.check()
-                    doing = state.operation
-                    waited_for = f"{doing.text}: {doing.status}" if doing else state.unsettled()
+                    self._check()
+                    doing = self._operation
+                    waited_for = f"{doing.text}: {doing.status}" if doing else self._unsettled()
                     if not waited_for:
                         return
-                    await state.turned.wait()
+                    await self._turned.wait()
         except TimeoutError:
             raise TimeoutError(f"not settled after {timeout_s:.0f} s: {waited_for}") from None
 
-    async def set_replicas(
-        self,
-        replicas: int,
-        *,
-        timeout_s: float = 300.0,
-        why: str = "",
-        decision: ScalingDecision | None = None,
-    ) -> OperationReport:
-        """Changes the number of workers and waits until the group is settled with them.
-
-        Up: the new workers warm up, then join together. Down: the highest end together, and are then removed
-        from the group by one LeaveGroup. Each costs one rebalance.
+    async def set_replicas(self, replicas: int, *, timeout_s: float = 300.0) -> OperationReport:
+        """Sets spec.replicas, and waits until the group is settled with that many workers.
 
         Args:
             replicas: how many there should be.
             timeout_s: how long it may take.
-            why: the reason, for people.
-            decision: the scaling decision that asks for it, if one does.
 
         Raises:
-            ValueError: outside of spec.scaling's bounds.
+            ValueError: outside of spec.scaling's bounds, or spec.scaling has a target, which decides.
             OperationError: it did not come to its end.
             RunError: the run has failed.
         """
         self._check_bounds(replicas)
         async with self._one_at_a_time:
-            before = self._state.replicas
+            before = self.replicas
             kind = "scale-down" if replicas < before else "scale-up"
-            text = f"scale from {before} to {replicas}" + (f" ({why})" if why else "")
             low, high = sorted((before, replicas))
             subjects = tuple(self.group.instance_id(ordinal) for ordinal in range(low, high))
-            self._autoscaler.stepping(before, replicas, decision, now_ms=wall_ms())
-            self._state.replicas = replicas
-            self._state.sets.scale(replicas)
-            report = await self._operate(kind, text, timeout_s, subjects=subjects)
-            self._autoscaler.stepped(report.ended_ms - report.began_ms, sum(report.unowned_ms.values()))
-            return report
+            self._edit(lambda made: made["spec"].update(replicas=replicas))
+            text = f"scale from {before} to {replicas}"
+            return await self._operate(kind, text, timeout_s, subjects=subjects)
 
-    async def roll(self, group: ConsumerGroup | None = None, *, timeout_s: float = 900.0) -> OperationReport:
+    async def roll(self, source: Source | None = None, *, timeout_s: float = 900.0) -> OperationReport:
         """Restarts all workers, or has all taken over, as spec.rollout.strategy says.
 
-        Args and errors: as `rolling_restart` and `takeover`.
-        """
-        if (group or self.group).spec.rollout.takes_over:
-            return await self.takeover(group, timeout_s=timeout_s)
-        return await self.rolling_restart(group, timeout_s=timeout_s)
-
-    async def rolling_restart(
-        self, group: ConsumerGroup | None = None, *, timeout_s: float = 900.0
-    ) -> OperationReport:
-        """Restarts all workers, one after another (or as spec.rollout.maxUnavailable says).
-
-        One that is refused or stopped leaves the others running as they were; where the resource was a new
-        one, workers that did not come up with it are started with the one before.
-
         Args:
-            group: the resource to restart them with, where it has changed; its name and groupId must not.
+            source: the resource to roll to, where it has changed; its name and groupId must not.
             timeout_s: how long it may take.
 
         Raises:
             ValueError: the name or groupId is another.
-            OperationError: refused, because restarts do not fit the session; stopped, because one did not.
+            OperationError: refused or stopped; workers that had the new revision have the former one again.
             RunError: the run has failed.
         """
         async with self._one_at_a_time:
-            return await self._rolls.restart(group, timeout_s)
+            if source is not None:
+                self._take_resource(source)
+            moment = f"{wall_ms()}"
+            self._edit(lambda made: _annotations(made).update({names.RESTARTED_AT: moment}))
+            takes_over = self.group.spec.rollout.takes_over
+            kind = "takeover" if takes_over else "rolling-restart"
+            text = "take over all workers" if takes_over else "restart all workers"
+            return await self._operate(kind, text, timeout_s, done=self._roll_left)
 
-    async def takeover(
-        self, group: ConsumerGroup | None = None, *, timeout_s: float = 900.0
-    ) -> OperationReport:
-        """Starts a successor beside each worker, one after another, which takes over its partitions.
+    async def apply(self, source: Source, *, timeout_s: float = 900.0) -> OperationReport:
+        """Puts a changed resource in place of the one that is there, as `kubectl apply` does.
 
-        One that is stopped goes back before this returns: members that have gone over already return to
-        processes with the configuration before, by takeover, too.
-
-        Args:
-            group: the resource to start the successors with, where it has changed; its name and groupId must
-                not.
-            timeout_s: how long it may take, and the way back likewise.
-
-        Raises:
-            ValueError: the name or groupId is another, or the run was given no key for takeovers.
-            OperationError: stopped, because a successor failed, or because the group rebalanced.
-            RunError: the run has failed.
+        Errors: as `roll`.
         """
         async with self._one_at_a_time:
-            return await self._rolls.take_over(group, timeout_s)
+            self._take_resource(source)
+            return await self._operate("apply", "apply the resource", timeout_s, done=self._roll_left)
+
+    async def rolling_restart(self, *, timeout_s: float = 900.0) -> OperationReport:
+        """Sets spec.rollout.strategy to Restart and rolls. Errors: as `roll`."""
+        self._set_strategy("Restart")
+        return await self.roll(timeout_s=timeout_s)
+
+    async def takeover(self, *, timeout_s: float = 900.0) -> OperationReport:
+        """Sets spec.rollout.strategy to Takeover and rolls; workers without the key for takeovers are
+        restarted with it in place. Errors: as `roll`."""
+        self._set_strategy("Takeover")
+        return await self.roll(timeout_s=timeout_s)
 
     async def kill(self, name: str, *, timeout_s: float = 300.0) -> OperationReport:
         """Ends a worker with SIGKILL, and waits until it is back and the group is settled.
 
         Args:
-            name: a member, which stands for the process that is it; or the name of a process.
+            name: a member, which stands for the pod that serves it; or the name of a pod.
             timeout_s: how long it may take.
 
         Raises:
@@ -254,19 +245,18 @@ class LocalRun:
             OperationError: it did not come back.
             RunError: the run has failed.
         """
-        pool = self._state.pool
-        worker = self._state.serving(name) or pool.find(name)
+        pods = self._backend.pods
+        worker = self._serving(name) or pods.find(name)
         if worker is None:
             raise ValueError(f"there is no worker {name}")
-        restarts = worker.restarts
-        began_ms = wall_ms()
+        restarts, began_ms = worker.restarts, wall_ms()
         try:
-            pool.kill(worker.pod)
+            pods.kill(worker.pod)
         except KeyError:
             raise ValueError(f"{name} has no process to kill now") from None
 
         def left() -> str:
-            gone = pool.find(worker.pod) is not worker  # taken over meanwhile
+            gone = pods.find(worker.pod) is not worker  # taken over meanwhile
             return "" if gone or worker.restarts > restarts else f"{name} is not started again yet"
 
         text, subjects = f"kill -9 {name}", (worker.name,)
@@ -274,73 +264,65 @@ class LocalRun:
 
     async def wait_failed(self) -> None:
         """Waits until the run cannot go on; `failure` says why."""
-        async with self._state.turned:
-            while self._state.failure is None:
-                await self._state.turned.wait()
+        async with self._turned:
+            while self.failure is None:
+                await self._turned.wait()
 
     def end_now(self) -> None:
         """Kills all workers, those that `stop()` waits for too."""
-        self._state.pool.kill_all()
+        self._backend.pods.kill_all()
 
     async def stop(self, *, grace_ms: int | None = None) -> None:
-        """Ends all workers (together, draining first) and takes their static members out of the group.
+        """Deletes the ConsumerGroup, as `kubectl delete` does: all workers end (together, draining first),
+        and the controller takes their static members out of the group.
 
         Args:
-            grace_ms: how long they may take; after it they are killed.
+            grace_ms: how long they may take, after which they are killed; None: their pods' grace period.
         """
-        self._state.stopping = True
-        tasks = [*self._tasks, *([self._step] if self._step else [])]
-        for task in tasks:
+        if self._ended:
+            return
+        self._stopping = True
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._state.turn()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._turn()
+        killer = None
+        if grace_ms is not None:
+            killer = asyncio.get_running_loop().call_later(grace_ms / 1000, self.end_now)
         try:
-            await self._state.pool.stop(self._state.settings.grace_ms if grace_ms is None else grace_ms)
-            await self._reconciler.leave(_LEAVE_S)
+            if self._backend.resource is not None and not await self._backend.delete(_LEAVE_S):
+                self._notify("the members could not be taken out of the group: the broker does not answer")
         finally:
-            await self._observer.close()
+            if killer is not None:
+                killer.cancel()
+            await self._backend.close()
+            self._ended = True
 
     # -- what a user sees ------------------------------------------------------------------------------
 
     @property
     def group(self) -> ConsumerGroup:
         """The resource."""
-        return self._state.group
+        return self._group
 
     @property
     def replicas(self) -> int:
-        """How many workers there should be."""
-        return self._state.replicas
-
-    @property
-    def failure(self) -> RunError | None:
-        """Why the run cannot go on, None while it can."""
-        return self._state.failure
-
-    @property
-    def timeline(self) -> Timeline:
-        """What happened: generations, who held which partition, restarts."""
-        return self._state.timeline
-
-    @property
-    def notices(self) -> list[Notice]:
-        """All notices so far."""
-        return self._state.notices
-
-    @property
-    def lag_history(self) -> list[tuple[int, int | None]]:
-        """The total lag at each observation, as (wall clock ms, records); None where it was not known."""
-        return self._state.lag_history
+        """How many workers there should be, as the controller has decided last."""
+        session = self._backend.session
+        if session is None or session.plan is None:
+            return self._group.initial_replicas
+        desired = session.plan.status.get("desiredReplicas")
+        return int(desired) if desired is not None else self._group.initial_replicas
 
     def subscribe(self, callback: Callable[[WorkerEvent], None]) -> Callable[[], None]:
         """Calls `callback` with each worker event as it comes; gives a function that ends this."""
-        self._state.subscribers.append(callback)
-        return lambda: self._state.subscribers.remove(callback)
+        self._subscribers.append(callback)
+        return lambda: self._subscribers.remove(callback)
 
     def on_notice(self, callback: Callable[[Notice], None]) -> Callable[[], None]:
         """Calls `callback` with each notice as it comes; gives a function that ends this."""
-        self._state.notice_subscribers.append(callback)
-        return lambda: self._state.notice_subscribers.remove(callback)
+        self._notice_subscribers.append(callback)
+        return lambda: self._notice_subscribers.remove(callback)
 
     async def events(self) -> AsyncIterator[WorkerEvent]:
         """The workers' events from now on, without end."""
@@ -354,93 +336,359 @@ class LocalRun:
 
     def snapshot(self) -> RunSnapshot:
         """All that a UI needs, as of now."""
-        return take_snapshot(self._state, self._autoscaler.consumed_per_s)
-
-    # -- inside ----------------------------------------------------------------------------------------
-
-    async def _operate(self, kind: str, text: str, timeout_s: float, **how: Any) -> OperationReport:
-        try:
-            report = await operate(self._state, kind, text, timeout_s, **how)
-        except OperationError as error:
-            self.reports.append(error.report)
-            raise
-        self.reports.append(report)
-        return report
-
-    async def _start_operation(self) -> None:
-        async with self._one_at_a_time:
-            with contextlib.suppress(OperationError):  # whoever waits sees what is missing
-                await self._operate("start", f"start {self.replicas} workers", timeout_s=600.0)
-
-    async def _observe_loop(self) -> None:
-        while True:
-            await self._reconciler.observe()
-            running = sum(one.progress.phase == "running" for one in self._state.pool.workers)
-            if self._state.seen is not None:
-                self._autoscaler.observe(self._state.seen, running)
-            await asyncio.sleep(self._state.settings.observe_interval_ms / 1000)
-
-    async def _reconcile_loop(self) -> None:
-        state = self._state
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_TURN_S):
-                    await state.wake.wait()
-            state.wake.clear()
-            await self._reconciler.turn()
-            self._scale()
-            await state.turn()
-
-    def _scale(self) -> None:
-        state = self._state
-        if not self._autoscaler.automatic:
-            return
-        decision = self._autoscaler.decide(
-            state.fresh(), state.replicas, now_ms=wall_ms(), settled_since_ms=state.settled_since_ms
+        return take_snapshot(
+            self._group.group_id,
+            self.replicas,
+            self._backend.session,
+            self._backend.pods.workers,
+            self.timeline,
+            self._counts,
+            self._operation,
         )
-        state.decided("scaling", decision.reason, decision)
-        idle = state.operation is None and not self._one_at_a_time.locked()
-        if not state.settings.autoscale or not idle or decision.applied == state.replicas:
-            return
-        if self._step is None or self._step.done():
-            self._step = asyncio.create_task(self._take_step(decision), name="scaling step")
 
-    async def _take_step(self, decision: ScalingDecision) -> None:
-        with contextlib.suppress(RunError):  # told by a notice; the next decision starts from what is
-            await self.set_replicas(decision.applied, why=decision.reason, decision=decision)
+    # -- edits of the resource -------------------------------------------------------------------------
+
+    def _edit(self, change: Callable[[Object], object]) -> None:
+        live = self._backend.resource
+        assert live is not None, "start() comes first"
+        made = copy.deepcopy(live)
+        change(made)
+        group = parse(made)
+        self._backend.objects.put(made)
+        self._group = group
+
+    def _take_resource(self, source: Source) -> None:
+        group = source.group
+        if (group.name, group.group_id) != (self._group.name, self._group.group_id):
+            raise ValueError("metadata.name and spec.groupId cannot be changed while the group runs")
+        new = source.resource()
+
+        def change(made: Object) -> None:
+            made["spec"] = new["spec"]
+            _annotations(made).update(new["metadata"].get("annotations") or {})
+
+        self._edit(change)
+        self._source = source
+
+    def _set_strategy(self, strategy: str) -> None:
+        self._edit(lambda made: made["spec"].setdefault("rollout", {}).update(strategy=strategy))
 
     def _check_bounds(self, replicas: int) -> None:
         scaling = self.group.spec.scaling
+        if scaling is not None and scaling.automatic:
+            raise ValueError("spec.scaling has a target, which decides how many workers there are")
         low, high = (scaling.min_replicas, scaling.max_replicas) if scaling else (0, None)
         if replicas < low or (high is not None and replicas > high):
             bounds = f"{low} to {high}" if high is not None else f"at least {low}"
             raise ValueError(f"{replicas} workers: spec.scaling allows {bounds}")
 
-    async def _tell(self, standby: Worker, predecessor: Worker | None) -> str:
-        """Tells a standby to take over; gives why it did not take that, "" when it did."""
-        from slackwater_operator.workers.client import ACCEPTED, PodAddress, WorkerStatuses
+    # -- operations ------------------------------------------------------------------------------------
 
-        statuses = WorkerStatuses(timeout_s=_TELL_S)
-        host, address, port = "127.0.0.1", "", standby.progress.port or 0
-        statuses.heard(PodAddress(standby.pod, host, port), standby.progress.process)
-        if predecessor is not None and predecessor.progress.port is not None:
-            at = PodAddress(predecessor.pod, host, predecessor.progress.port)
-            statuses.heard(at, predecessor.progress.process)
-            address = f"{host}:{at.port}"
+    async def _start_operation(self) -> None:
+        async with self._one_at_a_time:
+            with contextlib.suppress(RunError):  # whoever waits sees what is missing
+                await self._operate("start", f"start {self.replicas} workers", timeout_s=600.0)
+
+    async def _operate(
+        self,
+        kind: str,
+        text: str,
+        timeout_s: float,
+        *,
+        subjects: tuple[str, ...] = (),
+        done: Callable[[], str] = lambda: "",
+        began_ms: int | None = None,
+    ) -> OperationReport:
+        """Waits until what was asked for is done and the group is settled, and reports."""
+        operation = Operation(kind, text, wall_ms() if began_ms is None else began_ms, subjects)
+        shown = self._operation is None  # a kill may fall into another operation, which stays the one shown
+        if shown:
+            self._operation = operation
+        self._notify(text)
+        outcome = "done"
         try:
-            status, said = await statuses.take_over(host, port, standby.pod, address, self._revisions.key)
+            async with asyncio.timeout(timeout_s):
+                await self._until_done(operation, done)
+        except TimeoutError:
+            outcome = f"not done after {timeout_s:.0f} s: {operation.status}"
+        except _Stopped as stopped:
+            outcome = str(stopped)
         finally:
-            await statuses.close()
-        return "" if status == ACCEPTED else said
+            if shown:
+                self._operation = None
+        report = self._report(operation, outcome)
+        self.reports.append(report)
+        if outcome != "done":
+            self._notify(f"{text}: {outcome}")
+            raise OperationError(f"{text}: {outcome}", report)
+        self._notify(_told(report))
+        return report
 
-    async def _guard(self, part: Coroutine[Any, Any, None]) -> None:
-        """Runs a part of the run; what ends it unforeseen ends the run, not silently that part alone."""
-        try:
-            await part
-        except RunError as error:
-            self._state.fail(error)
-        except OSError as error:
-            self._state.fail(RunError(f"{error.filename or 'a worker'}: {error.strerror or error}"))
-        except Exception as error:
-            self._state.fail(RunError(f"{type(error).__name__}: {error}"))
-        await self._state.turn()
+    async def _until_done(self, operation: Operation, done: Callable[[], str]) -> None:
+        """Returns when two observations in a row found nothing missing."""
+        settled_at: set[int] = set()
+        async with self._turned:
+            while True:
+                self._check()
+                operation.status = done() or self._unsettled()
+                session = self._backend.session
+                if operation.status:
+                    settled_at.clear()
+                elif session is not None and session.kafka is not None:
+                    settled_at.add(session.kafka.at_ms)
+                if len(settled_at) >= 2:
+                    return
+                await self._turned.wait()
+
+    def _roll_left(self) -> str:
+        """What a rollout still has to do. Raises _Stopped where it has failed, and nothing moves any more."""
+        left = self._unread()
+        if left:
+            return left
+        rollout = self._rollout()
+        phase = rollout.get("phase", IDLE)
+        if phase in (STOPPED, REFUSED, PAUSED) and not self._unsettled():
+            failed = rollout.get("failed") or {}
+            raise _Stopped(failed.get("reason") or rollout.get("reason") or phase)
+        return "" if phase == IDLE else rollout.get("reason") or phase
+
+    def _report(self, operation: Operation, outcome: str) -> OperationReport:
+        began, ended = operation.began_ms, wall_ms()
+        timeline = self.timeline
+        return OperationReport(
+            kind=operation.kind,
+            text=operation.text,
+            began_ms=began,
+            ended_ms=ended,
+            outcome=outcome,
+            rebalances=timeline.rebalances(began, ended),
+            generations=tuple(one.number for one in timeline.generations(began, ended)),
+            unowned_ms=timeline.unowned_ms(began, ended),
+            restarts=tuple(timeline.restarts(began, ended)),
+            removed=tuple(operation.removed),
+            takeovers=tuple(timeline.takeovers(began, ended)),
+        )
+
+    # -- how it is -------------------------------------------------------------------------------------
+
+    def _rollout(self) -> Mapping[str, Any]:
+        session = self._backend.session
+        status = session.plan.status if session is not None and session.plan is not None else {}
+        return status.get("rollout") or {}
+
+    def _unread(self) -> str:
+        """What the controller has not looked at yet; "" where it has looked at all."""
+        session, live = self._backend.session, self._backend.resource
+        if live is None or session is None or session.plan is None or session.snapshot is None:
+            return "the group has not been looked at yet"
+        metadata, looked = live["metadata"], session.snapshot
+        annotations = metadata.get("annotations") or {}
+        if (looked.generation, dict(looked.annotations)) != (metadata["generation"], annotations):
+            return "the change has not been looked at yet"
+        return ""
+
+    def _unsettled(self) -> str:
+        """What keeps the group from being settled; "" when it is."""
+        left = self._unread()
+        if left:
+            return left
+        session = self._backend.session
+        assert session is not None
+        assert session.plan is not None
+        assert session.snapshot is not None
+        rollout, plan = self._rollout(), session.plan
+        if rollout.get("phase", IDLE) in _UNDER_WAY:
+            return str(rollout.get("reason") or rollout["phase"])
+        if not plan.settled:
+            return plan.unsettled or "there are no workers yet"
+        if plan.busy:
+            return "what the controller has just decided is under way"
+        if plan.replicas != self.replicas:
+            return f"there are {plan.replicas} workers, and {self.replicas} are wanted"
+        if plan.orphans:
+            return f"{', '.join(plan.orphans)} is still in the group"
+        if session.kafka is None or session.unanswered:
+            return "the broker did not say how the group is"
+        workers = self._backend.pods.workers
+        leaving = [one.pod for one in workers if one.stopping]
+        if leaving:
+            return f"{', '.join(leaving)} is ending"
+        waiting = [one.pod for one in workers if one.progress.phase not in ("running", STANDBY)]
+        if waiting:
+            return f"{', '.join(waiting)} is not running"
+        changed_ms = max((one.progress.changed_ms for one in workers), default=0)
+        if min(session.kafka.at_ms, session.snapshot.now_ms) < changed_ms:
+            session.wake.set()
+            return "the last observation is older than the last change"
+        return ""
+
+    def _serving(self, name: str) -> Worker | None:
+        """The worker that is the member `name`, or is to be it."""
+        places = [one for one in self._backend.pods.workers if one.name == name and not one.stopping]
+        members = [one for one in places if one.process is not None and one.progress.member]
+        if members:
+            return max(members, key=lambda one: one.progress.joined_ms)
+        return next(iter(places), None)
+
+    def _check(self) -> None:
+        """Raises RunError when the run cannot go on."""
+        if self.failure is not None:
+            raise self.failure
+        if self._stopping:
+            raise RunError("the run is being stopped")
+
+    # -- what happens ----------------------------------------------------------------------------------
+
+    async def _look_first(self) -> None:
+        """Looks at the cluster until all is known; a new topic may have no leaders yet."""
+        group, loop = self._group, asyncio.get_running_loop()
+        cluster = identity(group.spec.kafka, "", self._backend.store)
+        asked = wanted(self._backend.key, group, group.spec.kafka)
+        until_s = loop.time() + _FIRST_LOOK_S
+        while True:
+            found = await self._backend.clusters.observe(cluster, [asked])
+            seen = found.snapshots.get(self._backend.key)
+            problem = _problem_of(seen, group)
+            if not problem and seen is not None:
+                return
+            if seen is None:
+                raise RunError(f"{found.problem}; start it, or correct spec.kafka.bootstrapServers")
+            if seen.missing or loop.time() >= until_s:
+                raise RunError(f"{group.spec.kafka.bootstrap_servers}: {problem}")
+            await asyncio.sleep(self.settings.observe_interval_ms / 1000)
+
+    async def _watch(self) -> None:
+        """Follows what the controller observes, and gives up where nothing can come of it."""
+        while True:
+            session = self._backend.session
+            if session is not None and session.kafka is not None and session.kafka.at_ms != self._observed_ms:
+                self._observed_ms = session.kafka.at_ms
+                self._observed(session.kafka)
+            if self._operation is not None and self._operation.kind in _ROLLS:
+                self._operation.subjects = self._moving()
+            self._give_up_if_hopeless()
+            await self._turn()
+            await asyncio.sleep(_TURN_S)
+
+    def _observed(self, seen: KafkaSnapshot) -> None:
+        lags = list(seen.lag.values())
+        known = [one for one in lags if one is not None]
+        self.lag_history.append((seen.at_ms, sum(known) if known and len(known) == len(lags) else None))
+        if seen.group is None:
+            return
+        group = self._group
+        now = frozenset(one for one in seen.group.instance_ids if group.ordinal(one) is not None)
+        for name in sorted(self._members - now):
+            self._take(WorkerEvent(wall_ms(), "removed", name))
+            if self._operation is not None and name not in self._operation.removed:
+                self._operation.removed.append(name)
+        self._members = now
+
+    def _moving(self) -> tuple[str, ...]:
+        """The members that are being restarted or taken over."""
+        rollout, name = self._rollout(), self._group.name
+        found = [names.member_of(name, str(one.get("name"))) for one in rollout.get("underWay") or []]
+        moving = rollout.get("moving")
+        if moving:
+            found.append(self._group.instance_id(int(moving["ordinal"])))
+        return tuple(found)
+
+    def _take(self, event: WorkerEvent) -> None:
+        """Takes a worker's event in."""
+        self.timeline.take(event)
+        if event.event == "batch":
+            for name in self._counts:
+                value = event.data.get(name, 0)
+                self._counts[name] += value if isinstance(value, int) else 0
+        for callback in list(self._subscribers):
+            callback(event)
+        if event.event == "exited":
+            self._tell_exit(event)
+
+    def _tell_exit(self, event: WorkerEvent) -> None:
+        """Says at once that a worker has ended which nobody asked to, and why."""
+        worker = self._backend.pods.find(event.process)
+        code = int(event.data.get("code", -1))
+        if worker is None or worker.stopping or self._stopping or (worker.ordinal < 0 and code == 0):
+            return
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+        self._notify(f"{worker.pod} {how}{': ' if worker.last_error else ''}{worker.last_error}")
+
+    def _notify(self, text: str) -> None:
+        """Tells people something."""
+        notice = Notice(wall_ms(), text)
+        self.notices.append(notice)
+        for callback in list(self._notice_subscribers):
+            callback(notice)
+
+    def _give_up_if_hopeless(self) -> None:
+        rollout = self._rollout()
+        session = self._backend.session
+        failed = rollout.get("failed") or {}
+        reason = str(failed.get("reason") or "")
+        tries = rollout.get("tries") or {}
+        if not reason and int(tries.get("attempts") or 0) >= _MOST_PREFLIGHTS:
+            reason = str(tries.get("reason"))
+        if session is not None and session.snapshot is not None and not session.snapshot.sets and reason:
+            self._fail(RunError(reason.removeprefix(PREFLIGHT_SAYS)))
+        if rollout.get("phase", IDLE) in _UNDER_WAY:
+            return  # one that does not work out is ended by its own decisions, and the run goes on as before
+        workers = [one for one in self._backend.pods.workers if not one.stopping]
+        if workers and all(one.last_exit == EXIT_BAD_CONFIG for one in workers):
+            refused = next((one.last_error for one in workers if one.last_error), "")
+            self._fail(RunError(refused or f"{workers[0].name} refused its configuration"))
+        for worker in workers:
+            if worker.failures >= self.settings.max_failures:
+                error = worker.last_error or f"exit code {worker.last_exit}"
+                times = f"{worker.failures} times in a row"
+                log = self._logs / f"{worker.pod}.err"
+                self._fail(RunError(f"{worker.name} failed {times}: {error} (see {log})"))
+
+    def _cannot_start(self, error: OSError) -> None:
+        self._fail(RunError(f"{error.filename or 'a worker'}: {error.strerror or error}"))
+
+    def _controller_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(RunError(f"{type(error).__name__}: {error}"))
+
+    def _fail(self, error: RunError) -> None:
+        """Ends what can still be waited for with `error`; the first one counts."""
+        if self.failure is None:
+            self.failure = error
+            self._notify(f"given up: {error}")
+
+    async def _turn(self) -> None:
+        """Lets those who wait look again."""
+        async with self._turned:
+            self._turned.notify_all()
+
+
+class _Stopped(Exception):
+    """The controller has ended the rollout, for the reason that this says."""
+
+
+def _annotations(resource: Object) -> dict[str, str]:
+    annotations: dict[str, str] = resource["metadata"].setdefault("annotations", {})
+    return annotations
+
+
+def _problem_of(seen: KafkaSnapshot | None, group: ConsumerGroup) -> str:
+    """Why nothing can be read; "" where it can."""
+    if seen is None:
+        return "no answer"
+    if seen.problems:
+        return "; ".join(seen.problems)
+    none = not seen.partitions and not group.spec.topic_pattern
+    return "the topics have no partitions" if none else ""
+
+
+def _told(report: OperationReport) -> str:
+    took = (report.ended_ms - report.began_ms) / 1000
+    unowned = report.longest_unowned_ms / 1000
+    cost = f"{report.rebalances} rebalance{'' if report.rebalances == 1 else 's'}"
+    pauses = [one.longest_ms for one in report.takeovers if one.longest_ms is not None]
+    paused = f", no partition paused for more than {max(pauses)} ms" if pauses else ""
+    return (
+        f"{report.text}: done in {took:.1f} s, {cost}, no partition unowned for more than {unowned:.1f} s"
+        f"{paused}"
+    )

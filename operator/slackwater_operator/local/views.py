@@ -30,7 +30,7 @@ class OperationReport:
     """What an operation cost.
 
     Attributes:
-        kind: `start`, `scale-up`, `scale-down`, `rolling-restart`, `takeover`, `way-back` or `kill`.
+        kind: `start`, `scale-up`, `scale-down`, `rolling-restart`, `takeover`, `apply` or `kill`.
         text: what was done, in words.
         began_ms: when it began.
         ended_ms: when the group was settled again.
@@ -95,19 +95,17 @@ class OperationView:
 
 @dataclass(frozen=True)
 class DecisionView:
-    """The last decision of a kind.
+    """The last decision of a kind, as the status has it.
 
     Attributes:
-        kind: `scaling`, `rollout`, `takeover`, `membership` or `gate`.
+        kind: `scaling`, `rollout`, `membership`, `gate`, `preflight` or `topics`.
         at_ms: when it was made first.
         reason: why, in words.
-        decision: the decision itself (`ScalingDecision`, `RolloutDecision`, ...).
     """
 
     kind: str
     at_ms: int
     reason: str
-    decision: object
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,7 @@ class WorkerRow:
         leader: whether it leads the group.
         assignment: its partitions, in order.
         lag: how many records it is behind, None when unknown.
-        revision: the revision of its configuration.
+        revision: the revision of its pod's template.
         restarts: how many processes it has had after the first.
         last_exit: its last process's exit code, negative for a signal, None before.
         error: the last error that it told.
@@ -149,7 +147,7 @@ class WorkerRow:
     leader: bool
     assignment: tuple[TopicPartition, ...]
     lag: int | None
-    revision: int
+    revision: str
     restarts: int
     last_exit: int | None
     error: str

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.local.events import EXIT_BAD_CONFIG, EXIT_HANDLER_OR_SINK, WorkerEvent
 from slackwater_operator.local.processes import WorkerProcess
-from slackwater_operator.model.group import WorkerView
 
 STANDBY = "standby"
 """The phase of a process that is ready to take its member over, or has handed it over."""
@@ -26,33 +24,24 @@ class Progress:
         phase: its phase, "" before it has said one.
         port: its health port.
         generation: the generation that it joined last, -1 before.
-        member_id: Kafka's id of it as it joined last, "" before.
         leader: whether it leads.
         assignment: its partitions.
         committed: whether it has committed anything.
         error: its last `error` message.
-        stopped: why it reads nothing more of partitions that it has, by partition.
-        holder: the process that it sees as its member, as far as it said; "" before.
         handed_over: whether it has handed its member over to another process.
         joined_ms: when it joined last.
-        phase_ms: since when it has been in its phase.
         changed_ms: when its phase, generation or assignment changed last.
     """
 
     phase: str = ""
     port: int | None = None
-    process: str = ""
     generation: int = -1
-    member_id: str = ""
     leader: bool = False
     assignment: frozenset[TopicPartition] = frozenset()
     committed: bool = False
     error: str = ""
-    stopped: dict[str, str] = field(default_factory=dict)
-    holder: str = ""
     handed_over: bool = False
     joined_ms: int = 0
-    phase_ms: int = 0
     changed_ms: int = 0
 
     @property
@@ -66,56 +55,45 @@ class Progress:
         match event.event:
             case "started":
                 self.port = int(data["port"]) if data.get("port") else None
-                self.process = str(data.get("process") or "")
             case "phase":
                 self.phase = str(data.get("phase", ""))
-                self.phase_ms = self.changed_ms = event.ts_ms
+                self.changed_ms = event.ts_ms
                 if self.phase == STANDBY:
-                    self.assignment, self.leader, self.stopped = frozenset(), False, {}
+                    self.assignment, self.leader = frozenset(), False
             case "joined":
                 self.generation = int(data.get("generation", -1))
-                self.member_id = str(data.get("member_id") or "")
                 self.leader = bool(data.get("leader", False))
                 self.handed_over = False
                 self.joined_ms = self.changed_ms = event.ts_ms
-            case "standby":
-                self.holder = str(data.get("holder") or "")
             case "handed_over":  # the group knows another process as this member now
                 self.handed_over, self.leader = True, False
-                self.holder = str(data.get("by") or "")
-                self.assignment, self.stopped = frozenset(), {}
+                self.assignment = frozenset()
                 self.changed_ms = event.ts_ms
             case "assigned":
                 self.assignment |= event.partitions()
                 self.changed_ms = event.ts_ms
             case "revoked" | "lost":
                 self.assignment -= event.partitions()
-                for partition in event.partitions():
-                    self.stopped.pop(str(partition), None)
                 self.changed_ms = event.ts_ms
             case "committed":
                 self.committed = True
-            case "partition_stopped":
-                self.stopped[str(data.get("partition", ""))] = str(data.get("message", ""))
             case "error":
                 self.error = str(data.get("message", ""))
 
 
 @dataclass
 class Worker:
-    """A place for a worker, as a StatefulSet's ordinal is one: its processes come and go.
+    """The worker's container of a pod: its processes come and go.
 
     Attributes:
         name: the member that its processes are, or are to be.
-        ordinal: its number.
-        pod: what its processes are called; by default as the member.
-        set_name: the set that the place is in.
-        can_hand_over: whether its process has the key that a handover is asked for with.
-        revision: the revision that its process was started with.
+        ordinal: its number; -1 for a preflight's.
+        pod: the pod, which its processes are called as.
+        revision: the revision of the pod's template.
         process: its process, None when there is none.
         progress: what that process has told.
         stopping: whether its process has been asked to end.
-        restarts: how many processes it has had after the first.
+        restarts: how many processes it has had after the first; -1 before that.
         failures: how many times in a row it ended by itself without having worked in between.
         next_start_ms: not started again before this.
         ended_ms: when its last process ended.
@@ -125,10 +103,8 @@ class Worker:
 
     name: str
     ordinal: int
-    pod: str = ""
-    set_name: str = ""
-    can_hand_over: bool = False
-    revision: int = 0
+    pod: str
+    revision: str = ""
     process: WorkerProcess | None = None
     progress: Progress = field(default_factory=Progress)
     stopping: bool = False
@@ -139,26 +115,11 @@ class Worker:
     last_exit: int | None = None
     last_error: str = ""
 
-    def __post_init__(self) -> None:
-        self.pod = self.pod or self.name
-
-    def started(self, process: WorkerProcess, revision: int) -> None:
+    def started(self, process: WorkerProcess) -> None:
         """Notes a new process."""
         self.process = process
-        self.revision = revision
         self.progress = Progress()
-        self.stopping = False
         self.restarts += 1
-
-    def _recovered(self, exit_code: int, at_ms: int) -> bool:
-        """Whether the process that has ended worked again after the failures before it.
-
-        A commit shows it, but not where the handler or the sink ended it soon: a batch that always fails lets
-        other partitions' batches through before it.
-        """
-        began_ms = self.process.started_ms if self.process is not None else None
-        soon = began_ms is not None and at_ms - began_ms < _STEADY_MS
-        return self.progress.committed and not (exit_code == EXIT_HANDLER_OR_SINK and soon)
 
     def ended(self, exit_code: int, at_ms: int) -> None:
         """Notes the end of its process, and when the next may start: at once, later the more it fails."""
@@ -175,37 +136,15 @@ class Worker:
         self.next_start_ms = at_ms + backoff_ms(self.failures + unready)
         self.progress = Progress(changed_ms=at_ms)
 
-    @property
-    def waiting_since_ms(self) -> int | None:
-        """Since when it has been waiting at the gate, None when it is not."""
-        return self.progress.phase_ms if self.progress.phase == "warm" else None
+    def _recovered(self, exit_code: int, at_ms: int) -> bool:
+        """Whether the process that has ended worked again after the failures before it.
 
-    def view(self, lag: Mapping[TopicPartition, int | None]) -> WorkerView:
-        """What the decisions look at."""
-        progress = self.progress
-        own = [lag.get(partition) for partition in progress.assignment]
-        known = [one for one in own if one is not None]
-        return WorkerView(
-            name=self.name,
-            alive=self.process is not None,
-            phase=progress.phase,
-            revision=str(self.revision),
-            generation=progress.generation,
-            leader=progress.leader,
-            ended_ms=self.ended_ms,
-            running_since_ms=progress.phase_ms if progress.phase == "running" else None,
-            lag=sum(known) if len(known) == len(own) else None,
-            waiting_since_ms=self.waiting_since_ms,
-            failures=self.failures,
-            terminating=self.stopping,
-            trouble=self.last_error if self.process is None else progress.error,
-            pod=self.pod,
-            holder=self.pod if progress.member else progress.holder,
-            standby_since_ms=progress.phase_ms if progress.phase == STANDBY else None,
-            handed_over=progress.handed_over,
-            can_hand_over=self.can_hand_over,
-            member_id=progress.member_id,
-        )
+        A commit shows it, but not where the handler or the sink ended it soon: a batch that always fails lets
+        other partitions' batches through before it.
+        """
+        began_ms = self.process.started_ms if self.process is not None else None
+        soon = began_ms is not None and at_ms - began_ms < _STEADY_MS
+        return self.progress.committed and not (exit_code == EXIT_HANDLER_OR_SINK and soon)
 
 
 def backoff_ms(failures: int) -> int:

@@ -30,6 +30,9 @@ RETRY = f"{DOMAIN}/retry"
 TAKEOVER = f"{DOMAIN}/takeover"
 """Annotation of a worker's pod: "true" where its template gives it the key for takeovers, so that it can hand
 over."""
+HEALTH_PORT = f"{DOMAIN}/health-port"
+"""Annotation of a pod whose worker listens on another port than `PORT`: processes of one machine share an
+address."""
 FINALIZER = f"{DOMAIN}/kafka-group"
 
 CONTAINER = "worker"
@@ -174,6 +177,12 @@ def can_hand_over(pod_manifest: dict[str, Any]) -> bool:
     """Whether the worker in a pod has the key for takeovers: not in one that was started by Restart."""
     annotations = pod_manifest.get("metadata", {}).get("annotations") or {}
     return str(annotations.get(TAKEOVER, "")) == "true"
+
+
+def health_port(metadata: dict[str, Any]) -> int:
+    """Where the worker of a pod with that metadata answers."""
+    told = str((metadata.get("annotations") or {}).get(HEALTH_PORT, ""))
+    return int(told) if told.isascii() and told.isdigit() and 0 < int(told) < 65_536 else PORT
 
 
 def selector(name: str) -> dict[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from slackwater_operator.model.names import PORT
 from slackwater_operator.planner.snapshot import Manifest
 from slackwater_operator.policies.scaling.decision import ScalingDecision
 
@@ -57,12 +58,14 @@ class TellTakeover:
         uid: its uid: where the pod at hand is another by now, nobody is told.
         ip: its address.
         predecessor: "host:port" of the pod that it asks for the handover; "": there is nobody to ask.
+        port: where the standby answers.
     """
 
     pod: str
     uid: str
     ip: str
     predecessor: str = ""
+    port: int = PORT
 
 
 @dataclass(frozen=True)
@@ -101,9 +104,9 @@ class WriteStatus:
 
 @dataclass(frozen=True)
 class OpenGate:
-    """Lets warm workers join, all together: (pod name, address)."""
+    """Lets warm workers join, all together: (pod name, address, port)."""
 
-    pods: tuple[tuple[str, str], ...]
+    pods: tuple[tuple[str, str, int], ...]
 
 
 @dataclass(frozen=True)

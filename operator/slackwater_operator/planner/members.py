@@ -54,7 +54,7 @@ def open_gates(context: PlanningContext) -> None:
     serving = [snapshot.pod(one) for one in let_in]
     pods = [one for one in serving if one is not None and one.ip and not one.deleting]
     if pods:
-        context.acts.append(OpenGate(tuple((one.name, one.ip) for one in pods)))
+        context.acts.append(OpenGate(tuple((one.name, one.ip, one.port) for one in pods)))
         context.decided("gate", "open", decision.reason)
         context.tell("GateOpened", decision.reason)
 

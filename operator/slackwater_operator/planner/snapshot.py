@@ -72,6 +72,7 @@ class PodSnapshot:
         ip: the pod's address, "" before it has one.
         node: where it is, "" before it is scheduled.
         can_hand_over: whether its template has the key with which it can be asked to hand over.
+        port: where its worker answers.
     """
 
     name: str
@@ -94,6 +95,7 @@ class PodSnapshot:
     ip: str = ""
     node: str = ""
     can_hand_over: bool = False
+    port: int = names.PORT
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ def worker_config(
     handler_path: Sequence[str],
     sink_path: str,
     join_gate_ms: int,
-    spark_remote: str = "",
     health_host: str = "127.0.0.1",
     health_port: int = 0,
     takeover_key_file: str = "",
@@ -31,7 +30,6 @@ def worker_config(
         handler_path: the folders to find the handler in, resolved.
         sink_path: the sink's path, resolved.
         join_gate_ms: how long a new worker that is warm waits to be let in.
-        spark_remote: a Spark Connect server to use where the resource names none.
         health_host: the address that the health endpoint listens on.
         health_port: its port, 0 for a free one.
         takeover_key_file: the file with the key that takeovers are signed with; empty: there are none.
@@ -51,7 +49,7 @@ def worker_config(
         "handler": pipeline.handler,
         "handlerPath": list(handler_path),
         "engine": pipeline.engine,
-        "spark": {"remote": pipeline.spark.remote or spark_remote, "conf": dict(pipeline.spark.conf)},
+        "spark": {"remote": pipeline.spark.remote, "conf": dict(pipeline.spark.conf)},
         "sink": {"format": pipeline.sink.format, "path": sink_path},
         "retries": delivery.retries,
         "retryBackoffMs": delivery.retry_backoff_ms,

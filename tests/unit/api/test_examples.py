@@ -17,9 +17,7 @@ from slackwater.pipeline.python_engine import PythonEngine
 from slackwater.runtime.config import worker_config as runtime
 from slackwater_operator.api.v1alpha1.consumer_group import (
     ConsumerGroup,
-    FieldError,
     Takeover,
-    check_local,
     load,
     parse,
 )
@@ -106,16 +104,6 @@ def test_one_takes_over() -> None:
     made = revision(group, worker_image="slackwater/worker:1")
     assert json.loads(made.config_map["data"]["worker.yaml"])["takeover"] == {"keyFile": names.KEY_FILE}
     assert names.can_hand_over(made.template)
-
-
-@pytest.mark.parametrize("file", ON_KUBERNETES, ids=lambda file: file.stem)
-def test_it_says_that_it_is_not_for_this_machine(file: Path) -> None:
-    with pytest.raises(FieldError, match=r"^spec\.\S+: needs Kubernetes"):
-        check_local(load(file))
-
-
-def test_the_demo_s_runs_on_this_machine() -> None:
-    check_local(load(EXAMPLES / "flights" / "consumergroup.yaml"))
 
 
 def columns(values: list[bytes | None]) -> RecordColumns:

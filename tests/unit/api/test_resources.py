@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from slackwater_operator.api.v1alpha1 import crd, validation
-from slackwater_operator.api.v1alpha1.consumer_group import ResourceError, load, load_local, parse
-from slackwater_operator.local.launch import Launch
+from slackwater_operator.api.v1alpha1.consumer_group import ResourceError, load, parse
 from tests.support.bad_resources import good
 
 GOOD = """\
@@ -145,62 +144,6 @@ def test_bytes_that_are_no_utf8(tmp_path: Path) -> None:
     path.write_bytes(b"a: \xe4\n")
     with pytest.raises(ResourceError, match="is not UTF-8"):
         load(path)
-
-
-@pytest.mark.parametrize(
-    ("line", "field"),
-    [
-        ("  template: {spec: {nodeSelector: {disk: fast}}}", "spec.template"),
-        ("  suspend: true", "spec.suspend"),
-        ("  deletionPolicy: Delete", "spec.deletionPolicy"),
-        ("  topicPattern: flights", "spec.topicPattern"),
-    ],
-)
-def test_what_needs_kubernetes_is_refused_for_this_machine(tmp_path: Path, line: str, field: str) -> None:
-    text = GOOD + line + "\n"
-    if field == "spec.topicPattern":
-        text = text.replace("  topics: [flights]\n", "")
-    path = write(tmp_path, text)
-    assert load(path).name == "flights"
-    with pytest.raises(ResourceError) as raised:
-        load_local(path)
-    told = str(raised.value)
-    assert told.startswith(f"{path}:{len(text.splitlines())}: {field}: needs Kubernetes; ")
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [
-        (
-            "    properties:",
-            "    security: {protocol: SSL}\n    properties:",
-            ":7: spec.kafka.security:",
-        ),
-        ("    handler:", "    image: a/b:1\n    handler:", ":10: spec.pipeline.image: needs Kubernetes"),
-        ("minReplicas: 2", "minReplicas: 0", ":12: spec.scaling.minReplicas: 0 needs Kubernetes"),
-        (
-            "catchUp: 1m30s",
-            "catchUp: 1m30s, schedules: [{name: a, start: 0 8 * * *, duration: 1h, minReplicas: 3}]",
-            ":12: spec.scaling.schedules: needs Kubernetes",
-        ),
-    ],
-)
-def test_so_are_parts_of_what_does_not(tmp_path: Path, old: str, new: str, told: str) -> None:
-    path = write(tmp_path, GOOD.replace(old, new))
-    assert load(path).name == "flights"
-    with pytest.raises(ResourceError) as raised:
-        load_local(path)
-    assert told in str(raised.value)
-
-
-def test_what_is_the_same_everywhere_runs_here(tmp_path: Path) -> None:
-    more = "  delivery: {drainTimeout: 1m}\n  suspend: false\n  template: {}\n"
-    assert load_local(write(tmp_path, GOOD + more)).spec.delivery.drain_timeout_ms == 60_000
-
-
-def test_a_run_waits_as_long_as_its_workers_may_drain(tmp_path: Path) -> None:
-    launch = Launch(write(tmp_path, GOOD + "  delivery: {drainTimeout: 1m}\n"), workdir=tmp_path)
-    assert launch.settings.grace_ms == 70_000
 
 
 def test_what_the_api_server_adds_is_passed_over() -> None:

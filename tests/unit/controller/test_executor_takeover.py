@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import copy
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from slackwater_operator.controller.execution import executor as execute
 from slackwater_operator.controller.execution.executor import Executor, Outcome
 from slackwater_operator.controller.session import new_session
 from slackwater_operator.kubernetes.errors import KubeConflict, KubeForbidden
@@ -79,6 +79,8 @@ class Rig:
         self.session = new_session(KEY, now_ms=0, window_ms=1, down_window_ms=1, settle_ms=1)
 
     async def do(self, *actions: Action, uid: str = GROUP.metadata.uid) -> Outcome:
+        port = self.worker.port
+        actions = tuple(replace(one, port=port) if isinstance(one, TellTakeover) else one for one in actions)
         snapshot = GroupSnapshot(now_ms=0, namespace=KEY.namespace, name=KEY.name, uid=uid, generation=1,
                       memory=Memory(), group=GROUP)  # fmt: skip
         return await self._executor.execute(self.session, snapshot, Plan(actions), now_ms=0)
@@ -100,12 +102,11 @@ TELL = TellTakeover("flights-b-3", "uid-b-3", "127.0.0.1", "10.1.2.3:8080")
 
 
 @pytest.fixture
-async def rig(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
+async def rig() -> AsyncIterator[Rig]:
     worker, workers = TakeoverWorker(bytes.fromhex(FIRST)), WorkerStatuses(timeout_s=2.0)
     worker.status.pod = TELL.pod
     with worker.serve():
         workers.heard(PodAddress(TELL.pod, TELL.ip, worker.port), worker.status.process)
-        monkeypatch.setattr(execute, "PORT", worker.port)
         yield Rig(worker, workers)
         await workers.close()
 

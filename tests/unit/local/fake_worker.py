@@ -1,9 +1,10 @@
-"""A small real process that speaks a worker's events, health port and exit codes, without Kafka.
+"""A small real process that speaks a worker's events, endpoints and exit codes, without Kafka.
 
 Its first argument is a file: "group" there is the port of the FakeGroup that it joins, "behave" says what it
-does, by the name of its member or of its process: "refuse" (exit 2 with an error), "crash" (exit 4 after
+does, by the name of its member or of its pod: "refuse" (exit 2 with an error), "crash" (exit 4 after
 joining), "deaf" (ignores SIGTERM), "slow" (warms up for a second), "cold" (is not warm before it is told to
-take over at once). Its second argument is a worker's configuration, of which it knows `takeover.keyFile`.
+take over at once). After it come a worker's own arguments; of the configuration it knows `takeover.keyFile`.
+With `--preflight` it only says whether it would start, which "behave" has under "preflight".
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import queue
-import secrets
 import signal
 import socket
 import subprocess
@@ -21,7 +21,7 @@ import time
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater.runtime.takeover.signing import (
@@ -32,42 +32,45 @@ from slackwater.runtime.takeover.signing import (
     sign_answer,
     target_of,
 )
+from slackwater.runtime.telemetry.status import Status
+from slackwater.runtime.telemetry.termination_message import note
 
 NAME = os.environ["SLACKWATER_INSTANCE_ID"]
 POD = os.environ["SLACKWATER_POD_NAME"]
 CONFIG = json.loads(Path(sys.argv[1]).read_text())
-BEHAVE = CONFIG["behave"].get(POD, CONFIG["behave"].get(NAME, ""))
+PREFLIGHT = "--preflight" in sys.argv
+BEHAVE = CONFIG["behave"].get("preflight" if PREFLIGHT else POD, CONFIG["behave"].get(NAME, ""))
 GATE = threading.Event()
 TOLD: queue.Queue[str] = queue.Queue()
 """Predecessors that this one was told to take over from."""
 
 
-TAKEOVER = json.loads(Path(sys.argv[2]).read_text()).get("takeover")
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+TAKEOVER = json.loads(Path(sys.argv[sys.argv.index("--config") + 1]).read_text()).get("takeover")
 KEY = read_key(Path(TAKEOVER["keyFile"]).read_text()) if TAKEOVER else b""
-PROCESS = secrets.token_hex(16)
-VERIFIER = Verifier(KEY, SYSTEM_CLOCK, target_of(POD, PROCESS))
-
-
-class State:
-    """What the process is now."""
-
-    phase = ""
-    held: ClassVar[set[tuple[str, int]]] = set()
-    generation = -1
+STATUS = Status("flights", NAME, SYSTEM_CLOCK, pod=POD)
+VERIFIER = Verifier(KEY, SYSTEM_CLOCK, target_of(POD, STATUS.process))
+HELD: set[tuple[str, int]] = set()
 
 
 def emit(event: str, **fields: Any) -> None:
-    line = {"ts_ms": time.time_ns() // 1_000_000, "event": event, "instance": NAME, **fields}
+    line = {"ts_ms": wall_ms(), "event": event, "instance": NAME, **fields}
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 
 
 def phase(name: str) -> None:
-    State.phase = name
+    STATUS.enter(name)
     emit("phase", phase=name)
 
 
 class Health(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.answer(200, json.dumps(STATUS.document()).encode())
+
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if self.path == "/join":
@@ -83,7 +86,7 @@ class Health(BaseHTTPRequestHandler):
             self.take_over(body)
         elif self.path == "/handover" and KEY:
             phase("handing-over")
-            emit("handover", by=json.loads(body)["by"], generation=State.generation, drain_took_ms=1)
+            emit("handover", by=json.loads(body)["by"], generation=STATUS.generation, drain_took_ms=1)
             self.answer(200, b"{}")
         else:
             self.answer(404, b'{"error": "there is no such path"}')
@@ -95,6 +98,7 @@ class Health(BaseHTTPRequestHandler):
             self.answer(401, json.dumps({"error": str(exc)}).encode())
             return
         answer = b'{"phase": "standby"}'
+        STATUS.standby = {**(STATUS.standby or {}), "told": True}
         TOLD.put(json.loads(body)["predecessor"])
         self.answer(202, answer, sign_answer(KEY, nonce, 202, answer))
 
@@ -111,7 +115,7 @@ class Health(BaseHTTPRequestHandler):
 
 
 def drain(*_: Any) -> None:
-    if State.phase != "standby":
+    if STATUS.phase != "standby":
         phase("draining")
         emit("drained", ms=1)
     emit("stopped", code=0)
@@ -119,10 +123,15 @@ def drain(*_: Any) -> None:
 
 
 def main() -> None:
+    if PREFLIGHT:
+        if BEHAVE == "refuse":
+            note("flights.pipeline: no module of this name; check spec.pipeline.handler", os.environ)
+        sys.exit(2 if BEHAVE == "refuse" else 0)
+    STATUS.started_ms = wall_ms()
     signal.signal(signal.SIGTERM, signal.SIG_IGN if BEHAVE == "deaf" else drain)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Health)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    emit("started", pid=os.getpid(), port=server.server_port, process=PROCESS)
+    emit("started", pid=os.getpid(), port=server.server_port, process=STATUS.process)
     print("a line that is no event", flush=True)
     if BEHAVE == "refuse":
         emit("error", message="flights.pipeline: no module of this name; check spec.pipeline.handler")
@@ -136,9 +145,8 @@ def main() -> None:
     if known["known"] and KEY and known["holder"] != POD:
         warm_up()
         if BEHAVE != "cold":
-            emit("standby", holder=known["holder"])
-            phase("standby")
-        take_over(lines)
+            stand_by(known["holder"])
+        take_over(lines, known["holder"])
     else:
         if not known["known"]:
             warm_up()
@@ -163,20 +171,36 @@ def warm_up() -> None:
     time.sleep(1 if BEHAVE == "slow" else 0)
 
 
-def take_over(lines: Any) -> None:
+def stand_by(holder: str, *, handed_over: bool = False) -> None:
+    STATUS.holder, STATUS.assignment, STATUS.is_leader = holder, [], False
+    STATUS.standby = {"since_ms": wall_ms(), "handed_over": handed_over, "told": False, "reason": ""}
+    emit("standby", holder=holder)
+    phase("standby")
+
+
+def take_over(lines: Any, before: str) -> None:
     predecessor = TOLD.get()
     phase("taking-over")
     if predecessor:
         connection = HTTPConnection(predecessor, timeout=2)
         connection.request("POST", "/handover", json.dumps({"by": POD}))
         connection.getresponse().read()
-    began = time.time_ns() // 1_000_000
+    began = wall_ms()
     joined = ask(lines, join=NAME, pod=POD)
+    STATUS.standby = None
     follow(joined)
-    pauses = {f"{topic}-{number}": 20 + number for topic, number in State.held}
+    pauses = {f"{topic}-{number}": 20 + number for topic, number in HELD}
     for partition, gap in pauses.items():
         emit("first_records", partition=partition, gap_ms=gap, restart=True, session_timeout_ms=45_000)
-    emit("takeover", asked_ms=began, forced=not predecessor, pauses_ms=pauses, **{"from": predecessor})
+    told = {"asked_ms": began, "forced": not predecessor, "pauses_ms": pauses, "from": before}
+    STATUS.takeover = {
+        **told,
+        "joined_ms": STATUS.joined_ms,
+        "first_record_ms": STATUS.joined_ms,
+        "generation_before": STATUS.generation if predecessor else None,
+        "generation": STATUS.generation,
+    }
+    emit("takeover", **told)
 
 
 def fenced(by: str) -> None:
@@ -184,10 +208,9 @@ def fenced(by: str) -> None:
         emit("fenced")
         emit("error", message="another process has joined the group with this worker's instance id")
         os._exit(3)
-    State.held = set()
+    HELD.clear()
     emit("handed_over", by=by)
-    emit("standby", holder=by)
-    phase("standby")
+    stand_by(by, handed_over=True)
 
 
 def ask(lines: Any, **question: Any) -> dict[str, Any]:
@@ -199,13 +222,19 @@ def ask(lines: Any, **question: Any) -> dict[str, Any]:
 
 def follow(told: dict[str, Any]) -> None:
     now = {(topic, number) for topic, number in told["partitions"]}
-    if State.held - now:
-        emit("revoked", partitions=sorted(State.held - now), generation=told["generation"])
-    joined = {"generation": told["generation"], "leader": told["leader"], "member_id": f"id-{POD}"}
+    gone, new = sorted(HELD - now), sorted(now - HELD)
+    HELD.clear()
+    HELD.update(now)
+    STATUS.holder, STATUS.is_leader, STATUS.member_id = POD, told["leader"], f"id-{POD}"
+    STATUS.generation, STATUS.joined_ms = told["generation"], wall_ms()
+    STATUS.assignment = [[topic, number] for topic, number in sorted(now)]
+    STATUS.generations = [*STATUS.generations, (told["generation"], False, STATUS.joined_ms)][-5:]
+    if gone:
+        emit("revoked", partitions=gone, generation=told["generation"])
+    joined = {"generation": told["generation"], "leader": told["leader"], "member_id": STATUS.member_id}
     emit("joined", follow_up=False, returned=False, **joined)
-    if now - State.held:
-        emit("assigned", partitions=sorted(now - State.held), generation=told["generation"])
-    State.held, State.generation = now, told["generation"]
+    if new:
+        emit("assigned", partitions=new, generation=told["generation"])
 
 
 main()

@@ -5,19 +5,57 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, parse
+import pytest
+
+from slackwater_operator.kafka.clusters import ClusterIdentity, Clusters, GroupWanted, Round
 from slackwater_operator.local.prepare import Source
 from slackwater_operator.local.run import LocalRun, RunSettings
+from slackwater_operator.planner.rollout import restarts
+from slackwater_operator.policies.takeover import context as takeover_context
+from slackwater_operator.specs import pod_template
 from tests.unit.policies.fake_group import FakeGroup
 
 HERE = Path(__file__).parent
-FAST = RunSettings(observe_interval_ms=50, grace_ms=700, max_failures=2)
-KEY = bytes(range(32))
+FAST = RunSettings(observe_interval_ms=50, max_failures=2)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker has to run for a moment only before the next one goes, and ends sooner."""
+    monkeypatch.setattr(restarts, "FIRST_PROOF_MS", 300)
+    monkeypatch.setattr(restarts, "PROOF_MS", 100)
+    monkeypatch.setattr(takeover_context, "FIRST_PROOF_MS", 300)
+    monkeypatch.setattr(takeover_context, "PROOF_MS", 100)
+    monkeypatch.setattr(takeover_context, "RETELL_MS", 500)
+    monkeypatch.setattr(pod_template, "GRACE_BEYOND_DRAIN_MS", 0)
+
+
+class FakeClusters(Clusters):
+    """The one cluster that a FakeGroup is on."""
+
+    def __init__(self, group: FakeGroup) -> None:
+        super().__init__()
+        self._group = group
+
+    async def observe(self, cluster: ClusterIdentity, wanted: Sequence[GroupWanted[Any]]) -> Round[Any]:
+        return Round({one.key: await self._group.observe(one.topics) for one in wanted})
+
+    async def identify(self, cluster: ClusterIdentity) -> str | None:
+        return "fake"
+
+    async def remove_members(
+        self, cluster: ClusterIdentity, group_id: str, instance_ids: Sequence[str]
+    ) -> dict[str, str]:
+        return await self._group.remove_members(tuple(instance_ids))
+
+    async def delete_group(self, cluster: ClusterIdentity, group_id: str) -> str:
+        self._group.deleted = True
+        return ""
 
 
 def alive(pid: int) -> bool:
@@ -34,20 +72,19 @@ async def until(what: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def resource(
-    replicas: int, *, rollout: object = None, scaling: object = None, **properties: str
-) -> ConsumerGroup:
-    """A ConsumerGroup `flights`, as a user writes it."""
-    spec = {
-        "kafka": {"bootstrapServers": "127.0.0.1:1", "properties": properties},
+def manifest(replicas: int | None = None, *, rollout: object = None, **spec: object) -> dict[str, Any]:
+    """A ConsumerGroup `flights`, as a user's file has it."""
+    made: dict[str, Any] = {
+        "kafka": {"bootstrapServers": "127.0.0.1:1"},
         "topics": ["flights"],
         "pipeline": {"handler": "flights.pipeline:transform", "sink": {"path": "out"}},
-        "replicas": replicas,
+        "delivery": {"drainTimeout": "1s"},
         "rollout": rollout or {},
-        "scaling": scaling,
+        **({} if replicas is None else {"replicas": replicas}),
+        **spec,
     }
-    document = {"apiVersion": "slackwater.dev/v1alpha1", "kind": "ConsumerGroup", "spec": spec}
-    return parse({**document, "metadata": {"name": "flights"}})
+    document = {"apiVersion": "slackwater.dev/v1alpha1", "kind": "ConsumerGroup", "spec": made}
+    return {**document, "metadata": {"name": "flights"}}
 
 
 @dataclass
@@ -64,6 +101,10 @@ class Bench:
         fake = self.folder / "fake.json"
         fake.write_text(json.dumps({**json.loads(fake.read_text()), **changed}))
 
+    def source(self, replicas: int | None = None, **spec: Any) -> Source:
+        """A changed file."""
+        return Source(manifest(replicas, **spec), self.folder, self.folder)
+
 
 Make = Callable[..., Awaitable[Bench]]
 
@@ -77,31 +118,23 @@ class Benches:
 
     async def build(
         self,
-        replicas: int,
+        replicas: int | None,
         *,
         behave: dict[str, str] | None = None,
-        rollout: object = None,
-        scaling: object = None,
         settings: RunSettings = FAST,
+        **spec: Any,
     ) -> Bench:
         """A run of `replicas` fake workers, started."""
         folder = self._folder
         group = FakeGroup(partitions=12)
         fake = {"group": await group.start(), "behave": behave or {}}
         (folder / "fake.json").write_text(json.dumps(fake))
-        wanted = resource(replicas, rollout=rollout, scaling=scaling)
         run = LocalRun(
-            Source(wanted, folder, folder),
-            group,
+            Source(manifest(replicas, **spec), folder, folder),
             workdir=folder / "run",
             settings=settings,
-            takeover_key=KEY,
-            command=lambda config: [
-                sys.executable,
-                str(HERE / "fake_worker.py"),
-                str(folder / "fake.json"),
-                str(config),
-            ],
+            clusters=FakeClusters(group),
+            program=[sys.executable, str(HERE / "fake_worker.py"), str(folder / "fake.json")],
         )
         bench = Bench(run, group, folder)
         run.subscribe(lambda event: bench.pids.append(event.data["pid"]) if "pid" in event.data else None)
@@ -114,7 +147,6 @@ class Benches:
         for bench in self._made:
             await bench.run.stop(grace_ms=2_000)
             await bench.group.close()
-            assert bench.pids
             async with asyncio.timeout(60):  # SIGKILL takes a moment
                 while any(alive(pid) for pid in bench.pids):
                     await asyncio.sleep(0.01)

@@ -31,6 +31,7 @@ class FakeGroup:
         self.removals: list[tuple[str, ...]] = []
         self.forget_removals = 0  # how many removals a moving coordinator brings back
         self.lag = 0  # of each partition
+        self.deleted = False
         self._writers: dict[str, asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
         self._rebalance: asyncio.Task[None] | None = None

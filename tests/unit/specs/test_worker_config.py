@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from slackwater.runtime.config import worker_config as runtime
-from slackwater_operator.api.v1alpha1.consumer_group import load, parse
-from slackwater_operator.local.prepare import Source, write_worker_config
+from slackwater_operator.api.v1alpha1.consumer_group import parse
+from slackwater_operator.local.prepare import Source, read_source
+from slackwater_operator.specs.config_map import pod_config
 
 
 def source(folder: Path, **pipeline: Any) -> Source:
@@ -24,12 +25,13 @@ def source(folder: Path, **pipeline: Any) -> Source:
             "pipeline": {"handler": "flights.pipeline:transform", "sink": {"path": "out"}, **pipeline},
         },
     }
-    return Source(parse(document), folder / "examples" / "flights", folder)
+    return Source(document, folder / "examples" / "flights", folder)
 
 
 def written(told: Source, folder: Path, remote: str = "") -> runtime.WorkerConfig:
-    write_worker_config(told, folder / "deep" / "worker.json", spark_remote=remote)
-    return runtime.load(folder / "deep" / "worker.json")
+    group = parse(told.on_spark(remote).resource())
+    (folder / "worker.json").write_text(json.dumps(pod_config(group)))
+    return runtime.load(folder / "worker.json")
 
 
 def test_the_runtime_reads_what_is_written(tmp_path: Path) -> None:
@@ -65,7 +67,7 @@ def test_a_remote_of_its_own_counts_more(tmp_path: Path, own: str, expected: str
 @pytest.mark.parametrize(("session", "heartbeat"), [("6000", "2000"), ("45000", "3000")])
 def test_a_short_session_has_quicker_heartbeats(tmp_path: Path, session: str, heartbeat: str) -> None:
     told = source(tmp_path)
-    told.group.spec.kafka.properties["session.timeout.ms"] = session
+    told.manifest["spec"]["kafka"]["properties"]["session.timeout.ms"] = session
     assert written(told, tmp_path).properties["heartbeat.interval.ms"] == heartbeat
 
 
@@ -75,7 +77,7 @@ def test_other_brokers_replace_the_files(tmp_path: Path) -> None:
 
 def test_the_example_is_read(tmp_path: Path) -> None:
     file = Path(__file__).parents[3] / "examples" / "flights" / "consumergroup.yaml"
-    config = written(Source(load(file), file.parent, tmp_path), tmp_path)
+    config = written(read_source(file, tmp_path), tmp_path)
     assert config.handler == "flights.pipeline:transform"
     assert str(file.parents[1]) in config.handler_path
-    assert json.loads((tmp_path / "deep" / "worker.json").read_text())["groupId"] == "flights"
+    assert json.loads((tmp_path / "worker.json").read_text())["groupId"] == "flights"

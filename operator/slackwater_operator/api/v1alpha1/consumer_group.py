@@ -49,9 +49,7 @@ __all__ = [
     "Sink",
     "Spark",
     "Takeover",
-    "check_local",
     "load",
-    "load_local",
     "parse",
 ]
 
@@ -172,7 +170,7 @@ class ConsumerGroupSpec:
         fields.anything(),
         "A pod template (metadata and spec, as in a Deployment) that is merged over the operator's: "
         "resources, environment, volumes, node selection. Containers, volumes and similar lists are merged "
-        "by name; the worker's container is called worker. Not for local runs.",
+        "by name; the worker's container is called worker. A local run uses only that container's env.",
         default={},
     )
     replicas: int | None = spec(
@@ -303,21 +301,6 @@ def load(path: Path) -> ConsumerGroup:
     return parse(document.value, name=str(path), lines=document.lines)
 
 
-def load_local(path: Path) -> ConsumerGroup:
-    """Reads the ConsumerGroup in a YAML file, to run it on this machine.
-
-    Raises:
-        ResourceError: as `load`, or a field is set that only Kubernetes can carry out.
-    """
-    document = yamlfile.read(path)
-    group = parse(document.value, name=str(path), lines=document.lines)
-    try:
-        check_local(group)
-    except FieldError as error:
-        raise _resource_error(error, str(path), document.lines) from None
-    return group
-
-
 def parse(value: object, *, name: str = "resource", lines: dict[str, int] | None = None) -> ConsumerGroup:
     """Reads a ConsumerGroup from the mapping that a YAML file or the API server gives.
 
@@ -337,33 +320,6 @@ def parse(value: object, *, name: str = "resource", lines: dict[str, int] | None
     except FieldError as error:
         raise _resource_error(error, name, lines or {}) from None
     return group
-
-
-def check_local(group: ConsumerGroup) -> None:
-    """Refuses what only Kubernetes can carry out, so that nobody takes it for done.
-
-    Raises:
-        FieldError: such a field is set.
-    """
-    wanted = group.spec
-    scaling = wanted.scaling
-    only_there = {
-        "spec.kafka.security": wanted.kafka.security != Security(),
-        "spec.pipeline.image": bool(wanted.pipeline.image),
-        "spec.template": bool(wanted.template),
-        "spec.suspend": wanted.suspend,
-        "spec.deletionPolicy": wanted.deletion_policy != "Retain",
-        "spec.scaling.schedules": scaling is not None and bool(scaling.schedules),
-    }
-    for path, is_set in only_there.items():
-        if is_set:
-            raise FieldError(path, "needs Kubernetes; leave it out of the file for a run on this machine")
-    if scaling is not None and scaling.min_replicas == 0 and scaling.automatic:
-        raise FieldError(
-            "spec.scaling.minReplicas", "0 needs Kubernetes; a run on this machine keeps 1 worker or more"
-        )
-    if wanted.topic_pattern:
-        raise FieldError("spec.topicPattern", "needs Kubernetes; name the topics for a run on this machine")
 
 
 def _resource_error(error: FieldError, name: str, lines: dict[str, int]) -> ResourceError:

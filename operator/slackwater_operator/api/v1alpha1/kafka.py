@@ -162,7 +162,8 @@ class Kafka:
     security: Security = spec(
         "security",
         fields.nested(Security),
-        "Authentication and encryption of connections to the brokers. Not for local runs.",
+        "Authentication and encryption of connections to the brokers. A local run reads the Secrets from "
+        "files (--secrets).",
         default={},
     )
     properties: dict[str, str] = spec(

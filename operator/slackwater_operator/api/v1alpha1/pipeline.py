@@ -71,7 +71,7 @@ class Pipeline:
         "image",
         fields.text(pattern=_IMAGE, example="registry.example/flights:1.4", max_length=512),
         "The workers' image: Slackwater's worker image with your handler added. Defaults to the operator's "
-        "--worker-image. Not for local runs.",
+        "--worker-image. A local run ignores it.",
         absent="",
     )
     handler: str = required(

@@ -88,7 +88,7 @@ class Rollout:
     preflight: Preflight = spec(
         "preflight",
         fields.nested(Preflight),
-        "Checks that a new revision must pass before any worker is restarted with it. Not used locally.",
+        "Checks that a new revision must pass before any worker is restarted with it.",
         default={},
     )
 

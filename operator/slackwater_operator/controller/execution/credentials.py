@@ -12,8 +12,8 @@ from slackwater.kafka.net.security.settings import Security
 from slackwater_operator.api.v1alpha1.kafka import Kafka
 from slackwater_operator.kafka.cluster_dns import depends_on_namespace
 from slackwater_operator.kafka.clusters import ClusterIdentity
-from slackwater_operator.kubernetes.client import Kube
 from slackwater_operator.kubernetes.errors import KubeError
+from slackwater_operator.kubernetes.object_api import ObjectApi
 from slackwater_operator.kubernetes.store import Store
 from slackwater_operator.specs.security import CA, CERTIFICATE, KEY, PASSWORD, USERNAME
 
@@ -42,7 +42,7 @@ def identity(kafka: Kafka, group_namespace: str, store: Store) -> ClusterIdentit
     return ClusterIdentity(kafka.bootstrap_servers, properties, secrets, namespace)
 
 
-def options(kube: Kube) -> Callable[[ClusterIdentity], Awaitable[Mapping[str, Any]]]:
+def options(kube: ObjectApi) -> Callable[[ClusterIdentity], Awaitable[Mapping[str, Any]]]:
     """What gives a cluster's connections their security, for `Clusters`."""
 
     async def give(cluster: ClusterIdentity) -> Mapping[str, Any]:
@@ -64,7 +64,7 @@ def options(kube: Kube) -> Callable[[ClusterIdentity], Awaitable[Mapping[str, An
     return give
 
 
-async def _read(kube: Kube, namespace: str, name: str, fields: Mapping[str, str]) -> dict[str, str]:
+async def _read(kube: ObjectApi, namespace: str, name: str, fields: Mapping[str, str]) -> dict[str, str]:
     """The values of a Secret's keys, by the name that `Security` has for them."""
     try:
         secret = await kube.get("v1", "Secret", namespace, name)

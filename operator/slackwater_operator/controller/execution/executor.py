@@ -22,12 +22,10 @@ from slackwater_operator.controller.execution.refusals import (
 from slackwater_operator.controller.execution.takeover_keys import NoKey, TakeoverKeys
 from slackwater_operator.controller.session import Session
 from slackwater_operator.kafka.clusters import Clusters
-from slackwater_operator.kubernetes.client import Kube
 from slackwater_operator.kubernetes.errors import KubeError
-from slackwater_operator.kubernetes.events import Events
+from slackwater_operator.kubernetes.object_api import EventRecorder, ObjectApi
 from slackwater_operator.kubernetes.store import Key, Store
 from slackwater_operator.model import names
-from slackwater_operator.model.names import PORT
 from slackwater_operator.planner.actions import (
     Action,
     ApplyObject,
@@ -84,11 +82,11 @@ class Executor:
 
     def __init__(
         self,
-        kube: Kube,
+        kube: ObjectApi,
         store: Store,
         clusters: Clusters,
         workers: WorkerStatuses,
-        events: Events,
+        events: EventRecorder,
         may_act: Callable[[], bool] = lambda: True,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -265,12 +263,12 @@ class Executor:
         """Opens the gates; with the key that workers have which can take over from each other."""
         assert snapshot.group is not None
         key = await self._keys.key(snapshot) if snapshot.group.spec.rollout.takes_over else b""
-        told = {name: await self._workers.open_gate(ip, PORT, name, key) for name, ip in action.pods}
+        told = {name: await self._workers.open_gate(ip, port, name, key) for name, ip, port in action.pods}
         if UNAUTHORIZED in told.values():
             # They were started with another strategy, or with another Secret than the one known.
             key = await self._keys.key(snapshot, again=True)
-            again = [(name, ip) for name, ip in action.pods if told[name] == UNAUTHORIZED]
-            told |= {name: await self._workers.open_gate(ip, PORT, name, key) for name, ip in again}
+            again = [one for one in action.pods if told[one[0]] == UNAUTHORIZED]
+            told |= {name: await self._workers.open_gate(ip, port, name, key) for name, ip, port in again}
         closed = [name for name, status in told.items() if status != ACCEPTED]
         if closed:
             raise ActionFailed(
@@ -302,7 +300,7 @@ class Executor:
             raise ActionFailed(f"{action.pod} could not be asked to take over: {error}; the operator retries")
 
     async def _tell_with(self, action: TellTakeover, key: bytes) -> tuple[int, str]:
-        return await self._workers.take_over(action.ip, PORT, action.pod, action.predecessor, key)
+        return await self._workers.take_over(action.ip, action.port, action.pod, action.predecessor, key)
 
     async def _remove(self, session: Session, action: RemoveMembers) -> None:
         assert session.cluster is not None

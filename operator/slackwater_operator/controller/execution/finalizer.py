@@ -12,8 +12,8 @@ from dataclasses import replace
 from slackwater.clock import Clock
 from slackwater_operator.controller.session import Session
 from slackwater_operator.kafka.clusters import Clusters
-from slackwater_operator.kubernetes.client import Kube
 from slackwater_operator.kubernetes.errors import KubeError
+from slackwater_operator.kubernetes.object_api import ObjectApi
 from slackwater_operator.kubernetes.store import Key, Store
 from slackwater_operator.model import names
 from slackwater_operator.planner.snapshot import GroupSnapshot
@@ -27,7 +27,7 @@ _PATIENCE_MS = 900_000
 class Departure:
     """One group's end. Best effort: a member that is left over goes when its session is over."""
 
-    def __init__(self, kube: Kube, store: Store, clusters: Clusters, clock: Clock) -> None:
+    def __init__(self, kube: ObjectApi, store: Store, clusters: Clusters, clock: Clock) -> None:
         self._kube, self._store, self._clusters, self._clock = kube, store, clusters, clock
 
     async def see_off(self, session: Session, snapshot: GroupSnapshot) -> None:

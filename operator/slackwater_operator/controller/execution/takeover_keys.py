@@ -6,8 +6,8 @@ import base64
 import secrets
 
 from slackwater.runtime.takeover.signing import read_key
-from slackwater_operator.kubernetes.client import Kube, Object
 from slackwater_operator.kubernetes.errors import KubeConflict
+from slackwater_operator.kubernetes.object_api import Object, ObjectApi
 from slackwater_operator.kubernetes.store import Store
 from slackwater_operator.model import names
 from slackwater_operator.planner.snapshot import GroupSnapshot
@@ -29,7 +29,7 @@ class NoKey(Exception):
 class TakeoverKeys:
     """The groups' keys, kept in memory once they were read."""
 
-    def __init__(self, kube: Kube, store: Store) -> None:
+    def __init__(self, kube: ObjectApi, store: Store) -> None:
         self._kube, self._store = kube, store
         self._known: dict[tuple[str, str], bytes] = {}
 

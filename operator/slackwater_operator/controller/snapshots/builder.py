@@ -29,7 +29,7 @@ from slackwater_operator.controller.snapshots.object_parsing import (
 )
 from slackwater_operator.controller.snapshots.observation_changes import take_observation
 from slackwater_operator.kafka.clusters import Clusters, GroupWanted
-from slackwater_operator.kubernetes.client import Kube
+from slackwater_operator.kubernetes.object_api import ObjectApi
 from slackwater_operator.kubernetes.store import Key, Store
 from slackwater_operator.model import names
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
@@ -59,7 +59,7 @@ class SnapshotBuilder:
 
     def __init__(
         self,
-        kube: Kube,
+        kube: ObjectApi,
         store: Store,
         clusters: Clusters,
         workers: WorkerStatuses,
@@ -225,7 +225,7 @@ class SnapshotBuilder:
         due = now_ms - session.workers_ms >= self._settings.worker_poll_ms
         if not (at_once or due or session.busy or unknown):
             return
-        addresses = [PodAddress(one.name, one.ip, names.PORT) for one in asked]
+        addresses = [PodAddress(one.name, one.ip, one.port) for one in asked]
         answers = await self._workers.statuses(addresses)
         at_ms = self._clock.wall_ms()
         session.workers_ms = at_ms

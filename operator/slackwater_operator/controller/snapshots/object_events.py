@@ -11,9 +11,9 @@ from typing import Any
 
 from slackwater_operator.controller.session import Session
 from slackwater_operator.controller.snapshots.object_parsing import event_seen, job_snapshot, pod_of_job
-from slackwater_operator.kubernetes.client import Kube
 from slackwater_operator.kubernetes.errors import KubeError, KubeForbidden
 from slackwater_operator.kubernetes.events import API_VERSION, KIND
+from slackwater_operator.kubernetes.object_api import ObjectApi
 from slackwater_operator.model.statefulsets import StatefulSetSnapshot
 from slackwater_operator.planner.snapshot import JobSnapshot, Manifest, PodSnapshot, time_ms
 from slackwater_operator.policies.object_events import ObjectEvent, job_pod, pod_not_created
@@ -35,7 +35,7 @@ _NAMESPACES_KEPT = 1_000
 class ObjectEvents:
     """The Events about a group's StatefulSets, preflight Jobs, and the pods of these."""
 
-    def __init__(self, kube: Kube) -> None:
+    def __init__(self, kube: ObjectApi) -> None:
         """Takes the way to the API server."""
         self._kube = kube
         self._failed: dict[str, int] = {}  # by namespace the HTTP status that was logged last

@@ -61,6 +61,7 @@ def pod_snapshot(pod: Mapping[str, Any]) -> PodSnapshot:
         ip=status.get("podIP", ""),
         node=(pod.get("spec") or {}).get("nodeName", ""),
         can_hand_over=names.can_hand_over({"metadata": metadata}),
+        port=names.health_port(metadata),
     )
 
 

@@ -233,14 +233,14 @@ def _tell(context: PlanningContext, decision: TakeoverDecision, old: SetView, ne
     again = context.snapshot.memory.rollout.moving == note
     # Who has somebody to ask is held against the generation that the group had.
     asks = (note.by == TAKEOVER and note.generation >= 0) if again else decision.predecessor
-    address = _address(before.ip) if asks and before is not None and before.ip else ""
-    context.acts.append(TellTakeover(pod.name, pod.uid, pod.ip, address))
+    address = _address(before) if asks and before is not None and before.ip else ""
+    context.acts.append(TellTakeover(pod.name, pod.uid, pod.ip, address, pod.port))
     if not again and note.tells <= 1:
         context.tell("TakeoverBegun", decision.reason)
 
 
-def _address(ip: str) -> str:
-    return f"[{ip}]:{names.PORT}" if ":" in ip else f"{ip}:{names.PORT}"
+def _address(pod: PodSnapshot) -> str:
+    return f"[{pod.ip}]:{pod.port}" if ":" in pod.ip else f"{pod.ip}:{pod.port}"
 
 
 def _stop(context: PlanningContext, decision: TakeoverDecision, left: str, filled: str) -> None:
@@ -342,7 +342,7 @@ def tell_orphans(context: PlanningContext) -> None:
         if not snapshot.fresh:
             context.needs_fresh = True
             continue
-        context.acts.append(TellTakeover(pods[0].name, pods[0].uid, pods[0].ip))
+        context.acts.append(TellTakeover(pods[0].name, pods[0].uid, pods[0].ip, port=pods[0].port))
         said = f"{pods[0].name} takes over, because {name} has no other pod"
         context.decided("rollout", f"tell {pods[0].name}", said)
         context.tell("TakeoverBegun", said)

@@ -1,0 +1,66 @@
+"""What a run takes from the file and from the folder of Secrets."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+
+from slackwater_operator.api.v1alpha1.consumer_group import parse
+from slackwater_operator.local.prepare import Source, read_secrets
+from slackwater_operator.local.views import RunError
+from tests.unit.local.local_bench import manifest
+
+SECURITY = {
+    "protocol": "SASL_SSL",
+    "mechanism": "PLAIN",
+    "credentialsSecret": "kafka-user",
+    "caSecret": "kafka-ca",
+}
+
+
+def group_with_security() -> Source:
+    kafka = {"bootstrapServers": "127.0.0.1:1", "security": SECURITY}
+    return Source(manifest(1, kafka=kafka), Path("/files"), Path("/here"))
+
+
+def test_secrets_are_files(tmp_path: Path) -> None:
+    for path, value in (
+        ("kafka-user/username", "u"),
+        ("kafka-user/password", "p"),
+        ("kafka-ca/ca.crt", "c"),
+    ):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(value)
+    secrets = read_secrets(group_with_security().group, tmp_path)
+    found = {
+        one["metadata"]["name"]: {k: base64.b64decode(v) for k, v in one["data"].items()} for one in secrets
+    }
+    assert found == {"kafka-user": {"username": b"u", "password": b"p"}, "kafka-ca": {"ca.crt": b"c"}}
+    (tmp_path / "kafka-user" / "password").unlink()
+    with pytest.raises(RunError, match=r"kafka-user/password: No such file.*Secret kafka-user"):
+        read_secrets(group_with_security().group, tmp_path)
+
+
+def test_without_a_folder_a_secret_is_an_error_that_says_what_to_do() -> None:
+    with pytest.raises(RunError, match="names Secret kafka-user: give a folder .* with --secrets"):
+        read_secrets(group_with_security().group, None)
+    assert read_secrets(Source(manifest(1), Path("/"), Path("/")).group, None) == []
+
+
+def test_the_resource_has_absolute_paths_and_no_namespace() -> None:
+    source = Source(manifest(1), Path("/files/flights"), Path("/here"))
+    source.manifest["metadata"]["namespace"] = "kafka"
+    made = parse(source.resource())
+    assert made.spec.pipeline.sink.path == "/here/out"
+    assert made.spec.pipeline.handler_path == ("/files/flights", "/files")
+    assert made.namespace == ""
+
+
+def test_what_processes_cannot_use_is_told() -> None:
+    source = Source(manifest(1), Path("/"), Path("/"))
+    assert source.notes() == []
+    source.manifest["spec"]["pipeline"]["image"] = "a/b:1"
+    source.manifest["spec"]["template"] = {"spec": {"nodeSelector": {"disk": "fast"}}}
+    assert [one.partition(" ")[0] for one in source.notes()] == ["spec.pipeline.image", "of"]
