@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.clock import Clock
 from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.delivery.dead_letters import Letter, letters_of
 from slackwater.runtime.delivery.partition import OwnedPartition
+from slackwater.runtime.delivery.selection import Selected, Whole
 from slackwater.runtime.errors import RecordsError, SinkError, WorkerError
 from slackwater.runtime.fault_points import Reached, Step
 from slackwater.runtime.handler_thread import Task
@@ -25,8 +27,6 @@ from slackwater.runtime.interfaces import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from slackwater.runtime.delivery.dead_letters import Letter
 
 
 class Stage(Enum):
@@ -72,6 +72,18 @@ class Part:
     def dead(self) -> int:
         """How many of them are dead letters."""
         return len(self.letters) + self.stored_letters
+
+    def leave_out_stored_letters(self) -> None:
+        """Takes records out that stand in the dead-letter topic already: a try before this one has rejected
+        them. Which records a batch fails with can depend on the others in it, so this try might not, and
+        would write them as rows, too."""
+        tp, stored = self.owned.tp, self.owned.letters
+        if not stored or not any(self.start <= offset < self.end for offset in stored):
+            return
+        offsets = self.columns.to_arrow(tp.topic, tp.partition).column("offset").to_pylist()
+        rows = [row for row, offset in enumerate(offsets) if offset not in stored]
+        self.stored_letters = len(offsets) - len(rows)
+        self.columns = Selected(Whole(self.columns, tp), rows)
 
     def discard(self) -> None:
         """Removes what is written and not visible yet."""
@@ -137,7 +149,6 @@ def handle(batch: Batch, engine: AnyEngine, sink: Sink, clock: Clock, reached: R
     StagedGoneError; nothing stays staged then.
     """
     from slackwater.kafka.records import ARROW_SCHEMA
-    from slackwater.runtime.delivery.dead_letters import letters_of
     from slackwater.runtime.delivery.output_split import split
 
     marks = [clock.mono_ms()]

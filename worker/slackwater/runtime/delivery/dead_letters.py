@@ -17,12 +17,9 @@ from typing import TYPE_CHECKING, Protocol
 from slackwater.clock import Clock
 from slackwater.kafka.errors import SendDeadlineError
 from slackwater.runtime.delivery.partition import OwnedPartition
-from slackwater.runtime.delivery.selection import Selected, Whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from slackwater.runtime.delivery.batch import Part
 
 CLOCK_SLACK_MS = 60_000
 """How far the clocks of two workers may differ."""
@@ -184,19 +181,6 @@ def _topic_id(owned: OwnedPartition, letter: Letter) -> Headers:
 def _known(owned: OwnedPartition) -> set[int]:
     assert owned.letters is not None, "read_back() comes first"
     return owned.letters
-
-
-def leave_out_letters(part: Part) -> None:
-    """Takes records out of a part that stand in the dead-letter topic already: a try before this one has
-    rejected them. Which records a batch fails with can depend on the others in it, so this try might not, and
-    would write them as rows, too."""
-    tp, stored = part.owned.tp, part.owned.letters
-    if not stored or not any(part.start <= offset < part.end for offset in stored):
-        return
-    offsets = part.columns.to_arrow(tp.topic, tp.partition).column("offset").to_pylist()
-    rows = [row for row, offset in enumerate(offsets) if offset not in stored]
-    part.stored_letters = len(offsets) - len(rows)
-    part.columns = Selected(Whole(part.columns, tp), rows)
 
 
 def letters_of(batch: pa.RecordBatch, dead: list[tuple[int, str]]) -> list[Letter]:

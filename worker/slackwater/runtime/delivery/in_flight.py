@@ -24,7 +24,7 @@ from slackwater.runtime.delivery.batch import (
 )
 from slackwater.runtime.delivery.bisection import Fault
 from slackwater.runtime.delivery.commits import Committer, Outcome
-from slackwater.runtime.delivery.dead_letters import DeadLetters, LateError, leave_out_letters
+from slackwater.runtime.delivery.dead_letters import DeadLetters, LateError
 from slackwater.runtime.delivery.isolation import Isolation, IsolationError, attempt, fault_of
 from slackwater.runtime.delivery.position_commits import Notes
 from slackwater.runtime.errors import DeadLetterError, HandlerError, RecordsError
@@ -146,7 +146,7 @@ class InFlight:
         assert sink is not None
         if not batch.attempt:
             for part in batch.parts.values():
-                leave_out_letters(part)
+                part.leave_out_stored_letters()
         batch.attempt += 1
         self._isolation = None
         self._enter(batch, Stage.HANDLING, partial(handle, batch, engine, sink, self._clock, self._reached))
