@@ -20,14 +20,8 @@ from slackwater_operator.planner.actions import Plan
 from slackwater_operator.planner.plan import plan as real_plan
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.telemetry.metrics import Metrics
-from tests.unit.planner.simulated_cluster import (
-    KEY,
-    NAME,
-    SimulatedOperator,
-    Simulation,
-    SimulationClock,
-    spec,
-)
+from tests.unit.planner.simulated_cluster import KEY, NAME, Simulation, spec
+from tests.unit.planner.simulated_operator import SimulatedOperator, SimulationClock
 from tests.unit.planner.test_plan_simulated import image, settled
 
 SIMULATED = ("kube", "store", "events", "clusters", "workers")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from slackwater_operator.planner.actions import Action
-from tests.unit.planner.simulated_cluster import SimulatedOperator, Simulation
+from tests.unit.planner.simulated_cluster import Simulation
+from tests.unit.planner.simulated_operator import SimulatedOperator
 
 Operation = Callable[[Simulation, SimulatedOperator], Awaitable[None]]
 Start = Callable[[], Awaitable[tuple[Simulation, SimulatedOperator]]]

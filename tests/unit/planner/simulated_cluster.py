@@ -1,8 +1,7 @@
-"""A cluster in virtual time: an API server with its controllers, kubelets, and a Kafka group.
+"""A cluster in virtual time: an API server with its controllers, kubelets, workers, and a Kafka group.
 
-The operator's own code runs against it unchanged, from gathering to execution; time passes only when `tick`
-says so, and nothing is random. What the parts do was seen on the real ones (docs/design/operator.md,
-tests/e2e/test_operator_*.py).
+The operator's own code runs against it unchanged (`simulated_operator.py`); time passes only when `tick` says
+so, and nothing is random. What the parts do was seen on the real ones (docs/design/operator.md, tests/e2e).
 """
 
 from __future__ import annotations
@@ -11,25 +10,16 @@ import base64
 import copy
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater_operator.controller.execution.executor import Executor, Outcome
-from slackwater_operator.controller.execution.refusals import subject_of
-from slackwater_operator.controller.session import Session, new_session
-from slackwater_operator.controller.session_update import learn, new_rebalances
-from slackwater_operator.controller.settings import Settings
-from slackwater_operator.controller.snapshots.builder import SnapshotBuilder
-from slackwater_operator.controller.snapshots.observation_changes import take_observation
 from slackwater_operator.kafka.clusters import Round
 from slackwater_operator.kubernetes.errors import KubeConflict, KubeError, KubeUnavailable
 from slackwater_operator.kubernetes.store import Key, Store
 from slackwater_operator.model import names
-from slackwater_operator.model.group import GroupView, MemberView
-from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from slackwater_operator.model.names import short_hash
 from slackwater_operator.model.worker_status import (
     Skip,
@@ -38,10 +28,8 @@ from slackwater_operator.model.worker_status import (
     TakeoverStatus,
     WorkerStatus,
 )
-from slackwater_operator.planner.actions import Action, Plan
-from slackwater_operator.planner.plan import plan as plan_group
-from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.workers.client import PodAddress
+from tests.unit.planner.simulated_kafka_group import SimulatedKafkaGroup
 
 Json = dict[str, Any]
 
@@ -54,152 +42,6 @@ BEGIN_MS = 1_790_000_000_000
 def stamp(ms: int) -> str:
     """A time as Kubernetes writes it: whole seconds."""
     return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-@dataclass
-class Member:
-    """A member of the Kafka group; `process` is the one that heartbeats for it, `client` its pod.
-
-    DescribeGroups shows `first`, the pod that joined before all others.
-    """
-
-    name: str
-    process: str
-    client: str
-    first: str
-    joined: int = -1
-    seen_ms: int = 0
-    owner: str = ""
-
-
-class SimulatedGroup:
-    """A classic Kafka group of static members."""
-
-    def __init__(self, partitions: int, session_ms: int) -> None:
-        self.partitions = tuple(TopicPartition("flights", number) for number in range(partitions))
-        self.session_ms = session_ms
-        self.members: dict[str, Member] = {}
-        self.state = "Dead"
-        self.generation = 0
-        self.leader = ""
-        self.rebalances = 0
-        self.why: list[str] = []
-        self.assignment: dict[str, frozenset[TopicPartition]] = {}
-        self.ends = dict.fromkeys(self.partitions, 0)
-        self.positions = dict.fromkeys(self.partitions, 0)
-        self.removed: list[tuple[str, ...]] = []
-        self.hidden = False  # whether nobody may see the committed offsets
-        self.missing: tuple[str, ...] = ()  # topics that do not exist
-        self.bring_back: list[str] = []  # members that a moving coordinator brings back after a removal
-
-    def join(self, name: str, process: str, now_ms: int, client: str = "", owner: str = "") -> None:
-        """A process joins, or comes back under its name: then whoever was there before is fenced."""
-        known = self.members.get(name)
-        if known is not None and known.process == process:
-            known.seen_ms = now_ms
-            return
-        first, joined = (known.first, known.joined) if known is not None else (client, -1)
-        self.members[name] = Member(name, process, client, first, joined, now_ms, owner)
-        if known is None:
-            self._rebalance(f"{name} joined")
-        elif self.state == "Stable":
-            self.members[name].joined = self.generation
-        else:
-            self.members[name].joined = -1
-
-    def remove(self, names: Sequence[str]) -> None:
-        """LeaveGroup by instance id."""
-        self.removed.append(tuple(names))
-        gone = [self.members.pop(name) for name in names if name in self.members]
-        if not gone:
-            return
-        back = [one for one in gone if one.name in self.bring_back]
-        self.bring_back = []
-        for one in back:
-            self.members[one.name] = one
-        if len(back) < len(gone):
-            self._rebalance(f"{', '.join(names)} removed")
-
-    def have(self, *partitions: TopicPartition) -> None:
-        """The topics have these partitions from now on; the leader notices, and asks for a rebalance."""
-        self.partitions = partitions
-        for kept in (self.ends, self.positions):
-            for one in kept.keys() - set(partitions):
-                del kept[one]
-            for one in partitions:
-                kept.setdefault(one, 0)
-        self._rebalance("the topics have changed")
-
-    def _rebalance(self, why: str) -> None:
-        self.why.append(why)
-        if not self.members:
-            self.state, self.assignment = "Empty", {}
-            self.generation += 1
-            return
-        if self.state != "PreparingRebalance":
-            self.rebalances += 1
-        self.state = "PreparingRebalance"
-        for one in self.members.values():
-            one.joined = -1
-
-    def tick(self, now_ms: int, alive: Collection[str]) -> None:
-        """Time passes: `alive` are the processes that heartbeat."""
-        for name, one in list(self.members.items()):
-            if one.process in alive:
-                one.seen_ms = now_ms
-                if self.state == "PreparingRebalance":
-                    one.joined = self.generation + 1
-            elif now_ms - one.seen_ms > self.session_ms:
-                del self.members[name]
-                self._rebalance(f"{name}'s session expired")
-        joined = all(one.joined == self.generation + 1 for one in self.members.values())
-        if self.state == "PreparingRebalance" and self.members and joined:
-            self._complete()
-
-    def _complete(self) -> None:
-        self.generation += 1
-        self.state = "Stable"
-        names = sorted(self.members)
-        if self.leader not in self.members:
-            self.leader = names[0]
-        share: dict[str, list[TopicPartition]] = {name: [] for name in names}
-        for index, partition in enumerate(self.partitions):
-            share[names[index % len(names)]].append(partition)
-        self.assignment = {name: frozenset(held) for name, held in share.items()}
-
-    def view(self) -> GroupView:
-        """As DescribeGroups shows it."""
-        stable = self.state == "Stable"
-        return GroupView(
-            self.state,
-            tuple(
-                MemberView(
-                    one.process,
-                    name,
-                    self.assignment.get(name, frozenset()) if stable else frozenset(),
-                    stable,
-                    one.first,
-                    "/10.0.0.1",
-                    one.owner if stable else "",
-                )
-                for name, one in sorted(self.members.items())
-            ),
-        )
-
-    def snapshot(self, now_ms: int) -> KafkaSnapshot:
-        """As the observer sees it."""
-        return KafkaSnapshot(
-            now_ms,
-            self.view(),
-            self.partitions,
-            dict(self.ends),
-            {} if self.hidden else dict(self.positions),
-            coordinator=1,
-            brokers=frozenset({1}),
-            cluster_id="cluster-1",
-            missing=self.missing,
-            topics_ms=now_ms,
-        )
 
 
 @dataclass
@@ -458,7 +300,7 @@ class Simulation:
         self._late: list[tuple[int, Json | None, tuple[str, str, str]]] = []
         self._due: list[tuple[int, Callable[[], None]]] = []
         session_ms = int(spec["kafka"]["properties"]["session.timeout.ms"])
-        self.group = SimulatedGroup(partitions, session_ms)
+        self.group = SimulatedKafkaGroup(partitions, session_ms)
         self.apply(
             {
                 "apiVersion": "slackwater.dev/v1alpha1",
@@ -514,10 +356,8 @@ class Simulation:
         spec = json.dumps(live.get("spec"), sort_keys=True)
         if "spec" in manifest:
             live["spec"] = copy.deepcopy(manifest["spec"])
-        live["metadata"]["annotations"] = {
-            **(live["metadata"].get("annotations") or {}),
-            **(manifest["metadata"].get("annotations") or {}),
-        }
+        if annotations := manifest["metadata"].get("annotations"):
+            live["metadata"]["annotations"] = {**(live["metadata"].get("annotations") or {}), **annotations}
         if json.dumps(live.get("spec"), sort_keys=True) != spec:
             live["metadata"]["generation"] += 1
         if json.dumps(live, sort_keys=True) != before:
@@ -999,156 +839,6 @@ class Simulation:
     def images(self) -> dict[str, str]:
         """Each pod's image."""
         return {one["metadata"]["name"]: one["spec"]["containers"][0]["image"] for one in self.pods}
-
-
-class SimulationClock:
-    """The simulation's time, as the operator's clock."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
-
-    def wall_ms(self) -> int:
-        return self._simulation.now_ms
-
-    def mono_ms(self) -> float:
-        return float(self._simulation.now_ms)
-
-    def sleep(self, ms: float) -> None:
-        raise AssertionError("the operator waits on its loop only")
-
-
-class SimulatedOperator:
-    """The operator's turns on the simulation.
-
-    `dies` is told of each action done and its number, and says whether the operator dies of it: all that it
-    had in memory is lost. Until `away_until_ms` nobody takes its place.
-    """
-
-    def __init__(self, simulation: Simulation, *, every_ms: int = 300) -> None:
-        self.simulation = simulation
-        self.every_ms = every_ms
-        self.dies: Callable[[Action, int], bool] = lambda action, number: False
-        self.actions: list[Action] = []
-        self.acted_ms: list[int] = []
-        self.deaths = 0
-        self.taken_over: list[str] = []
-        self.away_until_ms = 0
-        self.before_act: list[Callable[[Action, GroupSnapshot], None]] = []
-        settings = Settings(worker_image="slackwater/worker:v1")
-        clock = SimulationClock(simulation)
-        kube: Any = simulation.kube
-        clusters: Any = simulation.clusters
-        workers: Any = simulation.workers
-        events: Any = simulation.events
-        self._snapshots = SnapshotBuilder(kube, simulation.store, clusters, workers, clock, settings)
-        self._executor = Executor(kube, simulation.store, clusters, workers, events)
-        self.session = self._new_session()
-        self._next_ms = 0
-        self._changed = True
-        simulation.store.on_change(self._wake)
-
-    def _new_session(self) -> Session:
-        return new_session(
-            KEY, now_ms=self.simulation.now_ms, window_ms=20_000, down_window_ms=60_000, settle_ms=10_000
-        )
-
-    def introduce(self, key: Key) -> None:
-        """The operator has read another ConsumerGroup of the Store, which it looks after, too."""
-        self._snapshots.introduce(
-            new_session(key, now_ms=self.simulation.now_ms, window_ms=1, down_window_ms=1, settle_ms=1)
-        )
-
-    def die(self) -> None:
-        """All that was in memory is lost."""
-        self.deaths += 1
-        self.session = self._new_session()
-
-    async def run(self, until: Callable[[], object], *, timeout_ms: int = 120_000) -> None:
-        """Lets time pass, with a turn every now and then, until the condition holds."""
-        deadline = self.simulation.now_ms + timeout_ms
-        while not until():
-            assert self.simulation.now_ms < deadline, self._stuck()
-            self.simulation.tick()
-            if self.simulation.now_ms >= max(self._next_ms, self.away_until_ms):
-                self._next_ms = self.simulation.now_ms + self.every_ms
-                await self.turn()
-
-    async def pass_time(self, ms: int) -> None:
-        """Lets some time pass."""
-        end = self.simulation.now_ms + ms
-        await self.run(lambda: self.simulation.now_ms >= end, timeout_ms=ms + 1_000)
-
-    def _stuck(self) -> str:
-        status = self.simulation.status
-        shown = {name: status.get(name) for name in ("desiredReplicas", "members", "rollout")}
-        told = "; ".join(
-            f"{one['type']}={one['status']} {one['message']}" for one in status.get("conditions", [])
-        )
-        return (
-            f"not reached: {shown}; {told}; {self.simulation.group.view().state} {self.simulation.images()}"
-        )
-
-    def _due(self) -> bool:
-        """Whether there is a reason for a turn besides what the cluster has said."""
-        plan, changed = self.session.plan, self._changed
-        self._changed = False
-        return changed or plan is None or self.simulation.now_ms >= plan.wake_ms
-
-    def _wake(self, _: Key) -> None:
-        self._changed = True
-
-    async def turn(self) -> Plan | None:
-        """One turn, as the controller makes it."""
-        worth = await self._clusters_round()
-        if not worth and self.session.plan is not None and not self._due():
-            return None
-        snapshot = await self._snapshots.build(self.session)
-        if snapshot is None:
-            return None
-        plan = plan_group(snapshot)
-        if plan.needs_fresh:
-            snapshot = await self._snapshots.build(self.session, fresh=True)
-            assert snapshot is not None
-            plan = plan_group(snapshot)
-        await self._execute(snapshot, plan)
-        return plan
-
-    async def _clusters_round(self) -> bool:
-        session = self.session
-        if session.wanted is None:
-            self._snapshots.introduce(session)
-        if session.next_cluster is not None:
-            session.next_id = await self.simulation.clusters.identify(session.next_cluster)
-        if session.wanted is not None:
-            seen = await self.simulation.clusters.observe(session.cluster, [session.wanted])
-            return take_observation(session, seen.snapshots[session.key], self.simulation.now_ms)
-        return True
-
-    async def _execute(self, snapshot: GroupSnapshot, plan: Plan) -> None:
-        """The plan's actions one by one; the operator may die after each."""
-        self.session.problems = ()
-        self.session.refusals.keep({subject_of(snapshot, action) for action in plan.actions})
-        self.session.act_backoff.keep(plan.actions)
-        for action in plan.actions:
-            for check in self.before_act:
-                check(action, snapshot)
-            one = Plan((action,), plan.status)
-            outcome: Outcome = await self._executor.execute(
-                self.session, snapshot, one, now_ms=self.simulation.now_ms
-            )
-            if outcome.error:
-                problem = [outcome.problem] if outcome.problem is not None else []
-                self.session.problems = (*self.session.refusals.problems, *problem)
-                self.session.plan = plan
-                return
-            self.actions.append(action)
-            self.acted_ms.append(self.simulation.now_ms)
-            if self.dies(action, len(self.actions)):
-                self.die()
-                return
-        self.taken_over += plan.taken_over
-        learn(self.session, snapshot, plan, done=len(plan.actions))
-        new_rebalances(self.session, snapshot)
 
 
 def spec(**changes: Any) -> Json:

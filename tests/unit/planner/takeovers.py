@@ -6,7 +6,8 @@ from typing import Any
 
 from slackwater_operator.planner.actions import Action, SetReplicas, TellTakeover
 from slackwater_operator.planner.snapshot import GroupSnapshot
-from tests.unit.planner.simulated_cluster import SimulatedOperator, Simulation, Timing, spec
+from tests.unit.planner.simulated_cluster import Simulation, Timing, spec
+from tests.unit.planner.simulated_operator import SimulatedOperator
 from tests.unit.planner.test_plan_simulated import image, settled
 
 PAUSE_MS = 1_000

@@ -8,18 +8,13 @@ import pytest
 
 from slackwater_operator.planner.actions import DeleteKafkaGroup, EmitEvent, RemoveMembers
 from slackwater_operator.policies.group_id_contest import EXCLUSIVE_AFTER_MS, FREE_AFTER_MS
-from tests.unit.planner.simulated_cluster import (
-    TICK_MS,
-    SimulatedGroup,
-    SimulatedOperator,
-    Simulation,
-    spec,
-    stamp,
-)
+from tests.unit.planner.simulated_cluster import TICK_MS, Simulation, spec, stamp
+from tests.unit.planner.simulated_kafka_group import SimulatedKafkaGroup
+from tests.unit.planner.simulated_operator import SimulatedOperator
 from tests.unit.planner.test_plan_simulated import settled
 
 
-class SharedGroup(SimulatedGroup):
+class SharedGroup(SimulatedKafkaGroup):
     """One Kafka group that two clusters' workers join."""
 
     def __init__(self, simulations: list[Simulation]) -> None:
@@ -162,7 +157,7 @@ async def test_a_group_that_has_run_alone_for_long_keeps_its_group_id_whatever_t
     smaller.begins_ms = 2**62
     await both.run(lambda: larger.simulation.status.get("kafka", {}).get("exclusive"), timeout_ms=900_000)
     hide = both.group.view  # the newcomer's first look is at a rebalance, which does not show the marks
-    both.group.view = lambda: SimulatedGroup(6, 45_000).view()  # type: ignore[method-assign]
+    both.group.view = lambda: SimulatedKafkaGroup(6, 45_000).view()  # type: ignore[method-assign]
     smaller.begins_ms = 0
     while not smaller.simulation.pods:
         await smaller.step()
@@ -185,7 +180,7 @@ async def test_the_smaller_uid_gives_way_to_one_that_does_not() -> None:
     larger.simulation.merge(larger.simulation.resource, {"status": {"kafka": {"exclusive": True}}})
     await both.pass_time(2_000)
     view = both.group.view
-    both.group.view = lambda: SimulatedGroup(6, 45_000).view()  # type: ignore[method-assign]
+    both.group.view = lambda: SimulatedKafkaGroup(6, 45_000).view()  # type: ignore[method-assign]
     smaller.begins_ms = 0
     while "uid-a" not in {member.owner for member in both.group.members.values()}:
         await smaller.step()

@@ -7,7 +7,8 @@ from slackwater_operator.model.worker_status import Skip, StoppedPartition
 from slackwater_operator.planner.actions import EmitEvent
 from slackwater_operator.planner.status_memory import dump_skip, parse
 from slackwater_operator.policies.lost_log import SKIPS_KEPT, SKIPS_SHOWN_MS, take_skips
-from tests.unit.planner.simulated_cluster import SimulatedOperator, Simulation, spec
+from tests.unit.planner.simulated_cluster import Simulation, spec
+from tests.unit.planner.simulated_operator import SimulatedOperator
 
 A, B = TopicPartition("flights", 0), TopicPartition("flights", 1)
 

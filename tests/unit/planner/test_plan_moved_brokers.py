@@ -11,7 +11,8 @@ from slackwater_operator.api.v1alpha1.kafka import Kafka, Security
 from slackwater_operator.planner.actions import DeletePod
 from slackwater_operator.planner.connection import in_force, remembered
 from slackwater_operator.planner.status_memory import KafkaMemory, parse
-from tests.unit.planner.simulated_cluster import SimulatedOperator, Simulation, spec, stamp
+from tests.unit.planner.simulated_cluster import Simulation, spec, stamp
+from tests.unit.planner.simulated_operator import SimulatedOperator
 from tests.unit.planner.test_plan_simulated import settled, started
 from tests.unit.planner.test_plan_twins import OTHER, other
 

@@ -15,7 +15,8 @@ from slackwater_operator.planner.actions import (
     WriteStatus,
 )
 from slackwater_operator.planner.snapshot import GroupSnapshot
-from tests.unit.planner.simulated_cluster import NAME, SimulatedOperator, Simulation, spec, stamp
+from tests.unit.planner.simulated_cluster import NAME, Simulation, spec, stamp
+from tests.unit.planner.simulated_operator import SimulatedOperator
 
 
 def settled(simulation: Simulation, replicas: int, *, phase: str = "Idle") -> bool:

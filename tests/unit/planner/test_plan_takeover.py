@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from slackwater_operator.planner.actions import ApplyObject, CreateSecret, DeletePod, RemoveMembers
-from tests.unit.planner.simulated_cluster import SimulatedOperator, Simulation, Timing, spec
+from tests.unit.planner.simulated_cluster import Simulation, Timing, spec
+from tests.unit.planner.simulated_operator import SimulatedOperator
 from tests.unit.planner.takeovers import (
     image,
     outcomes,

@@ -7,7 +7,8 @@ from slackwater.runtime.config.worker_config import WORKER_PROPERTIES
 from slackwater_operator.controller.settings import Settings
 from slackwater_operator.kafka.cluster_observer import TOPICS_MAX_AGE_MS
 from slackwater_operator.planner.actions import ApplyObject
-from tests.unit.planner.simulated_cluster import NAME, SimulatedOperator, Simulation, spec
+from tests.unit.planner.simulated_cluster import NAME, Simulation, spec
+from tests.unit.planner.simulated_operator import SimulatedOperator
 from tests.unit.planner.test_plan_simulated import image, settled, started
 
 

@@ -6,7 +6,9 @@ import pytest
 
 from slackwater_operator.kubernetes.store import Key
 from slackwater_operator.planner.actions import DeleteKafkaGroup, EmitEvent, RemoveMembers, SetFinalizers
-from tests.unit.planner.simulated_cluster import Member, SimulatedOperator, Simulation, spec, stamp
+from tests.unit.planner.simulated_cluster import Simulation, spec, stamp
+from tests.unit.planner.simulated_kafka_group import Member
+from tests.unit.planner.simulated_operator import SimulatedOperator
 from tests.unit.planner.test_plan_simulated import image, settled, started
 
 OTHER = Key("other", "flights")

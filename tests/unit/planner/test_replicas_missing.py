@@ -6,7 +6,8 @@ from typing import Any
 
 from slackwater_operator.planner.actions import Action, FillReplicas
 from slackwater_operator.planner.snapshot import GroupSnapshot
-from tests.unit.planner.simulated_cluster import SimulatedOperator, Simulation, spec
+from tests.unit.planner.simulated_cluster import Simulation, spec
+from tests.unit.planner.simulated_operator import SimulatedOperator
 
 
 async def started(workers: int, **changes: Any) -> tuple[Simulation, SimulatedOperator]:

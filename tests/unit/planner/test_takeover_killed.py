@@ -11,7 +11,8 @@ from tests.unit.planner.killed import (
     away_after_any_third_action,
     once_after_any_action,
 )
-from tests.unit.planner.simulated_cluster import SimulatedOperator, Simulation, spec
+from tests.unit.planner.simulated_cluster import Simulation, spec
+from tests.unit.planner.simulated_operator import SimulatedOperator
 from tests.unit.planner.takeovers import image, rolled, rollout, settled, taking_over, watch
 
 pytestmark = pytest.mark.timeout(600)

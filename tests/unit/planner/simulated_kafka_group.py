@@ -1,0 +1,156 @@
+"""A classic Kafka group of static members in virtual time, as its coordinator keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater_operator.model.group import GroupView, MemberView
+from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
+
+
+@dataclass
+class Member:
+    """A member of the Kafka group; `process` is the one that heartbeats for it, `client` its pod.
+
+    DescribeGroups shows `first`, the pod that joined before all others.
+    """
+
+    name: str
+    process: str
+    client: str
+    first: str
+    joined: int = -1
+    seen_ms: int = 0
+    owner: str = ""
+
+
+class SimulatedKafkaGroup:
+    """A classic Kafka group of static members."""
+
+    def __init__(self, partitions: int, session_ms: int) -> None:
+        self.partitions = tuple(TopicPartition("flights", number) for number in range(partitions))
+        self.session_ms = session_ms
+        self.members: dict[str, Member] = {}
+        self.state = "Dead"
+        self.generation = 0
+        self.leader = ""
+        self.rebalances = 0
+        self.why: list[str] = []
+        self.assignment: dict[str, frozenset[TopicPartition]] = {}
+        self.ends = dict.fromkeys(self.partitions, 0)
+        self.positions = dict.fromkeys(self.partitions, 0)
+        self.removed: list[tuple[str, ...]] = []
+        self.hidden = False  # whether nobody may see the committed offsets
+        self.missing: tuple[str, ...] = ()  # topics that do not exist
+        self.bring_back: list[str] = []  # members that a moving coordinator brings back after a removal
+
+    def join(self, name: str, process: str, now_ms: int, client: str = "", owner: str = "") -> None:
+        """A process joins, or comes back under its name: then whoever was there before is fenced."""
+        known = self.members.get(name)
+        if known is not None and known.process == process:
+            known.seen_ms = now_ms
+            return
+        first, joined = (known.first, known.joined) if known is not None else (client, -1)
+        self.members[name] = Member(name, process, client, first, joined, now_ms, owner)
+        if known is None:
+            self._rebalance(f"{name} joined")
+        elif self.state == "Stable":
+            self.members[name].joined = self.generation
+        else:
+            self.members[name].joined = -1
+
+    def remove(self, names: Sequence[str]) -> None:
+        """LeaveGroup by instance id."""
+        self.removed.append(tuple(names))
+        gone = [self.members.pop(name) for name in names if name in self.members]
+        if not gone:
+            return
+        back = [one for one in gone if one.name in self.bring_back]
+        self.bring_back = []
+        for one in back:
+            self.members[one.name] = one
+        if len(back) < len(gone):
+            self._rebalance(f"{', '.join(names)} removed")
+
+    def have(self, *partitions: TopicPartition) -> None:
+        """The topics have these partitions from now on; the leader notices, and asks for a rebalance."""
+        self.partitions = partitions
+        for kept in (self.ends, self.positions):
+            for one in kept.keys() - set(partitions):
+                del kept[one]
+            for one in partitions:
+                kept.setdefault(one, 0)
+        self._rebalance("the topics have changed")
+
+    def _rebalance(self, why: str) -> None:
+        self.why.append(why)
+        if not self.members:
+            self.state, self.assignment = "Empty", {}
+            self.generation += 1
+            return
+        if self.state != "PreparingRebalance":
+            self.rebalances += 1
+        self.state = "PreparingRebalance"
+        for one in self.members.values():
+            one.joined = -1
+
+    def tick(self, now_ms: int, alive: Collection[str]) -> None:
+        """Time passes: `alive` are the processes that heartbeat."""
+        for name, one in list(self.members.items()):
+            if one.process in alive:
+                one.seen_ms = now_ms
+                if self.state == "PreparingRebalance":
+                    one.joined = self.generation + 1
+            elif now_ms - one.seen_ms > self.session_ms:
+                del self.members[name]
+                self._rebalance(f"{name}'s session expired")
+        joined = all(one.joined == self.generation + 1 for one in self.members.values())
+        if self.state == "PreparingRebalance" and self.members and joined:
+            self._complete()
+
+    def _complete(self) -> None:
+        self.generation += 1
+        self.state = "Stable"
+        names = sorted(self.members)
+        if self.leader not in self.members:
+            self.leader = names[0]
+        share: dict[str, list[TopicPartition]] = {name: [] for name in names}
+        for index, partition in enumerate(self.partitions):
+            share[names[index % len(names)]].append(partition)
+        self.assignment = {name: frozenset(held) for name, held in share.items()}
+
+    def view(self) -> GroupView:
+        """As DescribeGroups shows it."""
+        stable = self.state == "Stable"
+        return GroupView(
+            self.state,
+            tuple(
+                MemberView(
+                    one.process,
+                    name,
+                    self.assignment.get(name, frozenset()) if stable else frozenset(),
+                    stable,
+                    one.first,
+                    "/10.0.0.1",
+                    one.owner if stable else "",
+                )
+                for name, one in sorted(self.members.items())
+            ),
+        )
+
+    def snapshot(self, now_ms: int) -> KafkaSnapshot:
+        """As the observer sees it."""
+        return KafkaSnapshot(
+            now_ms,
+            self.view(),
+            self.partitions,
+            dict(self.ends),
+            {} if self.hidden else dict(self.positions),
+            coordinator=1,
+            brokers=frozenset({1}),
+            cluster_id="cluster-1",
+            missing=self.missing,
+            topics_ms=now_ms,
+        )
