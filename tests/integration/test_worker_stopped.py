@@ -87,7 +87,7 @@ def takeover(site: StoppableSite, step: Step) -> None:
 
 
 def taken_back(site: StoppableSite, step: Step) -> None:
-    """A pod hands over to the one that is stopped, and takes its seat back."""
+    """A pod hands over to the one that is stopped, and takes its membership back."""
     heir = site.start(0)
     site.produce(FIRST)
     site.until_done()

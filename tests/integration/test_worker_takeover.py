@@ -120,7 +120,7 @@ def test_there_and_back_again_and_a_wrong_key_in_between(
 
 
 def test_a_container_that_is_restarted_after_its_takeover_returns(site: TakeoverSite) -> None:
-    """Its predecessor, which stands by, leaves the seat to it: it commits."""
+    """Its predecessor, which stands by, leaves the membership to it: it commits."""
     site.flow(300)
     (a0,) = site.members(1)
     b0 = site.standby(0, "b", PARTITIONS)

@@ -23,7 +23,7 @@ def site(kafka: KafkaCluster, tmp_path: Path) -> Iterator[TakeoverSite]:
 
 
 def test_a_successor_that_cannot_be_reached_but_commits_keeps_its_seat(site: TakeoverSite) -> None:
-    """The way between the two is cut after the answer: one that took its seat back would be fenced in its
+    """The way between the two is cut after the answer: one that joined again would be fenced in its
     turn.
     """
     site.flow(300)

@@ -33,7 +33,7 @@ from slackwater.runtime.interfaces import AnyEngine
 from slackwater.runtime.telemetry.events import EventLog, Log
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
-from slackwater.runtime.worker_context import Tools
+from slackwater.runtime.worker_context import WorkerContext
 
 START_MS = 1_700_000_000_000
 
@@ -471,7 +471,7 @@ class Bench:
         self.status = Status(self.config.group_id, instance, self.clock)
         self.status.started_ms = self.clock.wall_ms()
         self.metrics = Metrics(group=self.config.group_id, instance=instance)
-        tools = Tools(
+        context = WorkerContext(
             self.config,
             instance,
             self.runner,
@@ -485,7 +485,7 @@ class Bench:
             DeadLetters(self.config.group_id, self.letters, self.clock) if topic else None,
             reached=self.reached,
         )
-        self.delivery = Delivery(self.consumer, tools, give_up=lambda: self.stop > 1)
+        self.delivery = Delivery(self.consumer, context, give_up=lambda: self.stop > 1)
         self.consumer.subscribe(["flights"], listener=self.delivery)
 
     def make_consumer(self, max_records: int) -> FakeConsumer:

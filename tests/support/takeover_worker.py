@@ -1,4 +1,4 @@
-"""A worker's own HTTP server and door for takeovers, without the worker: for who tells it to take over."""
+"""A worker's own HTTP server and handler for takeovers, without the worker: for who tells it to take over."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from slackwater.clock import SystemClock
 from slackwater.runtime.config.worker_config import HealthConfig
-from slackwater.runtime.takeover.http_handler import Answer, Door
-from slackwater.runtime.takeover.requests import Desk
+from slackwater.runtime.takeover.http_handler import Answer, TakeoverHandler
+from slackwater.runtime.takeover.requests import TakeoverRequests
 from slackwater.runtime.takeover.signing import Verifier, target_of
 from slackwater.runtime.telemetry.http_server import HealthServer
 from slackwater.runtime.telemetry.metrics import Metrics
@@ -28,13 +28,13 @@ def target_at(port: int) -> str:
         connection.close()
 
 
-class TakeoverWorker(Door):
+class TakeoverWorker(TakeoverHandler):
     """Takes orders that are signed with `key`.
 
     Attributes:
         key: the worker's key; may be changed.
         signs_with: what answers are signed with; None: with `key`. No worker has two keys.
-        desk: where orders arrive; it takes them.
+        takeover_requests: where orders arrive; it takes them.
         status: its /status.
         orders: those that were taken: the predecessors' addresses.
         requests: how many came, taken or not.
@@ -45,23 +45,25 @@ class TakeoverWorker(Door):
         """`process`: the token of its process's start; "": as an older version, None: a random one."""
         self.key = key
         self.signs_with: bytes | None = None
-        self.desk, self.status = Desk(), Status("flights", "flights-3", SystemClock())
+        self.takeover_requests = TakeoverRequests()
+        self.status = Status("flights", "flights-3", SystemClock())
         if process is not None:
             self.status.process = process
         self.status.enter("standby")
-        self.desk.take_orders()
+        self.takeover_requests.take_orders()
         self.orders: list[str] = []
         self.requests = 0
         self.port = 0
-        super().__init__(key, Verifier(key, SystemClock(), self.status.target), self.desk, self.status)
+        verifier = Verifier(key, SystemClock(), self.status.target)
+        super().__init__(key, verifier, self.takeover_requests, self.status)
 
     def answer(self, method: str, path: str, body: bytes, authorization: str | None, peer: str) -> Answer:
         """As the worker's own does, with the key of now."""
         self.requests += 1
         verifier = Verifier(self.key, SystemClock(), self.status.target)
-        door = Door(self.signs_with or self.key, verifier, self.desk, self.status)
-        answer = door.answer(method, path, body, authorization, peer)
-        order = self.desk.next_order()
+        handler = TakeoverHandler(self.signs_with or self.key, verifier, self.takeover_requests, self.status)
+        answer = handler.answer(method, path, body, authorization, peer)
+        order = self.takeover_requests.next_order()
         if order is not None:
             self.orders.append(order)
         return answer
@@ -70,7 +72,9 @@ class TakeoverWorker(Door):
     def serve(self, *, keyless: bool = False) -> Iterator[None]:
         """Listens on `port`. `keyless`: as one without a key."""
         metrics = Metrics(group="flights", instance="flights-3")
-        server = HealthServer(HealthConfig(), self.status, metrics, door=None if keyless else self)
+        server = HealthServer(
+            HealthConfig(), self.status, metrics, takeover_handler=None if keyless else self
+        )
         self.port = server.port
         server.serve()
         try:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from slackwater.runtime.preflight.checks import Check
     from slackwater.runtime.preflight.kafka_checks import KafkaChecks
     from slackwater.runtime.takeover.member_view import Watch
-    from slackwater.runtime.takeover.takeover_context import TakeoverMeans
+    from slackwater.runtime.takeover.takeover_context import TakeoverContext
 
 
 def register(subparsers: Any) -> None:
@@ -81,7 +81,7 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
         pod = pod_of(os.environ, instance)
         reached = from_environment(os.environ)
         config = settings(file, os.environ)
-        means = takeover_means(config, clock, str(file))
+        takeover_context = takeover_means(config, clock, str(file))
         parts = KafkaParts(config, instance, str(file), pod, owner_of(os.environ))
     except WorkerError as exc:
         events.emit("error", message=str(exc))
@@ -99,7 +99,7 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
         str(file),
         debug,
         pod,
-        means,
+        takeover_context,
         reached,
     )
     worker = Worker(config, instance, parts, around, stopping)
@@ -109,7 +109,7 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
     return code
 
 
-def takeover_means(config: WorkerConfig, clock: Clock, file: str) -> TakeoverMeans | None:
+def takeover_means(config: WorkerConfig, clock: Clock, file: str) -> TakeoverContext | None:
     """What a worker needs for takeovers; None where the configuration has none. Raises ConfigError for a key
     that cannot be used.
     """
@@ -117,10 +117,10 @@ def takeover_means(config: WorkerConfig, clock: Clock, file: str) -> TakeoverMea
         return None
     from slackwater.runtime.handler_thread import ThreadRunner
     from slackwater.runtime.takeover.http_client import HttpPeers
-    from slackwater.runtime.takeover.takeover_context import TakeoverMeans, load_key
+    from slackwater.runtime.takeover.takeover_context import TakeoverContext, load_key
 
     key = load_key(config.takeover, file)
-    return TakeoverMeans(key, HttpPeers(key, clock), ThreadRunner("watcher"), ThreadRunner("caller"))
+    return TakeoverContext(key, HttpPeers(key, clock), ThreadRunner("watcher"), ThreadRunner("caller"))
 
 
 def try_out(file: Path) -> int:

@@ -200,7 +200,7 @@ async def test_a_pod_with_another_key_than_the_secret_says_what_to_do(rig: Rig) 
 
 async def test_one_that_may_not_take_over_yet_ends_the_turn(rig: Rig) -> None:
     rig.api.put(takeover_secret(GROUP, FIRST))
-    rig.worker.desk.refuse_orders("warming")
+    rig.worker.takeover_requests.refuse_orders("warming")
     outcome = await rig.do(TELL, CreateSecret(SECRET))
     error = "flights-b-3 could not be asked to take over: warming; the operator retries"
     assert outcome == Outcome(0, None, error, backs_off=True)

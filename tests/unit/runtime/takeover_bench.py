@@ -16,10 +16,10 @@ from slackwater.runtime.delivery.dead_letters import DeadLetters
 from slackwater.runtime.delivery.partition import CommitNote
 from slackwater.runtime.shutdown import Stopping
 from slackwater.runtime.takeover.http_client import Reply
-from slackwater.runtime.takeover.member_view import STABLE, Seat
+from slackwater.runtime.takeover.member_view import STABLE, MemberView
 from slackwater.runtime.takeover.messages import HandoverAnswer, HandoverRequest
 from slackwater.runtime.takeover.requests import Asked
-from slackwater.runtime.takeover.takeover_context import TakeoverMeans
+from slackwater.runtime.takeover.takeover_context import TakeoverContext
 from slackwater.runtime.telemetry.events import EventLog, Log
 from slackwater.runtime.worker import Surroundings, Worker
 from tests.support.runtime_fakes import (
@@ -92,7 +92,7 @@ class Lines(io.StringIO):
 
 
 class Group(FakeCluster):
-    """The seat as a broker has it: who is the member, and what is committed."""
+    """The member as a broker has it: who is the member, and what is committed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,16 +102,16 @@ class Group(FakeCluster):
         self.error: Exception | None = None
         self.looks = 0
 
-    def seat(self, *, offsets: bool) -> Seat:
+    def member(self, *, offsets: bool) -> MemberView:
         self.looks += 1
         if self.error is not None:
             raise self.error
         if not self.member_id:
-            return Seat(MEMBER, "Empty")
+            return MemberView(MEMBER, "Empty")
         committed = (
             {tp: self.committed[tp] for tp in self.partitions if tp in self.committed} if offsets else {}
         )
-        return Seat(MEMBER, self.state, self.member_id, self.client_id, self.partitions, committed)
+        return MemberView(MEMBER, self.state, self.member_id, self.client_id, self.partitions, committed)
 
     def note(self, tp: TopicPartition) -> CommitNote:
         note = CommitNote.decode(self.committed[tp].metadata)
@@ -251,8 +251,8 @@ class Parts:
     def watch(self) -> Parts:
         return self
 
-    def look(self, *, offsets: bool) -> Seat:
-        return self.group.seat(offsets=offsets)
+    def look(self, *, offsets: bool) -> MemberView:
+        return self.group.member(offsets=offsets)
 
     def check_topics(self) -> None: ...
 
@@ -311,7 +311,7 @@ class Scene:
             "worker.yaml",
             False,
             POD,
-            TakeoverMeans(KEY, self.neighbour, self.watcher, self.caller) if keyed else None,
+            TakeoverContext(KEY, self.neighbour, self.watcher, self.caller) if keyed else None,
         )
         self.worker = Worker(self.config, MEMBER, self.parts, around, self.stopping)
         self.neighbour.answers.append(self.hand_over)
@@ -340,16 +340,16 @@ class Scene:
     # ---- what the test does
 
     @property
-    def desk(self) -> Any:
-        assert self.worker._seating is not None
-        return self.worker._seating._desk
+    def requests(self) -> Any:
+        assert self.worker._coordinator is not None
+        return self.worker._coordinator._requests
 
     def order(self, predecessor: str = ADDRESS) -> None:
-        self.desk.order(predecessor)
+        self.requests.order(predecessor)
 
     def ask(self, by: str = OTHER, deadline_ms: int = DEADLINE_MS) -> Asked:
         """The other pod asks this one."""
-        asked: Asked = self.desk.ask(HandoverRequest(MEMBER, by, ADDRESS, deadline_ms))
+        asked: Asked = self.requests.ask(HandoverRequest(MEMBER, by, ADDRESS, deadline_ms))
         return asked
 
     def when(self, condition: Callable[[], bool], call: Callable[[], Any], every_ms: float = 1.0) -> None:

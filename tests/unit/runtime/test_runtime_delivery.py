@@ -301,7 +301,7 @@ def test_what_another_owner_has_taken_away_is_given_back_and_not_committed(bench
 
 def test_a_signature_counts_from_its_first_commit(bench: Bench) -> None:
     """One that was stopped before, and looks up what its heir has committed, is not the later of the two."""
-    bench.delivery.notes._tools.pod = "w-0-pod"
+    bench.delivery.notes._context.pod = "w-0-pod"
     tp = bench.produce(0, *values(3))
     heir = CommitNote(START_MS, "w-0", pod="w-0-pod", since_ms=START_MS + 5_000)
     bench.cluster.committed[tp] = OffsetAndMetadata(0, heir.encode())

@@ -186,7 +186,7 @@ def previous_owner(group: Group, most: int) -> tuple[Process, Callable[[Process]
 
 
 def taken_back(group: Group, most: int) -> tuple[Process, Callable[[Process], Process]]:
-    """A pod hands its seat over to the one that is stopped, and takes it back."""
+    """A pod hands its membership over to the one that is stopped, and takes it back."""
     heir = owned_before(group, most, "w-0")
     heir.go_out(FencedInstanceIdError())
     heir.delivery.retire()
@@ -294,13 +294,13 @@ def test_one_of_two_owners_leaves_all_rows_out_and_the_heirs_word_counts(
     def while_stopped() -> None:
         owner = inherit(stopped)
         if drops == "heir":
-            owner.delivery.in_flight._tools.engine = DroppingEngine()
+            owner.delivery.in_flight._context.engine = DroppingEngine()
         owner.until_idle()
 
     stopped.reached = StopAt(Step.FENCED, 1, while_stopped)
     stopped.join("w-0")
     if drops == "stopped":
-        stopped.delivery.in_flight._tools.engine = DroppingEngine()
+        stopped.delivery.in_flight._context.engine = DroppingEngine()
     stopped.go_on()
     if drops == "stopped":
         group.check()

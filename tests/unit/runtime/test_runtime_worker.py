@@ -29,7 +29,7 @@ from slackwater.runtime.handler_thread import ThreadRunner
 from slackwater.runtime.interfaces import StandbyConsumer
 from slackwater.runtime.names import instance_of, owner_of, pod_of
 from slackwater.runtime.shutdown import Stopping
-from slackwater.runtime.takeover.member_view import Seat
+from slackwater.runtime.takeover.member_view import MemberView
 from slackwater.runtime.telemetry.events import EventLog, Log
 from slackwater.runtime.telemetry.http_server import HealthServer
 from slackwater.runtime.telemetry.metrics import Metrics
@@ -53,10 +53,10 @@ class FakeWatch:
     def __init__(self, parts: FakeParts) -> None:
         self._parts = parts
 
-    def look(self, *, offsets: bool) -> Seat:
+    def look(self, *, offsets: bool) -> MemberView:
         assert not offsets, "it is of no use to a worker without a key for takeovers"
         known = self._parts.ask()
-        return Seat("w-0", "Stable", "w-0-id", "w-0") if known else Seat("w-0", "Empty")
+        return MemberView("w-0", "Stable", "w-0-id", "w-0") if known else MemberView("w-0", "Empty")
 
     def close(self) -> None: ...
 

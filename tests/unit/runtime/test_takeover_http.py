@@ -16,9 +16,9 @@ from slackwater.clock import SystemClock
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.config.worker_config import HealthConfig
 from slackwater.runtime.takeover.http_client import HttpPeers, NoAnswer, Unreachable, Unsigned
-from slackwater.runtime.takeover.http_handler import Door
+from slackwater.runtime.takeover.http_handler import TakeoverHandler
 from slackwater.runtime.takeover.messages import HandoverAnswer, HandoverRequest
-from slackwater.runtime.takeover.requests import Desk
+from slackwater.runtime.takeover.requests import TakeoverRequests
 from slackwater.runtime.takeover.signing import (
     ANSWER_HEADER,
     WINDOW_MS,
@@ -45,10 +45,14 @@ class Pod:
     def __init__(self, *, key: bytes | None = KEY) -> None:
         self.status = Status("flights", "flights-3", CLOCK, pod="flights-a-3")
         self.status.turned_ms = CLOCK.mono_ms()
-        self.desk = Desk()
-        door = Door(key, Verifier(key, CLOCK, self.status.target), self.desk, self.status) if key else None
+        self.requests = TakeoverRequests()
+        takeover_handler = (
+            TakeoverHandler(key, Verifier(key, CLOCK, self.status.target), self.requests, self.status)
+            if key
+            else None
+        )
         metrics = Metrics(group="flights", instance="flights-3")
-        self.server = HealthServer(HealthConfig(), self.status, metrics, "", door)
+        self.server = HealthServer(HealthConfig(), self.status, metrics, "", takeover_handler)
         self.server.serve()
         self.address = f"127.0.0.1:{self.server.port}"
         self._nonces = 0
@@ -92,14 +96,14 @@ def peers() -> HttpPeers:
 
 
 def test_an_order_is_taken(pod: Pod) -> None:
-    pod.desk.take_orders()
+    pod.requests.take_orders()
     pod.status.phase = "standby"
     assert pod.send("POST", "/takeover", b'{"predecessor": "10.1.2.3:8080"}') == (
         202,
         {"phase": "standby"},
         True,
     )
-    assert pod.desk.next_order() == "10.1.2.3:8080"
+    assert pod.requests.next_order() == "10.1.2.3:8080"
 
 
 def test_what_is_not_the_time_for_it_is_409_with_the_reason(pod: Pod) -> None:
@@ -111,8 +115,8 @@ def test_what_is_not_the_time_for_it_is_409_with_the_reason(pod: Pod) -> None:
 
 
 def test_who_does_not_sign_is_401_and_nothing_happens(pod: Pod) -> None:
-    pod.desk.take_orders()
-    pod.desk.hand_over()
+    pod.requests.take_orders()
+    pod.requests.hand_over()
     for code, told, signed in (
         pod.send("POST", "/takeover", b'{"predecessor": ""}', key=OTHER_KEY),
         pod.send("POST", "/handover", REQUEST.encode(), Authorization="none"),
@@ -120,8 +124,8 @@ def test_who_does_not_sign_is_401_and_nothing_happens(pod: Pod) -> None:
     ):
         assert (code, signed) == (401, False)
         assert "sign" in told["error"] or "Authorization" in told["error"]
-    assert pod.desk.next_order() is None
-    assert pod.desk.next_asked() is None
+    assert pod.requests.next_order() is None
+    assert pod.requests.next_asked() is None
 
 
 @pytest.mark.parametrize("late_ms", [0, WINDOW_MS - 1, WINDOW_MS + 1, 10 * WINDOW_MS])
@@ -132,18 +136,18 @@ def test_a_captured_request_is_refused_everywhere_else_and_after_a_restart(
     """The same bytes go to another pod of the group, to the pod after its restart, and to it again."""
     clock, body = VirtualClock(), b'{"predecessor": ""}'
 
-    def start(name: str) -> tuple[Status, Door]:
-        status, desk = Status("flights", "flights-3", clock, pod=name), Desk()
-        desk.take_orders()
-        return status, Door(KEY, Verifier(KEY, clock, status.target), desk, status)
+    def start(name: str) -> tuple[Status, TakeoverHandler]:
+        status, requests = Status("flights", "flights-3", clock, pod=name), TakeoverRequests()
+        requests.take_orders()
+        return status, TakeoverHandler(KEY, Verifier(KEY, clock, status.target), requests, status)
 
-    status, door = start("flights-a-3")
+    status, takeover_handler = start("flights-a-3")
     captured = sign_request(
         KEY, method, path, body, now_ms=clock.wall_ms(), nonce="7" * 32, target=status.target
     )
-    assert door.answer(method, path, body, captured, "").status == 202
+    assert takeover_handler.answer(method, path, body, captured, "").status == 202
     clock.sleep(late_ms)
-    assert door.answer(method, path, body, captured, "").status == 401
+    assert takeover_handler.answer(method, path, body, captured, "").status == 401
     for name in ("flights-a-3", "flights-b-3"):
         other, elsewhere = start(name)
         answer = elsewhere.answer(method, path, body, captured, "")
@@ -154,18 +158,18 @@ def test_a_captured_request_is_refused_everywhere_else_and_after_a_restart(
 
 def answer_next(pod: Pod) -> None:
     """Answers the next request for the handover, as the main thread does."""
-    while (asked := pod.desk.next_asked()) is None:
+    while (asked := pod.requests.next_asked()) is None:
         time.sleep(0.001)
     asked.answer(LEFT)
 
 
 def test_the_client_asks_once_more_where_the_process_is_another(pod: Pod, peers: HttpPeers) -> None:
-    pod.desk.hand_over()
+    pod.requests.hand_over()
     threading.Thread(target=lambda: answer_next(pod), daemon=True).start()
     before = target_of("flights-a-3", "0" * 32)
     assert peers.handover(pod.address, REQUEST, 60_000, before).status == 200
     peers.withdraw(pod.address, REQUEST.by)
-    assert pod.desk.withdrawn
+    assert pod.requests.withdrawn
 
 
 def test_the_client_signs_for_the_process_that_the_order_names(pod: Pod) -> None:
@@ -175,7 +179,7 @@ def test_the_client_signs_for_the_process_that_the_order_names(pod: Pod) -> None
         nonces.append(f"{len(nonces):032x}")
         return nonces[-1]
 
-    pod.desk.hand_over()
+    pod.requests.hand_over()
     threading.Thread(target=lambda: answer_next(pod), daemon=True).start()
     assert (
         HttpPeers(KEY, CLOCK, nonce).handover(pod.address, REQUEST, 60_000, pod.status.target).status == 200
@@ -184,19 +188,19 @@ def test_the_client_signs_for_the_process_that_the_order_names(pod: Pod) -> None
 
 
 def test_the_client_signs_for_no_other_pod_than_the_one_of_the_order(pod: Pod, peers: HttpPeers) -> None:
-    pod.desk.hand_over()
+    pod.requests.hand_over()
     with pytest.raises(Unsigned):
         peers.handover(pod.address, REQUEST, 60_000, target_of("flights-b-3", "0" * 32))
-    assert pod.desk.next_asked() is None
+    assert pod.requests.next_asked() is None
 
 
 def test_who_withdraws_another_pods_handover_is_refused(pod: Pod) -> None:
-    pod.desk.hand_over()
-    pod.desk.ask(REQUEST)
+    pod.requests.hand_over()
+    pod.requests.ask(REQUEST)
     assert pod.send("DELETE", "/handover", b'{"by": "flights-c-3"}')[0] == 409
-    assert not pod.desk.withdrawn
+    assert not pod.requests.withdrawn
     assert pod.send("DELETE", "/handover", b'{"by": "flights-b-3"}')[0] == 200
-    assert pod.desk.withdrawn
+    assert pod.requests.withdrawn
 
 
 def test_the_gate_opens_for_who_has_the_key_alone(pod: Pod) -> None:
@@ -208,7 +212,7 @@ def test_the_gate_opens_for_who_has_the_key_alone(pod: Pod) -> None:
 
 
 def test_a_request_that_is_sent_again_is_401(pod: Pod) -> None:
-    pod.desk.take_orders()
+    pod.requests.take_orders()
     body = b'{"predecessor": ""}'
     assert pod.send("POST", "/takeover", body)[0] == 202
     pod._nonces -= 1
@@ -239,11 +243,11 @@ def test_other_paths_and_bodies(pod: Pod) -> None:
 
 
 def test_a_handover_is_answered_when_the_main_thread_is_done(pod: Pod) -> None:
-    pod.desk.hand_over()
+    pod.requests.hand_over()
     answered = []
 
     def drain() -> None:
-        while (asked := pod.desk.next_asked()) is None:
+        while (asked := pod.requests.next_asked()) is None:
             time.sleep(0.001)
         time.sleep(0.05)
         answered.append(time.monotonic())
@@ -258,7 +262,7 @@ def test_a_handover_is_answered_when_the_main_thread_is_done(pod: Pod) -> None:
 
 
 def test_a_handover_of_another_member_or_to_itself_is_refused(pod: Pod) -> None:
-    pod.desk.hand_over()
+    pod.requests.hand_over()
     other = HandoverRequest("flights-4", "flights-b-4", "10.1.2.4:8080", 5_000)
     assert pod.send("POST", "/handover", other.encode())[:2] == (
         409,
@@ -269,11 +273,11 @@ def test_a_handover_of_another_member_or_to_itself_is_refused(pod: Pod) -> None:
         409,
         {"error": "this is flights-a-3 itself"},
     )
-    assert pod.desk.next_asked() is None
+    assert pod.requests.next_asked() is None
 
 
 def test_a_main_thread_that_hangs_is_503(pod: Pod) -> None:
-    pod.desk.hand_over()
+    pod.requests.hand_over()
     short = HandoverRequest("flights-3", "flights-b-3", "10.1.2.4:8080", 1)
     code, told, signed = pod.send("POST", "/handover", short.encode())
     assert (code, signed) == (503, True)
@@ -294,7 +298,7 @@ def test_an_answer_comes_in_one_packet(pod: Pod) -> None:
 
 
 def test_the_client_gets_the_answer(pod: Pod, peers: HttpPeers) -> None:
-    pod.desk.hand_over()
+    pod.requests.hand_over()
     thread = threading.Thread(target=answer_next, args=(pod,))
     thread.start()
     reply = peers.handover(pod.address, REQUEST, 5_000)
@@ -302,7 +306,7 @@ def test_the_client_gets_the_answer(pod: Pod, peers: HttpPeers) -> None:
     assert reply.status == 200
     assert HandoverAnswer.parse(reply.document) == LEFT
     peers.withdraw(pod.address, "flights-b-3")
-    assert pod.desk.withdrawn
+    assert pod.requests.withdrawn
 
 
 def test_the_client_gets_a_refusal(pod: Pod, peers: HttpPeers) -> None:

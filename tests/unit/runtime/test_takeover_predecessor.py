@@ -233,7 +233,7 @@ def goes_on(scene: Holding) -> None:
 def test_withdrawn_it_goes_on_at_once() -> None:
     scene = Holding()
     scene.in_phase("handing-over", scene.more, 100)
-    scene.in_phase("handing-over", lambda: scene.desk.withdraw(OTHER), 300)
+    scene.in_phase("handing-over", lambda: scene.requests.withdraw(OTHER), 300)
     scene.in_phase("handing-over", lambda: scene.stop_in("running", 1_000), 300)
     assert scene.run() == 0
     goes_on(scene)
@@ -244,7 +244,7 @@ def test_withdrawn_it_goes_on_at_once() -> None:
 
 def test_withdrawn_while_it_drains_it_does_not_answer() -> None:
     scene = Holding(batch_ms=1_000)
-    scene.in_phase("handing-over", lambda: scene.desk.withdraw(OTHER), 300)
+    scene.in_phase("handing-over", lambda: scene.requests.withdraw(OTHER), 300)
     scene.in_phase("handing-over", lambda: scene.stop_in("running", 1_500), 300)
     assert scene.run() == 0
     goes_on(scene)
@@ -303,7 +303,7 @@ def test_a_batch_that_was_given_up_is_done_after_all() -> None:
 
 def test_after_that_it_can_hand_over() -> None:
     scene = Holding()
-    scene.in_phase("handing-over", lambda: scene.desk.withdraw(OTHER), 300)
+    scene.in_phase("handing-over", lambda: scene.requests.withdraw(OTHER), 300)
     scene.in_phase("handing-over", lambda: scene.in_phase("running", scene.asks, 500), 100)
     scene.in_phase(
         "handing-over", lambda: scene.in_phase("running", lambda: scene.fenced_after(300), 400), 100
@@ -468,7 +468,7 @@ def test_fenced_while_it_stops_it_still_ends_well() -> None:
     assert scene.parts.fake_sink.rows(0) == [0, 1]
 
 
-# ---- taking the seat back
+# ---- taking the membership back
 
 
 class HandedOver(Holding):
@@ -586,7 +586,7 @@ def test_there_and_back_again() -> None:
 
 
 def test_it_shows_that_it_lives_in_a_long_batch() -> None:
-    """So that a predecessor which cannot reach it does not take its seat back."""
+    """So that a predecessor which cannot reach it does not take its membership back."""
     scene = Holding(asks=False, batch_ms=20_000, properties={"session.timeout.ms": "10000"})
     seen: list[Any] = []
     for second in range(2, 18):

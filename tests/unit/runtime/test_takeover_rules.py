@@ -8,8 +8,8 @@ import pytest
 
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.delivery.partition import CommitNote, OwnedPartition, Signature
-from slackwater.runtime.takeover.handed_over_offsets import Adoption
-from slackwater.runtime.takeover.member_view import Seat
+from slackwater.runtime.takeover.handed_over_offsets import HandedOverOffsets
+from slackwater.runtime.takeover.member_view import MemberView
 from slackwater.runtime.takeover.messages import (
     HandoverAnswer,
     HandoverRequest,
@@ -17,7 +17,7 @@ from slackwater.runtime.takeover.messages import (
     read_order,
     split_address,
 )
-from slackwater.runtime.takeover.requests import Desk, Refused
+from slackwater.runtime.takeover.requests import Refused, TakeoverRequests
 from slackwater.runtime.takeover.roles import TABLE, Event, Role, Roles, Silence, TakeBack, Unfenced, at_start
 
 A, B = TopicPartition("flights", 0), TopicPartition("flights.all-2", 1)
@@ -77,13 +77,13 @@ def test_a_way_there_and_back() -> None:
 
 
 def test_who_is_what_at_the_start() -> None:
-    absent = Seat("flights-3", "Stable")
+    absent = MemberView("flights-3", "Stable")
     assert at_start(absent, "flights-b-3", takes_over=True) is Event.ABSENT
-    first = Seat("flights-3", "Stable", "id", "flights-a-3")
+    first = MemberView("flights-3", "Stable", "id", "flights-a-3")
     assert at_start(first, "flights-a-3", takes_over=True) is Event.OWN
     assert at_start(first, "flights-b-3", takes_over=True) is Event.OTHERS
     assert at_start(first, "flights-b-3", takes_over=False) is Event.OWN
-    signed = Seat("flights-3", "Stable", "id", "flights-a-3", (A,), {A: committed(5, "flights-b-3", 7)})
+    signed = MemberView("flights-3", "Stable", "id", "flights-a-3", (A,), {A: committed(5, "flights-b-3", 7)})
     assert at_start(signed, "flights-a-3", takes_over=True) is Event.OTHERS
     assert at_start(signed, "flights-b-3", takes_over=True) is Event.OWN
 
@@ -96,11 +96,11 @@ def test_the_holder_is_who_signed_last_as_this_member() -> None:
         TopicPartition("d", 0): committed(5),
         TopicPartition("e", 0): OffsetAndMetadata(1, "no note"),
     }
-    seat = Seat("flights-3", "Stable", "id", "flights-z-3", tuple(notes), notes)
-    assert seat.holder == "flights-b-3"
-    assert Seat("flights-3", "Stable", "id", "flights-z-3").holder == "flights-z-3"
-    assert not Seat("flights-3", "Stable").stable, "the member is not in it"
-    assert not Seat("flights-3", "PreparingRebalance", "id").stable
+    member = MemberView("flights-3", "Stable", "id", "flights-z-3", tuple(notes), notes)
+    assert member.holder == "flights-b-3"
+    assert MemberView("flights-3", "Stable", "id", "flights-z-3").holder == "flights-z-3"
+    assert not MemberView("flights-3", "Stable").stable, "the member is not in it"
+    assert not MemberView("flights-3", "PreparingRebalance", "id").stable
 
 
 # ---- silence
@@ -184,7 +184,7 @@ def test_who_was_not_fenced_goes_on_before_that_where_nobody_can_come() -> None:
 
 def test_what_was_left_is_taken_once_and_proven() -> None:
     left = {A: committed(5), B: committed(6)}
-    adoption = Adoption(left, 7)
+    adoption = HandedOverOffsets(left, 7)
     assert adoption.proven
     assert adoption.take([A], 7) == {A: left[A]}
     assert not adoption.proven
@@ -202,20 +202,20 @@ def test_what_was_left_is_taken_once_and_proven() -> None:
 
 @pytest.mark.parametrize("there", [None, committed(6), committed(5, "flights-a-3", 9)])
 def test_what_does_not_hold_comes_back_as_it_is(there: OffsetAndMetadata | None) -> None:
-    adoption = Adoption({A: committed(5), B: committed(6)}, 7)
+    adoption = HandedOverOffsets({A: committed(5), B: committed(6)}, 7)
     adoption.take([A, B], 7)
     assert adoption.prove(lambda _: {A: there, B: committed(6)}) == {A: there}
     assert adoption.proven
 
 
 def test_in_another_generation_nothing_is_taken() -> None:
-    adoption = Adoption({A: committed(5)}, 7)
+    adoption = HandedOverOffsets({A: committed(5)}, 7)
     assert adoption.take([A], 8) == {}
     assert adoption.proven
 
 
 def test_partitions_that_go_need_no_proof() -> None:
-    adoption = Adoption({A: committed(5)}, 7)
+    adoption = HandedOverOffsets({A: committed(5)}, 7)
     adoption.take([A], 7)
     adoption.drop([A, B])
     assert adoption.proven
@@ -336,55 +336,55 @@ def test_an_answer_that_cannot_be(change: dict[str, object]) -> None:
         HandoverAnswer.parse({**document, **change})
 
 
-# ---- the desk
+# ---- requests
 
 
 def test_orders_are_taken_when_they_are_wanted() -> None:
-    desk = Desk()
+    requests = TakeoverRequests()
     with pytest.raises(Refused, match="still starting"):
-        desk.order("")
-    desk.take_orders()
-    desk.order("10.1.2.3:8080")
-    desk.order("")
-    assert desk.peek_order() == ""
-    assert desk.next_order() == ""
-    assert desk.next_order() is None
-    desk.order("")
-    desk.refuse_orders("no longer")
-    assert desk.next_order() is None
+        requests.order("")
+    requests.take_orders()
+    requests.order("10.1.2.3:8080")
+    requests.order("")
+    assert requests.peek_order() == ""
+    assert requests.next_order() == ""
+    assert requests.next_order() is None
+    requests.order("")
+    requests.refuse_orders("no longer")
+    assert requests.next_order() is None
     with pytest.raises(Refused, match="no longer"):
-        desk.order("")
+        requests.order("")
 
 
 def test_a_handover_is_asked_for_once() -> None:
-    desk = Desk()
+    requests = TakeoverRequests()
     request = HandoverRequest("flights-3", "flights-b-3", "10.1.2.4:8080", 5_000)
     with pytest.raises(Refused, match="still starting"):
-        desk.ask(request)
+        requests.ask(request)
     with pytest.raises(Refused, match="no handover"):
-        desk.withdraw("flights-b-3")
-    desk.hand_over()
-    asked = desk.ask(request)
-    assert desk.next_asked() is asked
-    assert desk.next_asked() is None
+        requests.withdraw("flights-b-3")
+    requests.hand_over()
+    asked = requests.ask(request)
+    assert requests.next_asked() is asked
+    assert requests.next_asked() is None
     assert asked.wait(0) is None
-    assert desk.withdraw("flights-b-3") == {"withdrawn": "flights-b-3"}
-    assert desk.withdrawn
-    assert desk.ask(request) is asked
-    assert not desk.withdrawn, "it has thought better of it"
-    desk.keep("this worker stops")
+    assert requests.withdraw("flights-b-3") == {"withdrawn": "flights-b-3"}
+    assert requests.withdrawn
+    assert requests.ask(request) is asked
+    assert not requests.withdrawn, "it has thought better of it"
+    requests.keep("this worker stops")
     with pytest.raises(Refused, match="this worker stops"):
         asked.wait(0)
-    desk.hand_over()
-    assert desk.next_asked() is None
-    assert desk.ask(request) is not asked
+    requests.hand_over()
+    assert requests.next_asked() is None
+    assert requests.ask(request) is not asked
 
 
 def test_an_answer_is_not_taken_back_by_a_refusal() -> None:
-    desk = Desk()
-    desk.hand_over()
-    asked = desk.ask(HandoverRequest("flights-3", "flights-b-3", "10.1.2.4:8080", 5_000))
+    requests = TakeoverRequests()
+    requests.hand_over()
+    asked = requests.ask(HandoverRequest("flights-3", "flights-b-3", "10.1.2.4:8080", 5_000))
     answer = HandoverAnswer(7, {}, 1, 2)
     asked.answer(answer)
-    desk.keep("another pod is the member now")
+    requests.keep("another pod is the member now")
     assert asked.wait(0) is answer

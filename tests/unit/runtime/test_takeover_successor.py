@@ -197,7 +197,7 @@ def test_its_commits_say_which_pod_it_is_whatever_its_clock_says() -> None:
     assert scene.run() == 0
     assert {scene.group.note(tp).pod for tp in scene.tps} == {POD}
     assert all((scene.group.note(tp).since_ms or 0) > 1_700_003_600_000 for tp in scene.tps)
-    assert scene.group.seat(offsets=True).holder == POD
+    assert scene.group.member(offsets=True).holder == POD
 
 
 def test_it_signs_before_its_first_batch_is_done() -> None:
@@ -205,13 +205,13 @@ def test_it_signs_before_its_first_batch_is_done() -> None:
     scene = ordered()
     scene.runner.durations.extend([0, 0, 30_000])
     seen = []
-    scene.in_phase("running", lambda: seen.append(scene.group.seat(offsets=True)), 200)
+    scene.in_phase("running", lambda: seen.append(scene.group.member(offsets=True)), 200)
     scene.stop_when_done()
     assert scene.run() == 0
-    (seat,) = seen
-    assert seat.holder == POD
-    assert seat.client_id == OTHER, "what a broker has there says nothing of the holder"
-    assert [at.offset for at in seat.committed.values()] == [2, 2]
+    (member,) = seen
+    assert member.holder == POD
+    assert member.client_id == OTHER, "what a broker has there says nothing of the holder"
+    assert [at.offset for at in member.committed.values()] == [2, 2]
 
 
 # ---- refused, away, hung
@@ -482,7 +482,7 @@ def test_without_a_key_commits_say_the_pod_too_where_it_is_not_called_as_the_mem
     assert scene.phases()[:3] == ["starting", "joining", "warming"]
     assert {scene.group.note(tp).pod for tp in scene.tps} == {POD}
     assert all(scene.group.note(tp).alive_ms is None for tp in scene.tps)
-    assert scene.group.seat(offsets=True).holder == POD
+    assert scene.group.member(offsets=True).holder == POD
 
 
 def test_without_a_key_a_process_is_its_predecessors_return() -> None:

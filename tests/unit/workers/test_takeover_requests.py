@@ -62,7 +62,7 @@ async def test_each_request_has_a_nonce_of_its_own(worker: TakeoverWorker) -> No
 
 
 async def test_one_that_cannot_now_says_why(statuses: WorkerStatuses, worker: TakeoverWorker) -> None:
-    worker.desk.refuse_orders("it is the member already")
+    worker.takeover_requests.refuse_orders("it is the member already")
     assert await tell(statuses, worker) == (409, "it is the member already")
 
 
@@ -86,7 +86,7 @@ async def test_the_order_names_the_predecessors_process(
 ) -> None:
     statuses.heard(PodAddress("flights-a-3", "10.1.2.3", 8080), "5" * 32)
     assert await tell(statuses, worker) == (202, "")
-    assert worker.desk.target == f"flights-a-3/{'5' * 32}"
+    assert worker.takeover_requests.target == f"flights-a-3/{'5' * 32}"
 
 
 @pytest.mark.parametrize("known", ["", "6" * 32], ids=["not known", "restarted"])
@@ -158,7 +158,7 @@ async def test_an_answer_that_is_not_signed_with_the_key_is_none(
     """A pod whose address is another's by now cannot say that it takes over."""
     worker.signs_with = OTHER
     if refused:
-        worker.desk.refuse_orders("not now")
+        worker.takeover_requests.refuse_orders("not now")
     assert await tell(statuses, worker) == (
         0, f"the response from 127.0.0.1:{worker.port} was not signed with the group's key",
     )  # fmt: skip

@@ -17,7 +17,7 @@ from slackwater.runtime.errors import (
     WorkerError,
 )
 from slackwater.runtime.interfaces import AnyEngine, Consumer, Sink, StandbyConsumer
-from slackwater.runtime.takeover.member_view import Seat, Watch
+from slackwater.runtime.takeover.member_view import MemberView, Watch
 from slackwater.runtime.telemetry.events import Log
 
 
@@ -68,7 +68,7 @@ class Loader:
         self._config, self._parts, self._clock, self._log = config, parts, clock, log
         self._quietly = quietly
 
-    def seat(self, watch: Watch) -> Seat:
+    def member(self, watch: Watch) -> MemberView:
         """What the group knows of this worker's member; asks for at most startTimeoutMs. Raises
         StartError.
         """

@@ -31,11 +31,11 @@ from slackwater.runtime.telemetry.events import EventLog, Log
 from slackwater.runtime.telemetry.http_server import HealthServer
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import PHASES, Status
-from slackwater.runtime.worker_context import Tools
+from slackwater.runtime.worker_context import WorkerContext
 
 if TYPE_CHECKING:
-    from slackwater.runtime.takeover.coordinator import Seating
-    from slackwater.runtime.takeover.takeover_context import TakeoverMeans
+    from slackwater.runtime.takeover.coordinator import TakeoverCoordinator
+    from slackwater.runtime.takeover.takeover_context import TakeoverContext
 
 FIRST_JOIN_MS = 500.0
 """How long a returning member waits for its join before it warms up beside it: a rebalance may hold it up."""
@@ -67,7 +67,7 @@ class Surroundings:
     debug: bool = False
     pod: str = ""
     """The name of the pod; "": as the instance."""
-    means: TakeoverMeans | None = None
+    takeover_context: TakeoverContext | None = None
     """None: no other pod takes over from this one."""
     reached: Reached = go_on
     """Called at each step between an assignment and a commit."""
@@ -88,7 +88,7 @@ class Worker:
         self.status.pod = around.pod or instance
         self.metrics = Metrics(group=config.group_id, instance=instance)
         self.metrics.set("session_timeout_seconds", config.session_timeout_ms / 1000)
-        self._tools = Tools(
+        self._context = WorkerContext(
             config,
             instance,
             around.runner,
@@ -97,8 +97,8 @@ class Worker:
             around.log,
             self.metrics,
             self.status,
-            pod=self.status.pod if around.means is not None or self.status.pod != instance else "",
-            takes_over=around.means is not None,
+            pod=self.status.pod if around.takeover_context is not None or self.status.pod != instance else "",
+            takes_over=around.takeover_context is not None,
             reached=around.reached,
         )
         self._loader = Loader(config, parts, around.clock, around.log, self._quietly)
@@ -108,7 +108,7 @@ class Worker:
         self._consumer: Consumer | None = None
         self._delivery: Delivery | None = None
         self._watch: Watch | None = None
-        self._seating: Seating | None = None
+        self._coordinator: TakeoverCoordinator | None = None
         self._leftover: list[InFlight] = []
         """Batches that were given up while the handler had them."""
 
@@ -116,13 +116,15 @@ class Worker:
         """Works until it is stopped or fails. Returns the exit code; raises nothing."""
         try:
             self._watch = self._parts.watch()
-            if self._around.means is not None:
-                self._seating = self._seat(self._around.means, self._watch)
-            door = self._seating.door if self._seating is not None else None
+            if self._around.takeover_context is not None:
+                self._coordinator = self._make_coordinator(self._around.takeover_context, self._watch)
+            takeover_handler = self._coordinator.takeover_handler if self._coordinator is not None else None
             health = self._config.health
-            self._health = HealthServer(health, self.status, self.metrics, self._around.file, door)
-            if self._seating is not None:
-                self._seating.listens(health.advertised_host or health.host, self._health.port)
+            self._health = HealthServer(
+                health, self.status, self.metrics, self._around.file, takeover_handler
+            )
+            if self._coordinator is not None:
+                self._coordinator.listens(health.advertised_host or health.host, self._health.port)
             self._events.emit(
                 "started", pid=self._around.pid, port=self._health.port, process=self.status.process
             )
@@ -136,20 +138,20 @@ class Worker:
             code = self._failed(exc)
         return self._end(code)
 
-    def _seat(self, means: TakeoverMeans, watch: Watch) -> Seating:
+    def _make_coordinator(self, takeover_context: TakeoverContext, watch: Watch) -> TakeoverCoordinator:
         from slackwater.runtime.takeover.coordinator import (
-            Seating,  # what it imports takes a returning worker some ms
+            TakeoverCoordinator,  # what it imports takes a returning worker some ms
         )
 
-        return Seating(self._tools, means, watch, self, self._roles, self._stopping)
+        return TakeoverCoordinator(self._context, takeover_context, watch, self, self._roles, self._stopping)
 
     # ---- the way to work
 
     def _work(self, watch: Watch) -> None:
-        seat = self.wait_for(self._around.runner.submit(lambda: self._loader.seat(watch)))
-        takes_over = self._seating is not None
-        if self._roles.take(at_start(seat, self.status.pod, takes_over=takes_over)) is Role.SUCCESSOR:
-            self.status.holder = seat.holder
+        member = self.wait_for(self._around.runner.submit(lambda: self._loader.member(watch)))
+        takes_over = self._coordinator is not None
+        if self._roles.take(at_start(member, self.status.pod, takes_over=takes_over)) is Role.SUCCESSOR:
+            self.status.holder = member.holder
         else:
             self._quietly(watch.close)
         while not self._work_as_member():
@@ -164,16 +166,16 @@ class Worker:
         except TwinError:
             raise
         except FencedError:
-            if self._seating is None or self._delivery is None:
+            if self._coordinator is None or self._delivery is None:
                 raise
-            self._give_up_seat(self._seating, self._delivery)
+            self._give_up_membership(self._coordinator, self._delivery)
             return False
         return True
 
     def _get_in(self) -> None:
         if self._roles.role is Role.SUCCESSOR:
-            assert self._seating is not None
-            self._succeed(self._seating)
+            assert self._coordinator is not None
+            self._succeed(self._coordinator)
         if self._roles.role is Role.RETURNING:
             self._return()
         elif self._roles.role is Role.NEW:
@@ -191,7 +193,7 @@ class Worker:
 
     def _enter_group(self) -> None:
         """Warms up first, then joins."""
-        if self._tools.engine is None:
+        if self._context.engine is None:
             self.enter("warming")
             self.wait_for(self._around.runner.submit(self._parts.check_topics))
             self._load()
@@ -200,23 +202,23 @@ class Worker:
         self._join()
         self.until(lambda: self.status.generation >= 0)
 
-    def _succeed(self, seating: Seating) -> None:
+    def _succeed(self, coordinator: TakeoverCoordinator) -> None:
         """Gets ready beside the member, and takes over. The member may come to its end meanwhile: then
         this is a new one.
         """
-        seating.expect()
-        if self._tools.engine is None:
+        coordinator.expect()
+        if self._context.engine is None:
             self.enter("warming")
-            if not self._load(unless=seating.told_alone):
+            if not self._load(unless=coordinator.told_alone):
                 self._roles.take(Event.TOLD)
-                seating.takes_over_alone()
+                coordinator.takes_over_alone()
                 self._return()
                 return
         self._roles.take(Event.WARM)
-        seating.prepare(self._parts.standby, self._make_delivery)
-        if seating.take_over(self._adopt):
+        coordinator.prepare(self._parts.standby, self._make_delivery)
+        if coordinator.take_over(self._adopt):
             self.until(lambda: self.status.generation >= 0)
-            seating.joined()
+            coordinator.joined()
 
     def _adopt(self, consumer: Consumer, delivery: Delivery) -> None:
         """What was prepared is polled from now on."""
@@ -228,8 +230,8 @@ class Worker:
 
         A stop in between does not close an engine that still starts: it ends with the process.
         """
-        tools = self._tools
-        if tools.engine is not None:
+        context = self._context
+        if context.engine is not None:
             return True
         if self._loading is None:
             self._loading = self._around.runner.submit(self._loader.load)
@@ -238,7 +240,7 @@ class Worker:
                 return False
             self.turn(self._loading)
         loaded: Loaded = self._loading.result()
-        tools.engine, tools.sink, tools.letters = loaded
+        context.engine, context.sink, context.letters = loaded
         return True
 
     def _wait_at_gate(self) -> None:
@@ -251,7 +253,7 @@ class Worker:
     def _join(self) -> None:
         """Makes the consumer, and polls for a first while; nothing is taken before the release."""
         config = self._config
-        standing_by = self._seating.take_standby() if self._seating is not None else None
+        standing_by = self._coordinator.take_standby() if self._coordinator is not None else None
         if standing_by is not None:
             consumer, delivery = standing_by
             delivery.hold()
@@ -261,28 +263,28 @@ class Worker:
             self._consumer = self._parts.consumer()
             self._delivery = self._make_delivery(self._consumer, held=True)
             self._consumer.subscribe(config.topics, config.topic_pattern, listener=self._delivery)
-        if self._seating is not None:
-            self._seating.joins(self._delivery)
+        if self._coordinator is not None:
+            self._coordinator.joins(self._delivery)
         deadline = self._clock.mono_ms() + FIRST_JOIN_MS
         self.until(lambda: self.status.generation >= 0 or self._clock.mono_ms() >= deadline)
 
     def _make_delivery(self, consumer: Consumer, held: bool = False) -> Delivery:
-        return Delivery(consumer, self._tools, held=held, give_up=lambda: self._stopping.count > 1)
+        return Delivery(consumer, self._context, held=held, give_up=lambda: self._stopping.count > 1)
 
     # ---- work
 
     def _serve(self) -> None:
         """Works until the stop, and drains."""
-        delivery, seating = self._delivery, self._seating
+        delivery, coordinator = self._delivery, self._coordinator
         assert delivery is not None
         delivery.release()
         self.enter("running")
-        poll_ms = POLL_MS if seating is None else POLL_WITH_SUCCESSOR_MS
-        if seating is not None:
-            seating.serves()
+        poll_ms = POLL_MS if coordinator is None else POLL_WITH_SUCCESSOR_MS
+        if coordinator is not None:
+            coordinator.serves()
         while not self._stopping.count:
             delivery.step(poll_ms)
-            if seating is not None and seating.hand_over(delivery):
+            if coordinator is not None and coordinator.hand_over(delivery):
                 break
         self._drain(delivery)
 
@@ -293,15 +295,15 @@ class Worker:
         self.enter("draining")
         began = self._clock.mono_ms()
         if self._roles.role is not Role.HANDING_OVER:
-            if self._seating is not None:
-                self._seating.ends()
+            if self._coordinator is not None:
+                self._coordinator.ends()
             delivery.drain(self._config.drain_timeout_ms)
         self._close_consumer()
         self._events.emit("drained", ms=round(self._clock.mono_ms() - began))
 
-    def _give_up_seat(self, seating: Seating, delivery: Delivery) -> None:
+    def _give_up_membership(self, coordinator: TakeoverCoordinator, delivery: Delivery) -> None:
         """Another pod has joined as the member: writes nothing more, and gets ready to follow that one."""
-        seating.fenced(delivery)
+        coordinator.fenced(delivery)
         self._roles.take(Event.FENCED)
         self._leftover.append(delivery.retire())
         self._close_consumer()
@@ -362,8 +364,8 @@ class Worker:
         if self._delivery is not None:
             self._quietly(self._delivery.abandon_all)
         self._close_consumer()
-        if self._seating is not None:
-            self._quietly(self._seating.close)
+        if self._coordinator is not None:
+            self._quietly(self._coordinator.close)
         self._quietly(self._close_engine)
         if self._watch is not None:
             self._quietly(self._watch.close)
@@ -384,9 +386,9 @@ class Worker:
 
     def _close_engine(self) -> None:
         """In bounded time: the successor waits for this process's end."""
-        if self._tools.engine is not None and not self._around.closer.submit(self._tools.engine.close).wait(
-            CLOSE_MS
-        ):
+        if self._context.engine is not None and not self._around.closer.submit(
+            self._context.engine.close
+        ).wait(CLOSE_MS):
             self._log.line(f"the engine {self._config.engine} did not close within {CLOSE_MS:.0f} ms")
 
     def _quietly(self, call: Callable[[], object]) -> None:

@@ -16,7 +16,7 @@ from slackwater.runtime.telemetry.status import Status
 
 
 @dataclass
-class Tools:
+class WorkerContext:
     """All but the consumer. Engine and sink come with the warm-up; ``letters`` only with a topic for them."""
 
     config: WorkerConfig

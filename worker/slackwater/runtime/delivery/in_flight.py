@@ -26,11 +26,11 @@ from slackwater.runtime.delivery.bisection import Fault
 from slackwater.runtime.delivery.commits import Committer, Outcome
 from slackwater.runtime.delivery.dead_letters import DeadLetters, LateError
 from slackwater.runtime.delivery.isolation import Isolation, IsolationError, attempt, fault_of
-from slackwater.runtime.delivery.position_commits import Notes
+from slackwater.runtime.delivery.position_commits import PositionCommits
 from slackwater.runtime.errors import DeadLetterError, HandlerError, RecordsError
 from slackwater.runtime.fault_points import Step
 from slackwater.runtime.interfaces import StagedGoneError
-from slackwater.runtime.worker_context import Tools
+from slackwater.runtime.worker_context import WorkerContext
 
 GRACE_MS = 2000
 """What a hanging handler gets on top of its time limit, so that an engine that can stop it does so first."""
@@ -50,18 +50,18 @@ class InFlight:
 
     def __init__(
         self,
-        tools: Tools,
+        context: WorkerContext,
         committer: Committer,
-        notes: Notes,
+        notes: PositionCommits,
         *,
         seek_back: Callable[[Mapping[TopicPartition, int]], None],
         ended: Callable[[Batch | None], None],
     ) -> None:
         """``seek_back``: reads partitions again from offsets. ``ended``: told the batch that is
         committed, or None."""
-        self._tools, self._config, self._clock = tools, tools.config, tools.clock
-        self._reached = tools.reached
-        self._committer, self._notes = committer, notes
+        self._context, self._config, self._clock = context, context.config, context.clock
+        self._reached = context.reached
+        self._committer, self._position_commits = committer, notes
         self._seek_back, self._ended = seek_back, ended
         self.batch: Batch | None = None
         self._isolation: Isolation | None = None
@@ -75,8 +75,8 @@ class InFlight:
         assert self.batch is None
         self.batch = Batch(parts, Stage.HANDLING, None, self._clock.mono_ms())
         unknown = [part.owned for part in parts.values() if part.owned.may_have_letters(part.start)]
-        if unknown and self._tools.letters is not None:
-            self._enter(self.batch, Stage.READING, partial(self._tools.letters.read_back, unknown))
+        if unknown and self._context.letters is not None:
+            self._enter(self.batch, Stage.READING, partial(self._context.letters.read_back, unknown))
         else:
             self._hand_over(self.batch)
 
@@ -100,8 +100,8 @@ class InFlight:
         for part in gone.values():
             part.discard()
         if gone:
-            self._tools.log.line(f"abandons {describe(gone)}: {why}")
-            self._tools.metrics.count("batches", ("abandoned",))
+            self._context.log.line(f"abandons {describe(gone)}: {why}")
+            self._context.metrics.count("batches", ("abandoned",))
         if not batch.parts and batch.task is None:
             self._end(None)
 
@@ -130,7 +130,7 @@ class InFlight:
         return self._commit_ends(batch)
 
     def _enter(self, batch: Batch, stage: Stage, call: Callable[[], object] | None = None) -> None:
-        batch.enter(stage, self._clock.mono_ms(), self._tools.runner.submit(call) if call else None)
+        batch.enter(stage, self._clock.mono_ms(), self._context.runner.submit(call) if call else None)
 
     def _end(self, committed: Batch | None) -> None:
         if committed is not None:
@@ -141,7 +141,7 @@ class InFlight:
     # ---- the handler
 
     def _hand_over(self, batch: Batch) -> None:
-        engine, sink = self._tools.engine, self._tools.sink
+        engine, sink = self._context.engine, self._context.sink
         assert engine is not None, "records are taken after the warm-up only"
         assert sink is not None
         if not batch.attempt:
@@ -204,7 +204,7 @@ class InFlight:
             self._enter(batch, Stage.READY)
 
     def _handler_raised(self, batch: Batch, error: TransformError) -> None:
-        self._tools.metrics.count("handler_failures")
+        self._context.metrics.count("handler_failures")
         if not batch.parts:
             return
         if batch.attempt > self._config.retries:
@@ -213,7 +213,7 @@ class InFlight:
             self._isolate(batch, error, failure)
             return
         wait = self._config.retry_backoff_ms * 2 ** (batch.attempt - 1)
-        self._tools.log.line(f"the handler failed on {batch}; retrying in {wait} ms: {error}")
+        self._context.log.line(f"the handler failed on {batch}; retrying in {wait} ms: {error}")
         batch.retry_at_ms = self._clock.mono_ms() + wait
         self._enter(batch, Stage.BACKING_OFF)
 
@@ -228,11 +228,11 @@ class InFlight:
         if fault is None or self._isolation is not None:
             raise self._given_up(failure) from error
         self._isolation = Isolation(batch, fault, failure)
-        self._tools.log.line(f"{failure}; searching for the records at fault")
+        self._context.log.line(f"{failure}; searching for the records at fault")
         self._try_next(batch, self._isolation)
 
     def _try_next(self, batch: Batch, isolation: Isolation) -> None:
-        engine, sink = self._tools.engine, self._tools.sink
+        engine, sink = self._context.engine, self._context.sink
         assert engine is not None
         assert sink is not None
         if isolation.done:
@@ -270,16 +270,16 @@ class InFlight:
             for tp, records in isolation.rejected.items()
             for offset, reason in records
         ]
-        if rejected and self._tools.letters is None:
+        if rejected and self._context.letters is None:
             record, reason = rejected[0]
             raise self._given_up(
                 f"{isolation.failure}. The record at fault is {record} ({reason}), and "
                 "no deadLetterTopic is configured; set one to reject such records"
             )
         for record, reason in rejected[:_MOST_LINES]:
-            self._tools.log.line(f"rejects {record}: {reason}")
+            self._context.log.line(f"rejects {record}: {reason}")
         if len(rejected) > _MOST_LINES:
-            self._tools.log.line(f"rejects {len(rejected) - _MOST_LINES} more records of the batch {batch}")
+            self._context.log.line(f"rejects {len(rejected) - _MOST_LINES} more records of the batch {batch}")
 
     def _given_up(self, failure: str) -> HandlerError:
         return HandlerError(
@@ -310,8 +310,8 @@ class InFlight:
             self._enter(batch, Stage.READY)
 
     def _letters(self, batch: Batch) -> DeadLetters:
-        if self._tools.letters is not None:
-            return self._tools.letters
+        if self._context.letters is not None:
+            return self._context.letters
         part = next(part for part in batch.parts.values() if part.letters)
         first = part.letters[0]
         raise HandlerError(
@@ -323,7 +323,7 @@ class InFlight:
         """Announces the letters in a fence, then writes them, if that begins soon enough."""
         self._reached(Step.LETTERS_READ)
         lettered = {tp: part for tp, part in batch.parts.items() if part.letters}
-        now, instance = self._clock.wall_ms(), self._tools.instance
+        now, instance = self._clock.wall_ms(), self._context.instance
         until_ms = self._clock.mono_ms() + LETTERS_FENCE_MS * 2**batch.late_letters
         announced = {
             tp: part.owned.letters_fence_of(part.start, part.end, now, instance)
@@ -353,7 +353,7 @@ class InFlight:
         """Whether the broker has taken ``offsets``. Where it refuses for good, the batch is given back."""
         outcome = self._committer.commit(offsets)
         if outcome is Outcome.DONE:
-            self._notes.stored(offsets)
+            self._position_commits.stored(offsets)
             return True
         if outcome is Outcome.GONE:
             self._give_back(batch, "the group has moved on without this member")
@@ -370,7 +370,7 @@ class InFlight:
     def _publish(self, batch: Batch) -> bool:
         self._reached(Step.READY)
         fences = {
-            tp: part.owned.fence_of(part.start, part.end, self._tools.instance)
+            tp: part.owned.fence_of(part.start, part.end, self._context.instance)
             for tp, part in batch.parts.items()
         }
         if not self._commit(batch, fences):
@@ -395,10 +395,10 @@ class InFlight:
     def _commit_ends(self, batch: Batch) -> bool:
         batch.rejected_in_a_row = self._rejected_with(batch)
         ends = {
-            tp: self._notes.served(part.owned, part.end, batch.rejected_in_a_row)
+            tp: self._position_commits.served(part.owned, part.end, batch.rejected_in_a_row)
             for tp, part in batch.parts.items()
         }
-        offsets = {**self._notes.due(batch.parts), **ends}
+        offsets = {**self._position_commits.due(batch.parts), **ends}
         self._reached(Step.COMMITTING)
         if self._commit(batch, offsets):
             self._reached(Step.COMMITTED)

@@ -27,16 +27,16 @@ from slackwater.runtime.delivery.commits import Committer, fenced
 from slackwater.runtime.delivery.in_flight import InFlight
 from slackwater.runtime.delivery.lost_log import LOG_TRUNCATED, truncated
 from slackwater.runtime.delivery.partition import OwnedPartition, Stopped
-from slackwater.runtime.delivery.position_commits import Notes
+from slackwater.runtime.delivery.position_commits import PositionCommits
 from slackwater.runtime.delivery.throttle import Pace
 from slackwater.runtime.errors import WorkerError
 from slackwater.runtime.fault_points import Step
 from slackwater.runtime.interfaces import Columns, Consumer
-from slackwater.runtime.takeover.handed_over_offsets import Adoption
+from slackwater.runtime.takeover.handed_over_offsets import HandedOverOffsets
 from slackwater.runtime.telemetry.report import Report
 from slackwater.runtime.telemetry.takeover_timings import TakeoverRecord
 from slackwater.runtime.topic_identity import TOPIC_RECREATED, id_text, predecessor, recreated
-from slackwater.runtime.worker_context import Tools
+from slackwater.runtime.worker_context import WorkerContext
 
 SETTLED = "stable"
 """A state of `protocol.membership.State`."""
@@ -51,7 +51,7 @@ class Delivery:
     def __init__(
         self,
         consumer: Consumer,
-        tools: Tools,
+        context: WorkerContext,
         *,
         held: bool = False,
         give_up: Callable[[], bool] = lambda: False,
@@ -59,23 +59,23 @@ class Delivery:
         """``held``: takes no records before ``release``. ``give_up``: asked while waiting for a batch; True
         ends the wait (a second SIGTERM).
         """
-        self._consumer, self._tools, self._give_up = consumer, tools, give_up
-        self._clock, self._config = tools.clock, tools.config
+        self._consumer, self._context, self._give_up = consumer, context, give_up
+        self._clock, self._config = context.clock, context.config
         self._owned: dict[TopicPartition, OwnedPartition] = {}
-        self._report = Report(consumer, tools, self._owned)
+        self._report = Report(consumer, context, self._owned)
         self._held = held
-        self._pace = Pace(tools.config.batch_interval_ms)
+        self._pace = Pace(context.config.batch_interval_ms)
         self._failure: Exception | None = None
         self.closing = False
         """Set before the consumer is closed, which tells its listener that partitions are revoked: a static
         member's stay with it, so nobody is to hear of that.
         """
         self._polled_at_ms: float | None = None
-        self._adoption = Adoption()
-        committer = Committer(consumer, tools.clock, tools.metrics, tools.log)
-        self.notes = Notes(consumer, committer, tools, self._owned)
+        self._adoption = HandedOverOffsets()
+        committer = Committer(consumer, context.clock, context.metrics, context.log)
+        self.notes = PositionCommits(consumer, committer, context, self._owned)
         self.in_flight = InFlight(
-            tools, committer, self.notes, seek_back=self._seek_back, ended=self._batch_ended
+            context, committer, self.notes, seek_back=self._seek_back, ended=self._batch_ended
         )
 
     # ---- the loop
@@ -95,7 +95,7 @@ class Delivery:
         self._report.show()
         self._report.lag()
 
-    def take_over(self, record: TakeoverRecord, adoption: Adoption) -> None:
+    def take_over(self, record: TakeoverRecord, adoption: HandedOverOffsets) -> None:
         """To be told before the join of a successor: what its predecessor has left, which is worked from
         without looking it up.
         """
@@ -242,7 +242,7 @@ class Delivery:
     def _poll(self, timeout_ms: float) -> Mapping[TopicPartition, Columns]:
         now = self._clock.mono_ms()
         if self._polled_at_ms is not None:
-            self._tools.metrics.observe("poll_interval_seconds", (now - self._polled_at_ms) / 1000)
+            self._context.metrics.observe("poll_interval_seconds", (now - self._polled_at_ms) / 1000)
         self._polled_at_ms = now
         polled: Mapping[TopicPartition, Columns] = {}
         try:
@@ -254,7 +254,7 @@ class Delivery:
         except KafkaError as exc:
             if not exc.retriable:
                 raise WorkerError(f"polling failed and cannot continue: {exc}") from exc
-            self._tools.log.seldom("poll", f"a poll failed and will be retried: {exc}")
+            self._context.log.seldom("poll", f"a poll failed and will be retried: {exc}")
             self._clock.sleep(min(SLICE_MS, timeout_ms))
         self._report.turned()
         if self._failure is not None:
@@ -275,12 +275,12 @@ class Delivery:
         its partitions before it has loaded one, and takes no records until then.
         """
         new = [owned for owned in self._owned.values() if not owned.claimed]
-        if not new or self._tools.sink is None:
+        if not new or self._context.sink is None:
             return
-        self._tools.reached(Step.ASSIGNED)
+        self._context.reached(Step.ASSIGNED)
         partitions = [owned.tp for owned in new]
         try:
-            self._tools.sink.claim(partitions)
+            self._context.sink.claim(partitions)
         except Exception as exc:
             raise sink_error(f"take over {', '.join(map(str, sorted(partitions)))}", exc) from exc
         for owned in new:
@@ -333,7 +333,7 @@ class Delivery:
             owned.topic_id = before
             self._topic_recreated(owned.tp)
             return
-        note, sink = owned.found_note, self._tools.sink
+        note, sink = owned.found_note, self._context.sink
         assert sink is not None
         known = owned.topic_id or (note.topic_id if note is not None else "")
         owned.topic_id = id_text(self._consumer.topic_id(owned.tp)) or known
@@ -341,7 +341,7 @@ class Delivery:
 
     def _predecessor(self, owned: OwnedPartition) -> str:
         """The id of the topic that the position belongs to, if another one has its name."""
-        current, sink = id_text(self._consumer.topic_id(owned.tp)), self._tools.sink
+        current, sink = id_text(self._consumer.topic_id(owned.tp)), self._context.sink
         if owned.topic_id:
             return owned.topic_id if current not in ("", owned.topic_id) else ""
         delivered: Collection[str] = ()
@@ -392,7 +392,7 @@ class Delivery:
             raise fenced() from exc
         if not exc.retriable:
             raise WorkerError(f"cannot read {what}: {exc}") from exc
-        self._tools.log.seldom("committed", f"cannot read {what} yet; retrying: {exc}")
+        self._context.log.seldom("committed", f"cannot read {what} yet; retrying: {exc}")
 
     def _found(self, owned: OwnedPartition, found: OffsetAndMetadata | None) -> None:
         self.notes.found(owned, found)
@@ -427,7 +427,7 @@ class Delivery:
         self._found(owned, there)
         if owned.committed in (None, before):
             return
-        self._tools.log.line(
+        self._context.log.line(
             f"{owned.tp}: {before} was handed over, but {owned.committed} is committed; continuing there"
         )
         self.in_flight.abandon([owned.tp], "more was committed than was handed over")
@@ -471,7 +471,7 @@ class Delivery:
             start = first if owned.committed is None else min(owned.committed, first)
             parts[tp] = Part(owned, columns, start, columns.next_offset)
         self._consumer.pause(*self._consumer.assignment())
-        self._tools.reached(Step.POLLED)
+        self._context.reached(Step.POLLED)
         for part in parts.values():
             part.owned.taken = True
         if self._config.batch_interval_ms:

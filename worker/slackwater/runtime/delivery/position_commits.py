@@ -12,25 +12,25 @@ from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.delivery.commits import Committer, Outcome
 from slackwater.runtime.delivery.partition import OwnedPartition, Signature
 from slackwater.runtime.interfaces import Consumer
-from slackwater.runtime.worker_context import Tools
+from slackwater.runtime.worker_context import WorkerContext
 
 SIGN_CHECKS = 4
 """How often in the time between two notes it is looked whether a sign of life is due."""
 
 
-class Notes:
+class PositionCommits:
     """Makes and stores the commits without records, for partitions that its delivery keeps in ``owned``."""
 
     def __init__(
         self,
         consumer: Consumer,
         committer: Committer,
-        tools: Tools,
+        context: WorkerContext,
         owned: Mapping[TopicPartition, OwnedPartition],
     ) -> None:
-        self._consumer, self._committer, self._tools, self._owned = consumer, committer, tools, owned
-        self._clock, self._instance = tools.clock, tools.instance
-        self._refresh_ms = max(1000, tools.config.session_timeout_ms // 10)
+        self._consumer, self._committer, self._context, self._owned = consumer, committer, context, owned
+        self._clock, self._instance = context.clock, context.instance
+        self._refresh_ms = max(1000, context.config.session_timeout_ms // 10)
         self._sign_at_ms = 0.0
         self.drain_ms: int | None = None
         """Since when (wall clock) the partitions are drained; None: they are not."""
@@ -96,7 +96,7 @@ class Notes:
 
     def signature(self) -> Signature | None:
         """For partitions that are assigned now; None: the pod is called as the member."""
-        return Signature(self._tools.pod, self._clock.wall_ms()) if self._tools.pod else None
+        return Signature(self._context.pod, self._clock.wall_ms()) if self._context.pod else None
 
     def found(self, owned: OwnedPartition, there: OffsetAndMetadata | None) -> None:
         """Takes in what is committed of a partition; it is to be signed soon."""
@@ -111,7 +111,7 @@ class Notes:
         comes in this one's place finds out by that, and one that has handed over does not take it back.
         """
         mono = self._clock.mono_ms()
-        if not self._tools.takes_over or self.drain_ms is not None or mono < self._sign_at_ms:
+        if not self._context.takes_over or self.drain_ms is not None or mono < self._sign_at_ms:
             return
         self._sign_at_ms = mono + self._refresh_ms / SIGN_CHECKS
         now, found = self._clock.wall_ms(), {}

@@ -10,41 +10,50 @@ from collections.abc import Callable
 from slackwater.runtime.delivery.loop import Delivery
 from slackwater.runtime.interfaces import Consumer, StandbyConsumer
 from slackwater.runtime.shutdown import Stopping
-from slackwater.runtime.takeover.handed_over_offsets import Adoption
-from slackwater.runtime.takeover.http_handler import Door
+from slackwater.runtime.takeover.handed_over_offsets import HandedOverOffsets
+from slackwater.runtime.takeover.http_handler import TakeoverHandler
 from slackwater.runtime.takeover.member_view import Watch
 from slackwater.runtime.takeover.messages import join_address
 from slackwater.runtime.takeover.predecessor import Handover
-from slackwater.runtime.takeover.requests import Desk
+from slackwater.runtime.takeover.requests import TakeoverRequests
 from slackwater.runtime.takeover.roles import Event, Role, Roles
 from slackwater.runtime.takeover.signing import Verifier
 from slackwater.runtime.takeover.standby import Call, Former, Standby
 from slackwater.runtime.takeover.successor import Outcome, Succession
-from slackwater.runtime.takeover.takeover_context import MainLoop, TakeoverMeans
+from slackwater.runtime.takeover.takeover_context import MainLoop, TakeoverContext
 from slackwater.runtime.telemetry.takeover_timings import TakeoverRecord
-from slackwater.runtime.worker_context import Tools
+from slackwater.runtime.worker_context import WorkerContext
 
 CLOSE_MS = 3_000.0
 IS_MEMBER = "this pod is the member, or about to be"
 
 
-class Seating:
+class TakeoverCoordinator:
     """All calls come from the main thread."""
 
     def __init__(
         self,
-        tools: Tools,
-        means: TakeoverMeans,
+        context: WorkerContext,
+        takeover_context: TakeoverContext,
         watch: Watch,
         loop: MainLoop,
         roles: Roles,
         stopping: Stopping,
     ) -> None:
-        self._tools, self._means, self._watch, self._loop, self._roles = tools, means, watch, loop, roles
-        self._desk = Desk()
-        self._handover = Handover(tools, means, self._desk, loop, roles, stopping)
-        self.door = Door(
-            means.key, Verifier(means.key, tools.clock, tools.status.target), self._desk, tools.status
+        self._context, self._takeover_context, self._watch, self._loop, self._roles = (
+            context,
+            takeover_context,
+            watch,
+            loop,
+            roles,
+        )
+        self._requests = TakeoverRequests()
+        self._handover = Handover(context, takeover_context, self._requests, loop, roles, stopping)
+        self.takeover_handler = TakeoverHandler(
+            takeover_context.key,
+            Verifier(takeover_context.key, context.clock, context.status.target),
+            self._requests,
+            context.status,
         )
         self._address = ""
         self._former: Former | None = None
@@ -56,22 +65,22 @@ class Seating:
         """Where this worker answers."""
         self._address = join_address(host, port)
 
-    # ---- to the seat
+    # ---- before this pod is the member
 
     def expect(self) -> None:
         """Another pod is the member: orders to take over are taken."""
-        self._desk.keep("this pod is not the member")
-        self._desk.take_orders()
+        self._requests.keep("this pod is not the member")
+        self._requests.take_orders()
 
     def told_alone(self) -> bool:
         """Whether there is an order to take over from nobody."""
-        return self._desk.peek_order() == ""
+        return self._requests.peek_order() == ""
 
     def takes_over_alone(self) -> None:
         """That order is carried out before this worker is warm."""
-        self._desk.refuse_orders(IS_MEMBER)
-        self._record = TakeoverRecord(self._tools, self._tools.status.holder or "")
-        self._tools.metrics.count("takeovers", ("forced",))
+        self._requests.refuse_orders(IS_MEMBER)
+        self._record = TakeoverRecord(self._context, self._context.status.holder or "")
+        self._context.metrics.count("takeovers", ("forced",))
 
     def prepare(
         self,
@@ -80,9 +89,9 @@ class Seating:
     ) -> None:
         """Makes all ready to take over."""
         self._standby = Standby(
-            self._tools,
-            self._means,
-            self._desk,
+            self._context,
+            self._takeover_context,
+            self._requests,
             self._watch,
             self._loop,
             make_consumer=make_consumer,
@@ -104,37 +113,37 @@ class Seating:
             call = standby.wait()
             self._roles.take(call.event)
             if call.event is Event.GONE:
-                self._desk.refuse_orders(IS_MEMBER)
+                self._requests.refuse_orders(IS_MEMBER)
                 return False
             outcome = self._carry_out(standby, call)
             if not outcome.refused:
                 break
             self._roles.take(Event.REFUSED)
-            self._tools.metrics.count("takeovers", ("refused",))
-            self._tools.log.line(f"takeover refused: {outcome.refused}")
+            self._context.metrics.count("takeovers", ("refused",))
+            self._context.log.line(f"takeover refused: {outcome.refused}")
             standby.enter(outcome.refused)
         self._join(outcome, call, adopt)
         return True
 
     def _carry_out(self, standby: Standby, call: Call) -> Outcome:
-        record = self._record = TakeoverRecord(self._tools, self._tools.status.holder or "")
+        record = self._record = TakeoverRecord(self._context, self._context.status.holder or "")
         self._succession = None
         standby.told()
         self._loop.enter("taking-over")
         if call.event is Event.LEFT_ALONE:
-            self._tools.events.emit("took_back", reason=call.reason)
-            self._tools.log.line(f"resumes its membership: {call.reason}")
+            self._context.events.emit("took_back", reason=call.reason)
+            self._context.log.line(f"resumes its membership: {call.reason}")
             return Outcome()
         if not call.predecessor:
             return Outcome()
         self._succession = Succession(
-            self._tools,
-            self._means,
+            self._context,
+            self._takeover_context,
             self._watch,
             self._loop,
             record,
             predecessor=call.predecessor,
-            target=self._desk.target,
+            target=self._requests.target,
             address=self._address,
         )
         return self._succession.run()
@@ -149,17 +158,17 @@ class Seating:
         answer = outcome.answer
         record.joins()
         if answer is not None:
-            standby.delivery.take_over(record, Adoption(answer.offsets, answer.generation))
+            standby.delivery.take_over(record, HandedOverOffsets(answer.offsets, answer.generation))
             standby.consumer.take_over(answer.offsets, answer.generation)
         else:
-            standby.delivery.take_over(record, Adoption())
+            standby.delivery.take_over(record, HandedOverOffsets())
             standby.consumer.take_over({})
         self._standby = None
         adopt(standby.consumer, standby.delivery)
         taken_back = call.event is Event.LEFT_ALONE
         how = "taken_back" if taken_back else "asked" if answer is not None else "forced"
-        self._tools.metrics.count("takeovers", (how,))
-        self._desk.refuse_orders(IS_MEMBER)
+        self._context.metrics.count("takeovers", (how,))
+        self._requests.refuse_orders(IS_MEMBER)
         standby.leave()
 
     def joined(self) -> None:
@@ -180,40 +189,40 @@ class Seating:
         """A join that is no successor's begins; but where it was told to, in place of a predecessor."""
         if self._record is not None and self._roles.role is Role.TAKING_OVER:
             self._record.joins()
-            delivery.take_over(self._record, Adoption())
+            delivery.take_over(self._record, HandedOverOffsets())
 
-    # ---- in the seat
+    # ---- while this pod is the member
 
     def serves(self) -> None:
         """This worker is the member and runs: its successor may ask."""
         self._former = None
-        self._means.watcher.submit(self._watch.close)
-        self._desk.refuse_orders(IS_MEMBER)
-        self._desk.hand_over()
+        self._takeover_context.watcher.submit(self._watch.close)
+        self._requests.refuse_orders(IS_MEMBER)
+        self._requests.hand_over()
 
     def ends(self) -> None:
         """It stops: nobody is handed over to any more."""
-        self._desk.keep("this worker stops")
+        self._requests.keep("this worker stops")
 
     def hand_over(self, delivery: Delivery) -> bool:
         """Hands over if it was asked to. Returns whether the worker is to end as it is (see
         :meth:`Handover.run`).
         """
-        asked = self._desk.next_asked()
+        asked = self._requests.next_asked()
         return asked is not None and self._handover.run(delivery, asked)
 
     def fenced(self, delivery: Delivery) -> None:
         """Another pod has joined as the member."""
-        self._desk.keep("another pod is the member now")
+        self._requests.keep("another pod is the member now")
         self._succession = None
         given = self._handover.given if self._roles.role is Role.HANDING_OVER else None
-        since = max(delivery.notes.since_ms, self._tools.status.joined_ms or 0)
+        since = max(delivery.notes.since_ms, self._context.status.joined_ms or 0)
         self._former = Former(since, given)
         if given is not None:
-            self._tools.events.emit("handed_over", by=given.by)
+            self._context.events.emit("handed_over", by=given.by)
         else:
-            self._tools.events.emit("fenced")
-            self._tools.log.line(
+            self._context.events.emit("fenced")
+            self._context.log.line(
                 "another pod has joined as the member; this worker stops writing and stands by"
             )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.kafka.errors import KafkaError
 from slackwater.kafka.group_states import STABLE
-from slackwater.runtime.takeover.member_view import Seat
+from slackwater.runtime.takeover.member_view import MemberView
 
 if TYPE_CHECKING:
     from slackwater.kafka.admin import KafkaAdmin
@@ -23,7 +23,7 @@ class KafkaWatch:
         self._group_id, self._instance, self._connect = group_id, instance, connect
         self._admin: KafkaAdmin | None = None
 
-    def look(self, *, offsets: bool) -> Seat:
+    def look(self, *, offsets: bool) -> MemberView:
         """See :class:`~slackwater.runtime.takeover.member_view.Watch`. After an error it connects anew."""
         try:
             if self._admin is None:
@@ -33,17 +33,19 @@ class KafkaWatch:
             self.close()
             raise
 
-    def _look(self, admin: KafkaAdmin, offsets: bool) -> Seat:
+    def _look(self, admin: KafkaAdmin, offsets: bool) -> MemberView:
         group = admin.describe_groups([self._group_id]).unwrap()[self._group_id]
         member = next((one for one in group.members if one.instance_id == self._instance), None)
         if member is None:
-            return Seat(self._instance, group.state)
+            return MemberView(self._instance, group.state)
         known = group.state == STABLE
         partitions = (member.assignment or ()) if known else ()
         # Not Stable: the assignment is not told, but all that is committed says who signed last.
         asked = offsets and (bool(partitions) or not known)
         committed = admin.committed_offsets(self._group_id, partitions if known else None) if asked else {}
-        return Seat(self._instance, group.state, member.member_id, member.client_id, partitions, committed)
+        return MemberView(
+            self._instance, group.state, member.member_id, member.client_id, partitions, committed
+        )
 
     def close(self) -> None:
         """Closes the connections."""

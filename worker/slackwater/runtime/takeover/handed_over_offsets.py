@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 
 
-class Adoption:
+class HandedOverOffsets:
     """Offsets that are to be used at the first assignment, and those that are to be compared."""
 
     def __init__(

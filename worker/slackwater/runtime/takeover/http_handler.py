@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from slackwater.runtime.takeover.messages import HandoverRequest, encode, read_order, read_withdrawal
-from slackwater.runtime.takeover.requests import Desk, Refused
+from slackwater.runtime.takeover.requests import Refused, TakeoverRequests
 from slackwater.runtime.takeover.signing import ANSWER_HEADER, Unauthorized, Verifier, sign_answer
 from slackwater.runtime.telemetry.status import Status
 
@@ -26,11 +26,11 @@ class Answer(NamedTuple):
     headers: Mapping[str, str]
 
 
-class Door:
+class TakeoverHandler:
     """Any thread may call it; a request for the handover keeps its thread until the answer is there."""
 
-    def __init__(self, key: bytes, verifier: Verifier, desk: Desk, status: Status) -> None:
-        self._key, self._verifier, self._desk, self._status = key, verifier, desk, status
+    def __init__(self, key: bytes, verifier: Verifier, requests: TakeoverRequests, status: Status) -> None:
+        self._key, self._verifier, self._requests, self._status = key, verifier, requests, status
         self._ways: dict[tuple[str, str], Callable[[bytes, str], tuple[int, dict[str, Any]]]] = {
             ("POST", "/join"): self._join,
             ("POST", "/takeover"): self._take_over,
@@ -66,7 +66,7 @@ class Door:
         return 202, {"phase": self._status.phase}
 
     def _take_over(self, body: bytes, _: str) -> tuple[int, dict[str, Any]]:
-        self._desk.order(*read_order(body))
+        self._requests.order(*read_order(body))
         return 202, {"phase": self._status.phase}
 
     def _hand_over(self, body: bytes, peer: str) -> tuple[int, dict[str, Any]]:
@@ -75,10 +75,10 @@ class Door:
             raise Refused(f"this is {self._status.instance}, not {request.instance}")
         if request.by == self._status.pod:
             raise Refused(f"this is {request.by} itself")
-        answer = self._desk.ask(request).wait(request.deadline_ms + GRACE_MS)
+        answer = self._requests.ask(request).wait(request.deadline_ms + GRACE_MS)
         if answer is None:
             return 503, {"error": f"no answer within {request.deadline_ms} ms"}
         return 200, answer.document()
 
     def _withdraw(self, body: bytes, _: str) -> tuple[int, dict[str, Any]]:
-        return 200, self._desk.withdraw(read_withdrawal(body))
+        return 200, self._requests.withdraw(read_withdrawal(body))

@@ -12,7 +12,7 @@ from slackwater.runtime.delivery.partition import CommitNote
 
 
 @dataclass(frozen=True)
-class Seat:
+class MemberView:
     """A look at the group (DescribeGroups, OffsetFetch).
 
     ``instance``: the member's group.instance.id. ``state``: the group's. ``member_id``: changes with each
@@ -56,8 +56,8 @@ class Seat:
 class Watch(Protocol):
     """Looks at the group without being in it. Its calls come from one thread."""
 
-    def look(self, *, offsets: bool) -> Seat:
-        """The seat now; with ``offsets`` what is committed, too. Raises KafkaError."""
+    def look(self, *, offsets: bool) -> MemberView:
+        """The member as the group has it now; with ``offsets`` what is committed, too. Raises KafkaError."""
 
     def close(self) -> None:
         """Closes the connections. May be called again; a look after that opens them anew."""

@@ -70,7 +70,7 @@ def read_withdrawal(body: bytes) -> str:
 
 @dataclass(frozen=True)
 class HandoverRequest:
-    """POST /handover: ``by`` (a pod) asks its predecessor for the seat of ``instance``.
+    """POST /handover: ``by`` (a pod) asks its predecessor to hand over the member ``instance``.
 
     ``address``: where ``by`` answers GET /healthz. ``deadline_ms``: how long it waits for the answer.
     """
@@ -162,7 +162,7 @@ class HandoverAnswer:
 
 @dataclass(frozen=True)
 class HandedOver:
-    """To whom a worker has given its seat: a pod, and where it answers GET /healthz."""
+    """To whom a worker has handed over: a pod, and where it answers GET /healthz."""
 
     by: str
     address: str

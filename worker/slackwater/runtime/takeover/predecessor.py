@@ -12,10 +12,10 @@ from slackwater.runtime.delivery.loop import SLICE_MS, Delivery
 from slackwater.runtime.handler_thread import Task
 from slackwater.runtime.shutdown import Stopping
 from slackwater.runtime.takeover.messages import HandedOver, HandoverAnswer
-from slackwater.runtime.takeover.requests import Asked, Desk
+from slackwater.runtime.takeover.requests import Asked, TakeoverRequests
 from slackwater.runtime.takeover.roles import PROBE_EVERY_MS, Event, Roles, Unfenced
-from slackwater.runtime.takeover.takeover_context import MainLoop, TakeoverMeans
-from slackwater.runtime.worker_context import Tools
+from slackwater.runtime.takeover.takeover_context import MainLoop, TakeoverContext
+from slackwater.runtime.worker_context import WorkerContext
 
 DRAIN_SHARE = 0.8
 """Of the successor's deadline: the answer must reach it before."""
@@ -26,15 +26,20 @@ class Handover:
 
     def __init__(
         self,
-        tools: Tools,
-        means: TakeoverMeans,
-        desk: Desk,
+        context: WorkerContext,
+        takeover_context: TakeoverContext,
+        requests: TakeoverRequests,
         loop: MainLoop,
         roles: Roles,
         stopping: Stopping,
     ) -> None:
-        self._tools, self._means, self._desk, self._loop = tools, means, desk, loop
-        self._roles, self._stopping, self._clock = roles, stopping, tools.clock
+        self._context, self._takeover_context, self._requests, self._loop = (
+            context,
+            takeover_context,
+            requests,
+            loop,
+        )
+        self._roles, self._stopping, self._clock = roles, stopping, context.clock
         self.given: HandedOver | None = None
         """By whom it was asked, and is to be fenced."""
 
@@ -46,8 +51,8 @@ class Handover:
         """
         self.given = None
         if not delivery.settled:
-            self._desk.keep("the group is not stable, as far as this worker knows")
-            self._desk.hand_over()
+            self._requests.keep("the group is not stable, as far as this worker knows")
+            self._requests.hand_over()
             return False
         self.given = HandedOver(asked.request.by, asked.request.address)
         self._roles.take(Event.ASKED)
@@ -57,11 +62,11 @@ class Handover:
         except BaseException as exc:
             asked.refuse(f"the handover failed: {type(exc).__name__}: {exc}")
             raise
-        if self._desk.withdrawn:
+        if self._requests.withdrawn:
             asked.refuse("it was withdrawn")
             return self._go_on(delivery, "its successor has withdrawn")
         asked.answer(answer)
-        self._tools.events.emit(
+        self._context.events.emit(
             "handover",
             by=asked.request.by,
             generation=answer.generation,
@@ -72,24 +77,24 @@ class Handover:
 
     def _drain(self, delivery: Delivery, asked: Asked) -> HandoverAnswer:
         began = self._clock.wall_ms()
-        delivery.drain(min(self._tools.config.drain_timeout_ms, asked.request.deadline_ms * DRAIN_SHARE))
-        return HandoverAnswer(self._tools.status.generation, delivery.left(), began, self._clock.wall_ms())
+        delivery.drain(min(self._context.config.drain_timeout_ms, asked.request.deadline_ms * DRAIN_SHARE))
+        return HandoverAnswer(self._context.status.generation, delivery.left(), began, self._clock.wall_ms())
 
     def _wait(self, delivery: Delivery, asked: Asked) -> bool:
         """Polls until the broker says that another is the member, or there is none to be."""
         unfenced = Unfenced(self._clock.mono_ms(), asked.request.deadline_ms)
-        probe = partial(self._means.peers.alive, asked.request.address)
+        probe = partial(self._takeover_context.peers.alive, asked.request.address)
         probing: Task | None = None
         probed_ms = -float("inf")
         while not self._stopping.count:
             delivery.step(SLICE_MS)
             now = self._clock.mono_ms()
             if probing is None and now - probed_ms >= PROBE_EVERY_MS:
-                probed_ms, probing = now, self._means.caller.submit(probe)
+                probed_ms, probing = now, self._takeover_context.caller.submit(probe)
             elif probing is not None and probing.wait(0):
                 unfenced.silence.told(probing.result(), probed_ms)
                 probing = None
-            unfenced.withdrawn = self._desk.withdrawn
+            unfenced.withdrawn = self._requests.withdrawn
             reason = unfenced.due(now)
             if reason and delivery.notes.still_owner():
                 return self._go_on(delivery, reason)
@@ -101,8 +106,8 @@ class Handover:
         self._roles.take(Event.KEPT)
         delivery.release()
         self._loop.enter("running")
-        self._desk.hand_over()
-        self._tools.metrics.count("takeovers", ("taken_back",))
-        self._tools.events.emit("took_back", reason=reason)
-        self._tools.log.line(f"resumes its work: {reason}")
+        self._requests.hand_over()
+        self._context.metrics.count("takeovers", ("taken_back",))
+        self._context.events.emit("took_back", reason=reason)
+        self._context.log.line(f"resumes its work: {reason}")
         return False

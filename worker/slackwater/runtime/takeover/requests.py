@@ -46,7 +46,7 @@ class Asked:
         return self._answer
 
 
-class Desk:
+class TakeoverRequests:
     """At most one order to take over, and one request for the handover."""
 
     def __init__(self) -> None:

@@ -1,18 +1,18 @@
-"""Which part a worker has in its member's seat, and the rules by which that changes. No I/O, no clock.
+"""Which role a worker has, and the rules by which that changes. No I/O, no clock.
 
-A member (``flights-3``) has a seat in the group, and up to two processes that may hold it: the one that
-is the member, and one that stands by. Who joins last holds it: the broker fences the other (KIP-345).
+A member (``flights-3``) has up to two processes: the one that is in the group, and one that stands by. Who
+joins last is the member: the broker fences the other (KIP-345).
 """
 
 from __future__ import annotations
 
 from enum import Enum
 
-from slackwater.runtime.takeover.member_view import Seat
+from slackwater.runtime.takeover.member_view import MemberView
 
 
 class Role(Enum):
-    """What a worker is with regard to its seat."""
+    """A process's role with regard to its member."""
 
     STARTING = "starting"
     NEW = "new"
@@ -84,13 +84,13 @@ class Roles:
         return self.role
 
 
-def at_start(seat: Seat, pod: str, *, takes_over: bool) -> Event:
+def at_start(member: MemberView, pod: str, *, takes_over: bool) -> Event:
     """What the group says to a worker that starts in ``pod``. Without a key for takeovers
     (``takes_over``) the process before is gone whatever its pod was called.
     """
-    if not seat.taken:
+    if not member.taken:
         return Event.ABSENT
-    return Event.OTHERS if takes_over and seat.holder != pod else Event.OWN
+    return Event.OTHERS if takes_over and member.holder != pod else Event.OWN
 
 
 TRIES = 3
@@ -128,7 +128,7 @@ STILL_AT_LEAST_MS = 3_000.0
 
 
 class TakeBack:
-    """When a worker that has handed over takes its seat back: its successor does not answer, and does not
+    """When a worker that has handed over joins again: its successor does not answer, and does not
     show in the group either. If it commits, it lives, and only the way between the two is cut.
 
     A holder commits every tenth of a session, at least a note; two of these have to be missing.
@@ -148,7 +148,7 @@ class TakeBack:
         self._seen_until_ms = asked_ms
 
     def due(self, now_ms: float) -> str:
-        """Why to take the seat back now; "" where there is no reason to."""
+        """Why to join again now; "" where there is no reason to."""
         if self._seen_since_ms is None or not self.silence.gone(now_ms):
             return ""
         still = self._seen_until_ms - self._seen_since_ms

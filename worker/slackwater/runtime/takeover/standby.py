@@ -15,12 +15,12 @@ from slackwater.runtime.delivery.loop import Delivery
 from slackwater.runtime.errors import TwinError, WorkerError
 from slackwater.runtime.handler_thread import Task
 from slackwater.runtime.interfaces import StandbyConsumer
-from slackwater.runtime.takeover.member_view import Seat, Watch
+from slackwater.runtime.takeover.member_view import MemberView, Watch
 from slackwater.runtime.takeover.messages import HandedOver
-from slackwater.runtime.takeover.requests import Desk
+from slackwater.runtime.takeover.requests import TakeoverRequests
 from slackwater.runtime.takeover.roles import PROBE_EVERY_MS, Event, TakeBack
-from slackwater.runtime.takeover.takeover_context import MainLoop, TakeoverMeans
-from slackwater.runtime.worker_context import Tools
+from slackwater.runtime.takeover.takeover_context import MainLoop, TakeoverContext
+from slackwater.runtime.worker_context import WorkerContext
 
 LOOK_EVERY_MS = 1_000.0
 RETRY_MS = 1_000.0
@@ -50,9 +50,9 @@ class Standby:
 
     def __init__(
         self,
-        tools: Tools,
-        means: TakeoverMeans,
-        desk: Desk,
+        context: WorkerContext,
+        takeover_context: TakeoverContext,
+        requests: TakeoverRequests,
         watch: Watch,
         loop: MainLoop,
         *,
@@ -60,16 +60,22 @@ class Standby:
         make_delivery: Callable[[StandbyConsumer], Delivery],
         former: Former | None = None,
     ) -> None:
-        self._tools, self._means, self._desk, self._watch, self._loop = tools, means, desk, watch, loop
-        self._clock, self._status = tools.clock, tools.status
+        self._context, self._takeover_context, self._requests, self._watch, self._loop = (
+            context,
+            takeover_context,
+            requests,
+            watch,
+            loop,
+        )
+        self._clock, self._status = context.clock, context.status
         self._make_consumer, self._make_delivery, self._former = make_consumer, make_delivery, former
-        self._take_back = TakeBack(tools.config.session_timeout_ms)
+        self._take_back = TakeBack(context.config.session_timeout_ms)
         self._looking: Task | None = None
         self._probing: Task | None = None
         self._looked_ms = self._probed_ms = -float("inf")
         self._prefetched = 0
         self._since_ms, self._reason, self._told = 0, "", False
-        self.seat = Seat(tools.instance)
+        self.member = MemberView(context.instance)
         self.consumer: StandbyConsumer | None = None
         self.delivery: Delivery | None = None
 
@@ -81,25 +87,25 @@ class Standby:
         """
         while True:
             try:
-                self._loop.wait_for(self._means.watcher.submit(self._connect))
-                self.seat = self._loop.wait_for(self._means.watcher.submit(self._look))
+                self._loop.wait_for(self._takeover_context.watcher.submit(self._connect))
+                self.member = self._loop.wait_for(self._takeover_context.watcher.submit(self._look))
                 break
             except KafkaError as exc:
                 if not exc.retriable:
                     raise WorkerError(f"cannot stand by: {exc}") from exc
-                self._tools.log.seldom("standby", f"cannot stand by yet: {exc}")
+                self._context.log.seldom("standby", f"cannot stand by yet: {exc}")
                 again_ms = self._clock.mono_ms() + RETRY_MS
                 self._loop.until(lambda at=again_ms: self._clock.mono_ms() >= at)  # type: ignore[misc]
 
     def _connect(self) -> None:
         """On the watcher's thread."""
-        config = self._tools.config
+        config = self._context.config
         if self.consumer is None:
             self.consumer = self._make_consumer()
             self.delivery = self._make_delivery(self.consumer)
         self.consumer.stand_by(config.topics, config.topic_pattern, self.delivery)
 
-    def _look(self) -> Seat:
+    def _look(self) -> MemberView:
         return self._watch.look(offsets=True)
 
     # ---- standing by
@@ -114,18 +120,18 @@ class Standby:
             self.delivery.show()
         self._reason, self._told = reason, False
         if reason:
-            self._desk.next_order()  # one that came while the other was carried out
+            self._requests.next_order()  # one that came while the other was carried out
         self._looked_ms = self._clock.mono_ms()
-        self._take_in(self.seat, self._looked_ms)
+        self._take_in(self.member, self._looked_ms)
         self._loop.enter("standby")
-        self._tools.events.emit("standby", holder=self._status.holder, reason=reason)
+        self._context.events.emit("standby", holder=self._status.holder, reason=reason)
 
     def wait(self) -> Call:
         """Stands by until something calls for more. Raises TwinError where the holder is a pod of this
         name.
         """
         while True:
-            order = self._desk.next_order()
+            order = self._requests.next_order()
             if order is not None:
                 return Call(Event.TOLD, order)
             self._watch_group()
@@ -140,9 +146,9 @@ class Standby:
         self._show()
 
     def _called(self) -> Call | None:
-        if not self.seat.taken and not self._take_back.silence.answered:
+        if not self.member.taken and not self._take_back.silence.answered:
             return Call(Event.GONE)
-        if self._former is None or self._former.to is None or not self.seat.taken:
+        if self._former is None or self._former.to is None or not self.member.taken:
             return None
         reason = self._take_back.due(self._clock.mono_ms())
         return Call(Event.LEFT_ALONE, reason=reason) if reason else None
@@ -151,13 +157,13 @@ class Standby:
         now = self._clock.mono_ms()
         if self._looking is None:
             if now - self._looked_ms >= LOOK_EVERY_MS:
-                self._looked_ms, self._looking = now, self._means.watcher.submit(self._look)
+                self._looked_ms, self._looking = now, self._takeover_context.watcher.submit(self._look)
         elif self._looking.wait(0):
             task, self._looking = self._looking, None
             try:
                 self._take_in(task.result(), self._looked_ms)
             except KafkaError as exc:
-                self._tools.log.seldom("look", f"cannot read the state of the group: {exc}")
+                self._context.log.seldom("look", f"cannot read the state of the group: {exc}")
 
     def _watch_successor(self) -> None:
         if self._former is None or self._former.to is None:
@@ -166,36 +172,36 @@ class Standby:
         if self._probing is None:
             if now - self._probed_ms >= PROBE_EVERY_MS:
                 self._probed_ms = now
-                probe = partial(self._means.peers.alive, self._former.to.address)
-                self._probing = self._means.caller.submit(probe)
+                probe = partial(self._takeover_context.peers.alive, self._former.to.address)
+                self._probing = self._takeover_context.caller.submit(probe)
         elif self._probing.wait(0):
             task, self._probing = self._probing, None
             self._take_back.silence.told(task.result(), self._probed_ms)
 
-    def _take_in(self, seat: Seat, asked_ms: float) -> None:
+    def _take_in(self, member: MemberView, asked_ms: float) -> None:
         """What a look has shown."""
-        self.seat = seat
-        self._refuse_twin(seat)
-        if seat.taken:
-            self._take_back.saw(sorted(seat.committed.items()), asked_ms)
-        if seat.stable:
+        self.member = member
+        self._refuse_twin(member)
+        if member.taken:
+            self._take_back.saw(sorted(member.committed.items()), asked_ms)
+        if member.stable:
             assert self.consumer is not None
-            offsets = {tp: seat.committed[tp].offset for tp in seat.partitions if tp in seat.committed}
+            offsets = {tp: member.committed[tp].offset for tp in member.partitions if tp in member.committed}
             self.consumer.prefetch(offsets)
             self._prefetched = len(offsets)
-        self._status.holder = self._holder(seat)
+        self._status.holder = self._holder(member)
         self._show()
 
-    def _holder(self, seat: Seat) -> str | None:
-        """Who holds the seat. A successor has signed nothing at first, but has told its name before."""
+    def _holder(self, member: MemberView) -> str | None:
+        """Which pod is the member. A successor has signed nothing at first, but has sent its name before."""
         former = self._former
-        if former is not None and seat.holder == self._tools.pod:
+        if former is not None and member.holder == self._context.pod:
             return former.to.by if former.to is not None else None
-        return seat.holder if seat.taken else None
+        return member.holder if member.taken else None
 
-    def _refuse_twin(self, seat: Seat) -> None:
-        note, former = seat.note, self._former
-        if former is None or note is None or note.pod != self._tools.pod:
+    def _refuse_twin(self, member: MemberView) -> None:
+        note, former = member.note, self._former
+        if former is None or note is None or note.pod != self._context.pod:
             return
         if (note.since_ms or 0) > former.since_ms:
             raise TwinError(str(fenced()))

@@ -9,9 +9,9 @@ from slackwater.kafka.errors import KafkaError
 from slackwater.runtime.takeover.http_client import NoAnswer, Reply, Unreachable, Unsigned
 from slackwater.runtime.takeover.member_view import Watch
 from slackwater.runtime.takeover.messages import HandoverAnswer, HandoverRequest
-from slackwater.runtime.takeover.takeover_context import MainLoop, TakeoverMeans
+from slackwater.runtime.takeover.takeover_context import MainLoop, TakeoverContext
 from slackwater.runtime.telemetry.takeover_timings import TakeoverRecord
-from slackwater.runtime.worker_context import Tools
+from slackwater.runtime.worker_context import WorkerContext
 
 UNREACHABLE_MS = 2_000.0
 """For how long a predecessor that takes no connection is tried."""
@@ -32,8 +32,8 @@ class Succession:
 
     def __init__(
         self,
-        tools: Tools,
-        means: TakeoverMeans,
+        context: WorkerContext,
+        takeover_context: TakeoverContext,
         watch: Watch,
         loop: MainLoop,
         record: TakeoverRecord,
@@ -45,10 +45,16 @@ class Succession:
         """``predecessor``: its ``host:port``. ``target``: who requests to it are signed for, "": not known.
         ``address``: where this worker answers.
         """
-        self._tools, self._means, self._watch, self._loop, self._record = tools, means, watch, loop, record
-        self._clock, self._predecessor, self._target = tools.clock, predecessor, target
-        self._deadline_ms = tools.config.takeover_deadline_ms
-        self._request = HandoverRequest(tools.instance, tools.pod, address, self._deadline_ms)
+        self._context, self._takeover_context, self._watch, self._loop, self._record = (
+            context,
+            takeover_context,
+            watch,
+            loop,
+            record,
+        )
+        self._clock, self._predecessor, self._target = context.clock, predecessor, target
+        self._deadline_ms = context.config.takeover_deadline_ms
+        self._request = HandoverRequest(context.instance, context.pod, address, self._deadline_ms)
         self._may_wait = False
         """Whether the predecessor may be waiting for this worker's join."""
 
@@ -68,7 +74,7 @@ class Succession:
         """Tells the predecessor that nobody comes, if it may wait. Takes a second or two at most."""
         if self._may_wait:
             self._may_wait = False
-            self._means.peers.withdraw(self._predecessor, self._tools.pod)
+            self._takeover_context.peers.withdraw(self._predecessor, self._context.pod)
 
     # ---- until the group is at rest
 
@@ -77,12 +83,12 @@ class Succession:
         deadline = self._clock.mono_ms() + self._deadline_ms
         while True:
             try:
-                seat = self._loop.wait_for(
-                    self._means.watcher.submit(partial(self._watch.look, offsets=False))
+                member = self._loop.wait_for(
+                    self._takeover_context.watcher.submit(partial(self._watch.look, offsets=False))
                 )
-                if seat.stable:
+                if member.stable:
                     return ""
-                why = f"the group is {seat.state}" if seat.taken else "the member is not in the group"
+                why = f"the group is {member.state}" if member.taken else "the member is not in the group"
             except KafkaError as exc:
                 why = f"the state of the group cannot be read: {exc}"
             if self._clock.mono_ms() >= deadline:
@@ -115,9 +121,9 @@ class Succession:
 
     def _post(self, timeout_ms: float) -> Reply:
         self._may_wait = True
-        handover = self._means.peers.handover
+        handover = self._takeover_context.peers.handover
         post = partial(handover, self._predecessor, self._request, timeout_ms, self._target)
-        reply: Reply = self._loop.wait_for(self._means.caller.submit(post))
+        reply: Reply = self._loop.wait_for(self._takeover_context.caller.submit(post))
         return reply
 
     def _read(self, reply: Reply) -> Outcome:
@@ -133,5 +139,5 @@ class Succession:
         return Outcome(answer)
 
     def _without(self, why: Exception) -> Outcome:
-        self._tools.log.line(f"takes over without a response: {why}")
+        self._context.log.line(f"takes over without a response: {why}")
         return Outcome()

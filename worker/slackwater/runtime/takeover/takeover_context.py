@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class TakeoverMeans:
+class TakeoverContext:
     """``watcher``: looks at the group; ``caller``: asks other pods. Two threads, so that a coordinator
     that is slow does not hold up a question to the predecessor.
     """

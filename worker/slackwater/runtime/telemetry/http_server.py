@@ -24,7 +24,7 @@ from slackwater.runtime.telemetry.status import Status
 if TYPE_CHECKING:
     from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-    from slackwater.runtime.takeover.http_handler import Door
+    from slackwater.runtime.takeover.http_handler import TakeoverHandler
 
 MOST_REQUEST_BYTES = 64 * 1024
 MOST_HEAD_BYTES = 32 * 1024
@@ -41,10 +41,16 @@ class HealthServer:
     """
 
     def __init__(
-        self, config: HealthConfig, status: Status, metrics: Metrics, file: str = "", door: Door | None = None
+        self,
+        config: HealthConfig,
+        status: Status,
+        metrics: Metrics,
+        file: str = "",
+        takeover_handler: TakeoverHandler | None = None,
     ) -> None:
-        """``door``: for takeovers. Raises ConfigError where the address cannot be had."""
-        self._status, self._metrics, self._door = status, metrics, door
+        """``takeover_handler``: answers requests for takeovers. Raises ConfigError where the address cannot
+        be had."""
+        self._status, self._metrics, self._takeover_handler = status, metrics, takeover_handler
         self._server: ThreadingHTTPServer | None = None
         self._closed = False
         self._lock = threading.Lock()
@@ -59,7 +65,7 @@ class HealthServer:
         with self._lock:
             if self._closed:
                 return
-            server = _server(self._status, self._metrics, self._door)
+            server = _server(self._status, self._metrics, self._takeover_handler)
             server.socket.close()
             server.socket = self._socket
             self._server = server
@@ -108,7 +114,9 @@ def _listen(config: HealthConfig, file: str) -> socket.socket:
     return found
 
 
-def _server(status: Status, metrics: Metrics, door: Door | None) -> ThreadingHTTPServer:
+def _server(
+    status: Status, metrics: Metrics, takeover_handler: TakeoverHandler | None
+) -> ThreadingHTTPServer:
     """A server that does not listen yet."""
     from http.server import ThreadingHTTPServer
 
@@ -119,7 +127,7 @@ def _server(status: Status, metrics: Metrics, door: Door | None) -> ThreadingHTT
 
         def __init__(self) -> None:
             # Not bind_and_activate: server_bind() looks its own name up, which may wait for a DNS server.
-            super().__init__(("", 0), _handler(status, metrics, door, deadlines), False)
+            super().__init__(("", 0), _handler(status, metrics, takeover_handler, deadlines), False)
             self._hosts: dict[Any, str] = {}
             """By the connection's socket: one that was reset does not tell its host any more."""
 
@@ -186,7 +194,7 @@ class _Input:
 
 
 def _handler(
-    status: Status, metrics: Metrics, door: Door | None, deadlines: Deadlines
+    status: Status, metrics: Metrics, takeover_handler: TakeoverHandler | None, deadlines: Deadlines
 ) -> type[BaseHTTPRequestHandler]:
     import http.client
     from http.server import BaseHTTPRequestHandler
@@ -258,7 +266,7 @@ def _handler(
                 self._answer(404, {"error": "known: GET /healthz /readyz /status /metrics, POST /join"})
 
         def do_POST(self) -> None:
-            if self.path == "/join" and door is None:
+            if self.path == "/join" and takeover_handler is None:
                 status.gate.set()
                 self._answer(202, {"phase": status.phase})
             else:
@@ -268,14 +276,16 @@ def _handler(
             self._of_takeover()
 
         def _of_takeover(self) -> None:
-            if door is None or not door.knows(self.command, self.path):
-                keyless = "" if door is not None else "; this worker has no key for takeovers"
+            if takeover_handler is None or not takeover_handler.knows(self.command, self.path):
+                keyless = "" if takeover_handler is not None else "; this worker has no key for takeovers"
                 self._answer(
                     404, {"error": f"known: POST /join /takeover /handover, DELETE /handover{keyless}"}
                 )
             else:
                 signed, peer = self.headers.get("Authorization"), self.client_address[0]
-                code, answer, headers = door.answer(self.command, self.path, self._request_body, signed, peer)
+                code, answer, headers = takeover_handler.answer(
+                    self.command, self.path, self._request_body, signed, peer
+                )
                 self._send(code, "application/json", answer, **headers)
 
         def _answer(self, code: int, document: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from slackwater.runtime.telemetry.lag_age import Lagging
 from slackwater.runtime.telemetry.rebalances import Rebalances
 from slackwater.runtime.telemetry.restart_timings import Restart
 from slackwater.runtime.telemetry.takeover_timings import TakeoverRecord
-from slackwater.runtime.worker_context import Tools
+from slackwater.runtime.worker_context import WorkerContext
 
 LAG_EVERY_MS = 1000.0
 KEPT = 20
@@ -26,9 +26,9 @@ class Report:
     """Looks at the consumer and at ``owned``, which its delivery keeps."""
 
     def __init__(
-        self, consumer: Consumer, tools: Tools, owned: Mapping[TopicPartition, OwnedPartition]
+        self, consumer: Consumer, context: WorkerContext, owned: Mapping[TopicPartition, OwnedPartition]
     ) -> None:
-        self._consumer, self._tools, self._owned = consumer, tools, owned
+        self._consumer, self._context, self._owned = consumer, context, owned
         self.in_flight: Batch | None = None
         """Kept by the delivery."""
         self.record: TakeoverRecord | None = None
@@ -37,11 +37,11 @@ class Report:
         self._lag_at_ms = -LAG_EVERY_MS
         self._lagging = Lagging()
         self._rebalances = Rebalances()
-        self._restart = Restart(tools.instance, tools.status.started_ms)
+        self._restart = Restart(context.instance, context.status.started_ms)
 
     def turned(self) -> None:
         """The main thread is alive."""
-        self._tools.status.turned_ms = self._tools.clock.mono_ms()
+        self._context.status.turned_ms = self._context.clock.mono_ms()
 
     def moved(self, event: str, partitions: Collection[TopicPartition]) -> None:
         """Partitions were ``assigned``, ``revoked`` or ``lost``."""
@@ -53,9 +53,9 @@ class Report:
                     self.record.left(tp)
         else:
             for tp in partitions:  # the series is there from the start: increase() does not see a first step
-                self._tools.metrics.count("records_skipped", (tp.topic, str(tp.partition), RETENTION), 0)
+                self._context.metrics.count("records_skipped", (tp.topic, str(tp.partition), RETENTION), 0)
         named = [[tp.topic, tp.partition] for tp in sorted(partitions)]
-        self._tools.events.emit(event, partitions=named, generation=self._consumer.membership().generation)
+        self._context.events.emit(event, partitions=named, generation=self._consumer.membership().generation)
         self.show()
 
     def membership(self) -> None:
@@ -68,9 +68,9 @@ class Report:
             self._last_seen = seen
             returned = now.returned and seen == now.generations[-1]
             kind = "returned" if returned else "follow_up" if seen.follow_up else "joined"
-            self._tools.metrics.count("rebalances", (kind,))
+            self._context.metrics.count("rebalances", (kind,))
             self._joined(seen, returned=returned)
-            self._tools.events.emit(
+            self._context.events.emit(
                 "joined",
                 generation=seen.generation,
                 member_id=now.member_id,
@@ -78,12 +78,12 @@ class Report:
                 follow_up=seen.follow_up,
                 returned=returned,
             )
-        status = self._tools.status
+        status = self._context.status
         if (status.generation, status.is_leader) != (now.generation, now.is_leader):
             self.show()
 
     def _joined(self, seen: GenerationSeen, *, returned: bool) -> None:
-        status, now_ms = self._tools.status, self._tools.clock.wall_ms()
+        status, now_ms = self._context.status, self._context.clock.wall_ms()
         self._restart.joined(now_ms)
         status.joined_ms, status.returned = self._restart.joined_ms, returned
         if self.record is not None:
@@ -92,10 +92,10 @@ class Report:
 
     def _rebalance(self, now: MembershipSnapshot) -> None:
         """Notes when a rebalance begins and ends for this worker, as finely as it polls."""
-        took_ms = self._rebalances.look(now, self._tools.clock.wall_ms())
+        took_ms = self._rebalances.look(now, self._context.clock.wall_ms())
         if took_ms is not None:
-            self._tools.metrics.observe("rebalance_seconds", took_ms / 1000)
-        self._tools.status.rebalance = self._rebalances.document()
+            self._context.metrics.observe("rebalance_seconds", took_ms / 1000)
+        self._context.status.rebalance = self._rebalances.document()
 
     def found(self, owned: OwnedPartition) -> None:
         """A partition's committed offset and note are known."""
@@ -103,7 +103,7 @@ class Report:
             self.record.found(owned)
             return
         self._restart.found(owned.tp, owned.found_note)
-        self._tools.status.restart = self._restart.document()
+        self._context.status.restart = self._restart.document()
 
     def _is_new(self, seen: GenerationSeen) -> bool:
         last = self._last_seen
@@ -114,18 +114,18 @@ class Report:
         if owned.had_records:
             return
         owned.had_records = True
-        now_ms = self._tools.clock.wall_ms()
+        now_ms = self._context.clock.wall_ms()
         self._back(owned.tp, now_ms)
         gap = owned.gap_ms(now_ms)
         if self.record is not None:
             self.record.served(owned.tp, gap)
         if gap is None or owned.found_note is None:
             return
-        self._tools.metrics.count("unserved_seconds", (owned.tp.topic, str(owned.tp.partition)), gap / 1000)
-        session = self._tools.config.session_timeout_ms
+        self._context.metrics.count("unserved_seconds", (owned.tp.topic, str(owned.tp.partition)), gap / 1000)
+        session = self._context.config.session_timeout_ms
         before = owned.found_note.instance
-        restart = before == self._tools.instance
-        self._tools.events.emit(
+        restart = before == self._context.instance
+        self._context.events.emit(
             "first_records",
             partition=str(owned.tp),
             offset=offset,
@@ -143,12 +143,12 @@ class Report:
         """A partition is served; the last of those that this worker had before ends its restart."""
         if not self._restart.served(tp, now_ms):
             return
-        self._tools.status.restart = self._restart.document()
+        self._context.status.restart = self._restart.document()
         for phase, seconds in self._restart.seconds().items():
-            self._tools.metrics.set("restart_phase_seconds", seconds, (phase,))
+            self._context.metrics.set("restart_phase_seconds", seconds, (phase,))
 
     def _gap(self, tp: TopicPartition, gap: int, session: int) -> None:
-        metrics, status = self._tools.metrics, self._tools.status
+        metrics, status = self._context.metrics, self._context.status
         if status.last_gap is not None and gap <= status.last_gap["gap_ms"]:
             return
         metrics.set("restart_gap_seconds", gap / 1000)
@@ -171,7 +171,7 @@ class Report:
 
     def batch(self, batch: Batch) -> None:
         """A batch was committed."""
-        parts, metrics = batch.parts, self._tools.metrics
+        parts, metrics = batch.parts, self._context.metrics
         for tp, part in parts.items():
             labels = (tp.topic, str(tp.partition))
             metrics.count("records_in", labels, part.records)
@@ -181,7 +181,7 @@ class Report:
         metrics.count("batches", ("committed",))
         for phase, ms in batch.ms.items():
             metrics.observe("batch_phase_seconds", ms / 1000, (phase,))
-        self._tools.events.emit(
+        self._context.events.emit(
             "batch",
             records=sum(part.records for part in parts.values()),
             out=sum(part.rows_out for part in parts.values()),
@@ -190,18 +190,18 @@ class Report:
             by_partition={str(tp): [part.start, part.end] for tp, part in parts.items()},
             ms=batch.ms,
         )
-        self._tools.events.emit("committed", offsets={str(tp): part.end for tp, part in parts.items()})
+        self._context.events.emit("committed", offsets={str(tp): part.end for tp, part in parts.items()})
 
     def skipped(self, skipped: SkippedRecords) -> None:
         """Records are gone from the log before they were read."""
         tp, first, end = skipped.partition, skipped.from_offset, skipped.to_offset
         labels = tp.topic, str(tp.partition), RETENTION
-        self._tools.metrics.count("records_skipped", labels, skipped.records)
+        self._context.metrics.count("records_skipped", labels, skipped.records)
         told = {"partition": str(tp), "from": first, "to": end, "cause": RETENTION}
-        status = self._tools.status
-        status.skipped = [*status.skipped, {**told, "at_ms": self._tools.clock.wall_ms()}][-KEPT:]
-        self._tools.events.emit("skipped", **told, records=skipped.records)
-        self._tools.log.line(
+        status = self._context.status
+        status.skipped = [*status.skipped, {**told, "at_ms": self._context.clock.wall_ms()}][-KEPT:]
+        self._context.events.emit("skipped", **told, records=skipped.records)
+        self._context.log.line(
             f"{tp}: skipped {skipped.records} records, offsets {first} to {end - 1}: the log begins at {end} "
             "now (retention, or DeleteRecords). Goes on there"
         )
@@ -210,15 +210,15 @@ class Report:
         """Nothing more is read of a partition."""
         assert owned.stopped is not None
         why = owned.stopped
-        self._tools.events.emit(
+        self._context.events.emit(
             "partition_stopped", partition=str(owned.tp), reason=why.reason, message=why.message
         )
-        self._tools.log.line(f"{why.reason}: {why.message}")
+        self._context.log.line(f"{why.reason}: {why.message}")
         self.show()
 
     def show(self) -> None:
         """Brings /status up to date."""
-        status, now, metrics = self._tools.status, self._consumer.membership(), self._tools.metrics
+        status, now, metrics = self._context.status, self._consumer.membership(), self._context.metrics
         status.generation, status.member_id, status.is_leader = now.generation, now.member_id, now.is_leader
         if now.generation >= 0:
             status.holder = status.pod or status.instance
@@ -244,7 +244,7 @@ class Report:
         """Brings the lag up to date, at most every ``LAG_EVERY_MS``."""
         if self.record is not None:
             self.record.turned()
-        now = self._tools.clock.mono_ms()
+        now = self._context.clock.mono_ms()
         if now - self._lag_at_ms < LAG_EVERY_MS:
             return
         self._lag_at_ms = now
@@ -255,10 +255,10 @@ class Report:
             if end is not None and owned.committed is not None:
                 lag[tp] = max(0, end - owned.committed)
                 behind[tp] = self._lagging.saw(tp, now, end, owned.committed)
-        self._tools.status.lag = {str(tp): records for tp, records in sorted(lag.items())}
-        self._tools.metrics.replace(
+        self._context.status.lag = {str(tp): records for tp, records in sorted(lag.items())}
+        self._context.metrics.replace(
             "lag_records", {(tp.topic, str(tp.partition)): float(records) for tp, records in lag.items()}
         )
-        self._tools.metrics.replace(
+        self._context.metrics.replace(
             "lag_seconds", {(tp.topic, str(tp.partition)): seconds for tp, seconds in behind.items()}
         )

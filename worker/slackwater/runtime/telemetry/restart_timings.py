@@ -20,7 +20,7 @@ class Restart:
 
     def __init__(self, instance: str, started_ms: int) -> None:
         self._instance, self._started_ms = instance, started_ms
-        self._notes: dict[TopicPartition, CommitNote] = {}
+        self._position_commits: dict[TopicPartition, CommitNote] = {}
         self._waiting: set[TopicPartition] = set()
         self._served: set[TopicPartition] = set()
         self.joined_ms: int | None = None
@@ -36,7 +36,7 @@ class Restart:
         before = note is not None and note.instance == self._instance and note.at_ms is not None
         if note is None or not before or tp in self._served or self.first_record_ms is not None:
             return
-        self._notes[tp] = note
+        self._position_commits[tp] = note
         self._waiting.add(tp)
 
     def served(self, tp: TopicPartition, now_ms: int) -> bool:
@@ -56,13 +56,13 @@ class Restart:
 
     def document(self) -> dict[str, Any] | None:
         """The moments for /status; None where no process of this name is known to have been before."""
-        if not self._notes:
+        if not self._position_commits:
             return None
         return {
             "drain_ms": min(
-                (n.drain_ms for n in self._notes.values() if n.drain_ms is not None), default=None
+                (n.drain_ms for n in self._position_commits.values() if n.drain_ms is not None), default=None
             ),
-            "served_until_ms": min(n.at_ms for n in self._notes.values() if n.at_ms is not None),
+            "served_until_ms": min(n.at_ms for n in self._position_commits.values() if n.at_ms is not None),
             "started_ms": self._started_ms,
             "joined_ms": self.joined_ms,
             "first_record_ms": self.first_record_ms,

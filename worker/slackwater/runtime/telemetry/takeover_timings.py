@@ -11,7 +11,7 @@ from typing import Any
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.takeover.messages import HandoverAnswer
-from slackwater.runtime.worker_context import Tools
+from slackwater.runtime.worker_context import WorkerContext
 
 PATIENCE_MS = 2_000
 """How long after the join the event waits for partitions that are not served yet."""
@@ -20,10 +20,10 @@ PATIENCE_MS = 2_000
 class TakeoverRecord:
     """One takeover, from the question to when all partitions are served again."""
 
-    def __init__(self, tools: Tools, predecessor: str) -> None:
+    def __init__(self, context: WorkerContext, predecessor: str) -> None:
         """``predecessor``: the pod that was the member, as far as it is known."""
-        self._tools, self._from = tools, predecessor
-        self._asked_ms = tools.clock.wall_ms()
+        self._context, self._from = context, predecessor
+        self._asked_ms = context.clock.wall_ms()
         self._answer: HandoverAnswer | None = None
         self._answered_ms: int | None = None
         self._joins_ms: int | None = None
@@ -36,24 +36,24 @@ class TakeoverRecord:
 
     def asked(self) -> None:
         """The predecessor is asked now."""
-        self._asked_ms = self._tools.clock.wall_ms()
+        self._asked_ms = self._context.clock.wall_ms()
 
     def answered(self, answer: HandoverAnswer) -> None:
         """It has answered."""
-        self._answer, self._answered_ms = answer, self._tools.clock.wall_ms()
+        self._answer, self._answered_ms = answer, self._context.clock.wall_ms()
 
     def joins(self) -> None:
         """The join begins. The predecessor's answer is here, or will not count any more."""
-        self._joins_ms = self._tools.clock.wall_ms()
+        self._joins_ms = self._context.clock.wall_ms()
 
     def joined(self, generation: int) -> None:
         """It is the member; the first time counts."""
         if self._joined_ms is not None:
             return
-        self._joined_ms, self._generation = self._tools.clock.wall_ms(), generation
+        self._joined_ms, self._generation = self._context.clock.wall_ms(), generation
         before = self._answer.generation if self._answer is not None else generation
         if before != generation:
-            self._tools.log.line(
+            self._context.log.line(
                 f"the group moved from generation {before} to {generation} since the handover; continuing"
             )
         self._show()
@@ -70,29 +70,29 @@ class TakeoverRecord:
     def served(self, tp: TopicPartition, pause_ms: int | None) -> None:
         """A partition is served again, after ``pause_ms`` (None: nobody had served it before)."""
         if self._first_ms is None:
-            self._first_ms = self._tools.clock.wall_ms()
+            self._first_ms = self._context.clock.wall_ms()
         if tp in self._waiting and pause_ms is not None:
             self._waiting.discard(tp)
             self._pauses[tp] = pause_ms
             labels = tp.topic, str(tp.partition)
-            self._tools.metrics.set("takeover_pause_seconds", pause_ms / 1000, labels)
+            self._context.metrics.set("takeover_pause_seconds", pause_ms / 1000, labels)
         self._show()
 
     def turned(self) -> None:
         """Emits the event as soon as all is known, or does not wait for more."""
         if self._told or self._joined_ms is None:
             return
-        waited = self._tools.clock.wall_ms() - self._joined_ms
+        waited = self._context.clock.wall_ms() - self._joined_ms
         served = self._first_ms is not None and not self._waiting
         if served or waited >= PATIENCE_MS:
             self._told = True
             self._show()
-            self._tools.events.emit("takeover", **self.document())
+            self._context.events.emit("takeover", **self.document())
 
     def _show(self) -> None:
-        self._tools.status.takeover = self.document()
+        self._context.status.takeover = self.document()
         for phase, seconds in self.seconds().items():
-            self._tools.metrics.set("takeover_phase_seconds", seconds, (phase,))
+            self._context.metrics.set("takeover_phase_seconds", seconds, (phase,))
 
     def document(self) -> dict[str, Any]:
         """For /status and the event."""
