@@ -119,7 +119,7 @@ def test_a_wrong_password_at_the_start_is_one_line(secured: SecuredKafka, site: 
     ("security", "says"),
     [
         ({"protocol": "SASL_SSL"}, "security.mechanism: is missing"),
-        ({"protocol": "SSL", "keyFile": "/k"}, "keyFile without certFile"),
+        ({"protocol": "SSL", "keyFile": "/k"}, "keyFile is set without certFile"),
         ({"caFile": "/ca"}, "caFile cannot be used with protocol=PLAINTEXT"),
         ({"protocol": "SSL", "cafile": "/ca"}, "security.cafile: unknown field; did you mean caFile?"),
     ],

@@ -94,8 +94,8 @@ def test_a_damaging_proxy_leaves_the_first_answers_alone(server: str) -> None:
         assert received(client, 8) == frame(b"also")
         proxy.damages = True
         client.sendall(frame(b"this one"))
-        client.shutdown(socket.SHUT_WR)
-        assert received(client, 12) != frame(b"this one")
+        client.settimeout(30)
+        assert client.recv(1024) != frame(b"this one")
         assert sum(proxy.damaged.values()) == 1
 
 
