@@ -2,9 +2,10 @@
 
 Its first argument is a file: "group" there is the port of the FakeGroup that it joins, "behave" says what it
 does, by the name of its member or of its pod: "refuse" (exit 2 with an error), "crash" (exit 4 after
-joining), "deaf" (ignores SIGTERM), "slow" (warms up for a second), "cold" (is not warm before it is told to
-take over at once). After it come a worker's own arguments; of the configuration it knows `takeover.keyFile`.
-With `--preflight` it only says whether it would start, which "behave" has under "preflight".
+joining), "deaf" (ignores SIGTERM), "slow" (warms up for a second), "late" (joins a tenth of a second after
+its start), "cold" (is not warm before it is told to take over at once). After it come a worker's own
+arguments; of the configuration it knows `takeover.keyFile`. With `--preflight` it only says whether it would
+start, which "behave" has under "preflight".
 """
 
 from __future__ import annotations
@@ -152,6 +153,8 @@ def main() -> None:
             warm_up()
             phase("warm")
             GATE.wait()
+        if BEHAVE == "late":
+            time.sleep(0.1)
         phase("joining")
         follow(ask(lines, join=NAME, pod=POD))
     phase("running")

@@ -109,13 +109,14 @@ async def test_a_restart_that_takes_too_long_goes_back_and_leaves_the_others(mak
 async def test_a_roll_that_cannot_fit_is_refused(make: Make) -> None:
     bench = await make(2)
     await bench.run.wait_until_stable(STABLE_S)
+    bench.behave(behave={"flights-0": "late", "flights-1": "late"})  # longer than the budget below
     await bench.run.rolling_restart()
-    pids = [one.pid for one in bench.run.snapshot().workers]
+    pids = [worker.pid for worker in bench.run.snapshot().workers]
     tight = {"bootstrapServers": "127.0.0.1:1", "properties": {"session.timeout.ms": "9000"}}
     changed = bench.source(2, kafka=tight, rollout={"sessionBudget": "0.1%"})
     with pytest.raises(OperationError, match=r"raise spec\.kafka\.properties\[session\.timeout\.ms\] to \d+"):
         await bench.run.roll(changed)
-    assert [one.pid for one in bench.run.snapshot().workers] == pids
+    assert [worker.pid for worker in bench.run.snapshot().workers] == pids
 
 
 async def test_a_revision_whose_preflight_fails_restarts_nobody(make: Make) -> None:
