@@ -75,7 +75,7 @@ def test_nor_given_later(api_server: ControlPlane, home: str) -> None:
     apply(api_server, home, good())
     try:
         told = refusal(api_server, home, good(**{"spec/groupId": "flights"}))
-        assert "groupId cannot be changed" in told
+        assert "groupId is immutable" in told
         apply(api_server, home, good(**{"spec/scaling/catchUp": "1m"}))
     finally:
         api_server.kubectl("delete", "cg", "flights", "-n", home)

@@ -148,7 +148,7 @@ def full_status() -> dict[str, Any]:
             return "2026-11-21T12:00:00Z"
         if "enum" in schema:
             return schema["enum"][0]
-        return {"string": name, "integer": 7, "number": 1.5}[schema["type"]]
+        return {"string": name, "integer": 7, "number": 1.5, "boolean": True}[schema["type"]]
 
     status: dict[str, Any] = filled(status_schema.schema(), "status")
     status["conditions"][0]["type"] = "Ready"

@@ -159,7 +159,7 @@ def test_an_hpa_scales_by_the_lag_and_back(site: ClusterSite, namespace: str) ->
         group.await_settled(3)
         up = now_ms()
         told = explain(site.plane, name, "-n", namespace).stdout
-        assert " to 3: spec.replicas says so" in told
+        assert " to 3: requested by spec.replicas" in told
         assert "when spec.replicas changes (kubectl scale, an HPA, KEDA)" in told
         hpa.await_condition("ScalingLimited", "False", "DesiredWithinRange")
         site.switch("0")
