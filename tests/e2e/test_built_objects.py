@@ -153,7 +153,8 @@ def dry_run(plane: ControlPlane, *documents: dict[str, Any]) -> str:
     """Server-side apply as the operator does it; nothing is kept. Warnings are part of what is returned."""
     return plane.kubectl(
         "apply", "--server-side", "--field-manager=slackwater-operator", "--dry-run=server", "-f", "-",
-        stdin=yaml.safe_dump_all(documents), check=True,
+        # JSON, since PyYAML writes a revision such as 7048709e61 without quotes: kubectl reads a number.
+        stdin="\n---\n".join(map(json.dumps, documents)), check=True,
     )  # fmt: skip
 
 
@@ -198,7 +199,7 @@ def applied(plane: ControlPlane, document: dict[str, Any]) -> dict[str, Any]:
     """Server-side apply as the operator does it."""
     told = plane.kubectl(
         "apply", "--server-side", "--field-manager=slackwater-operator", "-f", "-", "-o", "json",
-        stdin=yaml.safe_dump(document),
+        stdin=json.dumps(document),
     )  # fmt: skip
     found: dict[str, Any] = json.loads(told)
     return found

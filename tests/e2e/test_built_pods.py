@@ -62,7 +62,7 @@ def made(plane: ControlPlane, namespace: str, broker: str, topic: str) -> tuple[
 def apply(plane: ControlPlane, *documents: dict[str, Any]) -> None:
     plane.kubectl(
         "apply", "--server-side", "--field-manager=slackwater-operator", "-f", "-",
-        stdin=yaml.safe_dump_all(documents),
+        stdin="\n---\n".join(map(json.dumps, documents)),
     )  # fmt: skip
 
 

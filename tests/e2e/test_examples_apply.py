@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from slackwater_operator.api.v1alpha1.consumer_group import load, parse
 from slackwater_operator.specs.disruption_budget import disruption_budget
@@ -65,7 +64,12 @@ def test_what_is_made_of_it_is_taken(api_server: ControlPlane, home: str, file: 
             )
         documents.append(takeover_secret(group, "0f" * 32))
     told = api_server.kubectl(
-        "apply", "--server-side", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump_all(documents)
+        "apply",
+        "--server-side",
+        "--dry-run=server",
+        "-f",
+        "-",
+        stdin="\n---\n".join(map(json.dumps, documents)),
     )
     assert told.count("serverside-applied (server dry run)") == len(documents)
     api_server.kubectl("delete", "-n", home, "-f", str(file))
