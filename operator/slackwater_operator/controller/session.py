@@ -15,7 +15,7 @@ from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from slackwater_operator.model.worker_status import WorkerStatus
 from slackwater_operator.planner.actions import Plan
 from slackwater_operator.planner.snapshot import GroupSnapshot, Manifest
-from slackwater_operator.policies.act_backoff import ActBackoff
+from slackwater_operator.policies.backoff import Backoffs
 from slackwater_operator.policies.group_id_contest import ContestWatch
 from slackwater_operator.policies.object_events import ObjectEvent
 from slackwater_operator.policies.ownership import Owners
@@ -70,7 +70,7 @@ class Session:
         plan: the last plan.
         problems: what failed in the last turn.
         refusals: what the API server refuses, and when each is tried again.
-        act_backoff: what Kafka or a worker did not carry out, and when each is tried again.
+        act_backoffs: what Kafka or a worker did not carry out, and when each is tried again.
         foreign: objects of our names that the Store does not know, and when they were looked for.
         good: the last ControllerRevision looked up: its name and its template.
         settled_since_ms: since when the group has been settled.
@@ -97,7 +97,7 @@ class Session:
     topics: TopicWatch = field(default_factory=TopicWatch)
     rebalances: RebalanceWatch = field(default_factory=RebalanceWatch)
     refusals: Refusals = field(default_factory=Refusals)
-    act_backoff: ActBackoff = field(default_factory=ActBackoff)
+    act_backoffs: Backoffs[str] = field(default_factory=Backoffs)
     owners: Owners = field(default_factory=Owners)
     contest: ContestWatch = field(default_factory=ContestWatch)
     resource: Resource | None = None

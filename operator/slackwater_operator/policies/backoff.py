@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Hashable, Iterator
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
 FIRST_MS = 1_000
 LONGEST_MS = 60_000
 _DOUBLINGS = 20  # more would only overflow
+
+Note = TypeVar("Note")
 
 
 def delay_ms(attempts: int, jitter: float, *, first_ms: int = FIRST_MS, longest_ms: int = LONGEST_MS) -> int:
@@ -21,3 +27,90 @@ def delay_ms(attempts: int, jitter: float, *, first_ms: int = FIRST_MS, longest_
     """
     whole = min(longest_ms, first_ms << min(max(attempts, 1) - 1, _DOUBLINGS))
     return round(whole * (0.5 + jitter / 2))
+
+
+@dataclass(frozen=True)
+class _Failure(Generic[Note]):
+    """What is noted of a failure, how often in a row it has failed, and when it is due again (wall clock)."""
+
+    note: Note
+    attempts: int
+    due_ms: int
+
+
+class Backoffs(Generic[Note]):
+    """What has failed lately, by a key, each with a note and a back-off of its own.
+
+    In memory only: after a restart of the operator each is tried at once.
+    """
+
+    def __init__(self) -> None:
+        """Nothing has."""
+        self._failures: dict[Hashable, _Failure[Note]] = {}
+
+    def note(self, key: Hashable) -> Note | None:
+        """What is noted of the failure; None: it has not failed."""
+        failure = self._failures.get(key)
+        return failure.note if failure is not None else None
+
+    def notes(self) -> Iterator[Note]:
+        """What is noted of all failures."""
+        return (failure.note for failure in self._failures.values())
+
+    def attempts(self, key: Hashable) -> int:
+        """How many attempts have failed in a row; 0 after an edit of the resource, too."""
+        failure = self._failures.get(key)
+        return failure.attempts if failure is not None else 0
+
+    def held(self, key: Hashable, *, now_ms: int) -> Note | None:
+        """The note of the failure that keeps it from being tried now; None where it may be tried."""
+        failure = self._failures.get(key)
+        # A due time beyond the longest back-off was set before the clock was put back.
+        waits = failure is not None and now_ms < failure.due_ms <= now_ms + LONGEST_MS
+        return failure.note if failure is not None and waits else None
+
+    def failed(
+        self,
+        key: Hashable,
+        note: Note,
+        *,
+        now_ms: int,
+        jitter: float,
+        wait_ms: int = 0,
+        longest_ms: int = LONGEST_MS,
+    ) -> None:
+        """Notes a failure.
+
+        Args:
+            key: what has failed; one that differs in anything is another one.
+            note: what to remember of it.
+            now_ms: wall clock.
+            jitter: a random number from 0 to 1.
+            wait_ms: the least time to wait.
+            longest_ms: the cap of the back-off.
+        """
+        attempts = self.attempts(key) + 1
+        delay = max(wait_ms, delay_ms(attempts, jitter, longest_ms=longest_ms))
+        self._failures[key] = _Failure(note, attempts, now_ms + min(delay, LONGEST_MS))
+
+    def done(self, key: Hashable) -> None:
+        """It was carried out."""
+        self._failures.pop(key, None)
+
+    def keep(self, keys: Collection[Hashable]) -> None:
+        """Forgets what is not wanted any more."""
+        self._failures = {key: failure for key, failure in self._failures.items() if key in keys}
+
+    def try_now(self) -> None:
+        """The resource was edited: each is tried at once, with a back-off that begins anew."""
+        self._failures = {
+            key: replace(failure, attempts=0, due_ms=0) for key, failure in self._failures.items()
+        }
+
+    def next_due_ms(self, now_ms: int) -> int | None:
+        """When the next attempt is due after now; None: at no known time.
+
+        One that has been due and was not made waits for another, whose own back-off counts.
+        """
+        due = (failure.due_ms for failure in self._failures.values() if failure.due_ms > now_ms)
+        return min(due, default=None)

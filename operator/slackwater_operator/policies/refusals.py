@@ -1,15 +1,14 @@
 """The objects of a group that the API server refuses, and when each is tried again.
 
-Each object has a back-off of its own: what else a group needs, and other groups, go on meanwhile. In memory
-only: after a restart of the operator each object is tried at once.
+Each object has a back-off of its own: what else a group needs, and other groups, go on meanwhile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from slackwater_operator.policies.backoff import LONGEST_MS, delay_ms
+from slackwater_operator.policies.backoff import LONGEST_MS, Backoffs
 
 PERSISTS_AFTER = 3
 """How many attempts in a row a passing error (a conflict, a server that is overloaded) may fail before it is
@@ -23,54 +22,39 @@ class Refusal:
     """A request about an object that the API server refused.
 
     Attributes:
-        subject: what was refused: `apply StatefulSet flights`.
         reason: the reason of the condition and of the Event, in CamelCase.
         message: the API server's message, and what to do.
-        passing: whether it may pass without anybody's doing: it is shown only if it persists.
-        attempts: how many attempts have failed in a row; 0 after an edit of the resource.
-        due_ms: when to try again (wall clock).
         shown: whether people are told.
     """
 
-    subject: str
     reason: str
     message: str
-    passing: bool = False
-    attempts: int = 0
-    due_ms: int = 0
-    shown: bool = False
+    shown: bool
 
 
 class Refusals:
-    """What is refused of one group at the moment, by subject."""
+    """What is refused of one group at the moment, by subject: `apply StatefulSet flights`."""
 
     def __init__(self) -> None:
-        self._refused: dict[str, Refusal] = {}
+        self._refused: Backoffs[Refusal] = Backoffs()
 
     @property
     def problems(self) -> tuple[tuple[str, str], ...]:
         """What a person has to see to, as (reason, message)."""
-        return tuple((refusal.reason, refusal.message) for refusal in self._refused.values() if refusal.shown)
+        return tuple((refusal.reason, refusal.message) for refusal in self._refused.notes() if refusal.shown)
 
     def next_due_ms(self, now_ms: int) -> int | None:
-        """When the next attempt is due after now; None: at no known time.
-
-        One that has been due and was not made waits for another request, whose own back-off counts.
-        """
-        due = (refusal.due_ms for refusal in self._refused.values() if refusal.due_ms > now_ms)
-        return min(due, default=None)
+        """When the next attempt is due after now; None: at no known time."""
+        return self._refused.next_due_ms(now_ms)
 
     def shown(self, subject: str) -> tuple[str, str] | None:
         """The (reason, message) of a refusal that people are told of; None where there is none."""
-        refusal = self._refused.get(subject)
+        refusal = self._refused.note(subject)
         return (refusal.reason, refusal.message) if refusal is not None and refusal.shown else None
 
     def held(self, subject: str, *, now_ms: int) -> Refusal | None:
         """The refusal that keeps a request from being made now; None where it may be made."""
-        refusal = self._refused.get(subject)
-        # A due time beyond the longest back-off was set before the clock was put back.
-        waits = refusal is not None and now_ms < refusal.due_ms <= now_ms + LONGEST_MS
-        return refusal if waits else None
+        return self._refused.held(subject, now_ms=now_ms)
 
     def refused(
         self,
@@ -92,31 +76,34 @@ class Refusals:
             message: for the condition.
             now_ms: wall clock.
             jitter: a random number from 0 to 1.
-            passing: whether it may pass without anybody's doing.
+            passing: whether it may pass without anybody's doing: it is shown only if it persists.
             wait_ms: how long the API server asks to wait (Retry-After).
             longest_ms: the cap of the back-off.
         """
-        before = self._refused.get(subject)
-        attempts = (before.attempts if before is not None else 0) + 1
-        shown = not passing or attempts >= PERSISTS_AFTER or (before is not None and before.shown)
-        delay = max(wait_ms, delay_ms(attempts, jitter, longest_ms=longest_ms))
-        due_ms = now_ms + min(delay, LONGEST_MS)
-        self._refused[subject] = Refusal(subject, reason, message, passing, attempts, due_ms, shown)
-        return shown and (before is None or not before.shown or before.reason != reason)
+        before = self.shown(subject)
+        persists = self._refused.attempts(subject) + 1 >= PERSISTS_AFTER
+        shown = not passing or persists or before is not None
+        self._refused.failed(
+            subject,
+            Refusal(reason, message, shown),
+            now_ms=now_ms,
+            jitter=jitter,
+            wait_ms=wait_ms,
+            longest_ms=longest_ms,
+        )
+        return shown and (before is None or before[0] != reason)
 
     def accepted(self, subject: str) -> None:
         """The request was carried out."""
-        self._refused.pop(subject, None)
+        self._refused.done(subject)
 
     def keep(self, subjects: Collection[str]) -> None:
         """Forgets the refusals of what is not wanted any more."""
-        for subject in self._refused.keys() - set(subjects):
-            del self._refused[subject]
+        self._refused.keep(subjects)
 
     def try_now(self) -> None:
         """The resource was edited: each is tried at once, with a back-off that begins anew.
 
         They are shown until that has succeeded: otherwise the group would look well for a moment.
         """
-        for subject, refusal in self._refused.items():
-            self._refused[subject] = replace(refusal, attempts=0, due_ms=0)
+        self._refused.try_now()

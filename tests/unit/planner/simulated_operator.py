@@ -146,7 +146,7 @@ class SimulatedOperator:
         """The plan's actions one by one; the operator may die after each."""
         self.session.problems = ()
         self.session.refusals.keep({subject_of(snapshot, action) for action in plan.actions})
-        self.session.act_backoff.keep(plan.actions)
+        self.session.act_backoffs.keep(plan.actions)
         for action in plan.actions:
             for check in self.before_act:
                 check(action, snapshot)

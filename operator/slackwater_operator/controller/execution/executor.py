@@ -112,8 +112,8 @@ class Executor:
                     continue
                 return Outcome(index, None, missing, backs_off=True)
             by_others = isinstance(action, _BY_OTHERS)
-            waits = session.act_backoff.held(action, now_ms=now_ms) if by_others else ""
-            if waits:
+            waits = session.act_backoffs.held(action, now_ms=now_ms) if by_others else None
+            if waits is not None:
                 return Outcome(index, None, waits, backs_off=True)
             try:
                 refused = await self._attempt(session, snapshot, action, now_ms)
@@ -126,12 +126,12 @@ class Executor:
             except ActionFailed as error:
                 log.warning("%s/%s: %s", snapshot.namespace, snapshot.name, error)
                 longest_ms = WORKERS_LONGEST_MS if isinstance(action, _BY_WORKERS) else LONGEST_MS
-                session.act_backoff.failed(
+                session.act_backoffs.failed(
                     action, str(error), now_ms=now_ms, jitter=self._jitter(), longest_ms=longest_ms
                 )
                 return Outcome(index, None, str(error), backs_off=True)
             if by_others:
-                session.act_backoff.done(action)
+                session.act_backoffs.done(action)
             if refused and needed_first(action):
                 missing = missing or refused
             elif refused and not beside(action):
