@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 
+from slackwater.clock import SYSTEM_CLOCK
 from slackwater.kafka import KafkaProducer
 from slackwater.kafka.errors import KafkaError
 from slackwater_operator.demo.pace import Pace
@@ -26,7 +27,7 @@ _REPORT_S = 0.5
 
 
 def emit(event: str, **fields: object) -> None:
-    print(json.dumps({"event": event, "ts_ms": int(time.time() * 1000), **fields}), flush=True)
+    print(json.dumps({"event": event, "ts_ms": SYSTEM_CLOCK.wall_ms(), **fields}), flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -8,11 +8,11 @@ import os
 import random
 import signal
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from slackwater.clock import SYSTEM_CLOCK
 from slackwater_operator.demo.children import Child, DemoError
 from slackwater_operator.demo.display import Display
 from slackwater_operator.demo.feed import FLIGHTS, POISON
@@ -100,7 +100,7 @@ class Scenario:
             await self._run.wait_until_stable(_SETTLE_S)
             await self._feed.start()
             await self._feed.wait_for("produced", timeout_s=30.0)
-            self._began_ms = time.time_ns() // 1_000_000
+            self._began_ms = SYSTEM_CLOCK.wall_ms()
             await self._until("records flow", lambda: self._committed() > _FLOWING_RECORDS, _FLOW_S)
             if self._random_kill is not None:
                 chaos = asyncio.create_task(self._kill_at_random(self._random_kill))
@@ -165,7 +165,7 @@ class Scenario:
         done = await self._feed.wait_for("done", timeout_s=_CAUGHT_UP_S)
         total = int(done.data["records"])
         await self._until("everything is handled", lambda: self._committed() >= total, _CAUGHT_UP_S)
-        self._figures.seconds = (time.time_ns() // 1_000_000 - self._began_ms) / 1000
+        self._figures.seconds = (SYSTEM_CLOCK.wall_ms() - self._began_ms) / 1000
 
     async def _until(self, what: str, reached: Callable[[], bool], timeout_s: float) -> None:
         try:
@@ -199,7 +199,7 @@ class Scenario:
         await asyncio.sleep(rng.uniform(*_RANDOM_KILL_S))
         alive = [row for row in self._run.snapshot().workers if row.pid is not None]
         victim = rng.choice(alive)
-        at = (time.time_ns() // 1_000_000 - self._began_ms) / 1000
+        at = (SYSTEM_CLOCK.wall_ms() - self._began_ms) / 1000
         self._figures.random_kill = f"{victim.pod} at {at:.1f} s, in phase {victim.phase}"
         self._display.say(f"kill -9 {victim.pod} at a random moment")
         os.killpg(victim.pid or 0, signal.SIGKILL)

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from slackwater.clock import SYSTEM_CLOCK
 from slackwater_operator.api.v1alpha1.consumer_group import API_VERSION, KIND
 from slackwater_operator.controller.controller import Controller
 from slackwater_operator.controller.execution.credentials import options
@@ -17,7 +18,7 @@ from slackwater_operator.kubernetes.object_api import Object
 from slackwater_operator.kubernetes.store import Key, Store
 from slackwater_operator.local.objects import LocalObjects
 from slackwater_operator.local.pods import PROGRAM, Pods
-from slackwater_operator.local.processes import EventSink, wall_ms
+from slackwater_operator.local.processes import EventSink
 from slackwater_operator.local.settings import RunSettings
 from slackwater_operator.local.workloads import Workloads
 from slackwater_operator.telemetry.metrics import Metrics
@@ -56,7 +57,7 @@ class LocalBackend:
             program: what runs in place of the image's `slackwater`.
         """
         self.key = Key("", name)
-        self.objects = LocalObjects(wall_ms)
+        self.objects = LocalObjects(SYSTEM_CLOCK.wall_ms)
         self.store = Store()
         self.objects.feed(self.store)
         self.clusters = clusters or Clusters(options(self.objects))
@@ -88,6 +89,12 @@ class LocalBackend:
     def session(self) -> Session | None:
         """What the controller knows of the group."""
         return self._controller.session(self.key)
+
+    @property
+    def status(self) -> Mapping[str, Any]:
+        """The group's status as the controller has planned it last; empty before the first plan."""
+        session = self.session
+        return session.plan.status if session is not None and session.plan is not None else {}
 
     def begin(self) -> asyncio.Task[None]:
         """Starts the controller; its task, which ends only by an error."""
@@ -144,7 +151,7 @@ class _Notices:
         kind: Literal["Normal", "Warning"] = "Normal",
     ) -> None:
         """Tells it."""
-        text, now_ms = f"{reason}: {message}", wall_ms()
+        text, now_ms = f"{reason}: {message}", SYSTEM_CLOCK.wall_ms()
         if now_ms - self._told.get(text, 0) >= _TOLD_AGAIN_MS:
             self._told[text] = now_ms
             self._tell(text)

@@ -149,8 +149,8 @@ class LocalObjects:
     ) -> bool:
         """Deletes an object and what it owns: a pod when it has ended, one with finalizers when they are
         gone. False: it was gone already, or is another one than `uid`."""
-        live = self._objects.get((kind, namespace, name))
-        if live is None or (uid and live["metadata"]["uid"] != uid):
+        live = self._live((kind, namespace, name), uid)
+        if live is None:
             return False
         self._delete(live, grace_s)
         return True
@@ -182,29 +182,29 @@ class LocalObjects:
 
     def set_status(self, kind: str, namespace: str, name: str, uid: str, status: Mapping[str, Any]) -> None:
         """Writes a status, if the object is still there."""
-        live = self._objects.get((kind, namespace, name))
-        if live is not None and live["metadata"]["uid"] == uid:
+        live = self._live((kind, namespace, name), uid)
+        if live is not None:
             self._replace(live, {**live, "status": dict(status)})
 
     def annotate(
         self, kind: str, namespace: str, name: str, uid: str, annotations: Mapping[str, str]
     ) -> None:
         """Adds annotations, if the object is still there."""
-        live = self._objects.get((kind, namespace, name))
-        if live is not None and live["metadata"]["uid"] == uid:
+        live = self._live((kind, namespace, name), uid)
+        if live is not None:
             known = {**(live["metadata"].get("annotations") or {}), **annotations}
             self._replace(live, {**live, "metadata": {**live["metadata"], "annotations": known}})
 
     def remove(self, kind: str, namespace: str, name: str, uid: str) -> None:
         """Takes out a pod that has ended."""
-        live = self._objects.get((kind, namespace, name))
-        if live is not None and live["metadata"]["uid"] == uid:
+        live = self._live((kind, namespace, name), uid)
+        if live is not None:
             self._remove(live)
 
     def delete_now(self, obj: Object, grace_s: int | None = None) -> None:
         """`delete`, without waiting for a turn of the loop."""
-        live = self._objects.get(_key(obj))
-        if live is not None and live["metadata"]["uid"] == obj["metadata"]["uid"]:
+        live = self._live(_key(obj), obj["metadata"]["uid"])
+        if live is not None:
             self._delete(live, grace_s)
 
     def stamp(self, after_s: float = 0.0) -> str:
@@ -213,6 +213,11 @@ class LocalObjects:
         return at.strftime("%Y-%m-%dT%H:%M:%SZ")
 
     # --- inside ------------------------------------------------------------------------------------------
+
+    def _live(self, key: Key, uid: str) -> Object | None:
+        """The object of that key; None if there is none, or its uid differs from a `uid` that is given."""
+        live = self._objects.get(key)
+        return live if live is not None and uid in ("", live["metadata"]["uid"]) else None
 
     def _there(self, key: Key, metadata: Mapping[str, Any]) -> Object:
         live = self._objects.get(key)

@@ -18,10 +18,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from slackwater.clock import SYSTEM_CLOCK
 from slackwater_operator.kubernetes.object_api import Object
 from slackwater_operator.local.events import WorkerEvent
 from slackwater_operator.local.objects import DELETED, LocalObjects
-from slackwater_operator.local.processes import EventSink, WorkerProcess, wall_ms
+from slackwater_operator.local.processes import EventSink, WorkerProcess
 from slackwater_operator.local.worker import Worker
 from slackwater_operator.model import names
 
@@ -190,7 +191,7 @@ class _Pod:
             await self._process()
             if self._deleted.is_set() or not self._restarts:
                 return
-            wait_ms = worker.next_start_ms - wall_ms()
+            wait_ms = worker.next_start_ms - SYSTEM_CLOCK.wall_ms()
             if wait_ms > 0:
                 message = f"back-off {wait_ms} ms restarting failed container {names.CONTAINER}"
                 self._report({"waiting": {"reason": "CrashLoopBackOff", "message": message}})
@@ -230,7 +231,7 @@ class _Pod:
         self._phase = "Running"
         self._report({"running": {"startedAt": self._objects.stamp()}})
         spawned = {"pid": process.pid, "revision": worker.revision}
-        self._pods.on_event(WorkerEvent(wall_ms(), "spawned", worker.name, spawned, worker.pod))
+        self._pods.on_event(WorkerEvent(SYSTEM_CLOCK.wall_ms(), "spawned", worker.name, spawned, worker.pod))
         try:
             if not await self._unless_deleted(process.wait()):
                 grace_s = self._obj["metadata"].get("deletionGracePeriodSeconds", 0)
@@ -250,7 +251,7 @@ class _Pod:
         worker = self.worker
         code, at_ms = (
             process.exit_code if process.exit_code is not None else -1,
-            process.ended_ms or wall_ms(),
+            process.ended_ms or SYSTEM_CLOCK.wall_ms(),
         )
         worker.ended(code, at_ms)
         with contextlib.suppress(OSError):

@@ -7,6 +7,7 @@ import copy
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ class Source:
     folder: Path
     current: Path
 
-    @property
+    @cached_property
     def group(self) -> ConsumerGroup:
         """The resource in types."""
         return parse(self.manifest)

@@ -12,11 +12,11 @@ import ctypes
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from slackwater.clock import SYSTEM_CLOCK
 from slackwater_operator.local.events import WorkerEvent, parse_event
 
 _PR_SET_PDEATHSIG = 1
@@ -24,11 +24,6 @@ _MAX_LINE_BYTES = 8 << 20
 _CHUNK_BYTES = 1 << 16
 
 EventSink = Callable[[WorkerEvent], None]
-
-
-def wall_ms() -> int:
-    """The wall clock in ms, the clock that workers stamp their events with."""
-    return time.time_ns() // 1_000_000
 
 
 class WorkerProcess:
@@ -111,7 +106,7 @@ class WorkerProcess:
             raise
         finally:
             os.close(write_end)
-        self.started_ms = wall_ms()
+        self.started_ms = SYSTEM_CLOCK.wall_ms()
         self._keeper = asyncio.create_task(self._keep(self._process, output), name=f"keeper of {self.name}")
 
     def terminate(self) -> None:
@@ -156,7 +151,7 @@ class WorkerProcess:
         with (self._logs / f"{self.name}.log").open("ab") as log:
             reader = asyncio.create_task(self._read(stream, log))
             self.exit_code = await process.wait()
-            self.ended_ms = wall_ms()
+            self.ended_ms = SYSTEM_CLOCK.wall_ms()
             self._kill_group()  # what it left behind; this also closes the last holders of its stdout
             with contextlib.suppress(TimeoutError):
                 # Something it started may have left the group and keep stdout open: its lines don't count.
@@ -178,7 +173,7 @@ class WorkerProcess:
         self._take(rest)
 
     def _take(self, line: bytes) -> None:
-        event = parse_event(line, instance=self.instance, now_ms=wall_ms(), pod=self.name)
+        event = parse_event(line, instance=self.instance, now_ms=SYSTEM_CLOCK.wall_ms(), pod=self.name)
         if event is not None:
             self._on_event(event)
 

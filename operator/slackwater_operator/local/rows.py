@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import Any
 
+from slackwater.clock import SYSTEM_CLOCK
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.controller.session import Session
-from slackwater_operator.local.processes import wall_ms
 from slackwater_operator.local.timeline import Timeline
 from slackwater_operator.local.views import DecisionView, Operation, OperationView, RunSnapshot, WorkerRow
 from slackwater_operator.local.worker import Worker
@@ -16,6 +17,7 @@ def take_snapshot(
     group_id: str,
     replicas: int,
     session: Session | None,
+    status: Mapping[str, Any],
     workers: list[Worker],
     timeline: Timeline,
     counts: Mapping[str, int],
@@ -24,10 +26,8 @@ def take_snapshot(
     """All that a UI needs, as of now."""
     seen = session.kafka if session is not None and not session.unanswered else None
     lag = seen.lag if seen else {}
-    known = [one for one in lag.values() if one is not None]
     partitions = session.kafka.partitions if session is not None and session.kafka is not None else ()
     problems = seen.problems if seen is not None else (session.kafka_problem,) if session is not None else ()
-    status = session.plan.status if session is not None and session.plan is not None else {}
     decisions = {
         one["kind"]: DecisionView(one["kind"], one["at"], one["reason"])
         for one in status.get("decisions") or []
@@ -38,7 +38,7 @@ def take_snapshot(
         if one["type"] == "Degraded" and one["status"] == "True"
     ]
     return RunSnapshot(
-        ts_ms=wall_ms(),
+        ts_ms=SYSTEM_CLOCK.wall_ms(),
         group_id=group_id,
         group_state=seen.group.state if seen and seen.group else "",
         generation=timeline.generation,
@@ -46,7 +46,7 @@ def take_snapshot(
         workers=tuple(_row(one, lag) for one in workers),
         partitions=partitions,
         lag=lag,
-        total_lag=sum(known) if lag and len(known) == len(lag) else None,
+        total_lag=total_lag(lag.values()) if lag else None,
         ends=seen.ends if seen else {},
         positions=seen.positions if seen else {},
         owners={one: timeline.owner(one) for one in partitions},
@@ -60,6 +60,12 @@ def take_snapshot(
     )
 
 
+def total_lag(lags: Collection[int | None]) -> int | None:
+    """The sum of partitions' lags; None when one is unknown."""
+    known = [lag for lag in lags if lag is not None]
+    return sum(known) if len(known) == len(lags) else None
+
+
 def _operation(doing: Operation | None) -> OperationView | None:
     if doing is None:
         return None
@@ -68,8 +74,6 @@ def _operation(doing: Operation | None) -> OperationView | None:
 
 def _row(worker: Worker, lag: Mapping[TopicPartition, int | None]) -> WorkerRow:
     progress = worker.progress
-    own = [lag.get(partition) for partition in progress.assignment]
-    known = [one for one in own if one is not None]
     return WorkerRow(
         name=worker.name,
         pod=worker.pod,
@@ -80,7 +84,7 @@ def _row(worker: Worker, lag: Mapping[TopicPartition, int | None]) -> WorkerRow:
         generation=progress.generation,
         leader=progress.leader,
         assignment=tuple(sorted(progress.assignment)),
-        lag=sum(known) if len(known) == len(own) else None,
+        lag=total_lag([lag.get(partition) for partition in progress.assignment]),
         revision=worker.revision,
         restarts=max(0, worker.restarts),
         last_exit=worker.last_exit,

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from slackwater.clock import SYSTEM_CLOCK
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, parse
 from slackwater_operator.controller.execution.credentials import identity
 from slackwater_operator.controller.snapshots.builder import wanted
@@ -23,8 +24,7 @@ from slackwater_operator.local.backend import LocalBackend
 from slackwater_operator.local.events import EXIT_BAD_CONFIG, WorkerEvent
 from slackwater_operator.local.pods import PROGRAM
 from slackwater_operator.local.prepare import Source
-from slackwater_operator.local.processes import wall_ms
-from slackwater_operator.local.rows import take_snapshot
+from slackwater_operator.local.rows import take_snapshot, total_lag
 from slackwater_operator.local.settings import RunSettings
 from slackwater_operator.local.timeline import Timeline
 from slackwater_operator.local.views import (
@@ -206,7 +206,7 @@ class LocalRun:
         async with self._one_at_a_time:
             if source is not None:
                 self._take_resource(source)
-            moment = f"{wall_ms()}"
+            moment = f"{SYSTEM_CLOCK.wall_ms()}"
             self._edit(lambda made: _annotations(made).update({names.RESTARTED_AT: moment}))
             takes_over = self.group.spec.rollout.takes_over
             kind = "takeover" if takes_over else "rolling-restart"
@@ -249,7 +249,7 @@ class LocalRun:
         worker = self._serving(name) or pods.find(name)
         if worker is None:
             raise ValueError(f"there is no worker {name}")
-        restarts, began_ms = worker.restarts, wall_ms()
+        restarts, began_ms = worker.restarts, SYSTEM_CLOCK.wall_ms()
         try:
             pods.kill(worker.pod)
         except KeyError:
@@ -308,10 +308,7 @@ class LocalRun:
     @property
     def replicas(self) -> int:
         """How many workers there should be, as the controller has decided last."""
-        session = self._backend.session
-        if session is None or session.plan is None:
-            return self._group.initial_replicas
-        desired = session.plan.status.get("desiredReplicas")
+        desired = self._backend.status.get("desiredReplicas")
         return int(desired) if desired is not None else self._group.initial_replicas
 
     def subscribe(self, callback: Callable[[WorkerEvent], None]) -> Callable[[], None]:
@@ -340,6 +337,7 @@ class LocalRun:
             self._group.group_id,
             self.replicas,
             self._backend.session,
+            self._backend.status,
             self._backend.pods.workers,
             self.timeline,
             self._counts,
@@ -400,7 +398,7 @@ class LocalRun:
         began_ms: int | None = None,
     ) -> OperationReport:
         """Waits until what was asked for is done and the group is settled, and reports."""
-        operation = Operation(kind, text, wall_ms() if began_ms is None else began_ms, subjects)
+        operation = Operation(kind, text, SYSTEM_CLOCK.wall_ms() if began_ms is None else began_ms, subjects)
         shown = self._operation is None  # a kill may fall into another operation, which stays the one shown
         if shown:
             self._operation = operation
@@ -453,7 +451,7 @@ class LocalRun:
         return "" if phase == IDLE else rollout.get("reason") or phase
 
     def _report(self, operation: Operation, outcome: str) -> OperationReport:
-        began, ended = operation.began_ms, wall_ms()
+        began, ended = operation.began_ms, SYSTEM_CLOCK.wall_ms()
         timeline = self.timeline
         return OperationReport(
             kind=operation.kind,
@@ -472,9 +470,7 @@ class LocalRun:
     # -- how it is -------------------------------------------------------------------------------------
 
     def _rollout(self) -> Mapping[str, Any]:
-        session = self._backend.session
-        status = session.plan.status if session is not None and session.plan is not None else {}
-        return status.get("rollout") or {}
+        return self._backend.status.get("rollout") or {}
 
     def _unread(self) -> str:
         """What the controller has not looked at yet; "" where it has looked at all."""
@@ -571,15 +567,13 @@ class LocalRun:
             await asyncio.sleep(_TURN_S)
 
     def _observed(self, seen: KafkaSnapshot) -> None:
-        lags = list(seen.lag.values())
-        known = [one for one in lags if one is not None]
-        self.lag_history.append((seen.at_ms, sum(known) if known and len(known) == len(lags) else None))
+        self.lag_history.append((seen.at_ms, total_lag(seen.lag.values()) if seen.lag else None))
         if seen.group is None:
             return
         group = self._group
         now = frozenset(one for one in seen.group.instance_ids if group.ordinal(one) is not None)
         for name in sorted(self._members - now):
-            self._take(WorkerEvent(wall_ms(), "removed", name))
+            self._take(WorkerEvent(SYSTEM_CLOCK.wall_ms(), "removed", name))
             if self._operation is not None and name not in self._operation.removed:
                 self._operation.removed.append(name)
         self._members = now
@@ -616,7 +610,7 @@ class LocalRun:
 
     def _notify(self, text: str) -> None:
         """Tells people something."""
-        notice = Notice(wall_ms(), text)
+        notice = Notice(SYSTEM_CLOCK.wall_ms(), text)
         self.notices.append(notice)
         for callback in list(self._notice_subscribers):
             callback(notice)

@@ -7,12 +7,12 @@ import json
 import logging
 import re
 import secrets
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import aiohttp
 
+from slackwater.clock import SYSTEM_CLOCK
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.untrusted import flag, json_object, one_line, text, whole
 from slackwater.runtime.takeover.messages import split_address
@@ -218,7 +218,7 @@ class WorkerStatuses:
         self,
         *,
         timeout_s: float = TIMEOUT_S,
-        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        wall_ms: Callable[[], int] = SYSTEM_CLOCK.wall_ms,
         nonce: Callable[[], str] = lambda: secrets.token_hex(16),
     ) -> None:
         """Opens nothing yet.

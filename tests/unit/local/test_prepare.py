@@ -58,9 +58,10 @@ def test_the_resource_has_absolute_paths_and_no_namespace() -> None:
     assert made.namespace == ""
 
 
-def test_what_processes_cannot_use_is_told() -> None:
-    source = Source(manifest(1), Path("/"), Path("/"))
-    assert source.notes() == []
-    source.manifest["spec"]["pipeline"]["image"] = "a/b:1"
-    source.manifest["spec"]["template"] = {"spec": {"nodeSelector": {"disk": "fast"}}}
-    assert [one.partition(" ")[0] for one in source.notes()] == ["spec.pipeline.image", "of"]
+def test_the_notes_name_what_processes_cannot_use() -> None:
+    resource = manifest(1)
+    assert Source(resource, Path("/"), Path("/")).notes() == []
+    resource["spec"]["pipeline"]["image"] = "a/b:1"
+    resource["spec"]["template"] = {"spec": {"nodeSelector": {"disk": "fast"}}}
+    notes = Source(resource, Path("/"), Path("/")).notes()
+    assert [note.partition(" ")[0] for note in notes] == ["spec.pipeline.image", "of"]
