@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NoReturn
 
+from slackwater.clock import SYSTEM_CLOCK
 from slackwater_operator.api.v1alpha1.consumer_group import API_VERSION, KIND
 from slackwater_operator.kubernetes.client import Kube
 from slackwater_operator.kubernetes.errors import KubeConfigError, KubeError, KubeForbidden, KubeUnavailable
-from slackwater_operator.kubernetes.times import now_ms
 from slackwater_operator.policies.explanations import explain
 
 REQUEST_TIMEOUT_S = 10.0
@@ -105,7 +105,7 @@ async def _show(args: argparse.Namespace) -> int:
 
 
 def _told(resource: Object, output: str) -> str:
-    explanation = explain(resource, now_ms())
+    explanation = explain(resource, SYSTEM_CLOCK.wall_ms())
     if output == "json":
         return json.dumps(asdict(explanation), indent=None if not sys.stdout.isatty() else 2)
     return "\n".join(explanation.lines())

@@ -20,10 +20,9 @@ from slackwater_operator.cli.operator_options import Options, parse
 from slackwater_operator.controller.controller import Controller
 from slackwater_operator.controller.settings import Settings
 from slackwater_operator.kubernetes.client import Kube
-from slackwater_operator.kubernetes.deadman import DeadMan
 from slackwater_operator.kubernetes.errors import KubeConfigError
 from slackwater_operator.kubernetes.events import Events
-from slackwater_operator.kubernetes.lease import Lease, LeaseLost, LeaseSettings
+from slackwater_operator.kubernetes.lease import Lease, LeaseLost, LeaseSettings, LeaseWatchdog
 from slackwater_operator.kubernetes.store import Store
 from slackwater_operator.kubernetes.watch import Watches
 from slackwater_operator.telemetry import logs
@@ -122,11 +121,11 @@ class Operator:
             return await self._lead()
         if not await self._unless_stopped(self._lease.acquire()):
             return 0
-        deadman = DeadMan(self._lease, LEASE_LOST)
+        watchdog = LeaseWatchdog(self._lease, LEASE_LOST)
         try:
             return await self._lead()
         finally:
-            deadman.stop()
+            watchdog.stop()
             await self._lease.release()
 
     async def close(self) -> None:

@@ -9,6 +9,9 @@ import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from slackwater_operator.local.workfolder import WorkFolder, WorkFolderError
 
 if TYPE_CHECKING:
     from slackwater_operator.demo.report import Report
@@ -18,6 +21,23 @@ FOLDER = Path(".demo")
 _FEED_S = 60.0
 _SEED = 2013
 _INTERRUPTED = 130
+
+
+class Workplace:
+    """The demo's folder and the places in it. Each run empties it once its broker serves."""
+
+    def __init__(self, folder: Path) -> None:
+        self.work = WorkFolder(folder, "demo", elsewhere="run the demo in another folder")
+        self.logs = folder / "logs"
+        self.output = folder / "flights"
+        self.report = folder / "report.json"
+        self.broker = folder / f"broker-{uuid4().hex[:8]}"
+        """The dev broker's data and logs: a new folder each time, as the broker starts before the last
+        run's folder is removed."""
+
+    def empty(self) -> None:
+        """Removes what the last run has left. Raises WorkFolderError."""
+        self.work.empty(keep=[self.broker])
 
 
 def register(subparsers: Any) -> None:
@@ -67,7 +87,6 @@ def run(arguments: argparse.Namespace) -> int:
     from slackwater_operator.api.v1alpha1.consumer_group import ResourceError
     from slackwater_operator.demo.children import DemoError
     from slackwater_operator.local.views import RunError
-    from slackwater_operator.local.workfolder import WorkFolderError
 
     try:
         return asyncio.run(_main(arguments))
@@ -81,8 +100,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _main(arguments: argparse.Namespace) -> int:
     from rich.console import Console
-
-    from slackwater_operator.demo.workplace import Workplace
 
     task = asyncio.current_task()
     assert task is not None
@@ -100,7 +117,7 @@ async def _main(arguments: argparse.Namespace) -> int:
     return 0 if report.passed else 1
 
 
-async def _play(arguments: argparse.Namespace, console: Any, workplace: Any) -> Report:
+async def _play(arguments: argparse.Namespace, console: Any, workplace: Workplace) -> Report:
     from slackwater_operator.demo.broker import (
         DEAD_LETTER_PARTITIONS,
         SOURCE_PARTITIONS,
@@ -109,9 +126,9 @@ async def _play(arguments: argparse.Namespace, console: Any, workplace: Any) -> 
     )
     from slackwater_operator.demo.display import Display
     from slackwater_operator.demo.feed import POISON
-    from slackwater_operator.demo.outcome import collect
     from slackwater_operator.demo.report import Report
     from slackwater_operator.demo.scenario import TOTAL_RECORDS, Scenario
+    from slackwater_operator.demo.verify import collect
     from slackwater_operator.local.launch import Launch
 
     async with AsyncExitStack() as stack:

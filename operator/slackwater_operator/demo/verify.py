@@ -1,4 +1,4 @@
-"""The demo's last word: the Parquet against the source file, by a way that knows neither Kafka nor Spark."""
+"""Checks the demo's output: the Parquet against the source file and the offsets of the source topic."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from slackwater.kafka import KafkaConsumer, TopicPartition
+from slackwater.runtime.delivery.dead_letters import OFFSET_HEADER, PARTITION_HEADER, TOPIC_HEADER
+from slackwater_operator.demo.children import DemoError
 from slackwater_operator.demo.source import MISSING, Row, read_rows
 
 Identity = tuple[str, int, int]
 """Topic, partition, offset of a source record."""
 _MOST_NAMED = 5
+_POLL_MS = 500
+_EMPTY_POLLS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,3 +151,48 @@ def identities(table: pa.Table) -> Iterable[Identity]:
     """The source record of each row of the output."""
     columns = [table[name].to_pylist() for name in ("topic", "partition", "offset")]
     return zip(*columns, strict=True)
+
+
+def collect(bootstrap: str, topic: str, dead_letter_topic: str, output: Path) -> tuple[Accounting, list[str]]:
+    """Accounts for every record of ``topic``, and compares the output's totals with the source file's.
+
+    Raises:
+        DemoError: there is no output, or a topic cannot be read to its end.
+    """
+    with KafkaConsumer(
+        bootstrap_servers=bootstrap, client_id="slackwater-demo-check", auto_offset_reset="earliest"
+    ) as consumer:
+        ends = consumer.end_offsets(_partitions(consumer, topic))
+        dead = _dead_letters(consumer, dead_letter_topic)
+    try:
+        table = read_output(output)
+    except FileNotFoundError as exc:
+        raise DemoError(str(exc)) from None
+    accounting = account({(tp.topic, tp.partition): end for tp, end in ends.items()}, identities(table), dead)
+    return accounting, differences(summarise_source(), summarise_output(table))
+
+
+def _partitions(consumer: KafkaConsumer, topic: str) -> list[TopicPartition]:
+    return [TopicPartition(topic, n) for n in sorted(consumer.partitions_for_topic(topic) or ())]
+
+
+def _dead_letters(consumer: KafkaConsumer, topic: str) -> list[Identity]:
+    """The source record of each dead letter, out of its headers."""
+    partitions = _partitions(consumer, topic)
+    left = {tp: end for tp, end in consumer.end_offsets(partitions).items() if end > 0}
+    consumer.assign(list(left))
+    found: list[Identity] = []
+    empty = 0
+    while left:
+        polled = consumer.poll(timeout_ms=_POLL_MS)
+        empty = 0 if polled else empty + 1
+        if empty > _EMPTY_POLLS:
+            raise DemoError(f"{topic} cannot be read to its end: {len(left)} partitions have more")
+        for records in polled.values():
+            for record in records:
+                headers = {name: (value or b"").decode() for name, value in record.headers}
+                found.append(
+                    (headers[TOPIC_HEADER], int(headers[PARTITION_HEADER]), int(headers[OFFSET_HEADER]))
+                )
+        left = {tp: end for tp, end in left.items() if consumer.position(tp) < end}
+    return found

@@ -16,10 +16,9 @@ import aiohttp
 from slackwater_operator.kubernetes import kinds
 from slackwater_operator.kubernetes.access import Access
 from slackwater_operator.kubernetes.errors import KubeConflict, KubeError, KubeUnavailable, from_answer
+from slackwater_operator.kubernetes.object_api import Object
 
 logger = logging.getLogger(__name__)
-
-Object = dict[str, Any]
 
 MANAGER = "slackwater-operator"
 STATUS_MANAGER = "slackwater-operator-status"

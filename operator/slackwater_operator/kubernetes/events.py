@@ -12,14 +12,14 @@ import hashlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
+from slackwater.clock import SYSTEM_CLOCK
 from slackwater_operator.kubernetes.errors import KubeConfigError, KubeConflict, KubeError, KubeUnavailable
-from slackwater_operator.kubernetes.times import micro_time, now_ms
+from slackwater_operator.kubernetes.object_api import Object, micro_time
 
 logger = logging.getLogger(__name__)
 
-Object = dict[str, Any]
 API_VERSION, KIND = "events.k8s.io/v1", "Event"
 CONTROLLER = "slackwater.dev/operator"
 NOTE_BYTES = 1024
@@ -84,7 +84,9 @@ class _Bucket:
 class Events:
     """Posts Events (events.k8s.io/v1) in the background: `post` from turns, `run` as a task of its own."""
 
-    def __init__(self, api: EventsApi, *, instance: str, wall_ms: Callable[[], int] = now_ms) -> None:
+    def __init__(
+        self, api: EventsApi, *, instance: str, wall_ms: Callable[[], int] = SYSTEM_CLOCK.wall_ms
+    ) -> None:
         """Does nothing yet.
 
         Args:

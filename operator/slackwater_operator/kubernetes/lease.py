@@ -13,18 +13,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import sys
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
+from slackwater.clock import SYSTEM_CLOCK
 from slackwater_operator.kubernetes.errors import KubeConflict, KubeError
-from slackwater_operator.kubernetes.times import micro_time, now_ms
+from slackwater_operator.kubernetes.object_api import Object, micro_time
 
 logger = logging.getLogger(__name__)
 
-Object = dict[str, Any]
 API_VERSION, KIND = "coordination.k8s.io/v1", "Lease"
 RELEASE_TIMEOUT_S = 2.0
+WATCHDOG_LOOK_EVERY_S = 0.5
+WATCHDOG_MARGIN_S = 1.0
+"""For the loop to end the process itself, in order. Deadline and margin end before the Lease does."""
 
 
 class LeaseApi(Protocol):
@@ -86,7 +93,7 @@ class Lease:
     """One process's part in the election: `acquire`, then `hold` until the end, then `release`."""
 
     def __init__(
-        self, api: LeaseApi, settings: LeaseSettings, *, wall_ms: Callable[[], int] = now_ms
+        self, api: LeaseApi, settings: LeaseSettings, *, wall_ms: Callable[[], int] = SYSTEM_CLOCK.wall_ms
     ) -> None:
         """Does nothing yet.
 
@@ -286,6 +293,46 @@ class Lease:
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
+
+
+class LeaseWatchdog:
+    """A thread that ends the process when the event loop hangs past the Lease's deadline. `stop` it before
+    the loop ends in order.
+
+    A blocked loop cannot notice that its time as leader is over, and would act when it continues; so would a
+    process that was suspended. The thread reads the clock in its place.
+    """
+
+    def __init__(self, lease: Lease, exit_code: int, *, end: Callable[[int], None] = os._exit) -> None:
+        """Starts the thread.
+
+        Args:
+            lease: its deadline counts while it is held.
+            exit_code: of the process.
+            end: ends the process.
+        """
+        self._lease = lease
+        self._exit_code = exit_code
+        self._end = end
+        self._stopped = threading.Event()
+        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
+
+    def stop(self) -> None:
+        """Ends the thread."""
+        self._stopped.set()
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(WATCHDOG_LOOK_EVERY_S):
+            late_s = time.monotonic() - self._lease.deadline_s
+            if self._lease.held and late_s > WATCHDOG_MARGIN_S:
+                message = (
+                    f"the event loop does not respond: the Lease's renewal deadline passed {late_s:.1f} s "
+                    "ago; exiting\n"
+                )
+                sys.stderr.write(message)
+                sys.stderr.flush()
+                self._end(self._exit_code)
+                return
 
 
 def _holder(lease: Object) -> str:

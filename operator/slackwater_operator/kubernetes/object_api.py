@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, Literal, Protocol
 
 Object = dict[str, Any]
@@ -76,3 +77,9 @@ class EventRecorder(Protocol):
     ) -> None:
         """Returns at once and raises nothing."""
         ...
+
+
+def micro_time(at_ms: int) -> str:
+    """A meta/v1 MicroTime: RFC 3339 in UTC, always with six digits: `2026-01-02T03:04:05.678000Z`."""
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return at.strftime("%Y-%m-%dT%H:%M:%S.%f") + "Z"

@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from slackwater_operator.kubernetes.object_api import Object
+
 GROUP_LABEL = "slackwater.dev/group"
-Object = dict[str, Any]
 
 
 class Key(NamedTuple):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from slackwater_operator.kubernetes import kinds
 from slackwater_operator.kubernetes.client import Kube
@@ -19,7 +18,6 @@ from slackwater_operator.kubernetes.store import GROUP, GROUP_LABEL, KINDS, Stor
 
 logger = logging.getLogger(__name__)
 
-Object = dict[str, Any]
 Name = tuple[str, str]
 Version = tuple[str, str]
 """(uid, resourceVersion)"""

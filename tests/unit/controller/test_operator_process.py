@@ -11,8 +11,7 @@ from typing import cast
 import pytest
 
 from slackwater_operator.cli.operator_options import parse
-from slackwater_operator.kubernetes.deadman import DeadMan
-from slackwater_operator.kubernetes.lease import Lease
+from slackwater_operator.kubernetes.lease import Lease, LeaseWatchdog
 from slackwater_operator.kubernetes.watch import Backoffs, settings
 from slackwater_operator.telemetry.logs import FewerRetries, JsonLines
 
@@ -93,9 +92,9 @@ def test_a_loop_that_hangs_past_the_deadline_has_its_process_ended(
         codes.append(code)
         ended.set()
 
-    deadman = DeadMan(cast(Lease, lease), 3, end=end)
+    watchdog = LeaseWatchdog(cast(Lease, lease), 3, end=end)
     ended.wait(3 if ends else 1.2)
-    deadman.stop()
+    watchdog.stop()
     assert codes == ([3] if ends else [])
 
 

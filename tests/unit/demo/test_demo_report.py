@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_operator.demo.pace import STAGES, Pace, Stage
+from slackwater_operator.demo.feed import STAGES, Pace, Stage
 from slackwater_operator.demo.report import (
     OperationFigures,
     Report,

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from itertools import islice, pairwise
 
-from slackwater_operator.demo.pace import STAGES, Pace, Stage
+from slackwater_operator.demo.feed import STAGES, Pace, Stage
 from slackwater_operator.demo.source import POISON_KINDS, read_rows, with_poison
 
 ROWS = list(islice(read_rows(), 2_000))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_operator.demo.workplace import Workplace
+from slackwater_operator.demo.cli import Workplace
 from slackwater_operator.local.workfolder import WorkFolder, WorkFolderError
 
 MARKER = ".made-by-slackwater-demo"
