@@ -13,14 +13,15 @@ import yaml
 from slackwater_operator.api.v1alpha1.consumer_group import MAX_NAME, MAX_NAME_TAKEOVER, ConsumerGroup, parse
 from slackwater_operator.model import names
 from slackwater_operator.planner.object_drift import differs, marked
-from slackwater_operator.specs.disruption_budget import disruption_budget
-from slackwater_operator.specs.pod_monitor import pod_monitor
-from slackwater_operator.specs.pod_template import revision
 from slackwater_operator.specs.preflight_job import preflight_job
-from slackwater_operator.specs.service import service
-from slackwater_operator.specs.service_account import service_account
-from slackwater_operator.specs.statefulset import statefulset
-from slackwater_operator.specs.takeover_secret import takeover_secret
+from slackwater_operator.specs.statefulset import revision, statefulset
+from slackwater_operator.specs.supporting_objects import (
+    disruption_budget,
+    pod_monitor,
+    service,
+    service_account,
+)
+from slackwater_operator.specs.worker_config import takeover_secret
 from tests.support.bad_resources import good
 from tests.support.controlplane import CommandFailed, ControlPlane
 from tests.support.controlplane.environment import environment

@@ -15,11 +15,9 @@ from slackwater.kafka import KafkaAdmin, KafkaProducer
 from slackwater.kafka.admin import NewTopic
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, parse
 from slackwater_operator.model import names
-from slackwater_operator.specs.pod_template import Revision, revision
 from slackwater_operator.specs.preflight_job import preflight_job
-from slackwater_operator.specs.service import service
-from slackwater_operator.specs.service_account import service_account
-from slackwater_operator.specs.statefulset import statefulset
+from slackwater_operator.specs.statefulset import Revision, revision, statefulset
+from slackwater_operator.specs.supporting_objects import service, service_account
 from tests.support.bad_resources import GONE, good
 from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.devbroker import DevBroker

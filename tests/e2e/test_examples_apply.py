@@ -9,13 +9,10 @@ from pathlib import Path
 import pytest
 
 from slackwater_operator.api.v1alpha1.consumer_group import load, parse
-from slackwater_operator.specs.disruption_budget import disruption_budget
-from slackwater_operator.specs.pod_template import revision
 from slackwater_operator.specs.preflight_job import preflight_job
-from slackwater_operator.specs.service import service
-from slackwater_operator.specs.service_account import service_account
-from slackwater_operator.specs.statefulset import statefulset
-from slackwater_operator.specs.takeover_secret import takeover_secret
+from slackwater_operator.specs.statefulset import revision, statefulset
+from slackwater_operator.specs.supporting_objects import disruption_budget, service, service_account
+from slackwater_operator.specs.worker_config import takeover_secret
 from tests.support.controlplane import ControlPlane
 
 pytestmark = pytest.mark.controlplane

@@ -25,7 +25,7 @@ from slackwater_operator.policies.scaling.autoscaler import Autoscaler
 from slackwater_operator.policies.scaling.decision import ScalingPolicy
 from slackwater_operator.policies.stalls import Stall, StallWatch
 from slackwater_operator.policies.topics import TopicWatch
-from slackwater_operator.specs.pod_template import Revision
+from slackwater_operator.specs.statefulset import Revision
 
 
 @dataclass(frozen=True)

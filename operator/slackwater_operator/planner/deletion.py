@@ -21,7 +21,7 @@ from slackwater_operator.planner.actions import (
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.planner.status import status_of_deletion
 from slackwater_operator.policies.ownership import listed
-from slackwater_operator.specs.pod_template import GRACE_BEYOND_DRAIN_MS
+from slackwater_operator.specs.statefulset import GRACE_BEYOND_DRAIN_MS
 
 DELETE = "Delete"
 _SESSION_MARGIN_MS = 30_000

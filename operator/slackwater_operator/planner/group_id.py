@@ -8,7 +8,7 @@ from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.snapshot import GROUP_ID_IN_USE, GroupSnapshot
 from slackwater_operator.policies.group_id_contest import MARGIN_MS, gives_way
 from slackwater_operator.policies.ownership import listed
-from slackwater_operator.specs.pod_template import GRACE_BEYOND_DRAIN_MS
+from slackwater_operator.specs.statefulset import GRACE_BEYOND_DRAIN_MS
 
 _ADVICE = (
     "a group.id must belong to one ConsumerGroup only: delete one of the two, and create it again with "

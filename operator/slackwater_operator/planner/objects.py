@@ -12,12 +12,15 @@ from slackwater_operator.planner.object_drift import differs, marked
 from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.snapshot import APPLIED, GroupSnapshot, Manifest
 from slackwater_operator.policies.rollout.disruption_budget import DisruptionInput, decide_disruption
-from slackwater_operator.specs import pod_monitor
-from slackwater_operator.specs.disruption_budget import disruption_budget
-from slackwater_operator.specs.pod_monitor import pod_monitor as build_pod_monitor
-from slackwater_operator.specs.service import service
-from slackwater_operator.specs.service_account import service_account
 from slackwater_operator.specs.statefulset import statefulset
+from slackwater_operator.specs.supporting_objects import (
+    POD_MONITOR_API_VERSION,
+    POD_MONITOR_KIND,
+    disruption_budget,
+    pod_monitor,
+    service,
+    service_account,
+)
 
 STATEFULSET, CONFIG_MAP = "StatefulSet", "ConfigMap"
 
@@ -171,7 +174,7 @@ def _around(context: PlanningContext) -> Iterator[Manifest]:
         yield snapshot.revision.config_map
     yield disruption_budget(snapshot.group, max_unavailable=_may_be_evicted(context))
     if snapshot.pod_monitors:
-        yield build_pod_monitor(snapshot.group)
+        yield pod_monitor(snapshot.group)
 
 
 def _rejected(context: PlanningContext) -> bool:
@@ -222,7 +225,7 @@ def wanted_names(snapshot: GroupSnapshot) -> list[tuple[str, str, str]]:
     if snapshot.revision is not None:
         found.append(("v1", CONFIG_MAP, snapshot.revision.config_map["metadata"]["name"]))
     if snapshot.pod_monitors:
-        found.append((pod_monitor.API_VERSION, pod_monitor.KIND, names.pod_monitor(snapshot.name)))
+        found.append((POD_MONITOR_API_VERSION, POD_MONITOR_KIND, names.pod_monitor(snapshot.name)))
     return found
 
 

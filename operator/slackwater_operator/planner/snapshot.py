@@ -34,7 +34,7 @@ from slackwater_operator.policies.scaling.decision import ScalingDecision
 from slackwater_operator.policies.stalls import Stall
 from slackwater_operator.policies.takeover.types import RESTART
 from slackwater_operator.policies.topics import TopicChange
-from slackwater_operator.specs.pod_template import Revision
+from slackwater_operator.specs.statefulset import Revision
 
 STATEFULSET_REVISION_LABEL = "controller-revision-hash"
 APPLIED = "slackwater.dev/applied"

@@ -1,1 +1,1 @@
-"""Builders of the Kubernetes objects of a group, one module a kind."""
+"""Builders of a group's Kubernetes objects: a resource in, manifests out."""

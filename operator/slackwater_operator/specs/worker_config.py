@@ -1,16 +1,39 @@
-"""A worker's configuration file from a ConsumerGroup (docs/worker.md, "Configuration file")."""
+"""What a worker reads: its configuration file, the ConfigMap with that file, and the Secrets beside it.
+
+A worker's pod mounts all three as one projected volume. docs/worker.md, "Configuration file", describes the
+file.
+"""
 
 from __future__ import annotations
 
+import base64
+import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
-from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
+from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, Security
+from slackwater_operator.api.v1alpha1.fields import FieldError
+from slackwater_operator.model import names
+
+JOIN_GATE_MS = 600_000
+"""How long a warm new worker waits for the operator's permission to join before it joins without it."""
 
 DEFAULT_HEARTBEAT_INTERVAL_MS = 3_000
-"""Kafka's default; with a short session it is a third of that."""
-DRAIN_TIMEOUT_MS = 15_000
-"""spec.delivery.drainTimeout where nothing is said."""
+"""Kafka's default of heartbeat.interval.ms; a third of the session timeout where that is less."""
+
+USERNAME, PASSWORD = "username", "password"
+CA = "ca.crt"
+CERTIFICATE, KEY = "tls.crt", "tls.key"
+
+KEY_BYTES = 32
+"""The length of a takeover key: SHA-256's output, beyond which a longer HMAC key gains nothing (RFC 2104,
+section 3)."""
+
+_HEX = re.compile(r"[0-9a-f]{64}")
+
+
+# -- the file ------------------------------------------------------------------------------------------------
 
 
 def worker_config(
@@ -27,12 +50,12 @@ def worker_config(
 
     Args:
         group: the resource.
-        handler_path: the folders to find the handler in, resolved.
+        handler_path: the folders that contain the handler, resolved.
         sink_path: the sink's path, resolved.
-        join_gate_ms: how long a new worker that is warm waits to be let in.
+        join_gate_ms: how long a warm new worker waits for permission to join.
         health_host: the address that the health endpoint listens on.
-        health_port: its port, 0 for a free one.
-        takeover_key_file: the file with the key that takeovers are signed with; empty: there are none.
+        health_port: its port; 0 for a free one.
+        takeover_key_file: the file with the key that signs takeover requests; "" without takeovers.
     """
     kafka, pipeline, delivery = group.spec.kafka, group.spec.pipeline, group.spec.delivery
     session_ms = group.session_timeout_ms
@@ -57,7 +80,8 @@ def worker_config(
         "joinGateMs": join_gate_ms,
         "health": {"host": health_host, "port": health_port},
     }
-    # What has its default is left out where older workers do not know it: else an upgrade would restart them.
+    # A field that is newer than the first release is written only where it differs from its default:
+    # otherwise an upgrade of the operator would restart all workers.
     if delivery.batch_interval_ms:
         document["batchIntervalMs"] = delivery.batch_interval_ms
     if takeover_key_file:
@@ -73,3 +97,132 @@ def _topics(group: ConsumerGroup) -> dict[str, Any]:
     if group.spec.topic_expression is not None:
         return {"topicPattern": group.spec.topic_expression}
     return {"topics": list(group.spec.topics)}
+
+
+def security_section(security: Security, folder: str = names.SECRETS_FOLDER) -> dict[str, str]:
+    """The section `security` of the file; empty for PLAINTEXT.
+
+    Args:
+        security: spec.kafka.security.
+        folder: the folder with the files of the Secrets.
+    """
+    if security.protocol == "PLAINTEXT":
+        return {}
+    section = {"protocol": security.protocol}
+    if security.sasl:
+        section["mechanism"] = security.mechanism
+        section["usernameFile"] = f"{folder}/{USERNAME}"
+        section["passwordFile"] = f"{folder}/{PASSWORD}"
+    if security.ca_secret:
+        section["caFile"] = f"{folder}/{CA}"
+    if security.client_certificate_secret:
+        section["certFile"] = f"{folder}/{CERTIFICATE}"
+        section["keyFile"] = f"{folder}/{KEY}"
+    return section
+
+
+# -- in a pod ------------------------------------------------------------------------------------------------
+
+
+def config_map(group: ConsumerGroup) -> dict[str, Any]:
+    """The ConfigMap with the group's present configuration: immutable, the configuration's hash in its name.
+
+    Raises:
+        FieldError: a path is relative.
+    """
+    document = pod_config(group)
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": names.metadata(group, names.config_map(group.name, names.short_hash(document))),
+        "immutable": True,
+        # JSON is YAML, and parses faster: a restarted worker has to be back within its session.
+        "data": {names.CONFIG_KEY: json.dumps(document, indent=2) + "\n"},
+    }
+
+
+def pod_config(group: ConsumerGroup) -> dict[str, Any]:
+    """The configuration of a worker in a pod.
+
+    Raises:
+        FieldError: a path is relative.
+    """
+    pipeline = group.spec.pipeline
+    if not pipeline.sink.path.startswith(("/", "file:///")):
+        raise FieldError(
+            "spec.pipeline.sink.path",
+            f"{pipeline.sink.path!r} is relative, which means nothing in a pod; give an absolute path on a "
+            "volume that spec.template mounts",
+        )
+    for index, folder in enumerate(pipeline.handler_path or ()):
+        if not folder.startswith("/"):
+            raise FieldError(
+                f"spec.pipeline.handlerPath[{index}]",
+                f"{folder!r} is relative, which means nothing in a pod; give the folder's absolute path in "
+                "the image, such as /app",
+            )
+    document = worker_config(
+        group,
+        handler_path=pipeline.handler_path or (),
+        sink_path=pipeline.sink.path,
+        join_gate_ms=JOIN_GATE_MS,
+        health_host="::",  # all addresses: probes use the pod's, kubectl port-forward uses loopback
+        health_port=names.PORT,
+        takeover_key_file=names.KEY_FILE if group.spec.rollout.takes_over else "",
+    )
+    section = security_section(group.spec.kafka.security)
+    return {**document, "security": section} if section else document
+
+
+def config_volume(group: ConsumerGroup, config_map_name: str) -> dict[str, Any]:
+    """The pod's volume with the configuration and the Secrets.
+
+    One projected volume, since a mount inside a read-only mount is not reliable.
+    """
+    items = [{"key": names.CONFIG_KEY, "path": names.CONFIG_KEY}]
+    sources: list[dict[str, Any]] = [{"configMap": {"name": config_map_name, "items": items}}]
+    for secret, keys in keys_by_secret(group.spec.kafka.security):
+        files = [{"key": key, "path": f"kafka/{key}"} for key in keys]
+        sources.append({"secret": {"name": secret, "items": files}})
+    if group.spec.rollout.takes_over:
+        files = [{"key": names.TAKEOVER_KEY, "path": names.KEY_PATH}]
+        sources.append({"secret": {"name": names.takeover_secret(group.name), "items": files}})
+    return {"name": names.CONFIG_VOLUME, "projected": {"defaultMode": 0o444, "sources": sources}}
+
+
+# -- Secrets -------------------------------------------------------------------------------------------------
+
+
+def keys_by_secret(security: Security) -> list[tuple[str, tuple[str, ...]]]:
+    """The Secrets that spec.kafka.security names, each with the keys that it must have."""
+    secrets = [
+        (security.credentials_secret, (USERNAME, PASSWORD)),
+        (security.ca_secret, (CA,)),
+        (security.client_certificate_secret, (CERTIFICATE, KEY)),
+    ]
+    return [(secret, keys) for secret, keys in secrets if secret]
+
+
+def takeover_secret(group: ConsumerGroup, key: str) -> dict[str, Any]:
+    """The Secret with the key that signs takeover requests; created once and never written again.
+
+    It is immutable: all pods of a group need the same key, and a pod that starts after a change would read
+    another one.
+
+    Args:
+        group: the resource.
+        key: `KEY_BYTES` random bytes in hex.
+
+    Raises:
+        ValueError: `key` has another length, or is not lower-case hex.
+    """
+    if not _HEX.fullmatch(key):
+        raise ValueError(f"a takeover key is {KEY_BYTES} bytes in hex")
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": names.metadata(group, names.takeover_secret(group.name)),
+        "type": "Opaque",
+        "immutable": True,
+        "data": {names.TAKEOVER_KEY: base64.b64encode(key.encode()).decode()},
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slackwater_operator.api.v1alpha1.consumer_group import FieldError, ResourceError, parse
-from slackwater_operator.specs.pod_template import revision
+from slackwater_operator.specs.statefulset import revision
 from tests.support.bad_resources import NOT_FOR_PODS, REFUSED, UNREADABLE, Bad, good
 
 

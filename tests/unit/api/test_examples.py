@@ -23,7 +23,7 @@ from slackwater_operator.api.v1alpha1.consumer_group import (
 )
 from slackwater_operator.kafka.cluster_dns import depends_on_namespace
 from slackwater_operator.model import names
-from slackwater_operator.specs.pod_template import revision
+from slackwater_operator.specs.statefulset import revision
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 FILES = sorted(EXAMPLES.glob("*/*.yaml"))

@@ -18,7 +18,7 @@ from slackwater_operator.model import names
 from slackwater_operator.planner.actions import Action, CreateSecret, Plan, SetReplicas, TellTakeover
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.planner.status_memory import Memory
-from slackwater_operator.specs.takeover_secret import takeover_secret
+from slackwater_operator.specs.worker_config import takeover_secret
 from slackwater_operator.workers.client import PodAddress, WorkerStatuses
 from tests.support.takeover_worker import TakeoverWorker
 from tests.unit.planner.simulated_cluster import Posted

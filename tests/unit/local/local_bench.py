@@ -17,7 +17,7 @@ from slackwater_operator.local.prepare import Source
 from slackwater_operator.local.run import LocalRun, RunSettings
 from slackwater_operator.planner.rollout import restarts
 from slackwater_operator.policies.takeover import context as takeover_context
-from slackwater_operator.specs import pod_template
+from slackwater_operator.specs import statefulset
 from tests.unit.policies.fake_group import FakeGroup
 
 HERE = Path(__file__).parent
@@ -32,7 +32,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(takeover_context, "FIRST_PROOF_MS", 300)
     monkeypatch.setattr(takeover_context, "PROOF_MS", 100)
     monkeypatch.setattr(takeover_context, "RETELL_MS", 500)
-    monkeypatch.setattr(pod_template, "GRACE_BEYOND_DRAIN_MS", 0)
+    monkeypatch.setattr(statefulset, "GRACE_BEYOND_DRAIN_MS", 0)
 
 
 class FakeClusters(Clusters):

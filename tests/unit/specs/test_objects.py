@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 from slackwater_operator.model import names
-from slackwater_operator.specs.disruption_budget import disruption_budget
-from slackwater_operator.specs.pod_monitor import pod_monitor
-from slackwater_operator.specs.pod_template import revision
 from slackwater_operator.specs.preflight_job import preflight_job
-from slackwater_operator.specs.service import service
-from slackwater_operator.specs.service_account import service_account
-from slackwater_operator.specs.statefulset import statefulset, template_hash
-from slackwater_operator.specs.takeover_secret import takeover_secret
+from slackwater_operator.specs.statefulset import revision, statefulset, template_hash
+from slackwater_operator.specs.supporting_objects import (
+    disruption_budget,
+    pod_monitor,
+    service,
+    service_account,
+)
+from slackwater_operator.specs.worker_config import takeover_secret
 from tests.unit.specs.built_group import IMAGE, group
 
 LONGEST = "f" * 52

@@ -10,7 +10,7 @@ from kubernetes import client
 from slackwater_operator.api.v1alpha1 import pod_template_overlay as overlay
 from slackwater_operator.api.v1alpha1.consumer_group import ResourceError
 from slackwater_operator.model import names
-from slackwater_operator.specs.pod_template import revision
+from slackwater_operator.specs.statefulset import revision
 from tests.unit.specs.built_group import IMAGE, group
 
 PLAIN = revision(group(), worker_image=IMAGE).template

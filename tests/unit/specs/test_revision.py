@@ -11,7 +11,7 @@ from slackwater.kafka.topic_pattern import TopicPattern
 from slackwater.runtime.config import worker_config as runtime
 from slackwater_operator.api.v1alpha1 import consumer_group as resources, fields
 from slackwater_operator.model import names
-from slackwater_operator.specs.pod_template import Revision, revision
+from slackwater_operator.specs.statefulset import Revision, revision
 from tests.support.bad_resources import GONE
 from tests.unit.specs.built_group import IMAGE, group
 

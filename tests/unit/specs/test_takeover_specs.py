@@ -12,9 +12,9 @@ from slackwater.runtime.config import worker_config as runtime
 from slackwater.runtime.takeover.signing import read_key
 from slackwater_operator.model import names
 from slackwater_operator.policies.resource_policies import takeover_policy
-from slackwater_operator.specs.pod_template import Revision, revision
 from slackwater_operator.specs.preflight_job import preflight_job
-from slackwater_operator.specs.takeover_secret import takeover_secret
+from slackwater_operator.specs.statefulset import Revision, revision
+from slackwater_operator.specs.worker_config import takeover_secret
 from tests.support.controlplane.environment import environment
 from tests.unit.specs.built_group import IMAGE, group
 

@@ -15,7 +15,7 @@ from slackwater_operator.kafka.clusters import ClusterIdentity
 from slackwater_operator.kubernetes.errors import KubeError
 from slackwater_operator.kubernetes.object_api import ObjectApi
 from slackwater_operator.kubernetes.store import Store
-from slackwater_operator.specs.security import CA, CERTIFICATE, KEY, PASSWORD, USERNAME
+from slackwater_operator.specs.worker_config import CA, CERTIFICATE, KEY, PASSWORD, USERNAME
 
 _PROTOCOL, _MECHANISM = "security.protocol", "sasl.mechanism"
 # Which Secret is for what; in a ClusterIdentity beside the properties by Java's names.

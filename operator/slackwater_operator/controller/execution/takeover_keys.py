@@ -11,7 +11,7 @@ from slackwater_operator.kubernetes.object_api import Object, ObjectApi
 from slackwater_operator.kubernetes.store import Store
 from slackwater_operator.model import names
 from slackwater_operator.planner.snapshot import GroupSnapshot
-from slackwater_operator.specs.takeover_secret import KEY_BYTES, takeover_secret
+from slackwater_operator.specs.worker_config import KEY_BYTES, takeover_secret
 
 
 class NoKey(Exception):

@@ -41,9 +41,8 @@ from slackwater_operator.planner.status_memory import KafkaMemory, Memory, parse
 from slackwater_operator.policies.group_id import Sharing
 from slackwater_operator.policies.resource_policies import scaling_policy
 from slackwater_operator.policies.topics import TopicWatch
-from slackwater_operator.specs import pod_monitor
-from slackwater_operator.specs.pod_template import revision
-from slackwater_operator.specs.statefulset import template_hash
+from slackwater_operator.specs.statefulset import revision, template_hash
+from slackwater_operator.specs.supporting_objects import POD_MONITOR_API_VERSION, POD_MONITOR_KIND
 from slackwater_operator.workers.client import PodAddress, WorkerStatuses
 
 _UIDS_KEPT = 8
@@ -347,7 +346,7 @@ class SnapshotBuilder:
 
     async def _pod_monitors(self) -> bool:
         return self._settings.pod_monitors and await self._kube.served(
-            pod_monitor.API_VERSION, pod_monitor.KIND
+            POD_MONITOR_API_VERSION, POD_MONITOR_KIND
         )
 
     async def _live(self, session: Session, snapshot: GroupSnapshot) -> dict[tuple[str, str], Manifest]:
