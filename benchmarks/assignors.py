@@ -27,7 +27,7 @@ from slackwater.kafka.protocol.assignors import (
     StickyAssignor,
 )
 from slackwater.kafka.protocol.assignors.ownership import encode_sticky
-from tests.support.java_assignors import JavaAssignors
+from tests.support.java.assignors import JavaAssignors
 
 SIZES = ((125, 2_500), (250, 5_000), (500, 10_000), (1_000, 20_000))
 """Members and partitions."""

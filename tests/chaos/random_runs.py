@@ -31,7 +31,7 @@ from pathlib import Path
 
 from slackwater.runtime.fault_points import Step
 from tests.support.kafka import KafkaCluster
-from tests.support.stoppable_site import PARTITIONS, StoppablePod, StoppableSite, wait_until
+from tests.support.workers.stoppable_site import PARTITIONS, StoppablePod, StoppableSite, wait_until
 
 BROKER = {"group.initial.rebalance.delay.ms": "150", "group.min.session.timeout.ms": "1000"}
 SESSION_MS = 4_000

@@ -14,10 +14,10 @@ import uuid
 
 import pytest
 
-from tests.support.broker_chaos import Chaos, ProxiedKafka, schedule
-from tests.support.group_journal import check
-from tests.support.numbered import NumberedProducer
-from tests.support.offsets_log import committed_over_time
+from tests.support.peers.broker_chaos import Chaos, ProxiedKafka, schedule
+from tests.support.peers.group_journal import check
+from tests.support.peers.librdkafka import committed_over_time
+from tests.support.peers.numbered_producer import NumberedProducer
 
 PARTITIONS = 12
 MEMBERS = 5

@@ -30,7 +30,7 @@ from slackwater_operator.local.launch import Launch
 from slackwater_operator.local.run import LocalRun, RunSettings
 from slackwater_operator.local.views import WorkerRow
 from tests.support.devbroker import DevBroker
-from tests.support.librdkafka.topic_reading import read_topic
+from tests.support.peers.librdkafka import read_topic
 
 PARTITIONS = 6
 LETTER_PARTITIONS = 3

@@ -19,8 +19,8 @@ from tests.chaos import random_runs
 from tests.chaos.random_runs import BROKER, RandomRun, run_many, run_one
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
-from tests.support.librdkafka.topic_reading import read_topic
-from tests.support.stoppable_site import StoppableSite
+from tests.support.peers.librdkafka import read_topic
+from tests.support.workers.stoppable_site import StoppableSite
 
 RUNS = int(os.environ.get("SLACKWATER_RANDOM_RUNS", "12"))
 SIDE_BY_SIDE = 4

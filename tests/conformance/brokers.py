@@ -17,7 +17,7 @@ from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.frame import RequestHeader, decode_response, encode_request
 from slackwater.kafka.wire.schema import Request
 from tests.conftest import BROKERS
-from tests.support.rawclient import RawClient
+from tests.support.wire.rawclient import RawClient
 
 FIXTURES = BROKERS
 """The name of a broker in a test's id -> its fixture."""

@@ -16,7 +16,7 @@ from tests.conformance.brokers import FIXTURES, OLD, ceilings, lacks, missing
 from tests.conformance.differences import DIFFERENCES
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
-from tests.support.rawclient import CEILINGS, RawClient, parse_address
+from tests.support.wire.rawclient import CEILINGS, RawClient, parse_address
 
 _NUMBERS = itertools.count(1)
 ROW, OUTCOME = "conformance-row", "conformance-outcome"

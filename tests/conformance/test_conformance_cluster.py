@@ -16,7 +16,13 @@ from tests.conformance.brokers import RANGES, is_refused, lacks, needs, on_old_b
 from tests.conftest import GROUP_CONFIG
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
-from tests.support.rawclient import ConnectionClosed, RawClient, create_topic, parse_address, topic_metadata
+from tests.support.wire.rawclient import (
+    ConnectionClosed,
+    RawClient,
+    create_topic,
+    parse_address,
+    topic_metadata,
+)
 
 
 @pytest.mark.parametrize("version", range(5))

@@ -22,7 +22,7 @@ from tests.conformance.brokers import ceilings
 from tests.conftest import GROUP_CONFIG
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
-from tests.support.rawclient import (
+from tests.support.wire.rawclient import (
     CEILINGS,
     ConnectionClosed,
     Member,

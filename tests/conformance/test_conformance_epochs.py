@@ -6,8 +6,8 @@ import pytest
 
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
-from tests.support.rawclient import RawClient, create_topic
-from tests.support.rawdata import batch, produce
+from tests.support.wire.rawclient import RawClient, create_topic
+from tests.support.wire.rawdata import batch, produce
 
 CONSUMER = -1
 

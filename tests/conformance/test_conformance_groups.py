@@ -11,7 +11,7 @@ import pytest
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.conformance.brokers import needs
-from tests.support.rawclient import (
+from tests.support.wire.rawclient import (
     Member,
     RawClient,
     create_topic,

@@ -18,7 +18,7 @@ import pytest
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.conformance.brokers import FIXTURES, ceilings
 from tests.conftest import GROUP_CONFIG
-from tests.support.rawclient import (
+from tests.support.wire.rawclient import (
     CEILINGS,
     Member,
     RawClient,

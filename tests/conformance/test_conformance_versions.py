@@ -10,7 +10,7 @@ import pytest
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.conformance.brokers import RANGES, needs, on_old_brokers
-from tests.support.rawclient import (
+from tests.support.wire.rawclient import (
     ConnectionClosed,
     Member,
     RawClient,

@@ -18,10 +18,10 @@ import pytest
 from slackwater.devbroker.group import GroupConfig
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.schema import Request, Struct
-from tests.support.coordinator import Bench, Call
-from tests.support.group_requests import GroupRequests
+from tests.support.devbroker.coordinator import Bench, Call
+from tests.support.devbroker.group_requests import GroupRequests
 from tests.support.kafka import KafkaCluster
-from tests.support.rawclient import RawClient
+from tests.support.wire.rawclient import RawClient
 
 STEPS = 150
 WAIT_S = 20.0

@@ -11,7 +11,7 @@ import confluent_kafka
 import pyarrow.dataset as ds
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from tests.support.librdkafka.topic_writing import write_topic
+from tests.support.peers.librdkafka import write_topic
 
 PARTITIONS = 4
 HANDLERS = """\

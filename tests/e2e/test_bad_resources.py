@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from slackwater_operator.api.v1alpha1.consumer_group import ResourceError, parse
-from tests.support.bad_resources import GONE, NOT_FOR_PODS, REFUSED, UNREADABLE, Bad, good
 from tests.support.controlplane import CommandFailed, ControlPlane
+from tests.support.operator.bad_resources import GONE, NOT_FOR_PODS, REFUSED, UNREADABLE, Bad, good
 
 pytestmark = pytest.mark.controlplane
 

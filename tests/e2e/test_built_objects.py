@@ -22,9 +22,9 @@ from slackwater_operator.specs.supporting_objects import (
     service_account,
 )
 from slackwater_operator.specs.worker_config import takeover_secret
-from tests.support.bad_resources import good
 from tests.support.controlplane import CommandFailed, ControlPlane
-from tests.support.controlplane.environment import environment
+from tests.support.controlplane.kubelet.environment import environment
+from tests.support.operator.bad_resources import good
 
 pytestmark = pytest.mark.controlplane
 

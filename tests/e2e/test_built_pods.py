@@ -18,9 +18,9 @@ from slackwater_operator.model import names
 from slackwater_operator.specs.preflight_job import preflight_job
 from slackwater_operator.specs.statefulset import Revision, revision, statefulset
 from slackwater_operator.specs.supporting_objects import service, service_account
-from tests.support.bad_resources import GONE, good
 from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.devbroker import DevBroker
+from tests.support.operator.bad_resources import GONE, good
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
 

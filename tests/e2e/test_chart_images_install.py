@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests.support import chart, containerfile
+from tests.support.operator import chart, containerfile
 
 pytestmark = pytest.mark.timeout(600)  # pip builds both packages, one of them twice
 

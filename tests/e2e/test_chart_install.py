@@ -12,9 +12,9 @@ import pytest
 
 from slackwater.kafka import KafkaAdmin
 from slackwater.kafka.admin import NewTopic
-from tests.support import chart, monitoring
 from tests.support.controlplane import CommandFailed, ControlPlane, path_of, until
 from tests.support.devbroker import DevBroker
+from tests.support.operator import chart, monitoring
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
 

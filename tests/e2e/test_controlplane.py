@@ -19,10 +19,10 @@ from tests.support.controlplane import (
     ControlPlane,
     Image,
     path_of,
-    processes,
     unless,
     until,
 )
+from tests.support.controlplane.kubelet import processes
 
 pytestmark = pytest.mark.controlplane
 

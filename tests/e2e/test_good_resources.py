@@ -11,8 +11,8 @@ import yaml
 
 from slackwater_operator.api.v1alpha1 import consumer_group, fields, status_schema
 from slackwater_operator.api.v1alpha1.consumer_group import parse
-from tests.support.bad_resources import GONE, changed, good
 from tests.support.controlplane import ControlPlane, until
+from tests.support.operator.bad_resources import GONE, changed, good
 
 pytestmark = pytest.mark.controlplane
 

@@ -22,9 +22,9 @@ import promql_parser
 import pytest
 
 from slackwater.kafka import KafkaAdmin, KafkaConsumer, KafkaProducer
-from tests.support import chart, monitoring
 from tests.support.controlplane import ControlPlane, path_of, until
 from tests.support.devbroker import DevBroker
+from tests.support.operator import chart, monitoring
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.parts("prometheus"), pytest.mark.timeout(900)]
 

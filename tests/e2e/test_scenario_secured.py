@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.controlplane import ControlPlane, path_of, until
-from tests.support.secured import PASSWORD, USER, SecuredKafka
+from tests.support.kafka.secured import PASSWORD, USER, SecuredKafka
 from tests.support.site import ClusterSite
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]

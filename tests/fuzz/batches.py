@@ -12,8 +12,7 @@ from slackwater.kafka.records import _parser_py, columns
 from slackwater.kafka.records.compression import CODECS, compress
 from tests.fuzz.engine import Broken, Input
 from tests.fuzz.mutate import mutated
-from tests.support.record_parsers import use_parser
-from tests.support.record_writing import (
+from tests.support.records.parsing import (
     ABORT,
     COMMIT,
     CONTROL,
@@ -21,6 +20,7 @@ from tests.support.record_writing import (
     TRANSACTIONAL,
     batch,
     message,
+    use_parser,
     with_right_checksums,
     wrapper,
 )

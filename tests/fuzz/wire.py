@@ -13,8 +13,8 @@ from slackwater.kafka.wire.primitives import ROOM_FACTOR, Reader
 from slackwater.kafka.wire.schema import Message, Struct, Type
 from tests.fuzz.engine import Broken, Input
 from tests.fuzz.mutate import mutated
-from tests.support.definitions import declared, item_of, versions
-from tests.support.floods import floods
+from tests.support.wire.definitions import declared, item_of, versions
+from tests.support.wire.floods import floods
 
 _SAMPLES = 6
 _INTEGERS = {"int8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32, "int64": 64}

@@ -25,7 +25,7 @@ from slackwater.kafka.records import iter_batches
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.integration.error_walk import BACKOFF_MS, RECORDS, TOPIC, TP, Walk
-from tests.support.scripted import Peer, scripted_broker
+from tests.support.wire.scripted import Peer, scripted_broker
 
 GROUP_APIS = ("JoinGroup", "SyncGroup", "Heartbeat", "OffsetCommit", "LeaveGroup")
 

@@ -24,8 +24,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from slackwater.kafka import KafkaAdmin
 from slackwater.kafka.admin.results import GroupDescription
 from slackwater.runtime.takeover.signing import ANSWER_HEADER, check_answer, sign_request
-from tests.support.takeover_worker import target_at
-from tests.support.worker_process import WorkerProcess
+from tests.support.workers.process import WorkerProcess
+from tests.support.workers.takeover_worker import target_at
 
 HANDLER = """
 import json, os, signal, time

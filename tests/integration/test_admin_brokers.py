@@ -33,7 +33,7 @@ from slackwater.kafka.producer import KafkaProducer
 from slackwater.kafka.structs import TopicPartition
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
-from tests.support.kafka_python import knowing
+from tests.support.peers.peer_process import knowing
 
 Broker = KafkaCluster | DevBroker
 

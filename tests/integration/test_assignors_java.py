@@ -32,7 +32,7 @@ from slackwater.kafka.protocol.assignors import (
 from slackwater.kafka.protocol.assignors.ownership import decode_sticky
 from slackwater.kafka.protocol.assignors.racks import member_racks, racks_matter
 from slackwater.kafka.structs import ConsumerGroupMetadata, TopicPartition
-from tests.support.assignor_groups import (
+from tests.support.java.assignor_groups import (
     GeneratedGroup,
     balance_score,
     everything,
@@ -41,7 +41,7 @@ from tests.support.assignor_groups import (
     kept,
     not_valid,
 )
-from tests.support.java_assignors import JavaAssignors, JavaFailed, JavaPlan
+from tests.support.java.assignors import JavaAssignors, JavaFailed, JavaPlan
 
 GROUPS, REBALANCES = 1_000, 4
 """Of each kind of group; the long run takes ten times as many."""

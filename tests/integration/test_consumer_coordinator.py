@@ -13,8 +13,8 @@ from slackwater.kafka import KafkaAdmin, OffsetAndMetadata, TopicPartition
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.protocol.diagnostics import Kind
 from tests.integration.consumer_harness import Member, make_topic, members, options, settled, unique, wait_for
-from tests.support import rawclient
-from tests.support.rawclient import subscription
+from tests.support.wire import rawclient
+from tests.support.wire.rawclient import subscription
 
 
 def test_members_keep_their_generation_through_a_move_of_the_coordinator(kafka3: Any) -> None:

@@ -35,7 +35,7 @@ from tests.integration.consumer_harness import (
 )
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
-from tests.support.rawclient import Member
+from tests.support.wire.rawclient import Member
 
 UNCLOSED = "was dropped without close"
 

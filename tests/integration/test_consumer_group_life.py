@@ -16,8 +16,8 @@ from slackwater.kafka.protocol.membership import states as membership_states
 from slackwater.kafka.protocol.membership.member import Lane, Membership
 from slackwater.kafka.wire.errors import ErrorCode
 from tests.integration.consumer_harness import Member, make_topic, members, options, settled, unique, wait_for
-from tests.support import rawclient
-from tests.support.rawclient import RawClient, subscription
+from tests.support.wire import rawclient
+from tests.support.wire.rawclient import RawClient, subscription
 
 NO_TOPICS = {"cooperative-sticky": subscription()}
 

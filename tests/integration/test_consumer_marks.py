@@ -8,7 +8,7 @@ from slackwater.kafka import KafkaAdmin
 from slackwater.kafka.protocol.assignors import CooperativeStickyAssignor, MarkedAssignor, owner_of
 from slackwater.kafka.protocol.consumer_protocol import decode_subscription
 from tests.integration.consumer_harness import Member, make_topic, members, options, settled, unique, wait_for
-from tests.support.peers import JAVA, Peer, peers, wait_for as wait_for_peers
+from tests.support.peers.peer import JAVA, Peer, peers, wait_for as wait_for_peers
 
 
 def marked(owner: str) -> list[MarkedAssignor]:

@@ -17,8 +17,8 @@ from slackwater.kafka import AsyncConsumer, KafkaConsumer, TopicPartition
 from slackwater.kafka.consumer.metrics.raw import MetricName
 from tests.integration.consumer_harness import drain, make_topic, options, produce, unique, wait_for
 from tests.support.devbroker import DevBroker
-from tests.support.java_programs import java_command
-from tests.support.kafka_python import knowing
+from tests.support.java.programs import java_command
+from tests.support.peers.peer_process import knowing
 
 GROUPS = ("consumer-metrics", "consumer-coordinator-metrics", "consumer-fetch-manager-metrics")
 FETCH, COORDINATOR = "consumer-fetch-manager-metrics", "consumer-coordinator-metrics"

@@ -25,7 +25,7 @@ from tests.integration.consumer_harness import (
     wait_for,
 )
 from tests.support.kafka import find_java, kafka_libs
-from tests.support.kafka_python import knowing
+from tests.support.peers.peer_process import knowing
 
 
 class Other:

@@ -24,8 +24,8 @@ from tests.integration.consumer_harness import (
     unique,
     wait_for,
 )
-from tests.support.rawclient import RawClient, create_topic
-from tests.support.rawdata import batch, fetch, produce
+from tests.support.wire.rawclient import RawClient, create_topic
+from tests.support.wire.rawdata import batch, fetch, produce
 
 FIXTURES = {"kafka-3.9": "kafka39", "kafka-2.8": "kafka28"}
 T0 = 1_700_000_000_000

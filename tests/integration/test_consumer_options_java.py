@@ -11,7 +11,7 @@ from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.consumer.config.java_names import NOT_HERE, java_name
 from slackwater.kafka.errors import KafkaConfigurationError
 from slackwater.kafka.net.security import options as security_options
-from tests.support.java_options import JavaOption, ask_java
+from tests.support.java.programs import JavaOption, ask_java
 
 OURS = {java_name(one.name) for one in fields(ConsumerConfig)} - {"security", "api.version"}
 OTHER_DEFAULTS = {

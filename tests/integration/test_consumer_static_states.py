@@ -16,8 +16,8 @@ import pytest
 from slackwater.kafka import KafkaAdmin, TopicPartition
 from slackwater.kafka.protocol.diagnostics import Kind
 from tests.integration.consumer_harness import Member, make_topic, members, options, settled, unique, wait_for
-from tests.support import rawclient
-from tests.support.rawclient import RawClient, subscription
+from tests.support.wire import rawclient
+from tests.support.wire.rawclient import RawClient, subscription
 
 NO_TOPICS = {"cooperative-sticky": subscription()}
 """A member that takes part and gets nothing."""

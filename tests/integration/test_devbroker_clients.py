@@ -14,8 +14,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from kafka.admin import KafkaAdminClient
 
-from tests.support.devbroker_thread import ThreadedBroker, running_broker
-from tests.support.kafka_python import knowing
+from tests.support.devbroker.thread import ThreadedBroker, running_broker
+from tests.support.peers.peer_process import knowing
 
 COUNT = 2000
 PATIENCE_S = 60.0

@@ -18,8 +18,8 @@ import pytest
 from slackwater.kafka.records import decode
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
-from tests.support.rawclient import Member, RawClient, form
-from tests.support.rawdata import batch as make_batch
+from tests.support.wire.rawclient import Member, RawClient, form
+from tests.support.wire.rawdata import batch as make_batch
 
 TOPIC = "kept"
 _COMMAND = [sys.executable, "-m", "slackwater.devbroker"]

@@ -23,9 +23,9 @@ from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import EncodeError, ErrorCode
 from slackwater.kafka.wire.frame import RequestHeader, encode_request
 from slackwater.kafka.wire.schema import ARRAY, Struct
-from tests.support.devbroker_thread import ThreadedBroker, running_broker
-from tests.support.rawclient import ConnectionClosed, Member, RawClient, form, parse_address
-from tests.support.rawdata import batch as make_batch
+from tests.support.devbroker.thread import ThreadedBroker, running_broker
+from tests.support.wire.rawclient import ConnectionClosed, Member, RawClient, form, parse_address
+from tests.support.wire.rawdata import batch as make_batch
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "socket.request.max.bytes": "2000000"}
 TOPIC = "t"

@@ -14,7 +14,7 @@ from slackwater.kafka.errors import LogTruncationError
 from tests.integration.consumer_harness import drain, make_topic, options, produce, unique, wait_for
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
-from tests.support.rawclient import RawClient, topic_metadata
+from tests.support.wire.rawclient import RawClient, topic_metadata
 
 
 def make_anew(bootstrap: str, topic: str, records: int) -> None:

@@ -12,8 +12,8 @@ from slackwater.kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from tests.integration.consumer_harness import drain, make_topic, options, unique, wait_for
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
-from tests.support.rawclient import RawClient
-from tests.support.rawdata import batch, produce
+from tests.support.wire.rawclient import RawClient
+from tests.support.wire.rawdata import batch, produce
 
 
 def partitions(topic: str, count: int) -> list[TopicPartition]:

@@ -12,8 +12,8 @@ import pytest
 
 from tests.integration.consumer_harness import make_topic, wait_for
 from tests.support.devbroker import DevBroker
-from tests.support.rawclient import RawClient
-from tests.support.rawdata import batch, produce
+from tests.support.wire.rawclient import RawClient
+from tests.support.wire.rawdata import batch, produce
 
 pytestmark = pytest.mark.long
 MB = 1_000_000

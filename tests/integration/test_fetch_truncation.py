@@ -15,7 +15,7 @@ from slackwater.kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from slackwater.kafka.errors import LogTruncationError
 from tests.integration.consumer_harness import drain, options, unique, wait_for
 from tests.support.kafka import KafkaCluster
-from tests.support.rawclient import RawClient, topic_metadata
+from tests.support.wire.rawclient import RawClient, topic_metadata
 
 pytestmark = pytest.mark.long
 OLD, NEW, OTHER = 2, 1, 3

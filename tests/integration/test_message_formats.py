@@ -12,7 +12,7 @@ from slackwater.kafka import KafkaAdmin, KafkaConsumer, KafkaProducer, TopicPart
 from slackwater.kafka.admin import NewTopic
 from slackwater.kafka.wire import messages as m
 from tests.support.kafka import KafkaCluster
-from tests.support.rawclient import RawClient
+from tests.support.wire.rawclient import RawClient
 
 FORMATS = {0: "0.9.0.1", 1: "0.10.2", 2: "2.8"}
 CODECS = ("none", "gzip", "snappy", "lz4")

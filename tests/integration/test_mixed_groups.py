@@ -23,9 +23,9 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from slackwater.kafka import KafkaConsumer
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
-from tests.support.kafka_python import knowing
-from tests.support.rawclient import RawClient, create_topic, describe
-from tests.support.rawdata import batch, list_offset, produce
+from tests.support.peers.peer_process import knowing
+from tests.support.wire.rawclient import RawClient, create_topic, describe
+from tests.support.wire.rawdata import batch, list_offset, produce
 
 PARTITIONS = 8
 RECORDS = 800

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support.group_journal import Verdict, check
-from tests.support.java_programs import compiled
+from tests.support.java.programs import compiled
 from tests.support.kafka import KafkaCluster
-from tests.support.numbered import NumberedProducer
-from tests.support.peers import JAVA, OURS, Peer, peers, wait_for
-from tests.support.rawclient import RawClient, create_topic, describe
+from tests.support.peers.group_journal import Verdict, check
+from tests.support.peers.numbered_producer import NumberedProducer
+from tests.support.peers.peer import JAVA, OURS, Peer, peers, wait_for
+from tests.support.wire.rawclient import RawClient, create_topic, describe
 
 PARTITIONS = 8
 SIDE_BY_SIDE = 4

@@ -32,7 +32,7 @@ from slackwater_operator.kafka.clusters import ClusterIdentity, ClusterObserver,
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
-from tests.support.runtime_fakes import VirtualClock
+from tests.support.workers.fakes import VirtualClock
 
 GROUPS = 200
 TOPICS = 20

@@ -17,7 +17,7 @@ from slackwater.pipeline.spark_errors import SparkFailure
 from slackwater.runtime.errors import HandlerError, StartError
 from slackwater_operator.demo.source import read_rows, with_poison
 from tests.integration.pipeline_host import EngineHost, table
-from tests.support.runtime_fakes import Bench
+from tests.support.workers.fakes import Bench
 
 pytestmark = pytest.mark.timeout(240)
 

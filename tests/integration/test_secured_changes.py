@@ -21,9 +21,9 @@ from slackwater.kafka.errors import (
 from slackwater.kafka.net import Cluster, Connection, Purpose
 from slackwater.kafka.wire import messages as m
 from tests.integration.consumer_harness import Member, make_topic, members, produce, settled, unique, wait_for
-from tests.support.certificates import Authority
-from tests.support.secured import PASSWORD, REAUTH_MS, USER, SecuredKafka
-from tests.support.token_endpoint import Answer, TokenEndpoint, granting, unsecured_token
+from tests.support.kafka.certificates import Authority
+from tests.support.kafka.secured import PASSWORD, REAUTH_MS, USER, SecuredKafka
+from tests.support.kafka.token_endpoint import Answer, TokenEndpoint, granting, unsecured_token
 
 PARTITIONS = 2
 

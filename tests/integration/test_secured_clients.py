@@ -18,9 +18,9 @@ from slackwater.kafka.errors import (
     SslAuthenticationError,
 )
 from tests.integration.consumer_harness import drain, unique
-from tests.support.certificates import Authority
-from tests.support.secured import PASSWORD, USER, SecuredKafka
-from tests.support.token_endpoint import TokenEndpoint, granting, unsecured_token
+from tests.support.kafka.certificates import Authority
+from tests.support.kafka.secured import PASSWORD, USER, SecuredKafka
+from tests.support.kafka.token_endpoint import TokenEndpoint, granting, unsecured_token
 
 RECORDS = 200
 

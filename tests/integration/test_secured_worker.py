@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.integration.test_worker_process import Site
-from tests.support.secured import PASSWORD, USER, SecuredKafka
-from tests.support.worker_process import WorkerProcess
+from tests.support.kafka.secured import PASSWORD, USER, SecuredKafka
+from tests.support.workers.process import WorkerProcess
 
 
 @pytest.fixture(scope="module")

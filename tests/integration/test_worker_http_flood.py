@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.devbroker import DevBroker
-from tests.support.stoppable_site import StoppableSite, wait_until
+from tests.support.workers.stoppable_site import StoppableSite, wait_until
 
 HEARTBEATS = 20
 HEARTBEAT_INTERVAL_MS = 500
@@ -26,7 +26,15 @@ ROOT = Path(__file__).parents[2]
 def flooded(port: int) -> Iterator[dict[str, int]]:
     """A flood for as long as the block; its answers by status, once it has ended."""
     statuses: dict[str, int] = {}
-    command = [sys.executable, "-m", "tests.support.http_flood", str(port), "/status", "/metrics", "/join"]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.workers.http_flood",
+        str(port),
+        "/status",
+        "/metrics",
+        "/join",
+    ]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as flood:
         try:
             yield statuses

@@ -24,8 +24,8 @@ from tests.integration.takeover_site import TakeoverSite
 from tests.integration.test_worker_process import PARTITIONS, Site
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
-from tests.support.librdkafka.topic_writing import write_topic
-from tests.support.worker_process import WorkerProcess
+from tests.support.peers.librdkafka import write_topic
+from tests.support.workers.process import WorkerProcess
 
 POLICIES = ["latest", *(pytest.param(policy, marks=pytest.mark.long) for policy in ("earliest", "none"))]
 """``latest`` would skip the most. All three are tried in tests/unit/consumer/test_positions.py, too."""

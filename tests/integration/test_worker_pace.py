@@ -12,7 +12,7 @@ import confluent_kafka
 
 from tests.integration.test_worker_process import PARTITIONS, Site
 from tests.support.kafka import KafkaCluster
-from tests.support.worker_process import WorkerProcess
+from tests.support.workers.process import WorkerProcess
 
 INTERVAL_MS, LONGEST_MS = 1_000, 5_000
 

@@ -24,7 +24,7 @@ from tests.support.controlplane import until
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.processes import reserve_ports
-from tests.support.worker_process import WorkerProcess
+from tests.support.workers.process import WorkerProcess
 
 HANDLER = """
 def rows(records):

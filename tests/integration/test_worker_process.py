@@ -27,9 +27,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.integration.consumer_harness import LONGER_THAN_A_TEST_MS
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
-from tests.support.librdkafka.topic_reading import read_topic
-from tests.support.librdkafka.topic_writing import write_topic
-from tests.support.worker_process import WorkerProcess
+from tests.support.peers.librdkafka import read_topic, write_topic
+from tests.support.workers.process import WorkerProcess
 
 PARTITIONS = 4
 HANDLER = """

@@ -15,7 +15,7 @@ import pytest
 from slackwater.runtime.fault_points import Step
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
-from tests.support.stoppable_site import StoppablePod, StoppableSite, wait_until
+from tests.support.workers.stoppable_site import StoppablePod, StoppableSite, wait_until
 
 SIDE_BY_SIDE = 5
 """How many groups are tried at once: most of their time is that of a session that runs out."""

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from tests.support import java_programs
 from tests.support.controlplane import build
-from tests.support.kafka_jars import RELEASES, KafkaUnavailable, kafka_libs
+from tests.support.java import programs
+from tests.support.kafka.jars import RELEASES, KafkaUnavailable, kafka_libs
 
 if TYPE_CHECKING:
     import pytest
@@ -27,8 +27,8 @@ def _kafka() -> None:
 
 
 def _java() -> None:
-    for source in sorted(java_programs.SOURCES.glob("*.java")):
-        java_programs.compiled(source.stem)
+    for source in sorted(programs.SOURCES.glob("*.java")):
+        programs.compiled(source.stem)
 
 
 PARTS: Mapping[str, Callable[[], object]] = {

@@ -6,9 +6,12 @@ Only for code whose waits are timers and whose counterparts live in the same loo
 from __future__ import annotations
 
 import asyncio
+import random
 import selectors
 from collections.abc import Coroutine
 from typing import Any
+
+from slackwater.kafka.net.backoff import Backoff
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
@@ -88,3 +91,15 @@ class SealedLoop(asyncio.BaseEventLoop):
 
     def _write_to_self(self) -> None:
         pass
+
+
+class Steady(random.Random):
+    """Chance that is always in the middle, so that a back-off has no jitter."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return (a + b) / 2
+
+
+def steady(first_ms: float = 100, max_ms: float = 1_000) -> Backoff:
+    """``first_ms`` doubled each time, up to ``max_ms``, to the millisecond."""
+    return Backoff(first_ms, max_ms, Steady())

@@ -1,5 +1,5 @@
 // Apache Kafka's own reading and writing of records, for tests to hold ours against: one JSON request a line
-// on the standard input, one JSON answer a line on the standard output. tests/support/java_records.py
+// on the standard input, one JSON answer a line on the standard output. tests/support/java/records.py
 // documents both. In this package because the consumer's reader of a fetch (CompletedFetch) is not public.
 package org.apache.kafka.clients.consumer.internals;
 

@@ -23,7 +23,7 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.RebalanceInProgressException;
 
 /**
- * Java's consumer as a member of a group, driven by lines: tests/support/peer_process.py says which. Arguments:
+ * Java's consumer as a member of a group, driven by lines: tests/support/peers/peer_process.py says which. Arguments:
  * topic, metadata of its commits, then properties of the consumer as key=value.
  */
 public final class Peer {

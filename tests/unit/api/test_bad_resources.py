@@ -6,7 +6,7 @@ import pytest
 
 from slackwater_operator.api.v1alpha1.consumer_group import FieldError, ResourceError, parse
 from slackwater_operator.specs.statefulset import revision
-from tests.support.bad_resources import NOT_FOR_PODS, REFUSED, UNREADABLE, Bad, good
+from tests.support.operator.bad_resources import NOT_FOR_PODS, REFUSED, UNREADABLE, Bad, good
 
 
 def told(bad: Bad) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from slackwater_operator.api.v1alpha1 import crd, validation
 from slackwater_operator.api.v1alpha1.consumer_group import ResourceError, load, parse
-from tests.support.bad_resources import good
+from tests.support.operator.bad_resources import good
 
 GOOD = """\
 apiVersion: slackwater.dev/v1alpha1

@@ -8,7 +8,7 @@ import pytest
 
 from slackwater_operator.api.v1alpha1.consumer_group import MAX_NAME, MAX_NAME_TAKEOVER, ResourceError, parse
 from slackwater_operator.policies.resource_policies import rollout_policy, takeover_policy
-from tests.support.bad_resources import good
+from tests.support.operator.bad_resources import good
 
 TAKEOVER = {"spec/rollout/strategy": "Takeover"}
 

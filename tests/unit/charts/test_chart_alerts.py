@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support import chart
 from tests.support.controlplane import build
+from tests.support.operator import chart
 
 pytestmark = pytest.mark.parts("kubectl", "prometheus")
 

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from slackwater.runtime.telemetry import metrics as worker_metrics
 from slackwater_operator.telemetry import metrics as operator_metrics
-from tests.support import chart
+from tests.support.operator import chart
 from tools import dashboards
 
 BOARDS = sorted((chart.CHART / "dashboards").glob("*.json"))

@@ -14,7 +14,7 @@ from slackwater_operator.api.v1alpha1 import consumer_group
 from slackwater_operator.cli import operator_options as options
 from slackwater_operator.model import names
 from slackwater_operator.policies import conditions
-from tests.support import chart
+from tests.support.operator import chart
 
 DOCS = chart.ROOT / "docs"
 PAGES = [DOCS / "install.md", DOCS / "operate.md", DOCS / "uninstall.md", chart.CHART / "README.md"]

@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests.support import chart, containerfile
-from tests.support.containerfile import Stage
+from tests.support.operator import chart, containerfile
+from tests.support.operator.containerfile import Stage
 
 IMAGES = chart.ROOT / "images"
 FILES = sorted(IMAGES.glob("*.Containerfile"))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support import chart
+from tests.support.operator import chart
 from tools import chart as generated
 
 ALL_ON: dict[str, Any] = {

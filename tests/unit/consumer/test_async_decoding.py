@@ -16,8 +16,8 @@ from slackwater.kafka.errors import CorruptRecordError, IllegalStateError
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.records import BatchBuilder, decode, measure
 from slackwater.kafka.structs import TopicPartition
-from tests.support.fetch_bench import Bench, part
-from tests.support.rawdata import old_message
+from tests.support.wire.rawdata import old_message
+from tests.unit.consumer.fetch_bench import Bench, part
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 KIB = 1024

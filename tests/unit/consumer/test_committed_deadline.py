@@ -15,7 +15,7 @@ from slackwater.kafka.protocol.subscription import Subscription
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
-from tests.support.steady import steady
+from tests.support.virtual_time import steady
 from tests.unit.protocol.test_membership import Bench
 
 A = TopicPartition("t", 0)

@@ -9,8 +9,8 @@ import pytest
 
 from slackwater.kafka.errors import TopicAuthorizationFailedError
 from slackwater.kafka.wire.errors import ErrorCode as E
-from tests.support.fetch_bench import A, B, Bench, C, batch, part
-from tests.support.steady import steady
+from tests.support.virtual_time import steady
+from tests.unit.consumer.fetch_bench import A, B, Bench, C, batch, part
 
 
 class Clock:

@@ -8,7 +8,7 @@ import pytest
 
 from slackwater.kafka.consumer.fetch import fetcher as fetching
 from slackwater.kafka.wire.errors import ErrorCode as E
-from tests.support.fetch_bench import A, B, Bench, C, batch, part
+from tests.unit.consumer.fetch_bench import A, B, Bench, C, batch, part
 
 
 class Standby(Bench):

@@ -12,7 +12,7 @@ from slackwater.kafka.protocol.subscription import FetchState
 from slackwater.kafka.records import set_base_offset
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
-from tests.support.fetch_bench import A, B, Bench, C, batch, part
+from tests.unit.consumer.fetch_bench import A, B, Bench, C, batch, part
 
 
 def order(request: m.FetchRequest) -> list[int]:

@@ -26,7 +26,7 @@ from slackwater.kafka.protocol.subscription import EARLIEST, LATEST, FetchState,
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
-from tests.support.steady import steady
+from tests.support.virtual_time import steady
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 NOW_MS = 1_700_000_000_000

@@ -24,7 +24,7 @@ from slackwater.kafka.protocol.membership.member import State
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
-from tests.support.fetch_bench import batch
+from tests.unit.consumer.fetch_bench import batch
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 OPTIONS: dict[str, Any] = {

@@ -9,7 +9,7 @@ from slackwater.kafka.consumer.lookups.retrying_lookup import Looking
 from slackwater.kafka.errors import KafkaError
 from slackwater.kafka.protocol.subscription import PartitionState, Subscription
 from slackwater.kafka.structs import TopicPartition
-from tests.support.steady import steady
+from tests.support.virtual_time import steady
 
 
 async def test_news_ends_the_first_wait_at_once_and_no_later_one() -> None:

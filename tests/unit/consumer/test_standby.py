@@ -32,7 +32,7 @@ from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from slackwater.kafka.wire.primitives import ZERO_UUID
-from tests.support.fetch_bench import batch
+from tests.unit.consumer.fetch_bench import batch
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 OTHER = TopicPartition("u", 0)

@@ -23,7 +23,7 @@ from slackwater.kafka.net.coordinators import Coordinators
 from slackwater.kafka.protocol.metadata import ClusterMetadata
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
-from tests.support.steady import steady
+from tests.support.virtual_time import steady
 
 
 class FakeCluster:

@@ -20,7 +20,7 @@ from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.planner.status_memory import Memory
 from slackwater_operator.specs.worker_config import takeover_secret
 from slackwater_operator.workers.client import PodAddress, WorkerStatuses
-from tests.support.takeover_worker import TakeoverWorker
+from tests.support.workers.takeover_worker import TakeoverWorker
 from tests.unit.planner.simulated_cluster import Posted
 from tests.unit.specs.built_group import group
 

@@ -12,7 +12,7 @@ import pytest
 from slackwater.devbroker.partition import AppendResult, Partition
 from slackwater.kafka.records import decode, iter_batches, verify_crc
 from slackwater.kafka.wire.errors import ErrorCode
-from tests.support.rawdata import batch as make_batch
+from tests.support.wire.rawdata import batch as make_batch
 
 
 def open_partition(folder: Path, *, segment_bytes: int = 1 << 30, interval: int = 4096) -> Partition:

@@ -7,7 +7,7 @@ import pytest
 from slackwater.devbroker.producers import ProducerError, ProducerStates
 from slackwater.kafka.records import BatchHeader, iter_batches
 from slackwater.kafka.wire.errors import ErrorCode
-from tests.support.rawdata import batch as make_batch
+from tests.support.wire.rawdata import batch as make_batch
 
 
 def header(sequence: int, count: int = 1, *, epoch: int = 0, producer_id: int = 7) -> BatchHeader:

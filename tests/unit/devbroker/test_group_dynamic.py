@@ -7,7 +7,7 @@ import pytest
 from slackwater.devbroker.group import GroupConfig
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
-from tests.support.coordinator import DELAY_MS, REBALANCE_MS, SESSION_MS, Bench, Call
+from tests.support.devbroker.coordinator import DELAY_MS, REBALANCE_MS, SESSION_MS, Bench, Call
 
 E = ErrorCode
 

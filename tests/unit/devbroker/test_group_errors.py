@@ -8,7 +8,7 @@ import pytest
 
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
-from tests.support.coordinator import DELAY_MS, SESSION_MS, Bench
+from tests.support.devbroker.coordinator import DELAY_MS, SESSION_MS, Bench
 
 E = ErrorCode
 PARKED = "parked"

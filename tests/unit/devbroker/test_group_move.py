@@ -9,7 +9,7 @@ from slackwater.devbroker.group.group import Group
 from slackwater.devbroker.group.states import GroupState, IllegalTransition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
-from tests.support.coordinator import DELAY_MS, SESSION_MS, Bench
+from tests.support.devbroker.coordinator import DELAY_MS, SESSION_MS, Bench
 
 E = ErrorCode
 

@@ -9,7 +9,7 @@ import pytest
 from slackwater.devbroker.group import StoreError
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
-from tests.support.coordinator import Bench
+from tests.support.devbroker.coordinator import Bench
 
 E = ErrorCode
 NOBODY = UUID(int=77)

@@ -8,8 +8,8 @@ import pytest
 
 from slackwater.devbroker.group import GroupState, MemoryGroupStore, StoreError
 from slackwater.devbroker.group.group import Group
-from tests.support.coordinator import Bench, Call
-from tests.support.group_requests import GroupRequests
+from tests.support.devbroker.coordinator import Bench, Call
+from tests.support.devbroker.group_requests import GroupRequests
 
 STEPS = 400
 TIMEOUT_MS = 10_000

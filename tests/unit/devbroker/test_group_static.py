@@ -8,7 +8,7 @@ import pytest
 
 from slackwater.devbroker.group import StoreError
 from slackwater.kafka.wire.errors import ErrorCode
-from tests.support.coordinator import DELAY_MS, REBALANCE_MS, SESSION_MS, Bench
+from tests.support.devbroker.coordinator import DELAY_MS, REBALANCE_MS, SESSION_MS, Bench
 
 E = ErrorCode
 

@@ -22,7 +22,7 @@ from slackwater.devbroker.group.records import (
     encode_records,
 )
 from slackwater.kafka.wire.errors import DecodeError
-from tests.support.coordinator import Bench
+from tests.support.devbroker.coordinator import Bench
 
 
 def offset(value: int, partition: int = 0, topic: str = "t", group: str = "g") -> OffsetRecord:

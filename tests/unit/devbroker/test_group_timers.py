@@ -9,7 +9,7 @@ import pytest
 from slackwater.devbroker.group import GroupConfig
 from slackwater.devbroker.group.timers import Timers
 from slackwater.kafka.wire.errors import ErrorCode
-from tests.support.coordinator import DELAY_MS, REBALANCE_MS, SESSION_MS, Bench
+from tests.support.devbroker.coordinator import DELAY_MS, REBALANCE_MS, SESSION_MS, Bench
 
 E = ErrorCode
 LONG_MS = 600_000

@@ -23,7 +23,7 @@ from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.protocol.metadata import ANY_NODE
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
-from tests.support.scripted import Peer, scripted_broker
+from tests.support.wire.scripted import Peer, scripted_broker
 
 
 class FakeBrokers:

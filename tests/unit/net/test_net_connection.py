@@ -19,8 +19,8 @@ from slackwater.kafka.net import (
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import EncodeError, ErrorCode
 from slackwater.kafka.wire.frame import RequestHeader
-from tests.support import scripted
-from tests.support.scripted import Peer, all_versions, frame, scripted_broker
+from tests.support.wire import scripted
+from tests.support.wire.scripted import Peer, all_versions, frame, scripted_broker
 
 SETTINGS = ConnectionSettings(client_id="me", request_timeout_ms=5_000, connect_timeout_ms=5_000)
 BEAT = m.HeartbeatRequest(group_id="g")

@@ -15,7 +15,7 @@ from slackwater.kafka.net import Cluster, Connection, ConnectionSettings, open_c
 from slackwater.kafka.net.addresses import parse_servers
 from slackwater.kafka.net.dialer import AddressBook, Endpoint, canonical_names, dial, resolve
 from slackwater.kafka.wire import messages as m
-from tests.support.scripted import Peer, scripted_broker
+from tests.support.wire.scripted import Peer, scripted_broker
 
 
 class Names:

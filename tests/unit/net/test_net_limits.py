@@ -18,8 +18,8 @@ from slackwater.kafka.net import ConnectionSettings, open_connection
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.limits import ANSWER_BYTES, BATCH_BYTES, answer_limit
 from slackwater.kafka.wire.schema import Request
-from tests.support.definitions import declared
-from tests.support.scripted import Peer, connected, frame, scripted_broker
+from tests.support.wire.definitions import declared
+from tests.support.wire.scripted import Peer, connected, frame, scripted_broker
 
 SETTINGS = ConnectionSettings(client_id="me", request_timeout_ms=60_000, connect_timeout_ms=60_000)
 MIB = 1 << 20

@@ -14,7 +14,7 @@ from slackwater.kafka.net import Cluster, RequestTimeoutError
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.frame import RequestHeader
-from tests.support.scripted import Peer, frame, scripted_broker
+from tests.support.wire.scripted import Peer, frame, scripted_broker
 
 
 class Site:

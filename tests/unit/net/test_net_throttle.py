@@ -18,7 +18,7 @@ from slackwater.kafka.net import (
     RequestTimeoutError,
 )
 from slackwater.kafka.wire import messages as m
-from tests.support.scripted import Peer, connected
+from tests.support.wire.scripted import Peer, connected
 
 SETTINGS = ConnectionSettings(client_id="me", request_timeout_ms=5_000, connect_timeout_ms=5_000)
 

@@ -25,8 +25,8 @@ from slackwater.kafka.net.security import connect as module
 from slackwater.kafka.net.security.connect import SecureConnect
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
-from tests.support.scripted import Peer, scripted_broker
-from tests.support.token_endpoint import TokenEndpoint, granting
+from tests.support.kafka.token_endpoint import TokenEndpoint, granting
+from tests.support.wire.scripted import Peer, scripted_broker
 
 SETTINGS = ConnectionSettings(request_timeout_ms=5_000, connect_timeout_ms=5_000)
 BEAT = m.HeartbeatRequest(group_id="g")

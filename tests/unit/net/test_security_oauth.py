@@ -27,8 +27,8 @@ from slackwater.kafka.errors import (
 )
 from slackwater.kafka.net.security.options import from_keywords
 from slackwater.kafka.net.security.settings import SecurityProblem
-from tests.support.certificates import Authority
-from tests.support.token_endpoint import Answer, TokenEndpoint, granting
+from tests.support.kafka.certificates import Authority
+from tests.support.kafka.token_endpoint import Answer, TokenEndpoint, granting
 
 ID, SECRET = "client-1", "hunter2 &=/~*"
 FAILS: Answer = (503, b"busy")

@@ -17,8 +17,8 @@ from slackwater.kafka.errors import KafkaConnectionError, SslAuthenticationError
 from slackwater.kafka.net.connection import ConnectionSettings, TlsFailure
 from slackwater.kafka.net.connection_setup import open_connection
 from slackwater.kafka.net.security.tls import TlsContexts, explain
-from tests.support.certificates import Authority, Issued
-from tests.support.scripted import Peer
+from tests.support.kafka.certificates import Authority, Issued
+from tests.support.wire.scripted import Peer
 
 SETTINGS = ConnectionSettings(request_timeout_ms=5_000, connect_timeout_ms=5_000)
 OURS, OTHER = Authority("ours"), Authority("another")

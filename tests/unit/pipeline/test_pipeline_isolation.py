@@ -14,7 +14,7 @@ import pytest
 from slackwater.pipeline.arrow_engine import ArrowEngine
 from slackwater.pipeline.parquet_sink import ParquetSink
 from slackwater.pipeline.python_engine import PythonEngine
-from tests.support.runtime_fakes import Bench
+from tests.support.workers.fakes import Bench
 
 HANDLERS = """
 import json

@@ -25,7 +25,7 @@ from slackwater.kafka.records import BatchHeader, iter_batches
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.frame import RequestHeader
-from tests.support.scripted import Peer, scripted_broker
+from tests.support.wire.scripted import Peer, scripted_broker
 
 Answer = m.ProduceResponsePartition | None
 

@@ -9,8 +9,7 @@ from slackwater.kafka.errors import AuthorizationError, BrokerError, for_code
 from slackwater.kafka.protocol.actions import TABLE, Action, action_for
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
-from tests.support.error_pairs import pairs
-from tests.support.java_errors import AUTHORIZATION, INVALID_METADATA, RETRIABLE
+from tests.support.wire.error_pairs import AUTHORIZATION, INVALID_METADATA, RETRIABLE, pairs
 
 MEMBER_APIS = [m.HeartbeatRequest, m.SyncGroupRequest, m.JoinGroupRequest]
 GROUP_APIS = [*MEMBER_APIS, m.OffsetCommitRequest, m.OffsetFetchRequest, m.LeaveGroupRequest]

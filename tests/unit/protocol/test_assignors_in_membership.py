@@ -24,7 +24,7 @@ from slackwater.kafka.protocol.membership.member import Membership, MembershipCo
 from slackwater.kafka.protocol.metadata import ClusterMetadata
 from slackwater.kafka.structs import ConsumerGroupMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
-from tests.support.steady import steady
+from tests.support.virtual_time import steady
 
 TP = TopicPartition
 

@@ -39,7 +39,7 @@ from slackwater.kafka.protocol.membership.states import NET_MARGIN_MS
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
-from tests.support.steady import steady
+from tests.support.virtual_time import steady
 
 
 def tps(*numbers: int, topic: str = "t") -> list[TopicPartition]:

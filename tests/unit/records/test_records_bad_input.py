@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from slackwater.kafka import records
 from slackwater.kafka.records import BatchBuilder, _parser, _parser_py
 from slackwater.kafka.records.compression import CODECS
-from tests.support.record_parsers import PARSERS
+from tests.support.records.parsing import PARSERS
 
 NO_TIME = None
 

@@ -19,7 +19,7 @@ import zstandard
 from slackwater.kafka import records
 from slackwater.kafka.records import _parser_py
 from slackwater.kafka.records.compression import CODECS, compress
-from tests.support.record_writing import batch, message, wrapper
+from tests.support.records.parsing import batch, message, wrapper
 
 MIB = 1 << 20
 LIMIT = 16 * MIB

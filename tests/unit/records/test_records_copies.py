@@ -21,8 +21,7 @@ import pytest
 from slackwater.kafka import records
 from slackwater.kafka.records import _parser
 from slackwater.kafka.records.compression import compress
-from tests.support.record_parsers import PARSERS, use_parser
-from tests.support.record_writing import batch, message
+from tests.support.records.parsing import PARSERS, batch, message, use_parser
 
 HEADERS = [("h", b"1"), ("h", None), ("", b"")]
 ROWS: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [

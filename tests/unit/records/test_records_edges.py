@@ -12,8 +12,7 @@ import pytest
 from slackwater.kafka import records
 from slackwater.kafka.records.batch import HEADER_BYTES
 from slackwater.kafka.records.compression import CODECS, compress
-from tests.support.record_parsers import use_parser
-from tests.support.record_writing import ABORT, COMMIT, batch
+from tests.support.records.parsing import ABORT, COMMIT, batch, use_parser
 
 FAR = (1 << 63) - 1
 

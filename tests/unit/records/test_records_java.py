@@ -11,10 +11,9 @@ import pytest
 from slackwater.kafka import records
 from slackwater.kafka.records import _parser
 from slackwater.kafka.records.compression import CODECS, compress
-from tests.support.java_records import JavaRecords
-from tests.support.record_parsers import use_parser
-from tests.support.record_samples import CODECS_OF_MAGIC, seen, transaction_log, written
-from tests.support.record_writing import batch
+from tests.support.java.records import JavaRecords
+from tests.support.records.parsing import batch, use_parser
+from tests.support.records.samples import CODECS_OF_MAGIC, seen, transaction_log, written
 
 APPENDED_MS = 1_500_000_000_000
 EVERY_KIND = [(magic, codec) for magic, codecs in CODECS_OF_MAGIC.items() for codec in codecs]

@@ -13,8 +13,7 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder as PyBuilder
 
 from slackwater.kafka import records
 from slackwater.kafka.records.compression import CODECS
-from tests.support.record_parsers import use_parser
-from tests.support.record_writing import LOG_APPEND_TIME, message, wrapper
+from tests.support.records.parsing import LOG_APPEND_TIME, message, use_parser, wrapper
 
 OLD_CODECS = ("none", "gzip", "snappy", "lz4")
 

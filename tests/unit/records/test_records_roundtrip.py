@@ -16,7 +16,7 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 from slackwater.kafka import records
 from slackwater.kafka.records import BatchBuilder, _implementation, _parser_py
 from slackwater.kafka.records.compression import CODECS
-from tests.support.record_parsers import use_parser
+from tests.support.records.parsing import use_parser
 
 Row = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 

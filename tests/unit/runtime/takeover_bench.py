@@ -22,7 +22,7 @@ from slackwater.runtime.takeover.requests import Asked
 from slackwater.runtime.takeover.takeover_context import TakeoverContext
 from slackwater.runtime.telemetry.events import EventLog, Log
 from slackwater.runtime.worker import Surroundings, Worker
-from tests.support.runtime_fakes import (
+from tests.support.workers.fakes import (
     FakeCluster,
     FakeConsumer,
     FakeSink,

@@ -20,7 +20,7 @@ from slackwater.kafka.structs import OffsetAndMetadata, SkippedRecords
 from slackwater.runtime.delivery.partition import CommitNote
 from slackwater.runtime.errors import DeadLetterError, FencedError, HandlerError, SinkError, WorkerError
 from slackwater.runtime.interfaces import StagedGoneError
-from tests.support.runtime_fakes import START_MS, Bench
+from tests.support.workers.fakes import START_MS, Bench
 
 
 @pytest.fixture

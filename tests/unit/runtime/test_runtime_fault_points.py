@@ -6,7 +6,7 @@ import pytest
 
 from slackwater.runtime.errors import ConfigError
 from slackwater.runtime.fault_points import VARIABLE, Step, from_environment, go_on
-from tests.support.runtime_fakes import Bench
+from tests.support.workers.fakes import Bench
 
 
 def test_without_the_variable_they_are_off() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.errors import HandlerError, QueryFailed, RecordsError, SinkError
-from tests.support.runtime_fakes import Bench
+from tests.support.workers.fakes import Bench
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.rebalances import Rebalances
 from slackwater.runtime.telemetry.restart_timings import Restart
 from slackwater.runtime.telemetry.status import Status
-from tests.support.runtime_fakes import Bench, VirtualClock
+from tests.support.workers.fakes import Bench, VirtualClock
 
 A, B = TopicPartition("flights", 0), TopicPartition("flights", 1)
 

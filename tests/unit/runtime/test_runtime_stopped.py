@@ -21,7 +21,7 @@ from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.pipeline.parquet_sink import ParquetSink
 from slackwater.runtime.errors import FencedError
 from slackwater.runtime.fault_points import Step, StopAt
-from tests.support.runtime_fakes import (
+from tests.support.workers.fakes import (
     Bench,
     FakeCluster,
     FakeConsumer,

@@ -6,7 +6,7 @@ import pytest
 
 from slackwater.kafka.structs import OffsetAndMetadata
 from slackwater.runtime.delivery.throttle import Pace
-from tests.support.runtime_fakes import Bench
+from tests.support.workers.fakes import Bench
 
 INTERVAL_MS = 500
 

@@ -35,7 +35,7 @@ from slackwater.runtime.telemetry.http_server import HealthServer
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
 from slackwater.runtime.worker import Surroundings, Worker
-from tests.support.runtime_fakes import (
+from tests.support.workers.fakes import (
     FakeCluster,
     FakeConsumer,
     FakeLetters,

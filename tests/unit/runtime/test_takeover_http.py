@@ -31,7 +31,7 @@ from slackwater.runtime.telemetry.http_server import HealthServer
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
 from tests.support.processes import reserve_ports
-from tests.support.runtime_fakes import VirtualClock
+from tests.support.workers.fakes import VirtualClock
 
 KEY, OTHER_KEY = b"k" * 32, b"j" * 32
 CLOCK = SystemClock()

@@ -17,7 +17,7 @@ from slackwater.runtime.takeover.signing import (
     sign_request,
     target_of,
 )
-from tests.support.runtime_fakes import START_MS, VirtualClock
+from tests.support.workers.fakes import START_MS, VirtualClock
 
 KEY, OTHER_KEY = b"k" * 32, b"j" * 32
 NONCE, OTHER_NONCE = "0123456789abcdef" * 2, "f" * 32

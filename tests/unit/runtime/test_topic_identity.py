@@ -11,7 +11,7 @@ from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.delivery.dead_letters import TOPIC_ID_HEADER, DeadLetters, Letter
 from slackwater.runtime.delivery.partition import CommitNote, OwnedPartition
 from slackwater.runtime.topic_identity import id_text, predecessor
-from tests.support.runtime_fakes import Bench
+from tests.support.workers.fakes import Bench
 
 FIRST, SECOND = UUID(int=1), UUID(int=2)
 OLD, NEW = id_text(FIRST), id_text(SECOND)

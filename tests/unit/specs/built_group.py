@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, parse
-from tests.support.bad_resources import changed, good
+from tests.support.operator.bad_resources import changed, good
 
 IMAGE = "registry.example/slackwater-worker:1"
 

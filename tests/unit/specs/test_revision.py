@@ -12,7 +12,7 @@ from slackwater.runtime.config import worker_config as runtime
 from slackwater_operator.api.v1alpha1 import consumer_group as resources, fields
 from slackwater_operator.model import names
 from slackwater_operator.specs.statefulset import Revision, revision
-from tests.support.bad_resources import GONE
+from tests.support.operator.bad_resources import GONE
 from tests.unit.specs.built_group import IMAGE, group
 
 SASL = {"protocol": "SASL_SSL", "mechanism": "SCRAM-SHA-512", "credentialsSecret": "user"}

@@ -15,7 +15,7 @@ from slackwater_operator.policies.resource_policies import takeover_policy
 from slackwater_operator.specs.preflight_job import preflight_job
 from slackwater_operator.specs.statefulset import Revision, revision
 from slackwater_operator.specs.worker_config import takeover_secret
-from tests.support.controlplane.environment import environment
+from tests.support.controlplane.kubelet.environment import environment
 from tests.unit.specs.built_group import IMAGE, group
 
 TAKEOVER = {"spec/rollout/strategy": "Takeover"}

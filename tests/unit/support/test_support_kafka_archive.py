@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kafka_archive import ARCHIVE, archive_options
+from tests.support.kafka.jars import ARCHIVE, archive_options
 
 Recorder = Callable[[tuple[str, ...]], None]
 

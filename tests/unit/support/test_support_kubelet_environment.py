@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.controlplane.environment import (
+from tests.support.controlplane.images import CRASHES, Image, ImageRegistry, find_image, unless
+from tests.support.controlplane.kubelet.environment import (
     MissingReference,
     environment,
     expand,
@@ -17,7 +18,6 @@ from tests.support.controlplane.environment import (
     references,
     resource_of,
 )
-from tests.support.controlplane.images import CRASHES, Image, ImageRegistry, find_image, unless
 
 POD: dict[str, Any] = {
     "metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {"b": "2", "a": "1"}},

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.controlplane.podstatus import conditions, phase_of
-from tests.support.controlplane.volumes import Volumes, write_atomically
+from tests.support.controlplane.kubelet.pod_runner import conditions, phase_of
+from tests.support.controlplane.kubelet.volumes import Volumes, write_atomically
 
 RUNS: dict[str, Any] = {"name": "c", "ready": True, "restartCount": 0, "state": {"running": {}}}
 WAITS: dict[str, Any] = {"name": "c", "ready": False, "restartCount": 0, "state": {"waiting": {}}}

@@ -10,7 +10,7 @@ import pytest
 
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.schema import NEVER, Field, Message, Request, Struct
-from tests.support.definitions import declared, definition, in_versions, item_of, snake, versions
+from tests.support.wire.definitions import declared, definition, in_versions, item_of, snake, versions
 
 TYPES = {
     "bool": "boolean", "int8": "int8", "int16": "int16", "uint16": "uint16", "int32": "int32",

@@ -10,8 +10,8 @@ from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import DecodeError, MemoryLimitError
 from slackwater.kafka.wire.primitives import ROOM_BYTES, ROOM_FACTOR, Reader, Writer, room_of
 from slackwater.kafka.wire.schema import ARRAY, INT32, STRING, Message, Struct, f
-from tests.support.definitions import declared
-from tests.support.floods import floods
+from tests.support.wire.definitions import declared
+from tests.support.wire.floods import floods
 
 _ELEMENTS = 300
 _SLACK_BYTES = 8 * 1024

@@ -14,7 +14,7 @@ from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import DecodeError, EncodeError
 from slackwater.kafka.wire.primitives import Reader, Writer
 from slackwater.kafka.wire.schema import Field, Message, Request, Struct, Type
-from tests.support.definitions import declared, item_of, structs_at, versions
+from tests.support.wire.definitions import declared, item_of, structs_at, versions
 
 KINDS = pytest.mark.parametrize("kind", declared(), ids=lambda kind: kind.__name__)
 FEW = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)

@@ -12,7 +12,7 @@ import pytest
 from slackwater.kafka import TopicPartition
 from slackwater_operator.model.worker_status import StandbyStatus, TakeoverStatus
 from slackwater_operator.workers.client import PodAddress, WorkerStatuses, parse_status
-from tests.support.takeover_worker import TakeoverWorker
+from tests.support.workers.takeover_worker import TakeoverWorker
 
 KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
 PREDECESSOR = "10.1.2.3:8080"

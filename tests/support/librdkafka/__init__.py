@@ -1,1 +1,0 @@
-"""What the tests see of Kafka through librdkafka, which shares no code with this client."""

@@ -1,0 +1,126 @@
+"""The chart as real helm renders it, and what its alerts and dashboards ask Prometheus."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import promql_parser
+import yaml
+
+from tests.support.controlplane import build
+
+ROOT = Path(__file__).resolve().parents[3]
+CHART = ROOT / "charts" / "slackwater"
+RELEASE = "sw"
+NAMESPACE = "slackwater"
+HELM_TIMEOUT_S = 60.0
+Manifest = dict[str, Any]
+
+
+class HelmFailed(RuntimeError):
+    """helm refused; the message is what it said."""
+
+
+def helm(*arguments: str, timeout_s: float = HELM_TIMEOUT_S, env: Mapping[str, str] | None = None) -> str:
+    """Runs helm; what it printed. Raises :class:`HelmFailed`."""
+    done = subprocess.run(
+        [str(build.helm()), *arguments],
+        capture_output=True, text=True, timeout=timeout_s, check=False,
+        env=None if env is None else dict(env),
+    )  # fmt: skip
+    if done.returncode:
+        raise HelmFailed(done.stderr + done.stdout)
+    return done.stdout
+
+
+def set_values(values: Mapping[str, Any]) -> list[str]:
+    """`--set-json` arguments for values by their path."""
+    return [part for path, value in values.items() for part in ("--set-json", f"{path}={json.dumps(value)}")]
+
+
+def template(values: Mapping[str, Any] | None = None, *, release: str = RELEASE) -> list[Manifest]:
+    """All manifests of a release in the namespace `slackwater`, hooks as well."""
+    said = helm("template", release, str(CHART), "--namespace", NAMESPACE, *set_values(values or {}))
+    return [document for document in yaml.safe_load_all(said) if document]
+
+
+def one(manifests: Sequence[Manifest], kind: str, name: str = "") -> Manifest:
+    """The only manifest of that kind (and name)."""
+    found = [m for m in manifests if m["kind"] == kind and name in ("", m["metadata"]["name"])]
+    assert len(found) == 1, f"{len(found)} of {kind} {name}"
+    return found[0]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One expression: where it stands, and as it is written there."""
+
+    where: str
+    expr: str
+
+
+def alerts(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+    """The rules of the rendered PrometheusRule."""
+    rule = one(template({"prometheusRule.enabled": True, **(values or {})}), "PrometheusRule")
+    return [found for group in rule["spec"]["groups"] for found in group["rules"]]
+
+
+def dashboard_expressions(path: Path) -> Iterator[Asked]:
+    """Everything a dashboard's JSON asks: panels, marks, and the metrics that variables list."""
+    board = json.loads(path.read_text(encoding="utf-8"))
+    for panel in board["panels"]:
+        for target in panel.get("targets", []):
+            yield Asked(f"{path.stem}: {panel['title']} ({target['refId']})", target["expr"])
+    for mark in board.get("annotations", {}).get("list", []):
+        yield Asked(f"{path.stem}: mark {mark['name']}", mark["expr"])
+    for variable in board["templating"]["list"]:
+        query = variable.get("query")
+        if isinstance(query, dict):
+            # label_values(SELECTOR, LABEL)
+            selector = query["query"].removeprefix("label_values(").rpartition(",")[0]
+            yield Asked(f"{path.stem}: variable {variable['name']}", selector)
+
+
+def all_expressions() -> list[Asked]:
+    """Of all dashboards and alerts."""
+    boards = sorted((CHART / "dashboards").glob("*.json"))
+    return [
+        *(asked for board in boards for asked in dashboard_expressions(board)),
+        *(Asked(f"alert {rule['alert']}", rule["expr"]) for rule in alerts()),
+    ]
+
+
+VARIABLES = {"$__rate_interval": "1m", "$__range": "15m", "$__interval": "15s"}
+
+
+def substituted(expr: str, *, namespace: str = "ns", group: str = "g") -> str:
+    """The expression with Grafana's variables filled in."""
+    for name, value in {**VARIABLES, "$namespace": namespace, "$group": group}.items():
+        expr = expr.replace(name, value)
+    return expr
+
+
+@dataclass(frozen=True)
+class Selected:
+    """One selector of an expression: the metric's name and the labels it matches."""
+
+    metric: str
+    labels: frozenset[str]
+
+
+def selectors(expr: str) -> list[Selected]:
+    """All selectors of an expression. Raises ValueError for one that is no PromQL."""
+    found: list[Selected] = []
+
+    def visit(node: Any) -> None:
+        if isinstance(node, promql_parser.VectorSelector):
+            names = frozenset(matcher.name for matcher in node.matchers.matchers)
+            found.append(Selected(node.name or "", names))
+
+    promql_parser.walk(promql_parser.parse(expr), visit)
+    return found
