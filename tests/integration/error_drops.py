@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from slackwater.devbroker.request_log import Seen
+from slackwater.devbroker.network.request_log import Seen
 from slackwater.kafka import AsyncConsumer, OffsetAndMetadata
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.integration.error_scenarios import epochs, producer_of

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from slackwater.devbroker.request_log import Seen
+from slackwater.devbroker.network.request_log import Seen
 from slackwater.kafka import AsyncConsumer, OffsetAndMetadata
 from slackwater.kafka.errors import (
     CommitFailedError,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slackwater.devbroker import DevBroker, Fault
-from slackwater.devbroker.request_log import Seen
+from slackwater.devbroker.network.request_log import Seen
 from slackwater.kafka import AsyncConsumer, TopicPartition
 from slackwater.kafka.error_hints import hint
 from slackwater.kafka.errors import KafkaError, for_code

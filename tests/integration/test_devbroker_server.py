@@ -18,7 +18,7 @@ from uuid import UUID
 import pytest
 
 from slackwater.devbroker import Fault
-from slackwater.devbroker.router import APIS
+from slackwater.devbroker.network.router import APIS
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import EncodeError, ErrorCode
 from slackwater.kafka.wire.frame import RequestHeader, encode_request

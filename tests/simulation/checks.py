@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from slackwater.devbroker.group.records import OffsetRecord
+from slackwater.devbroker.group.store import OffsetRecord
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from slackwater.devbroker.group import GroupConfig, GroupCoordinator, MemoryGroupStore
 from slackwater.devbroker.group.config import TopicLookup
-from slackwater.devbroker.group.records import OffsetRecord, Record
+from slackwater.devbroker.group.store import OffsetRecord, Record
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.frame import RequestHeader
 from slackwater.kafka.wire.schema import Request, Response

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from uuid import UUID, uuid5
 
-from slackwater.devbroker.fetch_sessions import Answer, FetchContext, FetchPartition, FetchSessions
+from slackwater.devbroker.api.fetch_sessions import Answer, FetchContext, FetchPartition, FetchSessions
 from slackwater.kafka.records import BatchBuilder, set_base_offset
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m

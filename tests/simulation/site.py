@@ -7,7 +7,7 @@ import math
 import random
 from typing import Any
 
-from slackwater.devbroker.fetch_sessions import FetchSessions
+from slackwater.devbroker.api.fetch_sessions import FetchSessions
 from slackwater.devbroker.group import GroupConfig
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.net.connection import Connection, ConnectionSettings

@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from slackwater.devbroker import errors_in_place
-from slackwater.devbroker.faults import Fault, FaultError, Faults
-from slackwater.devbroker.router import API_NAMES, APIS
+from slackwater.devbroker.faults import error_responses
+from slackwater.devbroker.faults.rules import Fault, FaultError, Faults
+from slackwater.devbroker.network.router import API_NAMES, APIS
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.schema import Request, Struct
@@ -108,7 +108,7 @@ def test_the_error_arrives_in_every_version_of_every_api(
     request = example(request_type, version)
     # What a broker sees is what the wire lets through.
     request = request_type.decode(request.encode(version), version)
-    response = errors_in_place.error_response(request, version, CODE, "because")
+    response = error_responses.error_response(request, version, CODE, "because")
     back = type(response).decode(response.encode(version), version)
     assert CODE in codes(back)
 
@@ -189,18 +189,18 @@ def test_a_rule_for_one_member(request_: Request[Any]) -> None:
 @pytest.mark.parametrize(("code", "of_the_member"), [(25, True), (82, True), (16, False)])
 def test_leave_group_has_a_members_error_at_the_member(code: int, of_the_member: bool) -> None:
     request = m.LeaveGroupRequest(members=[m.LeaveGroupRequestMember(member_id="m")])
-    answer = errors_in_place.error_response(request, 5, ErrorCode(code), "because")
+    answer = error_responses.error_response(request, 5, ErrorCode(code), "because")
     assert isinstance(answer, m.LeaveGroupResponse)
     assert answer.error_code == (0 if of_the_member else code)
     assert [(one.member_id, one.error_code) for one in answer.members] == (
         [("m", code)] if of_the_member else []
     )
-    old = errors_in_place.error_response(m.LeaveGroupRequest(member_id="m"), 2, ErrorCode(code), "because")
+    old = error_responses.error_response(m.LeaveGroupRequest(member_id="m"), 2, ErrorCode(code), "because")
     assert codes(old) == {code}
 
 
 def test_member_id_required_brings_one() -> None:
-    answer = errors_in_place.error_response(
+    answer = error_responses.error_response(
         m.JoinGroupRequest(group_id="g"), 9, ErrorCode.MEMBER_ID_REQUIRED, "because"
     )
     assert isinstance(answer, m.JoinGroupResponse)
@@ -214,10 +214,10 @@ def test_metadata_has_the_error_at_the_partition_where_the_rule_names_one() -> N
 
     code = ErrorCode.LISTENER_NOT_FOUND
     active = Faults(lambda _: None).add(rule(api="Metadata", topic="t", partition=1))
-    (topic,) = errors_in_place.with_metadata_errors(answer(), active.matches, code, by_partition=True).topics
+    (topic,) = error_responses.with_metadata_errors(answer(), active.matches, code, by_partition=True).topics
     assert topic.error_code == 0
     assert [(p.error_code, p.leader_id) for p in topic.partitions] == [(0, 1), (code, -1)]
-    (topic,) = errors_in_place.with_metadata_errors(answer(), lambda *_: True, code).topics
+    (topic,) = error_responses.with_metadata_errors(answer(), lambda *_: True, code).topics
     assert (topic.error_code, topic.partitions) == (code, [])
 
 
@@ -239,7 +239,7 @@ def test_a_request_is_split_into_what_fails_and_what_is_handled() -> None:
     request = m.ProduceRequest(
         topic_data=[m.ProduceRequestTopic(name=name, partition_data=parts) for name in ("t", "u")]
     )
-    hit, rest = errors_in_place.split(request, lambda group, topic, part: topic == "t" and part == 1)
+    hit, rest = error_responses.split(request, lambda group, topic, part: topic == "t" and part == 1)
     assert isinstance(hit, m.ProduceRequest)
     assert isinstance(rest, m.ProduceRequest)
     assert [[p.index for p in topic.partition_data] for topic in hit.topic_data] == [[1]]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.devbroker.partition import AppendResult, Partition
+from slackwater.devbroker.storage.partition import AppendResult, Partition
 from slackwater.kafka.records import decode, iter_batches, verify_crc
 from slackwater.kafka.wire.errors import ErrorCode
 from tests.support.wire.rawdata import batch as make_batch

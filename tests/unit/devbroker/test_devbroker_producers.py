@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slackwater.devbroker.producers import ProducerError, ProducerStates
+from slackwater.devbroker.storage.producer_states import ProducerError, ProducerStates
 from slackwater.kafka.records import BatchHeader, iter_batches
 from slackwater.kafka.wire.errors import ErrorCode
 from tests.support.wire.rawdata import batch as make_batch

@@ -8,7 +8,7 @@ import pytest
 
 from slackwater.devbroker import DevBroker, Fault
 from slackwater.devbroker.control import ControlServer
-from slackwater.devbroker.request_log import Seen
+from slackwater.devbroker.network.request_log import Seen
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from slackwater.devbroker.fetch_sessions import Answer, FetchContext, FetchSessions, next_epoch
+from slackwater.devbroker.api.fetch_sessions import Answer, FetchContext, FetchSessions, next_epoch
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slackwater.devbroker.group import MemoryGroupStore
-from slackwater.devbroker.group.group import Group
-from slackwater.devbroker.group.states import GroupState, IllegalTransition
+from slackwater.devbroker.group.group import Group, GroupState, IllegalTransition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from tests.support.devbroker.coordinator import DELAY_MS, SESSION_MS, Bench

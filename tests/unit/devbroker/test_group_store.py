@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from slackwater.devbroker.group import FileGroupStore, StoreError, store
-from slackwater.devbroker.group.records import (
+from slackwater.devbroker.group.store import (
     GroupRecord,
     OffsetRecord,
     Record,
@@ -161,7 +161,7 @@ _FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 from slackwater.devbroker.group import FileGroupStore, StoreError
-from slackwater.devbroker.group.records import OffsetRecord
+from slackwater.devbroker.group.store import OffsetRecord
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = FileGroupStore(Path(sys.argv[1]))
@@ -253,7 +253,7 @@ _KILLED = """
 import sys
 from pathlib import Path
 from slackwater.devbroker.group import FileGroupStore
-from slackwater.devbroker.group.records import OffsetRecord
+from slackwater.devbroker.group.store import OffsetRecord
 
 store = FileGroupStore(Path(sys.argv[1]))
 value = 0

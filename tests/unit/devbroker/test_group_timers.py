@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from slackwater.devbroker.group import GroupConfig
-from slackwater.devbroker.group.timers import Timers
+from slackwater.devbroker.group.rebalance import Timers
 from slackwater.kafka.wire.errors import ErrorCode
 from tests.support.devbroker.coordinator import DELAY_MS, REBALANCE_MS, SESSION_MS, Bench
 

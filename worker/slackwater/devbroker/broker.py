@@ -15,31 +15,29 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
-from slackwater.devbroker.connection import Connection, Exchange
-from slackwater.devbroker.control import ControlServer
-from slackwater.devbroker.coordination import Coordination
-from slackwater.devbroker.faults import ActiveFault, Faults
-from slackwater.devbroker.fetch import handle_fetch
-from slackwater.devbroker.fetch_sessions import FetchSessions
-from slackwater.devbroker.group import StoreError
-from slackwater.devbroker.handlers_cluster import (
+from slackwater.devbroker.api.fetch import handle_fetch
+from slackwater.devbroker.api.fetch_sessions import FetchSessions
+from slackwater.devbroker.api.groups import CoordinatorHost
+from slackwater.devbroker.api.log_offsets import handle_list_offsets, handle_offset_for_leader_epoch
+from slackwater.devbroker.api.metadata import (
     handle_api_versions,
-    handle_create_topics,
-    handle_delete_topics,
     handle_describe_cluster,
-    handle_describe_configs,
     handle_metadata,
 )
-from slackwater.devbroker.handlers_data import (
-    handle_init_producer_id,
-    handle_list_offsets,
-    handle_offset_for_leader_epoch,
-    handle_produce,
+from slackwater.devbroker.api.produce import handle_init_producer_id, handle_produce
+from slackwater.devbroker.api.topics import (
+    handle_create_topics,
+    handle_delete_topics,
+    handle_describe_configs,
 )
+from slackwater.devbroker.control import ControlServer
+from slackwater.devbroker.faults.rules import ActiveFault, Faults
+from slackwater.devbroker.group import StoreError
+from slackwater.devbroker.network.connection import Connection, Exchange
+from slackwater.devbroker.network.request_log import RequestLog
+from slackwater.devbroker.network.router import APIS, Handler, Router
 from slackwater.devbroker.options import BrokerOptions
-from slackwater.devbroker.request_log import RequestLog
-from slackwater.devbroker.router import APIS, Handler, Router
-from slackwater.devbroker.topics import DataFolderError, TopicStore
+from slackwater.devbroker.storage.topics import DataFolderError, TopicStore
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.primitives import Reader
 
@@ -85,7 +83,7 @@ class DevBroker:
         )
         self.faults = Faults(self.topics.topic_name)
         self.requests = RequestLog(self.clock_ms, self.topics.topic_name)
-        self._coordination: Coordination | None = None
+        self._coordination: CoordinatorHost | None = None
         self._router: Router | None = None
         self._server: asyncio.Server | None = None
         self._control: ControlServer | None = None
@@ -120,7 +118,7 @@ class DevBroker:
             raise
 
     def _start_coordination(self) -> None:
-        coordination = Coordination(
+        coordination = CoordinatorHost(
             self.topics.data / "groups.log", self.options, self.topics, self._make_uuid, self.clock_ms
         )
         self._coordination = coordination
@@ -214,7 +212,7 @@ class DevBroker:
         return f"[{host}]:{self._port}" if ":" in host else f"{host}:{self._port}"
 
     def move_coordinator(self, down_ms: float = 0) -> None:
-        """Moves the group coordinator away for ``down_ms``, see :meth:`Coordination.move`."""
+        """Moves the group coordinator away for ``down_ms``, see :meth:`CoordinatorHost.move`."""
         if self._coordination is not None:
             self._coordination.move(down_ms)
 
@@ -269,7 +267,7 @@ class DevBroker:
     def _handle_fetch(self, exchange: Exchange, request: m.FetchRequest, fault: ActiveFault | None) -> None:
         handle_fetch(self, exchange, request, self.options.fetch_max_bytes, fault)
 
-    def _handlers(self, coordination: Coordination) -> dict[int, Handler]:
+    def _handlers(self, coordination: CoordinatorHost) -> dict[int, Handler]:
         topics, options = self.topics, self.options
         ranges = {key: (api.min_version, api.max_version) for key, api in APIS.items()}
         handlers: dict[int, Handler] = dict.fromkeys(coordination.coordinator.api_keys, coordination.handle)

@@ -21,9 +21,9 @@ import socket
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from slackwater.devbroker.faults import Fault, FaultError, Faults
-from slackwater.devbroker.request_log import RequestLog
-from slackwater.devbroker.router import API_NAMES
+from slackwater.devbroker.faults.rules import Fault, FaultError, Faults
+from slackwater.devbroker.network.request_log import RequestLog
+from slackwater.devbroker.network.router import API_NAMES
 
 log = logging.getLogger(__name__)
 

@@ -2,9 +2,14 @@
 
 from slackwater.devbroker.group.config import GroupConfig, TopicLookup
 from slackwater.devbroker.group.coordinator import GroupCoordinator
-from slackwater.devbroker.group.records import StoreImage
-from slackwater.devbroker.group.states import GroupState, IllegalTransition
-from slackwater.devbroker.group.store import FileGroupStore, GroupStore, MemoryGroupStore, StoreError
+from slackwater.devbroker.group.group import GroupState, IllegalTransition
+from slackwater.devbroker.group.store import (
+    FileGroupStore,
+    GroupStore,
+    MemoryGroupStore,
+    StoreError,
+    StoreImage,
+)
 
 __all__ = [
     "FileGroupStore",

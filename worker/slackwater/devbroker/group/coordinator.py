@@ -15,15 +15,18 @@ from slackwater.devbroker.group.describe import (
     snapshot,
     tombstones,
 )
-from slackwater.devbroker.group.group import Group, GroupError
-from slackwater.devbroker.group.join import JoinHandler, refusal
-from slackwater.devbroker.group.leave import leave
-from slackwater.devbroker.group.member import Client
+from slackwater.devbroker.group.group import Client, Group, GroupError
+from slackwater.devbroker.group.member_requests import (
+    JoinHandler,
+    check_protocol_named,
+    heartbeat,
+    leave,
+    refusal,
+    sync,
+)
 from slackwater.devbroker.group.offsets import OffsetHandler
-from slackwater.devbroker.group.rebalance import Rebalancer
+from slackwater.devbroker.group.rebalance import Rebalancer, Timers
 from slackwater.devbroker.group.store import GroupStore, StoreError
-from slackwater.devbroker.group.sync import check_protocol_named, heartbeat, sync
-from slackwater.devbroker.group.timers import Timers
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.schema import Request, Response

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from slackwater.devbroker.group.group import Group
-from slackwater.devbroker.group.member import Member
+from slackwater.devbroker.group.group import Group, GroupState, Member
 from slackwater.devbroker.group.rebalance import Rebalancer
-from slackwater.devbroker.group.records import GroupRecord, OffsetRecord, Record, StoreImage
-from slackwater.devbroker.group.states import GroupState
+from slackwater.devbroker.group.store import GroupRecord, OffsetRecord, Record, StoreImage
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 

@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from slackwater.devbroker.group.config import GroupConfig, TopicLookup
-from slackwater.devbroker.group.group import Group, GroupError
+from slackwater.devbroker.group.group import Group, GroupError, GroupState
 from slackwater.devbroker.group.rebalance import Rebalancer
-from slackwater.devbroker.group.records import OffsetRecord
-from slackwater.devbroker.group.states import GroupState
-from slackwater.devbroker.group.store import GroupStore, StoreError
+from slackwater.devbroker.group.store import GroupStore, OffsetRecord, StoreError
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.primitives import ZERO_UUID

@@ -6,18 +6,18 @@ import asyncio
 import logging
 from typing import Protocol
 
-from slackwater.devbroker.connection import Exchange
-from slackwater.devbroker.errors_in_place import is_top_level_in_fetch
-from slackwater.devbroker.faults import ActiveFault
-from slackwater.devbroker.fetch_sessions import (
+from slackwater.devbroker.api.fetch_sessions import (
     NO_SESSION,
     Answer,
     FetchContext,
     FetchPartition,
     FetchSessions,
 )
-from slackwater.devbroker.partition import LEADER_EPOCH, LOG_START_OFFSET, Partition
-from slackwater.devbroker.topics import TopicStore
+from slackwater.devbroker.faults.error_responses import is_top_level_in_fetch
+from slackwater.devbroker.faults.rules import ActiveFault
+from slackwater.devbroker.network.connection import Exchange
+from slackwater.devbroker.storage.partition import LEADER_EPOCH, LOG_START_OFFSET, Partition
+from slackwater.devbroker.storage.topics import TopicStore
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 
@@ -61,7 +61,7 @@ def handle_fetch(
 
 
 class _Fetch:
-    """One Fetch request under way; a :class:`~slackwater.devbroker.partition.Waiter` while parked."""
+    """One Fetch request under way; a :class:`~slackwater.devbroker.storage.partition.Waiter` while parked."""
 
     def __init__(
         self,

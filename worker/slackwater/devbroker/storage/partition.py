@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from slackwater.devbroker.producers import ProducerError, ProducerStates
-from slackwater.devbroker.segment import NO_TIMESTAMP, SUFFIX, Segment, segment_path
+from slackwater.devbroker.storage.producer_states import ProducerError, ProducerStates
+from slackwater.devbroker.storage.segment import NO_TIMESTAMP, SUFFIX, Segment, segment_path
 from slackwater.kafka.records import (
     BatchHeader,
     CorruptRecordError,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from slackwater.devbroker.faults import items
+from slackwater.devbroker.faults.rules import items
 from slackwater.kafka.wire.frame import RequestHeader
 from slackwater.kafka.wire.schema import Request
 

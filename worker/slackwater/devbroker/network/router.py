@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from slackwater.devbroker import errors_in_place
-from slackwater.devbroker.connection import BadRequest, Exchange
-from slackwater.devbroker.faults import ActiveFault, Faults
-from slackwater.devbroker.request_log import RequestLog
+from slackwater.devbroker.faults import error_responses
+from slackwater.devbroker.faults.rules import ActiveFault, Faults
+from slackwater.devbroker.network.connection import BadRequest, Exchange
+from slackwater.devbroker.network.request_log import RequestLog
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.frame import API_VERSIONS_KEY, RequestHeader, skip_request_tags
@@ -136,7 +136,7 @@ class Router:
             asyncio.get_running_loop().call_later(delay_s, self._handle_later, exchange, request)
         elif rule.throttle_ms is not None:
             throttle_ms = rule.throttle_ms
-            exchange.on_reply = lambda response: errors_in_place.changed(
+            exchange.on_reply = lambda response: error_responses.changed(
                 response, throttle_time_ms=throttle_ms
             )
             self._handle(exchange, request, None)
@@ -169,19 +169,19 @@ class Router:
 
     def _split(self, exchange: Exchange, request: Request[Any], fault: ActiveFault, code: ErrorCode) -> None:
         """The matching part of the request fails; the rest, if there is any, is handled."""
-        hit, rest = errors_in_place.split(request, fault.matches)
+        hit, rest = error_responses.split(request, fault.matches)
         if isinstance(request, m.ProduceRequest) and request.acks == 0:
             if rest is not None:
                 self._handle(exchange, rest, None)
             exchange.drop("a fault was injected into Produce with acks=0")
             return
-        failed = errors_in_place.error_response(
+        failed = error_responses.error_response(
             hit or request, exchange.header.api_version, code, "a fault was injected"
         )
         if rest is None:
             exchange.reply(failed)
             return
-        exchange.on_reply = lambda handled: errors_in_place.merge(handled, failed)
+        exchange.on_reply = lambda handled: error_responses.merge(handled, failed)
         self._handle(exchange, rest, None)
 
 
@@ -191,11 +191,11 @@ def _overlaid(
     """The true answer to a request that changes nothing, with the error laid over it."""
     if isinstance(request, m.MetadataRequest):
         by_partition = fault.rule.partition is not None
-        return errors_in_place.with_metadata_errors(response, fault.matches, code, by_partition=by_partition)
+        return error_responses.with_metadata_errors(response, fault.matches, code, by_partition=by_partition)
     if isinstance(request, m.OffsetFetchRequest) and (fault.rule.topic or fault.rule.partition is not None):
-        return errors_in_place.with_offset_fetch_errors(response, fault.matches, code, request.group_id)
+        return error_responses.with_offset_fetch_errors(response, fault.matches, code, request.group_id)
     if header.api_version < 8:
-        return errors_in_place.error_response(request, header.api_version, code, "")
+        return error_responses.error_response(request, header.api_version, code, "")
     for group in response.groups:
         if fault.matches(group.group_id, None, None):
             group.error_code, group.topics = int(code), []

@@ -1,14 +1,21 @@
-"""JoinGroup: new and returning members, static and dynamic."""
+"""The requests of members: JoinGroup, SyncGroup, Heartbeat and LeaveGroup."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from slackwater.devbroker.group.config import GroupConfig
-from slackwater.devbroker.group.group import Group, GroupError
-from slackwater.devbroker.group.member import Client, JoinProtocol, JoinReply, Member
-from slackwater.devbroker.group.rebalance import Rebalancer, join_answer
-from slackwater.devbroker.group.states import GroupState
+from slackwater.devbroker.group.group import (
+    Client,
+    Group,
+    GroupError,
+    GroupState,
+    JoinProtocol,
+    JoinReply,
+    Member,
+    SyncReply,
+)
+from slackwater.devbroker.group.rebalance import Rebalancer, join_answer, sync_answer
 from slackwater.devbroker.group.store import GroupStore, StoreError
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
@@ -226,3 +233,113 @@ def refusal(member_id: str, error: ErrorCode) -> m.JoinGroupResponse:
 
 def _because(request: m.JoinGroupRequest) -> str:
     return f" ({request.reason})" if request.reason else ""
+
+
+_PROTOCOL_FROM = 5  # KIP-559
+
+
+def sync(group: Group | None, request: m.SyncGroupRequest, rebalancer: Rebalancer, reply: SyncReply) -> None:
+    """One SyncGroup: parked while CompletingRebalance, until the leader's has come.
+
+    Raises :class:`GroupError`. In Stable everybody gets its stored assignment, whatever the
+    request carries: a leader that came back and was told to skip the assignment sends none, and
+    one that sends it all the same is ignored. A second Sync of a member takes the first one's
+    place, which then is never answered.
+    """
+    if group is None or group.state is GroupState.EMPTY:
+        raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID)
+    group.check_member(request.member_id, request.group_instance_id)
+    if request.generation_id != group.generation:
+        raise GroupError(ErrorCode.ILLEGAL_GENERATION)
+    if _differ(request.protocol_type, group.protocol_type) or _differ(request.protocol_name, group.protocol):
+        raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if group.state is GroupState.PREPARING_REBALANCE:
+        raise GroupError(ErrorCode.REBALANCE_IN_PROGRESS)
+    member = group.members[request.member_id]
+    rebalancer.sync_received(group, member.member_id)
+    if group.state is GroupState.STABLE:
+        reply(sync_answer(group, member))
+        return
+    member.sync_reply = reply
+    if group.leader == member.member_id:
+        assignment = {one.member_id: bytes(one.assignment) for one in request.assignments}
+        rebalancer.adopt_assignment(group, assignment)
+
+
+def check_protocol_named(request: m.SyncGroupRequest, version: int) -> None:
+    """Version 5 must name type and protocol; checked before anything else. Raises :class:`GroupError`."""
+    if version >= _PROTOCOL_FROM and (request.protocol_type is None or request.protocol_name is None):
+        raise GroupError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+
+def heartbeat(group: Group | None, request: m.HeartbeatRequest, rebalancer: Rebalancer) -> None:
+    """One Heartbeat. Raises :class:`GroupError`.
+
+    A heartbeat that is told to rejoin (REBALANCE_IN_PROGRESS) has restarted the session; one of a
+    wrong generation has not.
+    """
+    if group is None:
+        raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID)
+    group.check_member(request.member_id, request.group_instance_id)
+    if request.generation_id != group.generation:
+        raise GroupError(ErrorCode.ILLEGAL_GENERATION)
+    rebalancer.restart_session(group, group.members[request.member_id])
+    if group.state is GroupState.PREPARING_REBALANCE:
+        raise GroupError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+
+def _differ(said: str | None, agreed: str | None) -> bool:
+    return said is not None and agreed is not None and said != agreed
+
+
+_BATCH_FROM = 3
+_WITH_MEMBERS = (GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.PREPARING_REBALANCE)
+
+
+def leave(
+    group: Group | None, request: m.LeaveGroupRequest, version: int, rebalancer: Rebalancer
+) -> m.LeaveGroupResponse:
+    """Takes members out, each with its own error, and rebalances once if anybody has gone.
+
+    Nothing is stored before the next leader's Sync (or before the group is Empty), so a
+    coordinator that moves in between brings the members back.
+    """
+    wanted = (
+        request.members
+        if version >= _BATCH_FROM
+        else [m.LeaveGroupRequestMember(member_id=request.member_id)]
+    )
+    answers = [
+        m.LeaveGroupResponseMember(
+            member_id=one.member_id,
+            group_instance_id=one.group_instance_id,
+            error_code=_leave_one(group, one, rebalancer),
+        )
+        for one in wanted
+    ]
+    gone = [one for one in answers if one.error_code == ErrorCode.NONE]
+    if group is not None and gone and group.state in _WITH_MEMBERS:
+        names = ", ".join(one.group_instance_id or one.member_id for one in gone)
+        rebalancer.rebalance(group, f"left: {names}")
+    if version < _BATCH_FROM:
+        return m.LeaveGroupResponse(error_code=answers[0].error_code)
+    return m.LeaveGroupResponse(members=answers)
+
+
+def _leave_one(group: Group | None, one: m.LeaveGroupRequestMember, rebalancer: Rebalancer) -> ErrorCode:
+    if group is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    member_id = one.member_id
+    if not member_id:
+        # An empty member id with an instance id: removal by an administrator.
+        member_id = group.static_ids.get(one.group_instance_id or "", "")
+    elif member_id in group.pending_joins:
+        rebalancer.end_session(group, member_id)
+        group.remove(member_id)
+        return ErrorCode.NONE
+    try:
+        group.check_member(member_id, one.group_instance_id)
+    except GroupError as exc:
+        return exc.code
+    rebalancer.take_out(group, group.members[member_id])
+    return ErrorCode.NONE

@@ -22,7 +22,7 @@ from typing import Any
 from uuid import UUID
 
 from slackwater.devbroker.options import BrokerOptions
-from slackwater.devbroker.partition import Partition
+from slackwater.devbroker.storage.partition import Partition
 from slackwater.kafka.wire.primitives import ZERO_UUID
 
 log = logging.getLogger(__name__)

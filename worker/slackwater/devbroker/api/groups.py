@@ -1,4 +1,4 @@
-"""The broker's end of the group coordinator: requests to it, its timers, and its moves."""
+"""Connects the group coordinator to the broker: requests, timers, and simulated coordinator moves."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from slackwater.devbroker.connection import Exchange
 from slackwater.devbroker.group import FileGroupStore, GroupConfig, GroupCoordinator, StoreError
+from slackwater.devbroker.network.connection import Exchange
 from slackwater.devbroker.options import BrokerOptions
-from slackwater.devbroker.topics import TopicStore
+from slackwater.devbroker.storage.topics import TopicStore
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.schema import Request
@@ -23,8 +23,8 @@ _GROUP_KEY = 0
 _TRANSACTION_KEY = 1
 
 
-class Coordination:
-    """One coordinator for all groups, stored in ``path``. Raises StoreError if that cannot be read."""
+class CoordinatorHost:
+    """Runs one coordinator for all groups, stored in ``path``. Raises StoreError if that cannot be read."""
 
     def __init__(
         self,
@@ -37,10 +37,12 @@ class Coordination:
         self._options = options
         self._now_ms = now_ms
         self._timer: asyncio.TimerHandle | None = None
-        self._return: asyncio.TimerHandle | None = None
+        self._reload: asyncio.TimerHandle | None = None
         self._store = FileGroupStore(path)
         if self._store.truncated_bytes:
-            log.warning("%s: the last %d bytes were damaged and are gone", path, self._store.truncated_bytes)
+            log.warning(
+                "%s: the last %d bytes were damaged and have been cut off", path, self._store.truncated_bytes
+            )
         self.coordinator = GroupCoordinator(
             GroupConfig(
                 initial_rebalance_delay_ms=options.group_initial_rebalance_delay_ms,
@@ -56,43 +58,43 @@ class Coordination:
         self.available = False
 
     def load(self) -> None:
-        """Begins to serve what is stored."""
-        self._return = None
+        """Loads the stored groups and starts serving them."""
+        self._reload = None
         self.coordinator.start_loading()
         self.coordinator.load(self._now_ms())
         self.available = True
         self._arm()
 
     def move(self, down_ms: float) -> None:
-        """Lets the coordinator go away as when its broker stops, and come back after ``down_ms``.
+        """Unloads the coordinator, as when its broker stops, and loads it again after ``down_ms``.
 
-        Parked requests get NOT_COORDINATOR, and so does every request meanwhile; FindCoordinator
-        says COORDINATOR_NOT_AVAILABLE. With 0 it is back before the next request.
+        Parked requests and all requests meanwhile get NOT_COORDINATOR; FindCoordinator answers
+        COORDINATOR_NOT_AVAILABLE. With 0 it is loaded again before the next request.
         """
         self._cancel()
         self.available = False
         self.coordinator.unload()
         if down_ms > 0:
-            self._return = asyncio.get_running_loop().call_later(down_ms / 1000, self.load)
+            self._reload = asyncio.get_running_loop().call_later(down_ms / 1000, self.load)
         else:
             self.load()
 
     def close(self) -> None:
-        """Answers what is parked with NOT_COORDINATOR and closes the store."""
+        """Answers parked requests with NOT_COORDINATOR and closes the store."""
         self._cancel()
         self.available = False
         self.coordinator.unload()
         self._store.close()
 
     def topic_deleted(self, name: str) -> None:
-        """Forgets the offsets that were committed for a topic."""
+        """Deletes the committed offsets of a deleted topic."""
         try:
             self.coordinator.topics_deleted([name])
         except StoreError as exc:
-            log.error("cannot forget the offsets of topic %s: %s", name, exc)
+            log.error("cannot delete the committed offsets of topic %s: %s", name, exc)
 
     def handle(self, exchange: Exchange, request: Request[Any]) -> None:
-        """Hands a request to the coordinator, which answers now or later."""
+        """Passes a request to the coordinator, which answers at once or later."""
         self.coordinator.handle(
             request,
             version=exchange.header.api_version,
@@ -104,8 +106,8 @@ class Coordination:
         self._arm()
 
     def find(self, exchange: Exchange, request: m.FindCoordinatorRequest, address: tuple[str, int]) -> None:
-        """FindCoordinator: this broker, for every group; one or many keys (KIP-699)."""
-        error, message = self._find_problem(exchange, request.key_type)
+        """Answers FindCoordinator with this broker for every group; one or several keys (KIP-699)."""
+        error, message = self._find_error(exchange, request.key_type)
         host, port = ("", -1) if error else address
         node_id = -1 if error else self._options.node_id
         if exchange.header.api_version < 4:
@@ -115,15 +117,15 @@ class Coordination:
                 )
             )
             return
-        found = [
+        coordinators = [
             m.FindCoordinatorResponseCoordinator(
                 key=key, node_id=node_id, host=host, port=port, error_code=int(error), error_message=message
             )
             for key in request.coordinator_keys
         ]
-        exchange.reply(m.FindCoordinatorResponse(coordinators=found))
+        exchange.reply(m.FindCoordinatorResponse(coordinators=coordinators))
 
-    def _find_problem(self, exchange: Exchange, key_type: int) -> tuple[ErrorCode, str | None]:
+    def _find_error(self, exchange: Exchange, key_type: int) -> tuple[ErrorCode, str | None]:
         if key_type == _TRANSACTION_KEY:
             log.warning(
                 "%s asked for a transaction coordinator; transactions are not supported", exchange.peer
@@ -131,11 +133,11 @@ class Coordination:
         if key_type != _GROUP_KEY:
             return ErrorCode.INVALID_REQUEST, "this broker coordinates consumer groups only"
         if not self.available:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator is away"
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator has been moved away by a test"
         return ErrorCode.NONE, None
 
     def _arm(self) -> None:
-        """Fires what is due and comes back when the next timer is."""
+        """Fires the timers that are due and schedules itself for the next one."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -146,7 +148,7 @@ class Coordination:
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._arm)
 
     def _cancel(self) -> None:
-        for timer in (self._timer, self._return):
+        for timer in (self._timer, self._reload):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._return = None
+        self._timer = self._reload = None

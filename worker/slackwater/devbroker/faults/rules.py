@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from slackwater.devbroker import errors_in_place
+from slackwater.devbroker.faults import error_responses
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 from slackwater.kafka.wire.schema import Request
@@ -234,7 +234,7 @@ def instances(request: Any) -> list[str | None]:
 def _topic_items(group: str | None, topics: Any) -> list[tuple[str | None, Any, int | None]]:
     found: list[tuple[str | None, Any, int | None]] = []
     for topic in topics or []:
-        key = errors_in_place.topic_key(topic)
+        key = error_responses.topic_key(topic)
         parts = getattr(topic, "partitions", None) or getattr(topic, "partition_data", None) or []
         numbers = getattr(topic, "partition_indexes", None) or [_index_of(part) for part in parts]
         found += [(group, key, number) for number in numbers] or [(group, key, None)]

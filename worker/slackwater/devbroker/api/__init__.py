@@ -1,0 +1,1 @@
+"""Handlers of the requests, one module per area of the Kafka API."""

@@ -1,0 +1,1 @@
+"""Connections to clients: frames, requests in order, routing, and the request log."""

@@ -1,0 +1,1 @@
+"""What a data folder holds: topics, partitions, log segments, producer states."""
