@@ -30,7 +30,7 @@ def worker(remote: str, source: Path) -> None:
     """A worker's engine, driven by lines on standard input: ``SIZE COUNT`` answers with a line of JSON."""
     import pyarrow as pa
 
-    from slackwater.pipeline.spark_engine import SparkEngine
+    from slackwater.pipeline.engines.spark import SparkEngine
 
     with pa.memory_map(str(source)) as file:
         table = pa.ipc.open_file(file).read_all()
@@ -177,7 +177,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     if options.worker:
         worker(options.remote, options.worker)
         return
-    from slackwater.pipeline.connect_server import ConnectServer
+    from slackwater.pipeline.engines.connect_server import ConnectServer
 
     with records() as source:
         if options.only != "connect":

@@ -33,8 +33,8 @@ import confluent_kafka
 import pyarrow.parquet  # noqa: F401  (the sink would import it at the first batch)
 
 from benchmarks.rollouts.work import handle
-from slackwater.pipeline.parquet_sink import ParquetSink
-from slackwater.pipeline.rows import table_of
+from slackwater.pipeline.engines.python import table_of
+from slackwater.pipeline.sinks.parquet import ParquetSink
 
 POLL_S = 0.05
 BATCH = 5000

@@ -17,7 +17,7 @@ from benchmarks.rollouts.measure import Published
 
 IN_MOVED_TO, IN_Q_OVERFLOW = 0x80, 0x4000
 _EVENT = struct.Struct("iIII")  # watch, mask, cookie, length of the name
-_NAME = re.compile(r".*-(\d+)-(\d{20})\.parquet")  # slackwater.pipeline.parquet_sink.file_name
+_NAME = re.compile(r".*-(\d+)-(\d{20})\.parquet")  # slackwater.pipeline.sinks.parquet.file_name
 _READ_BYTES = 1 << 20
 
 

@@ -43,7 +43,7 @@ import random
 import time
 import pyarrow as pa
 import pyarrow.compute as pc
-from slackwater.pipeline.parquet_sink import StagedFile
+from slackwater.pipeline.sinks.parquet import StagedFile
 from slackwater.runtime.delivery.dead_letter_topic import DeadLetterTopic
 
 

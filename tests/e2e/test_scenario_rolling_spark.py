@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.pipeline import spark_archive, spark_session
-from slackwater.pipeline.connect_server import ConnectServer
+from slackwater.pipeline.engines import spark_archive, spark_session
+from slackwater.pipeline.engines.connect_server import ConnectServer
 from tests.support.controlplane import ControlPlane
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from slackwater.pipeline import spark_archive, spark_session
+from slackwater.pipeline.engines import spark_archive, spark_session
 from tests.support.controlplane import ControlPlane, until
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group, Pauses, Produced, around, now_ms, usual_pauses

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from slackwater.kafka.records import ARROW_SCHEMA
-from slackwater.pipeline.spark_engine import SparkEngine
+from slackwater.pipeline.engines.spark import SparkEngine
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TIMEOUT_S = 120.0

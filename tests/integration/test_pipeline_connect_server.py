@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.pipeline.connect_server import ConnectServer
+from slackwater.pipeline.engines.connect_server import ConnectServer
 from slackwater.runtime.errors import StartError
 
 pytestmark = pytest.mark.timeout(180)
@@ -44,7 +44,7 @@ def test_it_answers_until_it_is_stopped(tmp_path: Path) -> None:
 def test_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     script = (
         "import sys, threading, pathlib\n"
-        "from slackwater.pipeline.connect_server import ConnectServer\n"
+        "from slackwater.pipeline.engines.connect_server import ConnectServer\n"
         "server = ConnectServer(log_path=pathlib.Path(sys.argv[1]))\n"
         "starter = threading.Thread(target=server.spawn)\n"
         "starter.start()\nstarter.join()\n"

@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
-from slackwater.pipeline.connect_server import ConnectServer
-from slackwater.pipeline.parquet_sink import ParquetSink
-from slackwater.pipeline.spark_engine import EngineLostError
-from slackwater.pipeline.spark_errors import SparkFailure
+from slackwater.pipeline.engines.connect_server import ConnectServer
+from slackwater.pipeline.engines.spark import EngineLostError
+from slackwater.pipeline.engines.spark_session import SparkFailure
+from slackwater.pipeline.sinks.parquet import ParquetSink
 from slackwater.runtime.errors import HandlerError, StartError
 from slackwater_operator.demo.source import read_rows, with_poison
 from tests.integration.pipeline_host import EngineHost, table

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.pipeline import spark_session
-from slackwater.pipeline.spark_session import LocalBackend
+from slackwater.pipeline.engines import spark_session
+from slackwater.pipeline.engines.spark_session import LocalBackend
 
 
 @pytest.mark.long
@@ -17,7 +17,7 @@ from slackwater.pipeline.spark_session import LocalBackend
 def test_a_session_maps_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = tmp_path / "spark.jsa"
     # By a process of its own, as in an image: the Java that writes it ends, and pyspark starts one only.
-    command = [sys.executable, "-m", "slackwater.pipeline.spark_archive", str(archive)]
+    command = [sys.executable, "-m", "slackwater.pipeline.engines.spark_archive", str(archive)]
     subprocess.run(command, check=True, timeout=300)
     monkeypatch.setenv(spark_session.ARCHIVE_VARIABLE, str(archive))
     backend = LocalBackend({})

@@ -58,7 +58,7 @@ def after(owner, name):
 
 
 if DIE_AFTER == "publish":
-    from slackwater.pipeline.parquet_sink import StagedFile
+    from slackwater.pipeline.sinks.parquet import StagedFile
     after(StagedFile, "publish")
 if DIE_AFTER == "letters":
     from slackwater.runtime.delivery.dead_letter_topic import DeadLetterTopic

@@ -65,8 +65,8 @@ def run(args: argparse.Namespace) -> int:
 def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
     """Builds the worker that ``file`` describes and runs it. Returns the exit code."""
     from slackwater.clock import SystemClock
+    from slackwater.runtime.call_threads import ThreadRunner
     from slackwater.runtime.fault_points import from_environment
-    from slackwater.runtime.handler_thread import ThreadRunner
     from slackwater.runtime.names import instance_of, owner_of, pod_of
     from slackwater.runtime.telemetry.events import EventLog, Log
     from slackwater.runtime.telemetry.termination_message import note
@@ -115,7 +115,7 @@ def takeover_means(config: WorkerConfig, clock: Clock, file: str) -> TakeoverCon
     """
     if config.takeover is None:
         return None
-    from slackwater.runtime.handler_thread import ThreadRunner
+    from slackwater.runtime.call_threads import ThreadRunner
     from slackwater.runtime.takeover.http_client import HttpPeers
     from slackwater.runtime.takeover.takeover_context import TakeoverContext, load_key
 

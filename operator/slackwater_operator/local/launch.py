@@ -16,7 +16,7 @@ from slackwater_operator.local.views import RunError
 from slackwater_operator.local.workfolder import WorkFolder
 
 if TYPE_CHECKING:
-    from slackwater.pipeline.connect_server import ConnectServer
+    from slackwater.pipeline.engines.connect_server import ConnectServer
 
 
 class Launch:
@@ -146,7 +146,7 @@ class Launch:
         return source.rolled_by(self._rollout) if self._rollout else source
 
     async def _start_server(self) -> str:
-        from slackwater.pipeline.connect_server import ConnectServer
+        from slackwater.pipeline.engines.connect_server import ConnectServer
         from slackwater.runtime.errors import StartError
 
         conf = self.source.group.spec.pipeline.spark.conf

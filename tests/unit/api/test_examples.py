@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from slackwater.kafka.records import BatchBuilder, RecordColumns, decode
-from slackwater.pipeline import handler
-from slackwater.pipeline.arrow_engine import ArrowEngine
-from slackwater.pipeline.python_engine import PythonEngine
+from slackwater.pipeline.engines import handler
+from slackwater.pipeline.engines.arrow import ArrowEngine
+from slackwater.pipeline.engines.python import PythonEngine
 from slackwater.runtime.config import worker_config as runtime
 from slackwater_operator.api.v1alpha1.consumer_group import (
     ConsumerGroup,

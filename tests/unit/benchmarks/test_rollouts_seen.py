@@ -16,7 +16,7 @@ from benchmarks.rollouts.brokers import generation_of
 from benchmarks.rollouts.measure import Handled
 from benchmarks.rollouts.peer import Record, Settings, consumer_properties
 from benchmarks.rollouts.sink_watch import IN_MOVED_TO, SinkWatch, events_of
-from slackwater.pipeline.parquet_sink import ParquetSink
+from slackwater.pipeline.sinks.parquet import ParquetSink
 from tests.support.controlplane import until
 
 

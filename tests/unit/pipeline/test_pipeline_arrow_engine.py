@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from slackwater.kafka.records import ARROW_SCHEMA
-from slackwater.pipeline.arrow_engine import ArrowEngine
-from slackwater.pipeline.timed import CallTimedOut, TimedCalls
+from slackwater.pipeline.engines.arrow import ArrowEngine
+from slackwater.runtime.call_threads import CallTimedOut, TimedCalls
 from slackwater.runtime.errors import HandlerError
 
 HANDLERS = """

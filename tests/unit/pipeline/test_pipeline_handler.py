@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.pipeline import handler
+from slackwater.pipeline.engines import handler
 from slackwater.runtime.errors import HandlerLoadError
 
 

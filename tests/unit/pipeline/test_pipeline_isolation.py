@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from slackwater.pipeline.arrow_engine import ArrowEngine
-from slackwater.pipeline.parquet_sink import ParquetSink
-from slackwater.pipeline.python_engine import PythonEngine
+from slackwater.pipeline.engines.arrow import ArrowEngine
+from slackwater.pipeline.engines.python import PythonEngine
+from slackwater.pipeline.sinks.parquet import ParquetSink
 from tests.support.workers.fakes import Bench
 
 HANDLERS = """

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater.pipeline import parquet_sink
-from slackwater.pipeline.parquet_sink import ParquetSink, file_name
+from slackwater.pipeline.sinks import parquet
+from slackwater.pipeline.sinks.parquet import ParquetSink, file_name
 from slackwater.runtime.errors import ConfigError, SinkError
 from slackwater.runtime.interfaces import StagedGoneError
 
@@ -139,13 +139,13 @@ def test_a_claim_while_a_former_owner_writes_ends_its_batch_and_not_its_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     former, heir = ParquetSink(str(tmp_path)), ParquetSink(str(tmp_path))
-    write = parquet_sink._write
+    write = parquet._write
 
     def claimed_before(table: pa.Table, path: Path) -> None:
         heir.claim([FLIGHTS_3])
         write(table, path)
 
-    monkeypatch.setattr(parquet_sink, "_write", claimed_before)
+    monkeypatch.setattr(parquet, "_write", claimed_before)
     with pytest.raises(StagedGoneError):
         former.stage("flights", 3, 42, rows([42]))
     assert files(tmp_path) == []
@@ -198,7 +198,7 @@ def test_a_write_that_fails_half_way_leaves_nothing_and_says_what_to_do(
 
     sink = ParquetSink(str(tmp_path))
     put(sink, 40, rows([40]))
-    monkeypatch.setattr(parquet_sink.os, "fsync", full)
+    monkeypatch.setattr(parquet.os, "fsync", full)
     table = rows([42, 43])
     with pytest.raises(SinkError) as raised:
         sink.stage("flights", 3, 42, table)
@@ -270,7 +270,7 @@ def test_what_writes_is_loaded_before_the_first_batch(tmp_path: Path) -> None:
     """A standby has its sink before it takes over; what it loads later would lengthen its first batch."""
     program = (
         "import sys\n"
-        "from slackwater.pipeline.parquet_sink import ParquetSink\n"
+        "from slackwater.pipeline.sinks.parquet import ParquetSink\n"
         "before = set(sys.modules)\n"
         "sink = ParquetSink(sys.argv[1])\n"
         "assert 'pyarrow.parquet' in set(sys.modules) - before\n"

@@ -13,8 +13,8 @@ import pytest
 from slackwater.kafka import ConsumerRecord
 from slackwater.kafka.records import BatchBuilder, decode
 from slackwater.kafka.structs import TopicPartition
-from slackwater.pipeline.arrow_engine import ArrowEngine
-from slackwater.pipeline.python_engine import PythonEngine, RowFailed
+from slackwater.pipeline.engines.arrow import ArrowEngine
+from slackwater.pipeline.engines.python import PythonEngine, RowFailed
 from slackwater.runtime.delivery.output_split import split
 from slackwater.runtime.errors import HandlerError, HandlerTimeoutError
 from slackwater.runtime.interfaces import RecordEngine

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.pipeline import spark_session
-from slackwater.pipeline.spark_session import LOCAL, LocalBackend
+from slackwater.pipeline.engines import spark_session
+from slackwater.pipeline.engines.spark_session import LOCAL, LocalBackend
 
 OPTIONS = "spark.driver.extraJavaOptions"
 

@@ -1,4 +1,4 @@
-from slackwater.pipeline.spark_errors import summary
+from slackwater.pipeline.engines.spark_session import summary
 
 UDF = """Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times
 Traceback (most recent call last):

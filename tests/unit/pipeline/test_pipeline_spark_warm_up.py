@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from slackwater.pipeline import spark_engine
-from slackwater.pipeline.spark_engine import WARM_UP_ROWS, SparkEngine
+from slackwater.pipeline.engines import spark
+from slackwater.pipeline.engines.spark import WARM_UP_ROWS, SparkEngine
 from slackwater.runtime.errors import StartError
 
 
@@ -58,10 +58,10 @@ class Backend:
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Session], SparkEngine]:
     (tmp_path / "warm_handlers.py").write_text("def keep(frame):\n    return frame\n")
     # What has no rows would need Spark's own functions.
-    monkeypatch.setattr(spark_engine, "_frame", lambda spark, table: spark.createDataFrame(table))
+    monkeypatch.setattr(spark, "_frame", lambda spark, table: spark.createDataFrame(table))
 
     def make(session: Session) -> SparkEngine:
-        monkeypatch.setattr(spark_engine, "make_backend", lambda *_: Backend(session))
+        monkeypatch.setattr(spark, "make_backend", lambda *_: Backend(session))
         made = SparkEngine("warm_handlers:keep", (str(tmp_path),))
         made.start()
         return made

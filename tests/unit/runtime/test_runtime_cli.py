@@ -84,7 +84,7 @@ def test_the_way_to_the_group_loads_nothing_heavy(tmp_path: Path) -> None:
         "import sys; sys.argv = ['slackwater', 'worker']\n"
         "import slackwater.cli, slackwater.worker_cli, slackwater.runtime.worker\n"
         "import slackwater.runtime.config.worker_config\n"
-        "import slackwater.runtime.handler_thread, slackwater.runtime.telemetry.events\n"
+        "import slackwater.runtime.call_threads, slackwater.runtime.telemetry.events\n"
         "import slackwater.clock\n"
         "heavy = {'pyarrow', 'pyspark', 'prometheus_client', 'yaml', 'http.server', 'importlib.metadata',"
         " 'numpy', 'pandas', 'slackwater.pipeline', 'slackwater.devbroker', 'http.client', 'hmac',"

@@ -16,6 +16,7 @@ import pytest
 from slackwater.clock import SystemClock
 from slackwater.kafka.errors import KafkaConnectionError
 from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.call_threads import ThreadRunner
 from slackwater.runtime.config.worker_config import HealthConfig, WorkerConfig
 from slackwater.runtime.delivery.dead_letters import DeadLetters
 from slackwater.runtime.errors import (
@@ -25,7 +26,6 @@ from slackwater.runtime.errors import (
     HandlerTimeoutError,
     StartError,
 )
-from slackwater.runtime.handler_thread import ThreadRunner
 from slackwater.runtime.interfaces import StandbyConsumer
 from slackwater.runtime.names import instance_of, owner_of, pod_of
 from slackwater.runtime.shutdown import Stopping

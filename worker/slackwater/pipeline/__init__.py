@@ -18,14 +18,14 @@ __all__ = ["make_engine", "make_sink"]
 def make_engine(config: WorkerConfig) -> AnyEngine:
     """The engine that ``config.engine`` names. It loads nothing before ``start()``."""
     if config.engine == "arrow":
-        from slackwater.pipeline.arrow_engine import ArrowEngine
+        from slackwater.pipeline.engines.arrow import ArrowEngine
 
         return ArrowEngine(config.handler, config.handler_path, timeout_ms=config.handler_timeout_ms)
     if config.engine == "python":
-        from slackwater.pipeline.python_engine import PythonEngine
+        from slackwater.pipeline.engines.python import PythonEngine
 
         return PythonEngine(config.handler, config.handler_path, timeout_ms=config.handler_timeout_ms)
-    from slackwater.pipeline.spark_engine import SparkEngine
+    from slackwater.pipeline.engines.spark import SparkEngine
 
     return SparkEngine(
         config.handler,
@@ -38,6 +38,6 @@ def make_engine(config: WorkerConfig) -> AnyEngine:
 
 def make_sink(config: WorkerConfig) -> Sink:
     """The sink that ``config.sink`` names. Raises SinkError for a path that it cannot write to."""
-    from slackwater.pipeline.parquet_sink import ParquetSink
+    from slackwater.pipeline.sinks.parquet import ParquetSink
 
     return ParquetSink(config.sink.path)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.clock import Clock
 from slackwater.kafka.errors import FencedInstanceIdError, KafkaError
+from slackwater.runtime.call_threads import Runner, Task
 from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.delivery.commits import fenced
 from slackwater.runtime.delivery.in_flight import InFlight
 from slackwater.runtime.delivery.loop import SLICE_MS, Delivery
 from slackwater.runtime.errors import EXIT_OK, EXIT_OTHER, FencedError, TwinError, WorkerError
 from slackwater.runtime.fault_points import Reached, go_on
-from slackwater.runtime.handler_thread import Runner, Task
 from slackwater.runtime.interfaces import Consumer
 from slackwater.runtime.shutdown import Stopping
 from slackwater.runtime.startup import Loaded, Loader, Parts

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slackwater.clock import Clock
+from slackwater.runtime.call_threads import Runner
 from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.delivery.dead_letters import DeadLetters
 from slackwater.runtime.fault_points import Reached, go_on
-from slackwater.runtime.handler_thread import Runner
 from slackwater.runtime.interfaces import AnyEngine, Sink
 from slackwater.runtime.telemetry.events import EventLog, Log
 from slackwater.runtime.telemetry.metrics import Metrics

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.clock import Clock
 from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.call_threads import Task
 from slackwater.runtime.delivery.dead_letters import Letter, letters_of
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.delivery.selection import Selected, Whole
 from slackwater.runtime.errors import RecordsError, SinkError, WorkerError
 from slackwater.runtime.fault_points import Reached, Step
-from slackwater.runtime.handler_thread import Task
 from slackwater.runtime.interfaces import (
     AnyEngine,
     Columns,

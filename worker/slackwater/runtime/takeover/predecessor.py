@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import partial
 
+from slackwater.runtime.call_threads import Task
 from slackwater.runtime.delivery.loop import SLICE_MS, Delivery
-from slackwater.runtime.handler_thread import Task
 from slackwater.runtime.shutdown import Stopping
 from slackwater.runtime.takeover.messages import HandedOver, HandoverAnswer
 from slackwater.runtime.takeover.requests import Asked, TakeoverRequests

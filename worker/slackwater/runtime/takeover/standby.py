@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from slackwater.kafka.errors import KafkaError
+from slackwater.runtime.call_threads import Task
 from slackwater.runtime.delivery.commits import fenced
 from slackwater.runtime.delivery.loop import Delivery
 from slackwater.runtime.errors import TwinError, WorkerError
-from slackwater.runtime.handler_thread import Task
 from slackwater.runtime.interfaces import StandbyConsumer
 from slackwater.runtime.takeover.member_view import MemberView, Watch
 from slackwater.runtime.takeover.messages import HandedOver

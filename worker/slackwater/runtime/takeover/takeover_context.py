@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from slackwater.runtime.call_threads import Runner, Task
 from slackwater.runtime.config.worker_config import TakeoverConfig
 from slackwater.runtime.errors import ConfigError
-from slackwater.runtime.handler_thread import Runner, Task
 
 if TYPE_CHECKING:
     from slackwater.runtime.takeover.http_client import Peers

@@ -4,7 +4,7 @@ Java's application class-data sharing (JEP 310, JEP 350). Made once for an image
 jars that are in it; a Java that finds an archive of another goes on without it. Measured with pyspark 4.2.0
 on Java 17: a session and its first batch cost 10 s of CPU in place of 16.
 
-    python -m slackwater.pipeline.spark_archive FILE
+    python -m slackwater.pipeline.engines.spark_archive FILE
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from slackwater.pipeline.spark_session import ARCHIVE_VARIABLE, LOCAL, LocalBackend
+from slackwater.pipeline.engines.spark_session import ARCHIVE_VARIABLE, LOCAL, LocalBackend
 from slackwater.runtime.errors import StartError
 
 

@@ -1,7 +1,7 @@
-"""One thread for what takes long: the handler, the sink, the dead letters.
+"""Threads for calls that take long or may hang: the handler, the sink, the dead letters, requests to others.
 
-Not a ThreadPoolExecutor, because its threads are waited for at exit, and a handler that hangs would
-keep the process from ending.
+Not a ThreadPoolExecutor, because the interpreter waits for its threads at exit, and a handler that hangs
+would keep the process from ending.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 
 class Task(Protocol):
@@ -74,3 +74,55 @@ class ThreadRunner:
     def _run(self) -> None:
         while (task := self._calls.get()) is not None:
             task.run()
+
+
+T = TypeVar("T")
+
+
+class CallTimedOut(Exception):
+    """A call took longer than it may. Not TimeoutError, which the call itself may raise."""
+
+
+class TimedCalls:
+    """One thread for all calls, because Spark ties a Java thread to each Python thread that calls it.
+
+    After a call that was given up the thread is still inside it, so nothing more can be called.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._runner = ThreadRunner(name)
+        self._stuck = False
+
+    def call(self, function: Callable[[], T], timeout_ms: float, interrupt: Callable[[], None]) -> T:
+        """``function()``. After ``timeout_ms`` calls ``interrupt`` and raises CallTimedOut.
+
+        A call that ends within a second of the interrupt leaves the thread free for the next.
+        """
+        if self._stuck:
+            raise CallTimedOut("an earlier call still runs")
+        task = self._runner.submit(function)
+        if not task.wait(timeout_ms):
+            interrupt()
+            self._stuck = not task.wait(1000)
+            raise CallTimedOut(f"it took longer than {timeout_ms:.0f} ms")
+        result: T = task.result()
+        return result
+
+    def close(self, timeout_ms: float = 1000) -> None:
+        """Ends the thread; a call that still runs is left behind (a daemon thread)."""
+        self._runner.close(0 if self._stuck else timeout_ms)
+
+
+def bounded(function: Callable[[], object], timeout_ms: float, name: str) -> bool:
+    """Whether ``function``, run on a thread, ends within ``timeout_ms`` and raises nothing."""
+    runner = ThreadRunner(name)
+    task = runner.submit(function)
+    ended = task.wait(timeout_ms)
+    runner.close(0)
+    if not ended:
+        return False
+    try:
+        task.result()
+    except Exception:
+        return False
+    return True

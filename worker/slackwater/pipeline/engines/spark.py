@@ -6,10 +6,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from slackwater.pipeline import handler as handlers
-from slackwater.pipeline.spark_errors import SparkFailure, failure_of, summary
-from slackwater.pipeline.spark_session import Backend, make_backend
-from slackwater.pipeline.timed import CallTimedOut, TimedCalls
+from slackwater.pipeline.engines import handler as handlers
+from slackwater.pipeline.engines.spark_session import Backend, SparkFailure, failure_of, make_backend, summary
+from slackwater.runtime.call_threads import CallTimedOut, TimedCalls
 from slackwater.runtime.delivery.output_split import split
 from slackwater.runtime.errors import HandlerError, HandlerTimeoutError, StartError, WorkerError
 
@@ -33,8 +32,8 @@ class EngineLostError(WorkerError):
 class SparkEngine:
     """Runs the handler ``spec`` on a local session, or on the Connect server ``remote``.
 
-    ``conf`` goes before the settings of :mod:`slackwater.pipeline.spark_session`; ``timeout_ms`` bounds
-    each call of :meth:`transform` and :meth:`warm_up`.
+    ``conf`` takes precedence over the settings of :mod:`slackwater.pipeline.engines.spark_session`;
+    ``timeout_ms`` limits each call of :meth:`transform` and :meth:`warm_up`.
     """
 
     def __init__(

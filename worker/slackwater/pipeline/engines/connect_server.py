@@ -1,7 +1,7 @@
 """One Spark Connect server for all workers of a run on one machine, as a child process.
 
 ``with ConnectServer(log_path=...) as server: ... server.remote`` (``sc://127.0.0.1:PORT``).
-``python -m slackwater.pipeline.connect_server --probe sc://...`` exits with 0 if that server answers a query.
+With ``python -m``, ``--probe sc://...`` exits with 0 if that server answers a query.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 
-from slackwater.pipeline.spark_session import LOCAL, TUNED, prepare_environment
+from slackwater.pipeline.engines.spark_session import LOCAL, TUNED, prepare_environment
+from slackwater.runtime.call_threads import ThreadRunner
 from slackwater.runtime.errors import StartError
-from slackwater.runtime.handler_thread import ThreadRunner
 
 SERVER_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 SERVER = {
@@ -147,7 +147,7 @@ class ConnectServer:
         deadline = time.monotonic() + max(1.0, timeout_s)
         with self._log_path.open("ab") as log:
             probe = subprocess.Popen(
-                [sys.executable, "-m", "slackwater.pipeline.connect_server", "--probe", self.remote],
+                [sys.executable, "-m", "slackwater.pipeline.engines.connect_server", "--probe", self.remote],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -260,7 +260,9 @@ def probe(remote: str) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m slackwater.pipeline.connect_server", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m slackwater.pipeline.engines.connect_server", description=__doc__
+    )
     parser.add_argument("--probe", metavar="REMOTE", required=True, help="exit with 0 if it answers a query")
     options = parser.parse_args(arguments)
     return 0 if probe(options.probe) else 1

@@ -9,6 +9,10 @@ A batch is staged in ``PATH/.staging/flights-3@OWNERSHIP``, a folder of one assi
 process, and published by a rename out of it. The next owner's claim removes that folder, in one operation:
 from then on the former owner's rename fails, at whichever step it was stopped.
 
+``PATH/.topics/flights/first`` holds the id of the topic whose files are named by topic, partition and offset
+alone. Each later topic of that name has an empty file there, named by its id, and that id is part of the
+names of its files. So a topic that was deleted and created again overwrites nothing.
+
 All files lie in one folder, because then ``pyarrow.dataset``, pandas and Spark read it with their defaults
 and show the columns that the handler made, no more: folders named ``key=value`` would add columns, and
 clash with ``topic`` and ``partition`` of the rows.
@@ -23,10 +27,10 @@ import logging
 import os
 import re
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slackwater.pipeline.sink_topics import TOPICS, SinkTopics
 from slackwater.runtime.errors import ConfigError, SinkError
 from slackwater.runtime.interfaces import StagedGoneError
 
@@ -344,3 +348,70 @@ def _sink_error(what: str, exc: OSError) -> SinkError:
     why = os.strerror(exc.errno) if exc.errno else str(exc)
     advice = _ADVICE.get(exc.errno or 0, "")
     return SinkError(f"the sink cannot {what}: {why}{'; ' + advice if advice else ''}")
+
+
+TOPICS = ".topics"
+"""Readers leave out names that begin with a dot."""
+_FIRST = "first"
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+class SinkTopics:
+    """The record in ``folder``. Its methods raise OSError."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / TOPICS
+
+    def ids(self, topic: str) -> frozenset[str]:
+        """The ids of the topics of this name that there are rows of."""
+        try:
+            names = [file.name for file in (self._folder / topic).iterdir()]
+        except FileNotFoundError:
+            return frozenset()
+        found = {name for name in names if name != _FIRST and not name.startswith(".")}
+        first = self._first(topic)
+        return frozenset(found | {first} if first else found)
+
+    def is_first(self, topic: str, topic_id: str, may_become: Callable[[], bool]) -> bool:
+        """Whether the topic with this id is the one whose files have plain names; notes what it is.
+
+        ``may_become``: whether it can become that, where none is yet.
+        """
+        first = self._first(topic)
+        if not first and not self._marker(topic, topic_id).exists() and may_become():
+            first = self._become_first(topic, topic_id)
+        if first != topic_id:
+            self._marker(topic, topic_id).parent.mkdir(parents=True, exist_ok=True)
+            self._marker(topic, topic_id).touch()
+        return first == topic_id
+
+    def _marker(self, topic: str, topic_id: str) -> Path:
+        return self._folder / topic / topic_id
+
+    def _first(self, topic: str) -> str:
+        try:
+            return (self._folder / topic / _FIRST).read_text("ascii").strip()
+        except FileNotFoundError:
+            return ""
+
+    def _become_first(self, topic: str, topic_id: str) -> str:
+        """Whoever comes first is it, also of two workers at once. Returns whose id it is."""
+        folder = self._folder / topic
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = folder / f".{uuid.uuid4().hex}"
+        try:
+            with temporary.open("x", encoding="ascii") as file:
+                file.write(topic_id)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(temporary, folder / _FIRST)
+            except FileExistsError:
+                pass
+            except OSError as exc:
+                if exc.errno not in _NO_LINKS:
+                    raise
+                temporary.replace(folder / _FIRST)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return self._first(topic)

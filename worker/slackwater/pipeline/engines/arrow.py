@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from slackwater.pipeline import handler as handlers
-from slackwater.pipeline.in_process import InProcessEngine
+from slackwater.pipeline.engines import handler as handlers
+from slackwater.pipeline.engines.handler import InProcessEngine
 from slackwater.runtime.delivery.output_split import split
 from slackwater.runtime.errors import HandlerError
 

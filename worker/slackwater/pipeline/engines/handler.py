@@ -1,4 +1,7 @@
-"""Loads ``module:function``, and says in one line what is wrong where that fails."""
+"""Loads a handler (``module:function``) and calls it in the worker's own process.
+
+An error while loading is one line that says what is wrong.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
-from slackwater.runtime.errors import HandlerLoadError
+from slackwater.runtime.call_threads import CallTimedOut, TimedCalls
+from slackwater.runtime.errors import HandlerLoadError, HandlerTimeoutError
 
 Handler = Callable[[Any], Any]
 """Takes and returns a Spark DataFrame or a ``pyarrow.Table``, or takes records and gives rows, as the engine
@@ -87,3 +91,41 @@ def describe(exc: BaseException) -> str:
     outside = [frame for frame in frames if "site-packages" not in frame.filename] or frames
     where = f" ({outside[-1].filename} line {outside[-1].lineno})" if outside else ""
     return f"{type(exc).__name__}{': ' + text[0] if text else ''}{where}"
+
+
+T = TypeVar("T")
+
+
+class InProcessEngine:
+    """What the engines ``arrow`` and ``python`` share: the handler ``spec``, loaded and called.
+
+    ``timeout_ms`` limits each call.
+    """
+
+    def __init__(self, spec: str, path: Sequence[str] = (), *, timeout_ms: float = 300_000) -> None:
+        self._spec, self._path, self._timeout_ms = spec, tuple(path), timeout_ms
+        self._handler: Handler | None = None
+        self._calls: TimedCalls | None = None
+
+    def start(self) -> None:
+        """Imports the handler. Raises HandlerLoadError."""
+        self._handler = load(self._spec, self._path)
+        self._calls = TimedCalls("handler")
+
+    def _call(self, work: Callable[[], T], records: int) -> T:
+        """``work``'s result. Raises HandlerTimeoutError after ``timeout_ms``, else what it raises."""
+        if self._calls is None:
+            raise RuntimeError("start() was not called")
+        try:
+            return self._calls.call(work, self._timeout_ms, lambda: None)
+        except CallTimedOut as exc:
+            raise HandlerTimeoutError(
+                f"handler {self._spec} did not end within {self._timeout_ms:.0f} ms (handlerTimeoutMs) "
+                f"on {records} records"
+            ) from exc
+
+    def close(self) -> None:
+        """Ends the handler's thread."""
+        if self._calls is not None:
+            self._calls.close()
+            self._calls = None

@@ -1,0 +1,1 @@
+"""The engines that run a user's handler: ``spark``, ``arrow`` and ``python``."""

@@ -1,0 +1,1 @@
+"""The sinks that store the rows of a handler."""
