@@ -1,4 +1,4 @@
-"""A TCP proxy in front of one server, on a thread of its own. A subclass decides what passes, and how."""
+"""A TCP proxy in front of one server, on a thread of its own. A subclass can change what passes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from slackwater.kafka.net.loop_thread import LoopThread
 class Proxy:
     """A context manager. A connection of a client is one to the broker at ``address`` (``host:port``).
 
-    :meth:`pass_on` carries a connection and ends it by returning; what it has written still goes out.
+    :meth:`pass_on` carries a connection and ends it by returning; what it has written still goes out. It
+    copies both directions. The answers go through :meth:`answers`, which a subclass overrides to change them.
     ``port``: where to listen; 0: anywhere.
     """
 
@@ -60,7 +61,12 @@ class Proxy:
         broker: asyncio.StreamReader,
         to_broker: asyncio.StreamWriter,
     ) -> None:
-        raise NotImplementedError
+        """Copies both directions until one of them ends."""
+        await either(copy(client, to_broker), self.answers(broker, to_client))
+
+    async def answers(self, broker: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        """Passes the broker's answers on as they are."""
+        await copy(broker, to_client)
 
     async def _start(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
@@ -90,9 +96,9 @@ class Proxy:
             to_client.close()
 
 
-async def either(*ways: Coroutine[Any, Any, None]) -> None:
-    """Runs the ways of a connection until one of them ends, and ends the others."""
-    tasks = [asyncio.create_task(way) for way in ways]
+async def either(*directions: Coroutine[Any, Any, None]) -> None:
+    """Runs the directions of a connection until one of them ends, and cancels the others."""
+    tasks = [asyncio.create_task(direction) for direction in directions]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:

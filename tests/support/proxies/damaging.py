@@ -7,7 +7,7 @@ import random
 import struct
 from collections.abc import Callable
 
-from tests.support.proxies.base import Proxy, copy, either, read_frame
+from tests.support.proxies.base import Proxy, read_frame
 
 Damage = Callable[[bytes, random.Random], bytes]
 
@@ -37,17 +37,8 @@ class DamagingProxy(Proxy):
         self.damages = True
         self.damaged: dict[str, int] = dict.fromkeys(DAMAGES, 0)
 
-    async def pass_on(
-        self,
-        client: asyncio.StreamReader,
-        to_client: asyncio.StreamWriter,
-        broker: asyncio.StreamReader,
-        to_broker: asyncio.StreamWriter,
-    ) -> None:
-        await either(copy(client, to_broker), self._answers(broker, to_client))
-
-    async def _answers(self, broker: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        """Ends, and the connection with it, after a frame that leaves the stream out of step."""
+    async def answers(self, broker: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        """Passes answers on, some of them damaged; a truncated one ends the connection."""
         passed = 0
         while True:
             frame = self._ours(await read_frame(broker))
@@ -78,16 +69,8 @@ class ChangingProxy(Proxy):
         super().__init__(address)
         self.changes: list[Callable[[bytes], bytes]] = []
 
-    async def pass_on(
-        self,
-        client: asyncio.StreamReader,
-        to_client: asyncio.StreamWriter,
-        broker: asyncio.StreamReader,
-        to_broker: asyncio.StreamWriter,
-    ) -> None:
-        await either(copy(client, to_broker), self._answers(broker, to_client))
-
-    async def _answers(self, broker: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+    async def answers(self, broker: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        """Passes each answer on, changed by the next function in :attr:`changes` if there is one."""
         while True:
             frame = await read_frame(broker)
             to_client.write(self.changes.pop()(frame) if self.changes else frame)

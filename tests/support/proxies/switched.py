@@ -1,4 +1,4 @@
-"""A TCP proxy that hangs, cuts connections, and passes bytes on again, when a test says so."""
+"""A TCP proxy that a test can open, hang and cut."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ class SwitchedProxy(Proxy):
     def __init__(self, address: str, port: int = 0) -> None:
         super().__init__(address, port)
         self._mode = "open"
+        self._passing = asyncio.Event()
+        self._passing.set()
         self._writers: set[asyncio.StreamWriter] = set()
 
     def open(self) -> None:
@@ -50,13 +52,16 @@ class SwitchedProxy(Proxy):
     async def _copy(self, source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
             while data := await source.read(65_536):
-                while self._mode == "hang":
-                    await asyncio.sleep(0.01)
+                await self._passing.wait()
                 to.write(data)
                 await to.drain()
 
     async def _set(self, mode: str) -> None:
         self._mode = mode
+        if mode == "hang":
+            self._passing.clear()
+        else:
+            self._passing.set()
         if mode == "cut":
             for writer in self._writers:
                 writer.transport.abort()
