@@ -12,7 +12,7 @@ import yaml
 
 from slackwater_operator.api.v1alpha1.consumer_group import MAX_NAME, MAX_NAME_TAKEOVER, ConsumerGroup, parse
 from slackwater_operator.model import names
-from slackwater_operator.planner.object_drift import differs, marked
+from slackwater_operator.planner.objects import differs, marked
 from slackwater_operator.specs.preflight_job import preflight_job
 from slackwater_operator.specs.statefulset import revision, statefulset
 from slackwater_operator.specs.supporting_objects import (

@@ -15,12 +15,11 @@ from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from slackwater_operator.model.worker_status import WorkerStatus
 from slackwater_operator.planner.actions import Plan
 from slackwater_operator.planner.snapshot import GroupSnapshot, Manifest
-from slackwater_operator.policies.backoff import Backoffs
-from slackwater_operator.policies.group_id_contest import ContestWatch
+from slackwater_operator.policies.backoff import Backoffs, Refusals
+from slackwater_operator.policies.membership.group_id import ContestWatch
+from slackwater_operator.policies.membership.ownership import Owners
 from slackwater_operator.policies.object_events import ObjectEvent
-from slackwater_operator.policies.ownership import Owners
-from slackwater_operator.policies.refusals import Refusals
-from slackwater_operator.policies.rollout.broker_disruptions import ForcedWatch
+from slackwater_operator.policies.rollout.rebalance_causes import ForcedWatch
 from slackwater_operator.policies.scaling.autoscaler import Autoscaler
 from slackwater_operator.policies.scaling.decision import ScalingPolicy
 from slackwater_operator.policies.stalls import Stall, StallWatch

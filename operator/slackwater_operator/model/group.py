@@ -22,7 +22,7 @@ class MemberView:
             (seen with Kafka 4.3): it names the predecessor then. So it says who is the member only while
             nobody else says anything; `member_id` tells it for sure.
         host: the address that it last joined from, as the broker shows it (`/10.1.2.3`); "" when not known.
-        owner: the uid of the ConsumerGroup that started it (`policies.ownership`); "" when not known.
+        owner: the uid of the ConsumerGroup that started it (`membership.ownership`); "" when not known.
         topics: the topics that it has subscribed to; None when not known (during a rebalance, for instance).
     """
 

@@ -20,7 +20,7 @@ from slackwater_operator.planner.actions import (
 )
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.planner.status import status_of_deletion
-from slackwater_operator.policies.ownership import listed
+from slackwater_operator.policies.membership.ownership import listed
 from slackwater_operator.specs.statefulset import GRACE_BEYOND_DRAIN_MS
 
 DELETE = "Delete"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.model.group import GroupView, WorkerView
 from slackwater_operator.planner.snapshot import GroupSnapshot, PodSnapshot
-from slackwater_operator.policies.lost_nodes import PlacedWorker, advice, lost_workers
+from slackwater_operator.policies.membership.lost_nodes import PlacedWorker, advice, lost_workers
 from slackwater_operator.policies.rollout.stability import unsettled
 
 

@@ -1,12 +1,18 @@
-"""Tells people of logs that have lost records: partitions that are stopped, records that were skipped."""
+"""Reports partitions whose log has lost records: partitions that stopped, and records that were skipped.
+
+The workers report both in their /status; this module adds Events and the reasons of the condition Degraded.
+"""
 
 from __future__ import annotations
 
-from slackwater_operator.model.worker_status import StoppedPartition
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from slackwater_operator.api.v1alpha1.status_schema import SKIPS_KEPT
+from slackwater_operator.model.worker_status import Skip, StoppedPartition
 from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.policies.conditions import Trouble
-from slackwater_operator.policies.lost_log import by_reason, skips_text, stopped_text, take_skips
 
 RECORDS_SKIPPED = "RecordsSkipped"
 
@@ -46,3 +52,60 @@ def skipped_troubles(context: PlanningContext) -> list[Trouble]:
         return []
     advice = "see Records skipped in docs/operate.md; this is shown for an hour"
     return [Trouble(RECORDS_SKIPPED, f"{skips_text(context.skipped)}; {advice}")]
+
+
+SKIPS_SHOWN_MS = 3_600_000
+"""For how long skipped records keep the group Degraded."""
+_NAMED = 5
+
+
+def take_skips(
+    kept: Sequence[Skip], told: Iterable[Skip], now_ms: int
+) -> tuple[tuple[Skip, ...], tuple[Skip, ...]]:
+    """What is to be kept of the skips, oldest first, and what of it is new.
+
+    A skip that is told twice counts once: the worker that had the partition may have ended before its commit.
+    No more than `SKIPS_KEPT` are kept; what is beyond that shows in the workers' metrics alone.
+
+    Args:
+        kept: those of before.
+        told: what the workers say.
+        now_ms: wall clock; a worker's clock that is ahead of it does not count.
+    """
+    since_ms = now_ms - SKIPS_SHOWN_MS
+    recent = [skip for skip in kept if skip.at_ms > since_ms]
+    known = {replace(skip, at_ms=0) for skip in recent}
+    new = []
+    for skip in sorted(told, key=lambda skip: (skip.at_ms, skip.partition)):
+        if skip.at_ms > since_ms and replace(skip, at_ms=0) not in known:
+            known.add(replace(skip, at_ms=0))
+            new.append(replace(skip, at_ms=min(skip.at_ms, now_ms)))
+    new = new[: SKIPS_KEPT - len(recent)]
+    return (*recent, *new), tuple(new)
+
+
+def skips_text(skips: Sequence[Skip]) -> str:
+    """What was skipped, for a message."""
+    named = "; ".join(map(str, skips[:_NAMED]))
+    more = f"; and {len(skips) - _NAMED} more ranges" if len(skips) > _NAMED else ""
+    return (
+        "Kafka deleted records before the group consumed them (retention, or DeleteRecords); they were "
+        f"skipped: {named}{more}"
+    )
+
+
+def stopped_text(stopped: Sequence[StoppedPartition]) -> str:
+    """Why partitions of one reason are stopped: the first one's message, and which others there are."""
+    names = [str(one.partition) for one in stopped[1:]]
+    if not names:
+        return stopped[0].message
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{stopped[0].message} (also for {', '.join(names[:_NAMED])}{more})"
+
+
+def by_reason(stopped: Iterable[StoppedPartition]) -> dict[str, list[StoppedPartition]]:
+    """The stopped partitions by their reason, in order."""
+    found: dict[str, list[StoppedPartition]] = {}
+    for one in sorted(stopped, key=lambda one: (one.reason, one.partition)):
+        found.setdefault(one.reason, []).append(one)
+    return found

@@ -6,9 +6,8 @@ from slackwater_operator.model.names import statefulset
 from slackwater_operator.planner.actions import Action, Plan, SetFinalizers, WriteStatus
 from slackwater_operator.planner.deletion import end, wanted_finalizers
 from slackwater_operator.planner.derived_state import derive
-from slackwater_operator.planner.group_id import note_group_id
 from slackwater_operator.planner.lost_log import tell_lost
-from slackwater_operator.planner.members import open_gates, remove_orphans
+from slackwater_operator.planner.membership import note_group_id, open_gates, remove_orphans
 from slackwater_operator.planner.objects import (
     apply_around,
     apply_sets,

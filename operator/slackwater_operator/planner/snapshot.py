@@ -25,8 +25,7 @@ from slackwater_operator.model.statefulsets import (
 )
 from slackwater_operator.model.worker_status import WorkerStatus
 from slackwater_operator.planner.status_memory import Failed, Memory
-from slackwater_operator.policies.group_id import Sharing
-from slackwater_operator.policies.group_id_contest import Contest
+from slackwater_operator.policies.membership.group_id import Contest, Sharing
 from slackwater_operator.policies.resource_policies import rollout_policy
 from slackwater_operator.policies.rollout.preflight import PreflightView
 from slackwater_operator.policies.rollout.restarts import RolloutPolicy

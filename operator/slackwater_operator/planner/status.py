@@ -14,9 +14,9 @@ from slackwater_operator.planner.rollout.revision import PREFLIGHT_SAYS
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.planner.status_memory import dump_skip
 from slackwater_operator.policies.conditions import ConditionsInput, Trouble, conditions
-from slackwater_operator.policies.group_id_contest import EXCLUSIVE_AFTER_MS
-from slackwater_operator.policies.lost_nodes import advice
-from slackwater_operator.policies.ownership import listed
+from slackwater_operator.policies.membership.group_id import EXCLUSIVE_AFTER_MS
+from slackwater_operator.policies.membership.lost_nodes import advice
+from slackwater_operator.policies.membership.ownership import listed
 
 # Of status.scaling, what alone is no reason to write it.
 _FIGURES = frozenset({"raw", "capped", "capacityPerS", "lostMs", "settleMs", "partitions"})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slackwater_operator.planner.object_drift import differs, marked
+from slackwater_operator.planner.objects import differs, marked
 
 Json = dict[str, Any]
 

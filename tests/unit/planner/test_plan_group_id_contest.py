@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from slackwater_operator.planner.actions import DeleteKafkaGroup, EmitEvent, RemoveMembers
-from slackwater_operator.policies.group_id_contest import EXCLUSIVE_AFTER_MS, FREE_AFTER_MS
+from slackwater_operator.policies.membership.group_id import EXCLUSIVE_AFTER_MS, FREE_AFTER_MS
 from tests.unit.planner.simulated_cluster import TICK_MS, Simulation, spec, stamp
 from tests.unit.planner.simulated_kafka_group import SimulatedKafkaGroup
 from tests.unit.planner.simulated_operator import SimulatedOperator

@@ -5,8 +5,8 @@ from __future__ import annotations
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.model.worker_status import Skip, StoppedPartition
 from slackwater_operator.planner.actions import EmitEvent
+from slackwater_operator.planner.lost_log import SKIPS_KEPT, SKIPS_SHOWN_MS, take_skips
 from slackwater_operator.planner.status_memory import dump_skip, parse
-from slackwater_operator.policies.lost_log import SKIPS_KEPT, SKIPS_SHOWN_MS, take_skips
 from tests.unit.planner.simulated_cluster import Simulation, spec
 from tests.unit.planner.simulated_operator import SimulatedOperator
 

@@ -9,7 +9,7 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1.schedule import Window
 from slackwater_operator.model.group import GroupView, MemberView
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
-from slackwater_operator.policies.rollout.broker_disruptions import ForcedWatch
+from slackwater_operator.policies.rollout.rebalance_causes import ForcedWatch
 from slackwater_operator.policies.scaling.autoscaler import Autoscaler
 from slackwater_operator.policies.scaling.decision import ScalingPolicy
 from slackwater_operator.policies.stalls import StallWatch

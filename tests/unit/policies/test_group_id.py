@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from slackwater_operator.policies.group_id import Claim, Place, Sharing, share
+from slackwater_operator.policies.membership.group_id import Claim, Place, Sharing, share
 
 KAFKA = Place(frozenset({"kafka.a.svc:9092"}), "cluster-1")
 OTHER_NAME = Place(frozenset({"10.0.0.1:9092"}), "cluster-1")

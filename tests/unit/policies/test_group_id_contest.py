@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slackwater_operator.model.group import GroupView, MemberView
-from slackwater_operator.policies.group_id_contest import (
+from slackwater_operator.policies.membership.group_id import (
     EXCLUSIVE_AFTER_MS,
     FREE_AFTER_MS,
     Contest,

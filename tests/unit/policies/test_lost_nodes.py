@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from slackwater_operator.controller.snapshots.object_parsing import pod_snapshot
-from slackwater_operator.policies.lost_nodes import OVERDUE_MS, PlacedWorker, advice, lost_workers
+from slackwater_operator.policies.membership.lost_nodes import OVERDUE_MS, PlacedWorker, advice, lost_workers
 
 NOW = 1_795_000_000_000
 WELL = PlacedWorker("flights-2", "node-2", ready=True, node_lost=False, silent=False, is_member=True)

@@ -6,8 +6,7 @@ import pytest
 
 from slackwater_operator.controller.execution.refusals import LONGEST_ANSWER, note, problem
 from slackwater_operator.kubernetes.errors import KubeError, from_answer
-from slackwater_operator.policies.backoff import LONGEST_MS, delay_ms
-from slackwater_operator.policies.refusals import PERSISTS_AFTER, Refusals
+from slackwater_operator.policies.backoff import LONGEST_MS, PERSISTS_AFTER, Refusals, delay_ms
 
 SUBJECT = "apply StatefulSet flights"
 NOW = 1_795_000_000_000

@@ -10,10 +10,9 @@ import pytest
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.model.group import GroupView, MemberView, WorkerView
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
-from slackwater_operator.policies.rollout.broker_disruptions import ForcedWatch
+from slackwater_operator.policies.membership.joins_and_removals import decide_gate, decide_removal
 from slackwater_operator.policies.rollout.disruption_budget import DisruptionInput, decide_disruption
-from slackwater_operator.policies.rollout.gate import decide_gate
-from slackwater_operator.policies.rollout.member_removal import decide_removal
+from slackwater_operator.policies.rollout.rebalance_causes import ForcedWatch
 from slackwater_operator.policies.rollout.restarts import (
     HOPELESS,
     NOT_BEGUN_MS,

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from slackwater_operator.model.group import GroupView, MemberView, WorkerView
+from slackwater_operator.policies.rollout.rebalance_causes import expected_rebalance
 from slackwater_operator.policies.rollout.restarts import (
     RestartView,
     RolloutInput,
     RolloutPolicy,
     decide_rollout,
 )
-from slackwater_operator.policies.rollout.subscription import expected_rebalance
 from slackwater_operator.policies.takeover.decision import TakeoverDecision
 from tests.unit.policies import takeover_cases as cases
 

@@ -1,6 +1,6 @@
 """Does what a plan says, in its order; an action that fails ends the turn, unless the rest can do without.
 
-What the API server refuses is not asked again before its back-off is over (`policies/refusals.py`).
+What the API server refuses is not asked again before its back-off is over (`policies/backoff.py`).
 """
 
 from __future__ import annotations

@@ -18,8 +18,7 @@ from slackwater_operator.planner.actions import (
     WriteStatus,
 )
 from slackwater_operator.planner.snapshot import GroupSnapshot
-from slackwater_operator.policies.backoff import LONGEST_MS
-from slackwater_operator.policies.refusals import UNAVAILABLE_LONGEST_MS, Refusals
+from slackwater_operator.policies.backoff import LONGEST_MS, UNAVAILABLE_LONGEST_MS, Refusals
 
 LONGEST_ANSWER = 700
 """How many characters of the API server's message a condition holds."""

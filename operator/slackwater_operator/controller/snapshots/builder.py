@@ -38,7 +38,7 @@ from slackwater_operator.planner.objects import CONFIG_MAP, STATEFULSET, makes_s
 from slackwater_operator.planner.scaling import replicas_now
 from slackwater_operator.planner.snapshot import GroupSnapshot, Manifest, Measured, PodSnapshot, time_ms
 from slackwater_operator.planner.status_memory import KafkaMemory, Memory, parse
-from slackwater_operator.policies.group_id import Sharing
+from slackwater_operator.policies.membership.group_id import Sharing
 from slackwater_operator.policies.resource_policies import scaling_policy
 from slackwater_operator.policies.topics import TopicWatch
 from slackwater_operator.specs.statefulset import revision, template_hash

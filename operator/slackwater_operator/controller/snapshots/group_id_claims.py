@@ -9,7 +9,7 @@ from typing import Any
 from slackwater_operator.kafka.cluster_dns import depends_on_namespace
 from slackwater_operator.kubernetes.store import Key, Store
 from slackwater_operator.planner.status_memory import KafkaMemory
-from slackwater_operator.policies.group_id import Claim, Place, Sharing, share
+from slackwater_operator.policies.membership.group_id import Claim, Place, Sharing, share
 
 
 class Claims:

@@ -12,8 +12,7 @@ from dataclasses import replace
 from slackwater_operator.model.group import WorkerView
 from slackwater_operator.planner.actions import DeletePod
 from slackwater_operator.planner.planning_context import PlanningContext
-from slackwater_operator.planner.rollout.announcement import announce_rebalance
-from slackwater_operator.planner.rollout.revision import Chosen, retry_of
+from slackwater_operator.planner.rollout.revision import Chosen, announce_rebalance, retry_of
 from slackwater_operator.planner.snapshot import PodSnapshot, StatefulSetSnapshot
 from slackwater_operator.planner.status_memory import (
     GAPS_KEPT,
@@ -27,7 +26,7 @@ from slackwater_operator.planner.status_memory import (
     Failed,
     UnderWay,
 )
-from slackwater_operator.policies.rollout.member_removal import RemovalDecision
+from slackwater_operator.policies.membership.joins_and_removals import RemovalDecision
 from slackwater_operator.policies.rollout.restarts import (
     HOPELESS,
     NOT_BEGUN_MS,

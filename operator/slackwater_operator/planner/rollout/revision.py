@@ -1,4 +1,9 @@
-"""Which template the StatefulSet gets: the wanted one once its preflight has passed, or a former one."""
+"""Chooses the StatefulSet's template: the wanted revision once its preflight has passed, or an earlier one.
+
+Announces the rebalance that the revision itself causes (other topics, another assignor) before the rollout
+begins. The note stays in the status until the rollout is over, so that the rebalance counts as planned even
+for an operator that becomes leader in between.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +13,7 @@ from typing import Any
 
 from slackwater_operator.model import names
 from slackwater_operator.planner.actions import ApplyObject, DeleteObject
-from slackwater_operator.planner.object_drift import marked
-from slackwater_operator.planner.objects import key_for
+from slackwater_operator.planner.objects import key_for, marked
 from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.snapshot import GROUP_ID_IN_USE, GroupSnapshot, JobSnapshot
 from slackwater_operator.planner.status_memory import ROLLING_BACK, Failed, Tries
@@ -20,6 +24,7 @@ from slackwater_operator.policies.rollout.preflight import (
     decide_preflight,
     retry_delay_ms,
 )
+from slackwater_operator.policies.rollout.rebalance_causes import expected_rebalance
 from slackwater_operator.policies.topics import said_of_missing
 from slackwater_operator.specs.preflight_job import preflight_job
 from slackwater_operator.specs.statefulset import template_hash
@@ -280,3 +285,30 @@ def _tried(tries: Tries) -> str:
         f"revision {tries.template}: {tries.reason}; it is tried again within {LONGEST_RETRY_MS // 60_000} "
         f"min, or as soon as the annotation {names.RETRY} changes"
     )
+
+
+def announce_rebalance(context: PlanningContext, template: str) -> None:
+    """Notes why the group is going to rebalance, if a rollout to the wanted revision makes it.
+
+    Args:
+        context: the turn.
+        template: the HASH of the template that is rolled out. Nothing is known of another than the wanted
+            one.
+    """
+    snapshot = context.snapshot
+    if snapshot.group is None or snapshot.revision is None or template != snapshot.revision.hash:
+        return
+    why = expected_rebalance(context.derived.group, _topics(snapshot), snapshot.group.assignors)
+    if not why or why == context.rollout.expected_rebalance:
+        return
+    context.change_rollout(expected_rebalance=why)
+    context.tell("RebalanceExpected", f"revision {template} causes a rebalance: {why}")
+    context.decided("rollout", "announce", f"a rebalance is expected: {why}")
+
+
+def _topics(snapshot: GroupSnapshot) -> frozenset[str] | None:
+    """The topics that the wanted revision reads; None: not known."""
+    assert snapshot.group is not None
+    if snapshot.group.spec.topics:
+        return frozenset(snapshot.group.spec.topics)
+    return frozenset(one.topic for one in snapshot.kafka.partitions) if snapshot.kafka is not None else None

@@ -1,8 +1,8 @@
-"""Members that are taken over by pods of another StatefulSet: what `policies.takeover` decides becomes acts.
+"""Carries out a rollout by takeover: turns the decisions of `policies.takeover` into actions.
 
-Everything is derived from what is there: the two sets, their pods, what the workers say, and the note of the
-one takeover under way (`status.rollout.moving`), which is written before anything is done for it. A turn that
-finds the note and nothing done for it does it.
+Every step is derived from what exists: the two StatefulSets, their pods, the workers' status, and the note of
+the takeover in progress (`status.rollout.moving`). The note is written before its action; a later run of the
+planner that finds the note without its effect carries out the action.
 """
 
 from __future__ import annotations
@@ -10,35 +10,32 @@ from __future__ import annotations
 from dataclasses import replace
 
 from slackwater_operator.model import names
-from slackwater_operator.model.statefulsets import Ordinals, StatefulSetSnapshot
+from slackwater_operator.model.group import WorkerView
+from slackwater_operator.model.statefulsets import NO_ORDINALS, Ordinals, StatefulSetSnapshot, next_suffix
+from slackwater_operator.model.worker_status import TakeoverStatus
 from slackwater_operator.planner.actions import DeleteObject, DeletePod, TellTakeover
+from slackwater_operator.planner.derived_state import lag_of, worker_view
 from slackwater_operator.planner.planning_context import PlanningContext
-from slackwater_operator.planner.rollout.announcement import announce_rebalance
 from slackwater_operator.planner.rollout.restarts import end_restarts
-from slackwater_operator.planner.rollout.revision import Chosen, retry_of
-from slackwater_operator.planner.rollout.takeover_input import (
-    goes_back,
-    outdated,
-    policy_of,
-    seen_by,
-    two_sets,
-    updated,
-)
-from slackwater_operator.planner.rollout.takeover_report import note_taken_over
+from slackwater_operator.planner.rollout.revision import Chosen, announce_rebalance, retry_of
 from slackwater_operator.planner.snapshot import GroupSnapshot, PodSnapshot
 from slackwater_operator.planner.status_memory import (
+    GAPS_KEPT,
     PAUSED,
     REFUSED,
     ROLLING,
     ROLLING_BACK,
     Failed,
 )
-from slackwater_operator.policies.rollout.member_removal import RemovalDecision
+from slackwater_operator.policies.membership.joins_and_removals import RemovalDecision
+from slackwater_operator.policies.resource_policies import takeover_policy
 from slackwater_operator.policies.takeover.context import STANDBY
 from slackwater_operator.policies.takeover.decision import (
     RETELL_MS,
+    SeatView,
     SetView,
     TakeoverDecision,
+    TakeoverInput,
     TakeoverPolicy,
     decide_takeover,
 )
@@ -53,6 +50,7 @@ from slackwater_operator.policies.takeover.types import (
     TELL,
     WAIT,
     WITHDRAW,
+    Moving,
 )
 from slackwater_operator.specs.statefulset import template_hash
 
@@ -71,7 +69,7 @@ def takes_over(context: PlanningContext, chosen: Chosen) -> bool:
         return False
     if chosen.template is None or chosen.rejected:
         return False
-    return template_hash(chosen.template) != there.template or bool(outdated(snapshot, there))
+    return template_hash(chosen.template) != there.template or bool(_outdated(snapshot, there))
 
 
 def take_over(context: PlanningContext, chosen: Chosen, removal: RemovalDecision) -> None:
@@ -79,9 +77,9 @@ def take_over(context: PlanningContext, chosen: Chosen, removal: RemovalDecision
     snapshot = context.snapshot
     if end_restarts(context, chosen):
         return
-    old, new = two_sets(context)
-    back = goes_back(context, old)
-    context.change_rollout(from_set=old.name, to_set=new.name, updated=updated(snapshot))
+    old, new = _two_sets(context)
+    back = _goes_back(context, old)
+    context.change_rollout(from_set=old.name, to_set=new.name, updated=_updated(snapshot))
     filled = snapshot.statefulset if snapshot.arrangement.left is not None else None
     if filled is not None and filled.update_revision:
         context.change_rollout(target=filled.update_revision)
@@ -97,8 +95,8 @@ def take_over(context: PlanningContext, chosen: Chosen, removal: RemovalDecision
     told = context.rollout.moving is not None and context.rollout.moving.told_ms > 0
     if filled is not None and not told and _template_settles(context, filled):
         return
-    policy = policy_of(context, chosen)
-    decision = _as_noted(context, decide_takeover(policy, seen_by(context, old, new, back=back)))
+    policy = _policy_of(context, chosen)
+    decision = _as_noted(context, decide_takeover(policy, _input(context, old, new, back=back)))
     if _unheard(context, decision, new):
         decision = replace(decision, action=TELL)
     held = "" if back else _held(context, chosen, removal, decision)
@@ -198,7 +196,7 @@ def _end_note(context: PlanningContext, decision: TakeoverDecision) -> None:
         return
     context.unplanned = context.unplanned or decision.unplanned
     if before is not None and before.to in ("", context.rollout.to_set):
-        note_taken_over(context, before)
+        _note_taken_over(context, before)
     context.change_rollout(moving=None, ended_ms=None)
 
 
@@ -291,7 +289,7 @@ def _template_settles(context: PlanningContext, filled: StatefulSetSnapshot) -> 
         context.busy = True
         context.change_rollout(reason=f"{filled.name} gets another revision")
         return True
-    stale = [one for one in outdated(snapshot, filled) if not one.deleting and not _may_serve(snapshot, one)]
+    stale = [one for one in _outdated(snapshot, filled) if not one.deleting and not _may_serve(snapshot, one)]
     if not stale:
         return False
     context.busy = True
@@ -351,3 +349,126 @@ def tell_orphans(context: PlanningContext) -> None:
 def _comes_back(snapshot: GroupSnapshot, pod: PodSnapshot) -> bool:
     """Whether another set has its ordinal, so that another pod of its member comes."""
     return any(pod.ordinal in one.span for suffix, one in snapshot.sets.items() if suffix != pod.suffix)
+
+
+def _two_sets(context: PlanningContext) -> tuple[SetView, SetView]:
+    """The set that is left and the one that is filled, which may not be there yet."""
+    snapshot = context.snapshot
+    filled, left = snapshot.arrangement.filled, snapshot.arrangement.left
+    assert filled is not None
+    if left is None:
+        name = names.statefulset(snapshot.name, next_suffix(filled.suffix))
+        return _view(filled, context.spans), SetView(name)
+    return _view(left, context.spans), _view(filled, context.spans)
+
+
+def _view(one: StatefulSetSnapshot, spans: dict[str, Ordinals]) -> SetView:
+    span = spans[one.suffix]
+    return SetView(one.name, span or NO_ORDINALS)
+
+
+def _goes_back(context: PlanningContext, old: SetView) -> bool:
+    """Whether what is left has failed."""
+    left, failed = context.snapshot.arrangement.left, context.rollout.failed
+    if left is None or failed is None:
+        return False
+    return left.name == old.name and left.template == failed.template
+
+
+def _policy_of(context: PlanningContext, chosen: Chosen) -> TakeoverPolicy:
+    """spec.rollout; whether successors stand by is told by the template that they get."""
+    snapshot = context.snapshot
+    assert snapshot.group is not None
+    there = snapshot.statefulset
+    template = chosen.template
+    if template is None and there is not None:
+        template = there.manifest["spec"].get("template") or {}
+    return takeover_policy(
+        snapshot.group,
+        paused=snapshot.rollout_policy.paused,
+        hands_over=names.can_hand_over(dict(template or {})),
+    )
+
+
+def _input(context: PlanningContext, old: SetView, new: SetView, *, back: bool) -> TakeoverInput:
+    """What `decide_takeover` looks at; where a scaling step begins now, the members that there will be."""
+    snapshot = context.snapshot
+    count = context.step[1] if context.step is not None else context.derived.replicas
+    return TakeoverInput(
+        old=old,
+        new=new,
+        seats=[_seat(snapshot, ordinal, old, new) for ordinal in range(count)],
+        group=context.derived.group,
+        moving=context.rollout.moving,
+        gaps_ms=context.gaps_ms,
+        now_ms=snapshot.now_ms,
+        forced=snapshot.measured.forced,
+        sessions_since_ms=snapshot.measured.sessions_since_ms,
+        back=back,
+        expected=context.rollout.expected_rebalance or snapshot.measured.topics_changed,
+    )
+
+
+def _seat(snapshot: GroupSnapshot, ordinal: int, old: SetView, new: SetView) -> SeatView:
+    assert snapshot.group is not None
+    member = snapshot.group.instance_id(ordinal)
+
+    def worker(there: SetView) -> WorkerView | None:
+        pod = snapshot.pod_named(f"{there.name}-{ordinal}")
+        return worker_view(snapshot, member, pod, lag_of(snapshot)) if pod is not None else None
+
+    return SeatView(ordinal, member, worker(old), worker(new))
+
+
+def _updated(snapshot: GroupSnapshot) -> int:
+    """How many members are served by a pod of the revision that is being filled in."""
+    there = snapshot.statefulset
+    if there is None or snapshot.arrangement.left is None or not there.update_revision:
+        return 0
+    serving = {one.member: snapshot.pod(one.member) for one in snapshot.pods}
+    return sum(one is not None and one.revision == there.update_revision for one in serving.values())
+
+
+def _outdated(snapshot: GroupSnapshot, there: StatefulSetSnapshot) -> list[PodSnapshot]:
+    """Pods of a set that are of another template than it has now."""
+    if not there.update_revision:
+        return []
+    own = [one for one in snapshot.pods if one.suffix == there.suffix and one.ordinal in there.span]
+    return [one for one in own if one.revision != there.update_revision]
+
+
+_PHASES = {"drain": "drain", "answer": "answer", "join": "join", "first_record": "first record"}
+
+
+def _note_taken_over(context: PlanningContext, moving: Moving) -> None:
+    """Tells of a takeover that went well. One by restart was a restart: its gap counts for the budget."""
+    snapshot = context.snapshot
+    assert snapshot.group is not None
+    member = snapshot.group.instance_id(moving.ordinal)
+    pod = snapshot.pod_named(f"{moving.to or context.rollout.to_set}-{moving.ordinal}")
+    told = snapshot.worker(pod) if pod is not None else None
+    name = pod.name if pod is not None else member
+    if moving.by == RESTART:
+        ended_ms, joined_ms = context.rollout.ended_ms, told.joined_ms if told is not None else None
+        gap = max(0, joined_ms - ended_ms) if ended_ms is not None and joined_ms is not None else None
+        if gap is not None:
+            context.gaps_ms = (*context.gaps_ms, gap)[-GAPS_KEPT:]
+        away = f", out of the group for {gap / 1000:.1f} s" if gap is not None else ""
+        context.tell("TakenOver", f"{member}: {name} has started after its predecessor stopped{away}")
+        context.taken_over.append("restarted")
+        return
+    seen = told.takeover if told is not None else None
+    context.tell("TakenOver", f"{member}: {name} {_told(seen)}")
+    context.taken_over.append("forced" if seen is not None and seen.forced else "asked")
+
+
+def _told(seen: TakeoverStatus | None) -> str:
+    """What the successor said of it, in words."""
+    if seen is None:
+        return "has taken over"
+    how = " without its predecessor's response" if seen.forced else ""
+    whom = f" from {seen.predecessor}" if seen.predecessor else ""
+    phases = [f"{text} {seen.phases_ms[name]} ms" for name, text in _PHASES.items() if name in seen.phases_ms]
+    if seen.pause_ms is not None:
+        phases.append(f"longest pause {seen.pause_ms} ms")
+    return f"has taken over{whom}{how}{': ' if phases else ''}{', '.join(phases)}"

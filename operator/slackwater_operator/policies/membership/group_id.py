@@ -1,20 +1,118 @@
-"""Which of two ConsumerGroups gives way whose workers are in one Kafka group.
+"""Which ConsumerGroup may use a group.id that several name.
 
-Two operators of two clusters, or of two namespaces, do not see each other's resources. Where both start at
-the same moment neither finds a member of the other, and both run: static members of the same names fence each
-other. Then both decide by what both see, the uids in the members' marks: the larger uid gives way.
+Within one operator (`share`): a ConsumerGroup that already uses the group.id on that Kafka cluster keeps it;
+otherwise the older one has it.
 
-A group that has been alone in the Kafka group for long knows that it came first, and keeps the group.id
-whatever the uids are. The other side cannot see that; where its uid is the smaller one, it gives way when
-waiting has not helped. One whose workers have not joined yet came second, whatever the uids are.
+Between operators (`gives_way`): operators of two Kubernetes clusters, or of two sets of namespaces, do not
+see each other's resources, only each other's members. If both groups start at the same moment, neither
+finds a member of the other, both run, and static members of the same names fence each other. Both operators
+then decide by what both see, the uids in the members' subscriptions: the group with the larger uid gives
+way.
+
+A group that was alone in the Kafka group for `EXCLUSIVE_AFTER_MS` came first, and keeps the group.id whatever
+the uids are. The other operator cannot see that; if its uid is the smaller one, it gives way after
+`patience_ms`. A group whose workers have not joined yet came second, whatever the uids are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from slackwater_operator.model.group import GroupView, MemberView
+
+
+@dataclass(frozen=True)
+class Place:
+    """A Kafka cluster, as far as it is known.
+
+    Attributes:
+        servers: where it is reached, each as `HOST:PORT`; a name that only its namespace knows with that.
+        cluster_id: as the brokers tell it (Metadata); "": they have not.
+    """
+
+    servers: frozenset[str]
+    cluster_id: str = ""
+
+    def same_as(self, other: Place) -> bool | None:
+        """Whether both are one cluster; None: not known. Servers that both name are one."""
+        if self.cluster_id and other.cluster_id:
+            return self.cluster_id == other.cluster_id
+        return True if self.servers & other.servers else None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A ConsumerGroup that names a group.id.
+
+    Attributes:
+        name: NAMESPACE/NAME.
+        uid: its uid.
+        created: its creationTimestamp (UTC, in whole seconds).
+        place: where its workers are, or are to be.
+        held: where it has had the group.id to itself, as its status says; None: nowhere yet.
+    """
+
+    name: str
+    uid: str
+    created: str
+    place: Place
+    held: Place | None = None
+
+    def holds(self, place: Place) -> bool:
+        """Whether it has the group.id there."""
+        return self.held is not None and self.held.same_as(place) is True
+
+    def is_on(self, place: Place) -> bool | None:
+        """Whether it is there, or was and may still have workers there; None: not known."""
+        places = [one for one in (self.place, self.held) if one is not None]
+        answers = {one.same_as(place) for one in places}
+        return True if True in answers else None if None in answers else False
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """The other ConsumerGroups that name the same group.id on the same Kafka: NAMESPACE/NAME each.
+
+    Attributes:
+        ahead: those that may use it before this one, the first one first.
+        behind: those that wait for this one.
+        behind_uids: the uids of those.
+        unclear: those that have it on a Kafka of which it is not known whether it is this one's, while this
+            one does not hold the group.id yet.
+    """
+
+    ahead: tuple[str, ...] = ()
+    behind: tuple[str, ...] = ()
+    unclear: tuple[str, ...] = ()
+    behind_uids: frozenset[str] = frozenset()
+
+
+def share(own: Claim, others: Iterable[Claim]) -> Sharing:
+    """Who of those that name one group.id comes before this one, and who after it."""
+
+    def order(claim: Claim) -> tuple[bool, str, str]:
+        return not claim.holds(own.place), claim.created, claim.uid
+
+    ahead: list[str] = []
+    behind: list[Claim] = []
+    unclear: list[str] = []
+    for other in sorted(others, key=order):
+        there = other.is_on(own.place)
+        if there:
+            if order(other) < order(own):
+                ahead.append(other.name)
+            else:
+                behind.append(other)
+        elif there is None and other.held is not None and not own.holds(own.place):
+            unclear.append(other.name)
+    return Sharing(
+        tuple(ahead),
+        tuple(claim.name for claim in behind),
+        tuple(unclear),
+        frozenset(claim.uid for claim in behind),
+    )
+
 
 EXCLUSIVE_AFTER_MS = 600_000
 """A group that has been alone for that long came first. The kubelet starts a fenced worker again sooner."""

@@ -1,16 +1,25 @@
-"""Rebalances that nobody here asked for: what the broker was seen to do.
+"""Rebalances during a rollout that are not the new revision's failure: expected ones, and the broker's.
 
-A worker that comes back in another generation than it left shows that the group rebalanced. If the broker
-made it (its coordinator moved, a broker restarted), the new revision is not to blame: a coordinator that
-moves in the middle of a return forgets it, fences the rightful pod and makes the group rebalance (seen on
+Expected (`expected_rebalance`): a revision with other topics or another preferred assignor causes a
+rebalance. A static member that returns with other topics gets its previous assignment, since the broker
+compares only the assignor's name (KAFKA-12759); the member has to ask for a rebalance. A worker leaves that
+to the last member that returns with the new topics (`subscription_change_max_delay_ms`), so that the
+rollout causes one rebalance; a rebalance for another reason in between adds one. A revision that prefers
+another assignor causes a rebalance once all members offer that assignor. The new revision must still offer
+the assignor in use, or the broker refuses its members.
+
+Forced by the broker (`ForcedWatch`): a worker that returns in another generation shows that the group has
+rebalanced. If a coordinator moved or a broker restarted, the revision is not the cause: a coordinator that
+moves while a member returns forgets the return, fences the rightful pod and starts a rebalance (observed with
 Kafka 4.3).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 
+from slackwater_operator.model.group import GroupView
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 
 _KEPT = 20
@@ -88,3 +97,51 @@ class ForcedWatch:
         if self._seen and self._seen[-1][1] == why:
             self._seen.pop()  # it goes on: the latest time counts
         self._seen.append((at_ms, why))
+
+
+_NAMED = 5
+
+
+def expected_rebalance(
+    group: GroupView | None, topics: Collection[str] | None, assignors: Sequence[str]
+) -> str:
+    """Why the group rebalances when its members get a revision, in words; "" if it need not.
+
+    Args:
+        group: the group as its members are now; None when the broker did not say.
+        topics: the topics that the revision reads; None when they are not known.
+        assignors: the assignors that it offers, in order of preference.
+    """
+    if group is None:
+        return ""
+    reasons = [
+        _topics_change(group, topics) if topics is not None else "",
+        _assignor_changes(group, assignors),
+    ]
+    return "; ".join(filter(None, reasons))
+
+
+def _topics_change(group: GroupView, topics: Collection[str]) -> str:
+    wanted = frozenset(topics)
+    others = [one.topics for one in group.members if one.topics is not None and one.topics != wanted]
+    if not others:
+        return ""
+    before = frozenset().union(*others)
+    changes = [
+        f"{what} {_listed(names)}"
+        for what, names in (("added:", wanted - before), ("removed:", before - wanted))
+        if names
+    ]
+    return f"the topics change ({'; '.join(changes) or 'members subscribe to different topics'})"
+
+
+def _assignor_changes(group: GroupView, assignors: Sequence[str]) -> str:
+    if not group.assignor or not assignors or assignors[0] == group.assignor:
+        return ""
+    return f"the assignor changes from {group.assignor} to {assignors[0]}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = sorted(names)
+    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    return ", ".join(found[:_NAMED]) + more

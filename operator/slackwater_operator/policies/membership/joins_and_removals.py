@@ -1,0 +1,126 @@
+"""Which workers may join the Kafka group now, and which static members are removed from it.
+
+Joins: each new member causes a rebalance, and all that join during one rebalance cause one together. New
+workers therefore warm up first and wait for permission, which a batch gets at once.
+
+Removals: the broker keeps a static member that has not left until its session expires, and nobody reads its
+partitions until then. LeaveGroup with its instance id removes it (KIP-345); many ids in one request cause
+one rebalance. A live process would join again, so its pod goes first. A member's name does not identify its
+owner: another group, also one of another cluster, may use the same names. Only members that are known to
+belong to this ConsumerGroup are removed (`policies.membership.ownership`). The broker stores a removal with
+the next leader's SyncGroup only; if the coordinator moves before, the member is back. A removal is
+therefore repeated until DescribeGroups no longer lists the member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from slackwater_operator.model.group import GroupView, WorkerView
+
+
+@dataclass(frozen=True)
+class GateDecision:
+    """Whom to let in.
+
+    Attributes:
+        open: workers to let in now, all at once; empty: nobody yet.
+        reason: one sentence for people; "" when nobody waits.
+    """
+
+    open: tuple[str, ...]
+    reason: str
+
+
+def decide_gate(
+    group: GroupView | None, workers: Sequence[WorkerView], *, now_ms: int, patience_ms: int
+) -> GateDecision:
+    """Decides whether the workers that wait at the gate may join.
+
+    Args:
+        group: the group, None when the broker did not say.
+        workers: the workers that should be.
+        now_ms: the time.
+        patience_ms: how long a warm worker waits for the others of its batch.
+    """
+    waiting = sorted((one for one in workers if one.waiting_since_ms is not None), key=lambda one: one.name)
+    if not waiting:
+        return GateDecision((), "")
+    names = tuple(one.name for one in waiting)
+    listed = ", ".join(names)
+    if group is None:
+        return GateDecision((), f"waiting to join: {listed}; the broker did not report the group's state")
+    if not (group.stable or group.memberless):
+        return GateDecision((), f"waiting to join: {listed}; the group is {group.state}")
+    late = sorted(one.name for one in workers if _on_its_way(one, group))
+    since = min(one.waiting_since_ms for one in waiting if one.waiting_since_ms is not None)
+    if late and now_ms - since < patience_ms:
+        return GateDecision((), f"waiting to join: {listed}; {', '.join(late)} is still starting")
+    if late:
+        return GateDecision(names, f"{listed} may join without {', '.join(late)}: not warm after too long")
+    return GateDecision(names, f"all started workers join at once: {listed}")
+
+
+def _on_its_way(worker: WorkerView, group: GroupView) -> bool:
+    """Whether it is a newcomer that will reach the gate but has not."""
+    if worker.waiting_since_ms is not None or worker.name in group.instance_ids:
+        return False
+    return worker.phase in ("", "starting", "warming") or not worker.alive
+
+
+@dataclass(frozen=True)
+class RemovalDecision:
+    """Whom to remove by one LeaveGroup.
+
+    Attributes:
+        remove: instance ids, in order; empty: nobody now.
+        waiting_for: processes that have to end first.
+        reason: one sentence for people.
+    """
+
+    remove: tuple[str, ...]
+    waiting_for: tuple[str, ...]
+    reason: str
+
+
+def decide_removal(
+    group: GroupView | None,
+    *,
+    ours: Collection[str],
+    wanted: Collection[str],
+    alive: Collection[str],
+    doubtful: Collection[str] = (),
+) -> RemovalDecision:
+    """Decides which orphaned static members to remove.
+
+    Args:
+        group: the group, None when the broker did not say.
+        ours: which of the group's instance ids are known to be workers of ours; others are left alone.
+        wanted: the workers that should be.
+        alive: the workers whose process (pod) is there, in whatever state.
+        doubtful: which of the group's instance ids are called as workers of ours, but may be somebody else's.
+    """
+    if group is None:
+        return RemovalDecision((), (), "the broker did not say who is in the group")
+    surplus = group.instance_ids & set(ours) - set(wanted)
+    leaving = sorted(set(alive) - set(wanted))
+    unknown = sorted(set(doubtful) - set(ours) - set(wanted) - set(alive))
+    if not surplus and unknown:
+        reason = (
+            f"{', '.join(unknown)} is not a current worker, and may belong to another application; it "
+            "is removed when its session times out"
+        )
+        return RemovalDecision((), tuple(leaving), reason)
+    if not surplus:
+        return RemovalDecision((), tuple(leaving), "no static member is left over")
+    names = ", ".join(sorted(surplus))
+    if leaving:
+        reason = (
+            f"{names} is no longer a worker; it is removed from the group when {', '.join(leaving)} has "
+            "stopped"
+        )
+        return RemovalDecision((), tuple(leaving), reason)
+    return RemovalDecision(
+        tuple(sorted(surplus)), (), f"{names} is no longer a worker, and its process has stopped"
+    )
