@@ -44,7 +44,7 @@ import time
 import pyarrow as pa
 import pyarrow.compute as pc
 from slackwater.pipeline.sinks.parquet import StagedFile
-from slackwater.runtime.delivery.dead_letter_topic import DeadLetterTopic
+from slackwater.runtime.delivery.dead_letters import DeadLetterTopic
 
 
 def linger_after(owner, name):

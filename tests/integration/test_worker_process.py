@@ -61,7 +61,7 @@ if DIE_AFTER == "publish":
     from slackwater.pipeline.sinks.parquet import StagedFile
     after(StagedFile, "publish")
 if DIE_AFTER == "letters":
-    from slackwater.runtime.delivery.dead_letter_topic import DeadLetterTopic
+    from slackwater.runtime.delivery.dead_letters import DeadLetterTopic
     after(DeadLetterTopic, "write")
 
 

@@ -301,8 +301,7 @@ class KafkaParts:
         if topic is None:
             return None
         from slackwater.clock import SystemClock
-        from slackwater.runtime.delivery.dead_letter_topic import DeadLetterTopic
-        from slackwater.runtime.delivery.dead_letters import DeadLetters
+        from slackwater.runtime.delivery.dead_letters import DeadLetters, DeadLetterTopic
 
         clock = SystemClock()
         self._letter_topic = DeadLetterTopic(topic, producer=self._producer, reader=self._reader, clock=clock)

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
+from slackwater.runtime.delivery.commits import HandedOverOffsets
 from slackwater.runtime.delivery.partition import CommitNote, OwnedPartition, Signature
-from slackwater.runtime.takeover.handed_over_offsets import HandedOverOffsets
 from slackwater.runtime.takeover.member_view import MemberView
 from slackwater.runtime.takeover.messages import (
     HandoverAnswer,

@@ -10,7 +10,7 @@ from slackwater.kafka.errors import KafkaTimeoutError, TopicRecreatedError
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.delivery.dead_letters import TOPIC_ID_HEADER, DeadLetters, Letter
 from slackwater.runtime.delivery.partition import CommitNote, OwnedPartition
-from slackwater.runtime.topic_identity import id_text, predecessor
+from slackwater.runtime.delivery.stopped_partitions import id_text, predecessor
 from tests.support.workers.fakes import Bench
 
 FIRST, SECOND = UUID(int=1), UUID(int=2)

@@ -1,11 +1,11 @@
-"""One batch: what was polled together, and what becomes of each partition's part of it."""
+"""A batch: the records of one poll, by partition, and the handler's call and the staging for them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from slackwater.clock import Clock
@@ -13,7 +13,6 @@ from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.call_threads import Task
 from slackwater.runtime.delivery.dead_letters import Letter, letters_of
 from slackwater.runtime.delivery.partition import OwnedPartition
-from slackwater.runtime.delivery.selection import Selected, Whole
 from slackwater.runtime.errors import RecordsError, SinkError, WorkerError
 from slackwater.runtime.fault_points import Reached, Step
 from slackwater.runtime.interfaces import (
@@ -27,6 +26,8 @@ from slackwater.runtime.interfaces import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from slackwater.kafka.records import ConsumerRecord
 
 
 class Stage(Enum):
@@ -105,8 +106,6 @@ class Batch:
     retry_at_ms: float = 0.0
     late_letters: int = 0
     """How often dead letters were not written because that would have been too late after their fence."""
-    rejected_in_a_row: int = 0
-    """With its commit: how many records were rejected since the last that was handled."""
     ms: dict[str, float] = field(default_factory=dict)
     """Time by phase."""
 
@@ -175,7 +174,10 @@ def handle(batch: Batch, engine: AnyEngine, sink: Sink, clock: Clock, reached: R
     return Handled(
         staged,
         {tp: table.num_rows for tp, table in tables.items()},
-        {tp: letters_of(inputs[tp], outputs[tp].dead) if tp in outputs else [] for tp, _ in parts},
+        {
+            tp: letters_of(inputs[tp], outputs[tp].dead) if tp in outputs and outputs[tp].dead else []
+            for tp, _ in parts
+        },
         {
             name: round(after - before, 3)
             for name, before, after in zip(("arrow", "transform", "stage"), marks, marks[1:], strict=False)
@@ -190,7 +192,7 @@ def _call(
     if isinstance(engine, RecordEngine):
         columns = {tp: part.columns for tp, part in dict(batch.parts).items() if tp in inputs}
         records = [
-            one for tp in inputs if tp in columns for one in columns[tp].records(tp.topic, tp.partition)
+            record for tp in inputs if tp in columns for record in columns[tp].records(tp.topic, tp.partition)
         ]
         return partial(engine.transform_records, records)
     import pyarrow as pa
@@ -233,3 +235,53 @@ def sink_error(what: str, exc: BaseException) -> WorkerError:
         where = f" ({exc.filename})" if exc.filename else ""
         return SinkError(f"the sink cannot {what}: {exc.strerror or exc}{where}; nothing of it was committed")
     return SinkError(f"the sink cannot {what}: {type(exc).__name__}: {exc}; nothing of it was committed")
+
+
+class Whole:
+    """All of a partition's records, made once."""
+
+    def __init__(self, columns: Columns, tp: TopicPartition) -> None:
+        self._columns, self._tp = columns, tp
+        self.next_offset, self.first_offset = columns.next_offset, columns.first_offset
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def to_arrow(self, topic: str, partition: int) -> pa.RecordBatch:
+        return self._batch
+
+    def records(self, topic: str, partition: int) -> list[ConsumerRecord]:
+        return self._records
+
+    @cached_property
+    def _batch(self) -> pa.RecordBatch:
+        return self._columns.to_arrow(self._tp.topic, self._tp.partition)
+
+    @cached_property
+    def _records(self) -> list[ConsumerRecord]:
+        return self._columns.records(self._tp.topic, self._tp.partition)
+
+
+class Selected:
+    """Some of a partition's records: those in ``rows``, which ascend."""
+
+    def __init__(self, columns: Columns, rows: Sequence[int]) -> None:
+        self._columns, self._rows = columns, rows
+        self.next_offset = columns.next_offset
+
+    @property
+    def first_offset(self) -> int:
+        offset: int = self.to_arrow("", 0).column("offset")[0].as_py() if self._rows else self.next_offset
+        return offset
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def to_arrow(self, topic: str, partition: int) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        return self._columns.to_arrow(topic, partition).take(pa.array(self._rows, pa.int64()))
+
+    def records(self, topic: str, partition: int) -> list[ConsumerRecord]:
+        records = self._columns.records(topic, partition)
+        return [records[row] for row in self._rows]

@@ -1,8 +1,11 @@
-"""Committing, with what a broker can say to it reduced to three outcomes."""
+"""Commits: of batches, of positions without records, and offsets that a predecessor has committed.
+
+A broker's answer to a commit is one of three outcomes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 
 from slackwater.clock import Clock
@@ -11,17 +14,22 @@ from slackwater.kafka.errors import (
     FencedInstanceIdError,
     IllegalGenerationError,
     KafkaError,
+    KafkaTimeoutError,
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
+from slackwater.runtime.delivery.partition import OwnedPartition, Signature
 from slackwater.runtime.errors import FencedError, WorkerError
 from slackwater.runtime.interfaces import Consumer
 from slackwater.runtime.telemetry.events import Log
 from slackwater.runtime.telemetry.metrics import Metrics
+from slackwater.runtime.worker_context import WorkerContext
 
 COMMIT_TIMEOUT_MS = 2000
 """How long a commit may keep the main thread from polling; one without an answer is repeated after a poll."""
+SIGN_CHECKS = 4
+"""How often, in the time between two notes, the worker checks whether a sign of life is due."""
 
 
 class Outcome(Enum):
@@ -70,3 +78,199 @@ def fenced() -> FencedError:
         "another process has joined the group with this worker's instance id; this worker stops. "
         "Give each worker its own SLACKWATER_INSTANCE_ID"
     )
+
+
+class PositionCommits:
+    """Commits without records, for the partitions in ``owned``, which the delivery keeps.
+
+    The note in each commit says until when a partition was served, by which process, and that it lives.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        committer: Committer,
+        context: WorkerContext,
+        owned: Mapping[TopicPartition, OwnedPartition],
+    ) -> None:
+        self._consumer, self._committer, self._context, self._owned = consumer, committer, context, owned
+        self._clock, self._instance = context.clock, context.instance
+        self._refresh_ms = max(1000, context.config.session_timeout_ms // 10)
+        self._sign_at_ms = 0.0
+        self.drain_ms: int | None = None
+        """Since when (wall clock) the partitions are drained; None: they are not."""
+
+    def stored(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """The broker has taken these commits."""
+        for tp, offset in offsets.items():
+            self._owned[tp].stored(offset)
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commits ``offsets``, which stand for no records; the next try mends what fails here."""
+        if offsets and self._committer.commit(offsets) is Outcome.DONE:
+            self.stored(offsets)
+
+    # ---- service
+
+    def served(self, owned: OwnedPartition, offset: int, rejected: int | None = None) -> OffsetAndMetadata:
+        """The commit of what was served up to ``offset`` until now; ``rejected``: of
+        :class:`~slackwater.runtime.delivery.partition.CommitNote`, None: as before."""
+        return owned.commit_of(offset, self._clock.wall_ms(), self._instance, self.drain_ms, rejected)
+
+    def due(self, but: Collection[TopicPartition] = ()) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Commits for partitions without new records, where there is something to tell: that they are still
+        served, or, in a drain, were until now; or where they are read to. Not of those in ``but``, which are
+        in flight.
+
+        Without the first, a restart gap would count from a quiet partition's last record.
+        """
+        now, found = self._clock.wall_ms(), {}
+        for tp, owned in self._owned.items():
+            if tp in but or not owned.looked_up or owned.stopped is not None:
+                continue
+            end = self._read_to(owned)
+            if end is not None:
+                found[tp] = self.served(owned, end)
+            elif owned.committed is not None and owned.had_records and self._is_old(owned, now):
+                found[tp] = self.served(owned, owned.committed)
+        return found
+
+    def _is_old(self, owned: OwnedPartition, now: int) -> bool:
+        note, drain = owned.note, self.drain_ms
+        old = note is None or note.at_ms is None or now - note.at_ms >= self._refresh_ms
+        return old or (drain is not None and note is not None and note.drain_ms != drain)
+
+    def _read_to(self, owned: OwnedPartition) -> int | None:
+        """The position of a partition without records in flight, if all of it is read and that is not what is
+        committed.
+
+        There it is behind what is no record of ours: a transaction's markers, aborted records. Not committed
+        they would be lag for ever. Or nothing is committed yet: with ``auto.offset.reset`` ``latest`` whoever
+        comes next would begin at a later end. (Java's auto-commit stores positions, too.)
+        """
+        end = self._consumer.highwater(owned.tp)
+        if end in (None, owned.committed) or self._consumer.current_lag(owned.tp) != 0:
+            return None
+        try:
+            position = self._consumer.position(owned.tp, timeout_ms=0)
+        except KafkaTimeoutError:  # to be confirmed by a leader first
+            return None
+        return position if owned.committed is None or position > owned.committed else None
+
+    # ---- which pod it is
+
+    def signature(self) -> Signature | None:
+        """For partitions that are assigned now; None: the pod is called as the member."""
+        return Signature(self._context.pod, self._clock.wall_ms()) if self._context.pod else None
+
+    def found(self, owned: OwnedPartition, there: OffsetAndMetadata | None) -> None:
+        """Takes in what is committed of a partition; it is to be signed soon."""
+        owned.found(there.offset if there else None, there.metadata if there else "")
+        note = owned.found_note
+        if owned.signature is not None and note is not None and note.instance == self._instance:
+            owned.signature = owned.signature.after([note])
+        self._sign_at_ms = 0.0
+
+    def sign(self) -> None:
+        """Commits, at first and from time to time, who holds the partitions and that it lives: a pod that
+        comes in this one's place finds out by that, and one that has handed over does not take it back.
+        """
+        mono = self._clock.mono_ms()
+        if not self._context.takes_over or self.drain_ms is not None or mono < self._sign_at_ms:
+            return
+        self._sign_at_ms = mono + self._refresh_ms / SIGN_CHECKS
+        now, found = self._clock.wall_ms(), {}
+        for tp, owned in self._owned.items():
+            if owned.looked_up and (not owned.signed or owned.silent_ms(now) >= self._refresh_ms):
+                owned.signed = True
+                if (signed := owned.sign_of(now, self._instance)) is not None:
+                    found[tp] = signed
+        self.commit(found)
+
+    # ---- the handover
+
+    def left(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What is committed, without partitions that nothing was committed of."""
+        return {
+            tp: OffsetAndMetadata(owned.committed, owned.metadata)
+            for tp, owned in self._owned.items()
+            if owned.committed is not None
+        }
+
+    @property
+    def since_ms(self) -> int:
+        """Since when this process signs what it has committed (wall clock); 0: it has not.
+
+        A signature that was never committed does not count: it is later than the one that was found, which is
+        that of the process that has fenced this one.
+        """
+        signed = [
+            owned.signature.since_ms
+            for owned in self._owned.values()
+            if owned.signature is not None
+            and (note := owned.note) is not None
+            and note.since_ms == owned.signature.since_ms
+        ]
+        return max(signed, default=0)
+
+    def still_owner(self) -> bool:
+        """Asks the broker, by a commit that changes nothing, whether this process is still the member;
+        False: it does not say. Raises FencedError if it is not.
+        """
+        offsets = self.left()
+        return not offsets or self._committer.commit(offsets) is Outcome.DONE
+
+
+class HandedOverOffsets:
+    """Committed offsets that a predecessor has handed over, and the check that they are still valid.
+
+    They are used at once, because looking them up first would lengthen the pause. While the handler has the
+    first records they are compared with the broker's: a predecessor that believed its successor dead may have
+    committed more after its answer, or a rebalance may have come in between. From the join on the broker
+    refuses the predecessor's commits, so the broker's offsets are final by then. Nothing is written before
+    that comparison.
+    """
+
+    def __init__(
+        self, left: Mapping[TopicPartition, OffsetAndMetadata] | None = None, generation: int = -1
+    ) -> None:
+        """``generation``: the group's when they were left. In another one the partitions may have been
+        others' in between, and the client asks for the committed offsets itself.
+        """
+        self._left, self._generation = dict(left or {}), generation
+        self._unproven: dict[TopicPartition, OffsetAndMetadata] = {}
+
+    def take(
+        self, assigned: Collection[TopicPartition], generation: int
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What was left of the partitions that the first assignment brings, in that ``generation``."""
+        left, self._left = self._left, {}
+        taken = {tp: left[tp] for tp in assigned if tp in left} if generation == self._generation else {}
+        self._unproven.update(taken)
+        return taken
+
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
+        """Partitions that are gone."""
+        for tp in partitions:
+            self._unproven.pop(tp, None)
+
+    @property
+    def proven(self) -> bool:
+        """Whether all that was taken is known to hold."""
+        return not self._unproven
+
+    def prove(
+        self, look: Callable[[list[TopicPartition]], Mapping[TopicPartition, OffsetAndMetadata | None]]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Compares what was taken with what ``look`` finds; what is different comes back, as it was found.
+
+        Raises what ``look`` raises; nothing is proven then.
+        """
+        found = look(sorted(self._unproven))
+        wrong = {}
+        for tp, left in self._unproven.items():
+            there = found.get(tp)
+            if there is None or (there.offset, there.metadata) != (left.offset, left.metadata):
+                wrong[tp] = there
+        self._unproven.clear()
+        return wrong

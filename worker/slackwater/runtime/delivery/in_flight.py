@@ -23,10 +23,9 @@ from slackwater.runtime.delivery.batch import (
     sink_error,
 )
 from slackwater.runtime.delivery.bisection import Fault
-from slackwater.runtime.delivery.commits import Committer, Outcome
+from slackwater.runtime.delivery.commits import Committer, Outcome, PositionCommits
 from slackwater.runtime.delivery.dead_letters import DeadLetters, LateError
 from slackwater.runtime.delivery.isolation import Isolation, IsolationError, attempt, fault_of
-from slackwater.runtime.delivery.position_commits import PositionCommits
 from slackwater.runtime.errors import DeadLetterError, HandlerError, RecordsError
 from slackwater.runtime.fault_points import Step
 from slackwater.runtime.interfaces import StagedGoneError
@@ -133,8 +132,6 @@ class InFlight:
         batch.enter(stage, self._clock.mono_ms(), self._context.runner.submit(call) if call else None)
 
     def _end(self, committed: Batch | None) -> None:
-        if committed is not None:
-            self._rejected_in_a_row = committed.rejected_in_a_row
         self.batch = self._isolation = None
         self._ended(committed)
 
@@ -393,14 +390,15 @@ class InFlight:
         return True
 
     def _commit_ends(self, batch: Batch) -> bool:
-        batch.rejected_in_a_row = self._rejected_with(batch)
+        rejected_in_a_row = self._rejected_with(batch)
         ends = {
-            tp: self._position_commits.served(part.owned, part.end, batch.rejected_in_a_row)
+            tp: self._position_commits.served(part.owned, part.end, rejected_in_a_row)
             for tp, part in batch.parts.items()
         }
         offsets = {**self._position_commits.due(batch.parts), **ends}
         self._reached(Step.COMMITTING)
         if self._commit(batch, offsets):
+            self._rejected_in_a_row = rejected_in_a_row
             self._reached(Step.COMMITTED)
             self._enter(batch, Stage.PUBLISHED)
             self._end(batch)

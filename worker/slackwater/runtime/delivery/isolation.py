@@ -7,7 +7,16 @@ from dataclasses import replace
 
 from slackwater.clock import Clock
 from slackwater.kafka.structs import TopicPartition
-from slackwater.runtime.delivery.batch import Batch, Handled, Stage, TransformError, handle, stage_tables
+from slackwater.runtime.delivery.batch import (
+    Batch,
+    Handled,
+    Selected,
+    Stage,
+    TransformError,
+    Whole,
+    handle,
+    stage_tables,
+)
 from slackwater.runtime.delivery.bisection import (
     ALWAYS,
     Fault,
@@ -17,7 +26,6 @@ from slackwater.runtime.delivery.bisection import (
     search,
 )
 from slackwater.runtime.delivery.dead_letters import letters_of
-from slackwater.runtime.delivery.selection import Selected, Whole
 from slackwater.runtime.errors import QueryFailed, RecordsError
 from slackwater.runtime.fault_points import Reached
 from slackwater.runtime.interfaces import AnyEngine, Sink

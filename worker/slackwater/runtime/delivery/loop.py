@@ -23,19 +23,21 @@ from slackwater.kafka.errors import (
 )
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.delivery.batch import Batch, Part, Stage, sink_error
-from slackwater.runtime.delivery.commits import Committer, fenced
+from slackwater.runtime.delivery.commits import Committer, HandedOverOffsets, PositionCommits, fenced
 from slackwater.runtime.delivery.in_flight import InFlight
-from slackwater.runtime.delivery.lost_log import LOG_TRUNCATED, truncated
 from slackwater.runtime.delivery.partition import OwnedPartition, Stopped
-from slackwater.runtime.delivery.position_commits import PositionCommits
-from slackwater.runtime.delivery.throttle import Pace
+from slackwater.runtime.delivery.stopped_partitions import (
+    LOG_TRUNCATED,
+    TOPIC_RECREATED,
+    TopicIdentities,
+    recreated,
+    truncated,
+)
 from slackwater.runtime.errors import WorkerError
 from slackwater.runtime.fault_points import Step
 from slackwater.runtime.interfaces import Columns, Consumer
-from slackwater.runtime.takeover.handed_over_offsets import HandedOverOffsets
 from slackwater.runtime.telemetry.report import Report
 from slackwater.runtime.telemetry.takeover_timings import TakeoverRecord
-from slackwater.runtime.topic_identity import TOPIC_RECREATED, id_text, predecessor, recreated
 from slackwater.runtime.worker_context import WorkerContext
 
 SETTLED = "stable"
@@ -64,7 +66,8 @@ class Delivery:
         self._owned: dict[TopicPartition, OwnedPartition] = {}
         self._report = Report(consumer, context, self._owned)
         self._held = held
-        self._pace = Pace(context.config.batch_interval_ms)
+        self._identities = TopicIdentities(consumer, context)
+        self._pace = BatchInterval(context.config.batch_interval_ms)
         self._failure: Exception | None = None
         self.closing = False
         """Set before the consumer is closed, which tells its listener that partitions are revoked: a static
@@ -315,7 +318,7 @@ class Delivery:
         new = [owned for owned in new if owned.claimed]
         if not new:
             return
-        if any(self._predecessor(owned) for owned in new):
+        if any(self._identities.predecessor(owned) for owned in new):
             try:  # what this client knows of the topics may be older than what is committed
                 self._consumer.bootstrap(LOOK_UP_TIMEOUT_MS, refresh=True)
             except KafkaError as exc:
@@ -329,33 +332,13 @@ class Delivery:
 
     def _take_identity(self, owned: OwnedPartition) -> None:
         """Goes on with the topic that has the name, or stops where that is another one."""
-        if before := self._predecessor(owned):
-            owned.topic_id = before
+        if not self._identities.take(owned):
             self._topic_recreated(owned.tp)
-            return
-        note, sink = owned.found_note, self._context.sink
-        assert sink is not None
-        known = owned.topic_id or (note.topic_id if note is not None else "")
-        owned.topic_id = id_text(self._consumer.topic_id(owned.tp)) or known
-        sink.identify(owned.tp, owned.topic_id, continues=note is not None)
-
-    def _predecessor(self, owned: OwnedPartition) -> str:
-        """The id of the topic that the position belongs to, if another one has its name."""
-        current, sink = id_text(self._consumer.topic_id(owned.tp)), self._context.sink
-        if owned.topic_id:
-            return owned.topic_id if current not in ("", owned.topic_id) else ""
-        delivered: Collection[str] = ()
-        if current and owned.committed is None and sink is not None:
-            try:
-                delivered = sink.topic_ids(owned.tp.topic)
-            except Exception as exc:
-                raise sink_error(f"identify the topic of its rows of {owned.tp} are of", exc) from exc
-        return predecessor(owned.found_note, owned.committed, current, delivered)
 
     def _topic_recreated(self, tp: TopicPartition) -> None:
         owned = self._owned.get(tp)
         if owned is not None:
-            current = id_text(self._consumer.topic_id(tp))
+            current = self._identities.current(tp)
             now = current if current != owned.topic_id else ""
             self._stop(tp, TOPIC_RECREATED, recreated(tp, owned.topic_id, now, self._config.group_id))
 
@@ -364,7 +347,7 @@ class Delivery:
         identified yet is read again."""
         for tp in polled:
             owned = self._owned[tp]
-            if owned.readable and id_text(self._consumer.topic_id(tp)) not in ("", owned.topic_id):
+            if owned.readable and self._identities.current(tp) not in ("", owned.topic_id):
                 self._take_identity(owned)
         again = [tp for tp in polled if not self._owned[tp].readable]
         self._consumer.pause(*again)
@@ -520,3 +503,40 @@ class Delivery:
         self._report.in_flight = None
         self._resume()
         self._report.show()
+
+
+LONGEST_GATHER_MS = 50.0
+
+
+class BatchInterval:
+    """Decides when the next batch may begin. No I/O, no clock of its own.
+
+    Batches begin at least ``interval_ms`` apart, as with Spark's `processingTime` trigger; 0: no interval.
+    The first batch, and any after a pause of ``interval_ms``, begins with the first record.
+
+    A rest ends ``gather_ms`` before the next batch is due. Partitions are paused during a rest and are not
+    fetched: what the client holds of them arrived soon after the last batch began.
+    """
+
+    def __init__(self, interval_ms: float) -> None:
+        self._interval_ms = interval_ms
+        self.gather_ms = min(LONGEST_GATHER_MS, interval_ms / 10)
+        self._rests_until_ms: float | None = None
+
+    @property
+    def resting(self) -> bool:
+        """Whether nothing is to be taken before :meth:`end`."""
+        return self._rests_until_ms is not None
+
+    def began(self, now_ms: float, *, pressing: bool) -> None:
+        """A batch begins. ``pressing``: what is still to be read is not to be kept waiting."""
+        rests = not pressing and self._interval_ms > 0
+        self._rests_until_ms = now_ms + self._interval_ms - self.gather_ms if rests else None
+
+    def rest_ms(self, now_ms: float) -> float:
+        """How long nothing is to be fetched yet."""
+        return 0.0 if self._rests_until_ms is None else max(0.0, self._rests_until_ms - now_ms)
+
+    def end(self) -> None:
+        """The rest is over."""
+        self._rests_until_ms = None

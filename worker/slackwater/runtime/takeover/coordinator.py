@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from slackwater.runtime.delivery.commits import HandedOverOffsets
 from slackwater.runtime.delivery.loop import Delivery
 from slackwater.runtime.interfaces import Consumer, StandbyConsumer
 from slackwater.runtime.shutdown import Stopping
-from slackwater.runtime.takeover.handed_over_offsets import HandedOverOffsets
 from slackwater.runtime.takeover.http_handler import TakeoverHandler
 from slackwater.runtime.takeover.member_view import Watch
 from slackwater.runtime.takeover.messages import join_address

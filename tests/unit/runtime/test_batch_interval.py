@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slackwater.kafka.structs import OffsetAndMetadata
-from slackwater.runtime.delivery.throttle import Pace
+from slackwater.runtime.delivery.loop import BatchInterval
 from tests.support.workers.fakes import Bench
 
 INTERVAL_MS = 500
@@ -13,7 +13,7 @@ INTERVAL_MS = 500
 
 @pytest.mark.parametrize(("interval_ms", "gather_ms"), [(INTERVAL_MS, 50), (100, 10), (5_000, 50)])
 def test_it_rests_until_it_is_time_to_gather(interval_ms: int, gather_ms: int) -> None:
-    pace = Pace(interval_ms)
+    pace = BatchInterval(interval_ms)
     assert not pace.resting
     assert pace.rest_ms(7) == 0
     assert pace.gather_ms == gather_ms
@@ -26,11 +26,11 @@ def test_it_rests_until_it_is_time_to_gather(interval_ms: int, gather_ms: int) -
 
 
 def test_what_is_pressing_and_no_interval_leave_no_rest() -> None:
-    pace = Pace(INTERVAL_MS)
+    pace = BatchInterval(INTERVAL_MS)
     pace.began(1_000, pressing=False)
     pace.began(1_100, pressing=True)
     assert not pace.resting
-    free = Pace(0)
+    free = BatchInterval(0)
     free.began(1_000, pressing=False)
     assert not free.resting
 

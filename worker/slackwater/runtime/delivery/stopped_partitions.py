@@ -1,0 +1,116 @@
+"""Why a worker stops reading a partition: its log ends before the position, or its topic was recreated.
+
+A topic that is deleted and created again has the same name and a new id (KIP-516). Kafka drops the committed
+offsets of a deleted topic, but a commit may arrive later. So the notes in the commits say which topic was
+read, and where nothing is committed, the sink says which topic's rows it holds.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Collection
+from uuid import UUID
+
+from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.delivery.batch import sink_error
+from slackwater.runtime.delivery.partition import CommitNote, OwnedPartition
+from slackwater.runtime.interfaces import Consumer
+from slackwater.runtime.worker_context import WorkerContext
+
+TOPIC_RECREATED = "TopicRecreated"
+"""The topic that was read was deleted, and another one has its name."""
+
+
+def id_text(topic_id: UUID | None) -> str:
+    """A topic's id as Kafka's tools write it (22 characters of URL-safe base64); "": there is none."""
+    return base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode() if topic_id is not None else ""
+
+
+class TopicIdentities:
+    """Compares the topic that a position belongs to with the topic that has its name now."""
+
+    def __init__(self, consumer: Consumer, context: WorkerContext) -> None:
+        self._consumer, self._context = consumer, context
+
+    def current(self, tp: TopicPartition) -> str:
+        """The id of the topic that has the name now, as far as the consumer knows it; "": it does not."""
+        return id_text(self._consumer.topic_id(tp))
+
+    def predecessor(self, owned: OwnedPartition) -> str:
+        """The id of the topic that the position belongs to, if another topic has its name now; else "".
+
+        Raises SinkError where the sink cannot say which topics' rows it holds.
+        """
+        current, sink = self.current(owned.tp), self._context.sink
+        if owned.topic_id:
+            return owned.topic_id if current not in ("", owned.topic_id) else ""
+        delivered: Collection[str] = ()
+        if current and owned.committed is None and sink is not None:
+            try:
+                delivered = sink.topic_ids(owned.tp.topic)
+            except Exception as exc:
+                raise sink_error(f"identify the topic of its rows of {owned.tp}", exc) from exc
+        return predecessor(owned.found_note, owned.committed, current, delivered)
+
+    def take(self, owned: OwnedPartition) -> bool:
+        """Sets the partition's ``topic_id``, and tells the sink. False: another topic has the name now."""
+        if before := self.predecessor(owned):
+            owned.topic_id = before
+            return False
+        note, sink = owned.found_note, self._context.sink
+        assert sink is not None
+        known = owned.topic_id or (note.topic_id if note is not None else "")
+        owned.topic_id = self.current(owned.tp) or known
+        sink.identify(owned.tp, owned.topic_id, continues=note is not None)
+        return True
+
+
+def predecessor(
+    note: CommitNote | None, committed: int | None, current: str, delivered: Collection[str]
+) -> str:
+    """The id of the topic that a position belongs to, where that is not ``current``, which has the name now.
+
+    "": it is, or nobody knows. ``note`` and ``committed``: what is committed. ``delivered``: the ids of the
+    topics of this name that the sink holds rows of. An offset without a note was set by a person, who has
+    decided where to go on.
+    """
+    if not current:
+        return ""
+    if note is not None and note.topic_id:
+        return note.topic_id if note.topic_id != current else ""
+    if committed is None and delivered and current not in delivered:
+        return max(delivered)
+    return ""
+
+
+def recreated(tp: TopicPartition, before: str, current: str, group: str) -> str:
+    """The message for a topic that is another than the one with the id ``before``; "": not known."""
+    was = f"the topic with id {before}" if before else "its predecessor"
+    now = f" (id {current})" if current else ""
+    return (
+        f"{tp}: the topic was deleted and created again: the group {group} has delivered records of {was}, "
+        f"and another topic has its name now{now}. It is not read. "
+        f"{go_on(tp.topic, group)}; rows that were delivered before are kept"
+    )
+
+
+LOG_TRUNCATED = "LogTruncated"
+"""The log ends before the position: an unclean election, a restored broker, a recreated topic."""
+
+
+def truncated(tp: TopicPartition, position: int, end: int | None, group: str) -> str:
+    """The message for a log that ends at ``end`` (None: somewhere before ``position``)."""
+    where = "somewhere before" if end is None else f"at offset {end}"
+    return (
+        f"{tp}: the group {group} has read up to offset {position}, but the log ends {where}. The "
+        f"log was truncated or replaced. The worker stopped reading it. {go_on(tp.topic, group)}"
+    )
+
+
+def go_on(topic: str, group: str) -> str:
+    """What to do, for a message."""
+    return (
+        "To continue: stop the group (spec.suspend: true), set the offset to begin at "
+        f"(kafka-consumer-groups.sh --group {group} --topic {topic} --reset-offsets --to-earliest "
+        "--execute), and start it again"
+    )
