@@ -12,6 +12,11 @@ from tests.support import parts
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 
+# Tests start hundreds of Python processes. Each would compile all of our modules anew where the environment
+# forbids bytecode files, as those of many containers do.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # Spark's Java lives for a minute or two here: the second compiler would take more time than it saves.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
