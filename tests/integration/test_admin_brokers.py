@@ -19,6 +19,7 @@ from slackwater.kafka.admin import (
     ResourceType,
 )
 from slackwater.kafka.errors import (
+    FencedInstanceIdError,
     GroupIdNotFoundError,
     IllegalArgumentError,
     InvalidTopicError,
@@ -179,6 +180,23 @@ def test_members_are_removed_by_instance_id_and_the_group_then_deleted(
     assert admin.remove_members(group, []) == {}
     with pytest.raises(IllegalArgumentError, match="empty"):
         admin.remove_members(group, [""])
+
+
+def test_a_removal_with_a_member_id_spares_a_process_that_has_joined_since(
+    admin: KafkaAdmin, group: str
+) -> None:
+    fenced = admin.remove_members(group, ["i-0"], member_ids={"i-0": "i-0-of-an-earlier-process"})
+    assert isinstance(fenced["i-0"], FencedInstanceIdError)
+    (member,) = admin.describe_groups([group]).unwrap()[group].members
+    assert member.instance_id == "i-0"
+    removed = admin.remove_members(
+        group, ["i-0", "i-7"], member_ids={"i-0": member.member_id, "i-7": "i-7-of-an-earlier-process"}
+    )
+    assert removed["i-0"] is None
+    assert isinstance(removed["i-7"], UnknownMemberIdError)
+    eventually(lambda: admin.describe_groups([group]).unwrap()[group].state == "Empty")
+    with pytest.raises(IllegalArgumentError, match="'i-9', which is not among instance_ids"):
+        admin.remove_members(group, ["i-0"], member_ids={"i-9": "id"})
 
 
 async def test_the_asyncio_face_and_three_brokers(kafka3: KafkaCluster) -> None:

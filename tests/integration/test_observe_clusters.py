@@ -279,7 +279,7 @@ async def test_members_assignments_removal_and_deletion(
         assert "NON_EMPTY_GROUP" in await observer.delete_group(group)
     finally:
         await asyncio.to_thread(consumer.close)
-    assert await observer.remove_members(group, ["w-0", "never-there"]) == {}
+    assert await observer.remove_members(group, {"w-0": member.member_id, "never-there": ""}) == {}
     seen = (await observer.observe([one]))["g"]
     assert seen.group is not None
     assert seen.group.members == ()
@@ -337,7 +337,7 @@ async def test_a_cluster_that_is_away_delays_no_other(brokers: KafkaCluster, run
         again = await clusters.observe(away, wanted(run)[:1])
         assert again.took_s < 4  # it is left alone for a while
         assert again.problem == nothing.problem
-        assert await clusters.remove_members(away, "g", ["a"]) == {"a": nothing.problem}
+        assert await clusters.remove_members(away, "g", {"a": ""}) == {"a": nothing.problem}
         assert set(clusters.requests()) == {good}
         await clusters.retain([away])
         assert clusters.requests() == {}

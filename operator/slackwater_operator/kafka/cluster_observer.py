@@ -19,6 +19,7 @@ from slackwater.clock import SYSTEM_CLOCK, Clock
 from slackwater.kafka.admin import EARLIEST, LATEST, groups as group_requests
 from slackwater.kafka.admin.attempts import Attempts
 from slackwater.kafka.errors import (
+    FencedInstanceIdError,
     GroupIdNotFoundError,
     KafkaConnectionError,
     KafkaError,
@@ -176,20 +177,30 @@ class ClusterObserver:
             for number in sorted(self._known[name].partitions)
         )
 
-    async def remove_members(self, group_id: str, instance_ids: Sequence[str]) -> dict[str, str]:
-        """Removes static members by one LeaveGroup; gives the error of each that it could not remove.
+    async def remove_members(self, group_id: str, members: Mapping[str, str]) -> dict[str, str]:
+        """Removes static members by one LeaveGroup; returns the error of each that could not be removed.
 
-        One that is gone already is no error.
+        ``members``: instance id -> the member id observed for it, "" if it is not known. A member that is
+        gone already is no error. Nor is one that has another member id now (FENCED_INSTANCE_ID): a process
+        has joined as it since, and stays until the next observation has been planned with.
         """
         attempts = Attempts(REQUEST_TIMEOUT_MS, self._backoff)
         try:
-            found = await group_requests.remove_members(
-                self._cluster, attempts, group_id, instance_ids, "scaled down"
+            outcomes = await group_requests.remove_members(
+                self._cluster,
+                attempts,
+                group_id,
+                members,
+                "scaled down",
+                {instance_id: member_id for instance_id, member_id in members.items() if member_id},
             )
         except KafkaError as error:
-            return dict.fromkeys(instance_ids, str(error))
-        errors = found.errors.items()
-        return {one: str(error) for one, error in errors if not isinstance(error, UnknownMemberIdError)}
+            return dict.fromkeys(members, str(error))
+        return {
+            instance_id: str(error)
+            for instance_id, error in outcomes.errors.items()
+            if not isinstance(error, UnknownMemberIdError | FencedInstanceIdError)
+        }
 
     async def delete_group(self, group_id: str) -> str:
         """Deletes a group with its offsets. Gives why that is not done; "" if it is, or was gone already."""

@@ -131,13 +131,13 @@ class Clusters:
             return None
 
     async def remove_members(
-        self, cluster: ClusterIdentity, group_id: str, instance_ids: Sequence[str]
+        self, cluster: ClusterIdentity, group_id: str, members: Mapping[str, str]
     ) -> dict[str, str]:
         """:meth:`ClusterObserver.remove_members`; where the cluster cannot be asked, why."""
         try:
-            return await self._with(cluster, lambda observer: observer.remove_members(group_id, instance_ids))
+            return await self._with(cluster, lambda observer: observer.remove_members(group_id, members))
         except KafkaError as error:
-            return dict.fromkeys(instance_ids, str(error))
+            return dict.fromkeys(members, str(error))
 
     async def delete_group(self, cluster: ClusterIdentity, group_id: str) -> str:
         """:meth:`ClusterObserver.delete_group`; where the cluster cannot be asked, why."""

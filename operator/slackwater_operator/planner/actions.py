@@ -111,9 +111,16 @@ class OpenGate:
 
 @dataclass(frozen=True)
 class RemoveMembers:
-    """Removes static members from Kafka's group by one LeaveGroup."""
+    """Removes static members from Kafka's group by one LeaveGroup.
+
+    Attributes:
+        instance_ids: their group.instance.ids.
+        member_ids: (group.instance.id, member id) as observed. A process that has joined since under the same
+            group.instance.id has another member id and is not removed.
+    """
 
     instance_ids: tuple[str, ...]
+    member_ids: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ def _delete_group(snapshot: GroupSnapshot) -> Plan:
     if ours:
         if not snapshot.fresh:
             return Plan(status=snapshot.status, needs_fresh=True, busy=True, wake_ms=snapshot.now_ms + 1_000)
-        return _plan(snapshot, [RemoveMembers(ours)])
+        return _plan(snapshot, [RemoveMembers(ours, snapshot.member_ids(ours))])
     if snapshot.foreign_members:
         return _keep(
             snapshot,

@@ -141,7 +141,7 @@ def remove_orphans(context: PlanningContext, replicas: int) -> RemovalDecision:
     if not snapshot.fresh:
         context.needs_fresh = True
         return decision
-    context.acts.append(RemoveMembers(decision.remove))
+    context.acts.append(RemoveMembers(decision.remove, snapshot.member_ids(decision.remove)))
     context.decided("membership", f"remove {', '.join(decision.remove)}", decision.reason)
     context.tell("MembersRemoved", decision.reason)
     return decision

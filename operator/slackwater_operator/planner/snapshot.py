@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -278,6 +278,12 @@ class GroupSnapshot:
     def own_members(self) -> frozenset[str]:
         """The instance ids of the group's members that are known to be workers of this ConsumerGroup."""
         return self._called_ours({self.uid})
+
+    def member_ids(self, instance_ids: Iterable[str]) -> tuple[tuple[str, str], ...]:
+        """(instance id, observed member id) of those that are in Kafka's group."""
+        group = self.kafka_group
+        members = [group.member(instance_id) for instance_id in instance_ids] if group is not None else []
+        return tuple((member.instance_id or "", member.member_id) for member in members if member is not None)
 
     @property
     def doubtful_members(self) -> frozenset[str]:

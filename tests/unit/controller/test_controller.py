@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -297,9 +297,11 @@ async def test_members_that_kafka_does_not_remove_are_asked_for_less_and_less_wh
     refuses = True
     remove = simulation.clusters.remove_members
 
-    async def remove_members(cluster: Any, group_id: str, names: Sequence[str]) -> dict[str, str]:
+    async def remove_members(cluster: Any, group_id: str, members: Mapping[str, str]) -> dict[str, str]:
         attempts.append(simulation.now_ms)
-        return dict.fromkeys(names, "not authorized") if refuses else await remove(cluster, group_id, names)
+        if refuses:
+            return dict.fromkeys(members, "not authorized")
+        return await remove(cluster, group_id, members)
 
     monkeypatch.setattr(simulation.clusters, "remove_members", remove_members)
     async with running(controller, simulation):

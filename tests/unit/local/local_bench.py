@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,9 +49,9 @@ class FakeClusters(Clusters):
         return "fake"
 
     async def remove_members(
-        self, cluster: ClusterIdentity, group_id: str, instance_ids: Sequence[str]
+        self, cluster: ClusterIdentity, group_id: str, members: Mapping[str, str]
     ) -> dict[str, str]:
-        return await self._group.remove_members(tuple(instance_ids))
+        return await self._group.remove_members(tuple(members))
 
     async def delete_group(self, cluster: ClusterIdentity, group_id: str) -> str:
         self._group.deleted = True

@@ -10,7 +10,7 @@ import base64
 import copy
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -213,12 +213,10 @@ class SimulatedClusters:
             return None
         return self.ids.get(cluster.bootstrap_servers, "cluster-1")
 
-    async def remove_members(
-        self, cluster: Any, group_id: str, instance_ids: Sequence[str]
-    ) -> dict[str, str]:
+    async def remove_members(self, cluster: Any, group_id: str, members: Mapping[str, str]) -> dict[str, str]:
         if self.away:
-            return dict.fromkeys(instance_ids, "away")
-        self._simulation.group.remove(instance_ids)
+            return dict.fromkeys(members, "away")
+        self._simulation.group.remove(members)
         return {}
 
     async def delete_group(self, cluster: Any, group_id: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from slackwater.kafka.structs import TopicPartition
@@ -61,10 +61,16 @@ class SimulatedKafkaGroup:
         else:
             self.members[name].joined = -1
 
-    def remove(self, names: Sequence[str]) -> None:
-        """LeaveGroup by instance id."""
-        self.removed.append(tuple(names))
-        gone = [self.members.pop(name) for name in names if name in self.members]
+    def remove(self, members: Mapping[str, str]) -> None:
+        """LeaveGroup by instance id and member id ("": whoever holds the instance id)."""
+        names = tuple(members)
+        self.removed.append(names)
+        fenced = {
+            name
+            for name, member_id in members.items()
+            if member_id and name in self.members and self.members[name].process != member_id
+        }
+        gone = [self.members.pop(name) for name in names if name in self.members and name not in fenced]
         if not gone:
             return
         back = [one for one in gone if one.name in self.bring_back]

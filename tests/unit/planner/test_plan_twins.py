@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from slackwater_operator.kubernetes.store import Key
-from slackwater_operator.planner.actions import DeleteKafkaGroup, EmitEvent, RemoveMembers, SetFinalizers
+from slackwater_operator.planner.actions import (
+    Action,
+    DeleteKafkaGroup,
+    EmitEvent,
+    RemoveMembers,
+    SetFinalizers,
+)
+from slackwater_operator.planner.snapshot import GroupSnapshot
 from tests.unit.planner.simulated_cluster import Simulation, spec, stamp
 from tests.unit.planner.simulated_kafka_group import Member
 from tests.unit.planner.simulated_operator import SimulatedOperator
@@ -58,6 +65,21 @@ async def test_a_scale_down_removes_our_own_and_leaves_the_other_alone() -> None
     await operator.run(lambda: "flights-2" not in simulation.group.members)
     assert simulation.group.removed == [("flights-2",)]
     assert "flights-7" in simulation.group.members
+
+
+async def test_a_process_that_joins_as_the_member_just_before_its_removal_stays() -> None:
+    simulation, operator = await started()
+
+    def joins_meanwhile(action: Action, snapshot: GroupSnapshot) -> None:
+        if isinstance(action, RemoveMembers) and not simulation.group.removed:
+            stranger(simulation, "flights-2", TWIN)
+
+    operator.before_act.append(joins_meanwhile)
+    simulation.change(replicas=2)
+    await operator.run(lambda: bool(simulation.group.removed))
+    await operator.pass_time(20_000)
+    assert simulation.group.removed == [("flights-2",)]
+    assert simulation.group.members["flights-2"].process == "flights-2/elsewhere"
 
 
 async def test_an_operator_that_has_just_started_knows_its_own_by_their_marks() -> None:

@@ -306,7 +306,9 @@ class Executor:
         assert session.cluster is not None
         assert session.wanted is not None
         failed = await self._clusters.remove_members(
-            session.cluster, session.wanted.group_id, action.instance_ids
+            session.cluster,
+            session.wanted.group_id,
+            {**dict.fromkeys(action.instance_ids, ""), **dict(action.member_ids)},
         )
         if failed:
             told = "; ".join(f"{name}: {error}" for name, error in sorted(failed.items()))

@@ -66,10 +66,13 @@ class Departure:
             return False
         session.owners.observe(seen.group)
         known = replace(seen, group=session.owners.fill_in(seen.group, snapshot.uid))
-        ours = sorted(replace(snapshot, kafka=known).own_members)
+        observed = replace(snapshot, kafka=known)
+        ours = sorted(observed.own_members)
         if not ours:
             return True
-        failed = await self._clusters.remove_members(session.cluster, session.wanted.group_id, ours)
+        failed = await self._clusters.remove_members(
+            session.cluster, session.wanted.group_id, dict(observed.member_ids(ours))
+        )
         log.info("%s/%s: removed %s from its Kafka group", *session.key, ", ".join(ours))
         for member, error in failed.items():
             log.warning(

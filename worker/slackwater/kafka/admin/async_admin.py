@@ -160,16 +160,27 @@ class AsyncAdmin:
         return await groups.delete(self._cluster, self._attempts(timeout_ms), group_ids)
 
     async def remove_members(
-        self, group_id: str, instance_ids: Iterable[str], *, reason: str = "", timeout_ms: int | None = None
+        self,
+        group_id: str,
+        instance_ids: Iterable[str],
+        *,
+        reason: str = "",
+        member_ids: Mapping[str, str] | None = None,
+        timeout_ms: int | None = None,
     ) -> PerItem[str, None]:
-        """Takes static members out of a group by one LeaveGroup (v3+): one rebalance for all of them.
+        """Removes static members from a group by one LeaveGroup (v3+, KIP-345): one rebalance for all.
 
-        UNKNOWN_MEMBER_ID says that the group does not have that member (any more). A removal does not stop
-        a live member, which joins again; and it is lost if the coordinator moves before the group's next
-        generation is complete: look and repeat.
+        ``member_ids``: the member id that was observed for an instance id (:meth:`describe_groups`). Only the
+        member with that id is then removed: a process that has joined since with the same instance id stays,
+        and the outcome is FENCED_INSTANCE_ID. Without it, whoever holds the instance id is removed.
+
+        UNKNOWN_MEMBER_ID: the group has no such member (any more). A removal does not stop a live member,
+        which joins again, and it is lost if the coordinator moves before the group's next generation is
+        complete: check with :meth:`describe_groups` and repeat. Raises :class:`IllegalArgumentError` for an
+        empty instance id, and for one in ``member_ids`` only.
         """
         return await groups.remove_members(
-            self._cluster, self._attempts(timeout_ms), group_id, instance_ids, reason
+            self._cluster, self._attempts(timeout_ms), group_id, instance_ids, reason, member_ids or {}
         )
 
     # -- offsets -----------------------------------------------------------------------------------

@@ -121,38 +121,53 @@ async def delete(cluster: Cluster, attempts: Attempts, group_ids: Iterable[str])
 
 
 async def remove_members(
-    cluster: Cluster, attempts: Attempts, group_id: str, instance_ids: Iterable[str], reason: str
+    cluster: Cluster,
+    attempts: Attempts,
+    group_id: str,
+    instance_ids: Iterable[str],
+    reason: str,
+    member_ids: Mapping[str, str],
 ) -> PerItem[str, None]:
-    left = list(dict.fromkeys(instance_ids))
-    if any(not instance_id for instance_id in left):
+    """See :meth:`~.async_admin.AsyncAdmin.remove_members`.
+
+    Kafka finds a member by its instance id alone only while the request's member id is empty. With both it
+    compares them (``ClassicGroup.validateMember``) and answers FENCED_INSTANCE_ID when they differ.
+    """
+    names = list(dict.fromkeys(instance_ids))
+    if any(not instance_id for instance_id in names):
         raise IllegalArgumentError(f"remove_members({group_id!r}): an instance id is empty")
+    unknown = sorted(member_ids.keys() - set(names))
+    if unknown:
+        raise IllegalArgumentError(
+            f"remove_members({group_id!r}): member_ids names {unknown[0]!r}, which is not among instance_ids"
+        )
     results: PerItem[str, None] = PerItem()
-    if not left:
+    if not names:
         return results
+    members = [
+        m.LeaveGroupRequestMember(
+            member_id=member_ids.get(name, ""), group_instance_id=name, reason=reason or _REMOVED_BY_ADMIN
+        )
+        for name in names
+    ]
+
+    def make(version: int) -> m.LeaveGroupRequest:
+        if version < _LEAVE_BY_MEMBERS:
+            raise UnsupportedVersionError("this broker cannot remove members by instance id (Kafka 2.4 can)")
+        return m.LeaveGroupRequest(group_id=group_id, members=members)
 
     async def ask(node_id: int, groups: list[str]) -> Mapping[str, PerItem[str, None] | KafkaError]:
-        request = ByVersion(m.LeaveGroupRequest, lambda version: _leave(version, group_id, left, reason))
-        answer = await cluster.send(node_id, request, timeout_ms=attempts.left_ms)
-        if answer.error_code:
-            return {group_id: for_code(answer.error_code, f"of group {group_id!r}", api="LeaveGroup")}
-        return {
-            group_id: PerItem({m_.group_instance_id or "": _removed(group_id, m_) for m_ in answer.members})
-        }
+        request = ByVersion(m.LeaveGroupRequest, make)
+        response = await cluster.send(node_id, request, timeout_ms=attempts.left_ms)
+        if response.error_code:
+            return {group_id: for_code(response.error_code, f"of group {group_id!r}", api="LeaveGroup")}
+        outcomes = {member.group_instance_id or "": _removed(group_id, member) for member in response.members}
+        return {group_id: PerItem(outcomes)}
 
     outcome = (await attempts.by_coordinator(cluster, [group_id], ask))[group_id]
     if isinstance(outcome, KafkaError):
-        return PerItem(dict.fromkeys(left, outcome))
+        return PerItem(dict.fromkeys(names, outcome))
     return outcome
-
-
-def _leave(version: int, group_id: str, instance_ids: list[str], reason: str) -> m.LeaveGroupRequest:
-    if version < _LEAVE_BY_MEMBERS:
-        raise UnsupportedVersionError("this broker cannot remove members by instance id (Kafka 2.4 can)")
-    members = [
-        m.LeaveGroupRequestMember(member_id="", group_instance_id=one, reason=reason or _REMOVED_BY_ADMIN)
-        for one in instance_ids
-    ]
-    return m.LeaveGroupRequest(group_id=group_id, members=members)
 
 
 def _removed(group_id: str, member: m.LeaveGroupResponseMember) -> KafkaError | None:

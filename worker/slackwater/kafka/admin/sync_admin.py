@@ -118,11 +118,19 @@ class KafkaAdmin:
         return self._run(self._admin.delete_groups(group_ids, timeout_ms=timeout_ms))
 
     def remove_members(
-        self, group_id: str, instance_ids: Iterable[str], *, reason: str = "", timeout_ms: int | None = None
+        self,
+        group_id: str,
+        instance_ids: Iterable[str],
+        *,
+        reason: str = "",
+        member_ids: Mapping[str, str] | None = None,
+        timeout_ms: int | None = None,
     ) -> PerItem[str, None]:
         """See :meth:`AsyncAdmin.remove_members`."""
         return self._run(
-            self._admin.remove_members(group_id, instance_ids, reason=reason, timeout_ms=timeout_ms)
+            self._admin.remove_members(
+                group_id, instance_ids, reason=reason, member_ids=member_ids, timeout_ms=timeout_ms
+            )
         )
 
     def list_offsets(
