@@ -102,8 +102,8 @@ class Feed:
 
     def _produce(self) -> None:
         with KafkaProducer(bootstrap_servers=self._bootstrap) as producer:
-            while not self._end.wait(0.05):
-                for _ in range(100):
+            while not self._end.wait(0.2):
+                for _ in range(4 * PARTITIONS):
                     producer.send(self._topic, value=b"x" * 64, partition=self.count % PARTITIONS)
                     self.count += 1
                 producer.flush()
