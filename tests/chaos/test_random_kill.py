@@ -27,8 +27,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from slackwater_operator.local.launch import Launch
+from slackwater_operator.local.report.views import WorkerRow
 from slackwater_operator.local.run import LocalRun, RunSettings
-from slackwater_operator.local.views import WorkerRow
 from tests.support.devbroker import DevBroker
 from tests.support.peers.librdkafka import read_topic
 

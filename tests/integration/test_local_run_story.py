@@ -10,8 +10,8 @@ import pytest
 from slackwater.kafka.admin import AsyncAdmin
 from slackwater_operator.api.v1alpha1.consumer_group import load
 from slackwater_operator.local.launch import Launch
-from slackwater_operator.local.prepare import read_source
 from slackwater_operator.local.run import LocalRun, OperationError
+from slackwater_operator.local.source import read_source
 from tests.integration.local_run_files import Feed, create_topic, rows_by_partition, write_group
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster

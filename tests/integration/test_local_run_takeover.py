@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from slackwater_operator.api.v1alpha1.consumer_group import load
-from slackwater_operator.local.events import WorkerEvent
 from slackwater_operator.local.launch import Launch
-from slackwater_operator.local.prepare import read_source
+from slackwater_operator.local.machine.events import WorkerEvent
 from slackwater_operator.local.run import LocalRun, OperationError
+from slackwater_operator.local.source import read_source
 from slackwater_operator.policies.takeover import context as takeover_case
 from tests.integration.local_run_files import Feed, create_topic, rows_by_partition, write_group
 from tests.support.devbroker import DevBroker

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from slackwater_operator.local.launch import Launch
+    from slackwater_operator.local.report.views import RunSnapshot
     from slackwater_operator.local.run import LocalRun
-    from slackwater_operator.local.views import RunSnapshot
 
 _STATUS_S = 5.0
 
@@ -125,7 +125,7 @@ async def _roll_when_told(launch: Launch, run: LocalRun, again: asyncio.Event) -
     """Rolls the workers with what the file says then, each time that `again` is set; returns when the run
     cannot go on. What is wrong with the file, or ends a rollout, is a line: the workers go on as before."""
     from slackwater_operator.api.v1alpha1.consumer_group import ResourceError
-    from slackwater_operator.local.views import OperationError, RunError
+    from slackwater_operator.local.report.views import OperationError, RunError
 
     while run.failure is None:
         await again.wait()

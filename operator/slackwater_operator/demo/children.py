@@ -8,8 +8,8 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from slackwater_operator.local.events import WorkerEvent
-from slackwater_operator.local.processes import WorkerProcess
+from slackwater_operator.local.machine.events import WorkerEvent
+from slackwater_operator.local.machine.processes import WorkerProcess
 
 _STOP_GRACE_MS = 10_000
 

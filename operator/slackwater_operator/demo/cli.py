@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     Ctrl-C."""
     from slackwater_operator.api.v1alpha1.consumer_group import ResourceError
     from slackwater_operator.demo.children import DemoError
-    from slackwater_operator.local.views import RunError
+    from slackwater_operator.local.report.views import RunError
 
     try:
         return asyncio.run(_main(arguments))

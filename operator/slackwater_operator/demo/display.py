@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater_operator.local.views import Notice, RunSnapshot
+from slackwater_operator.local.report.views import Notice, RunSnapshot
 
 _PLAIN_EVERY_S = 2.0
 _NOTICES = 6

@@ -22,10 +22,10 @@ from slackwater_operator.demo.report import (
     RestartFigures,
     TakeoverFigures,
 )
-from slackwater_operator.local.events import WorkerEvent
-from slackwater_operator.local.returns import Restart, Takeover
+from slackwater_operator.local.machine.events import WorkerEvent
+from slackwater_operator.local.report.returns import Restart, Takeover
+from slackwater_operator.local.report.views import OperationReport
 from slackwater_operator.local.run import LocalRun
-from slackwater_operator.local.views import OperationReport
 
 UP, DOWN = 5, 2
 _SETTLE_S = 180.0

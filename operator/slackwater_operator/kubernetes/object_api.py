@@ -1,4 +1,4 @@
-"""What the controller asks of whoever keeps the objects: an API server, or `local/objects.py`."""
+"""What the controller asks of whoever keeps the objects: an API server, or `local/machine/objects.py`."""
 
 from __future__ import annotations
 

@@ -5,26 +5,66 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from slackwater.clock import SYSTEM_CLOCK
-from slackwater_operator.api.v1alpha1.consumer_group import API_VERSION, KIND
+from slackwater_operator.api.v1alpha1.consumer_group import API_VERSION, KIND, ConsumerGroup
 from slackwater_operator.controller.controller import Controller
-from slackwater_operator.controller.execution.credentials import options
+from slackwater_operator.controller.execution.credentials import identity, options
 from slackwater_operator.controller.session import Session
+from slackwater_operator.controller.settings import Settings
+from slackwater_operator.controller.snapshots.builder import wanted
 from slackwater_operator.kafka.clusters import Clusters
 from slackwater_operator.kubernetes.object_api import Object
 from slackwater_operator.kubernetes.store import Key, Store
-from slackwater_operator.local.objects import LocalObjects
-from slackwater_operator.local.pods import PROGRAM, Pods
-from slackwater_operator.local.processes import EventSink
-from slackwater_operator.local.settings import RunSettings
-from slackwater_operator.local.workloads import Workloads
+from slackwater_operator.local.machine.objects import LocalObjects
+from slackwater_operator.local.machine.pods import PROGRAM, Pods
+from slackwater_operator.local.machine.processes import EventSink
+from slackwater_operator.local.machine.workloads import Workloads
+from slackwater_operator.local.report.views import RunError
+from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from slackwater_operator.telemetry.metrics import Metrics
 
+_TOPICS_READABLE_S = 10.0
 _TOLD_AGAIN_MS = 60_000
 _LOOK_S = 0.02
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """How a run behaves; the defaults are for people.
+
+    Attributes:
+        observe_interval_ms: how often the broker is asked.
+        stale_ms: how old an observation may be to decide on.
+        window_ms: over which rates are taken.
+        down_window_ms: how long the need must have been lower before a step down.
+        settle_ms: how long after a change no step is made, at least.
+        max_failures: how many times in a row a worker may fail without a commit before the run is given up.
+    """
+
+    observe_interval_ms: int = 500
+    stale_ms: int = 5_000
+    window_ms: int = 20_000
+    down_window_ms: int = 60_000
+    settle_ms: int = 10_000
+    max_failures: int = 5
+
+    def of_controller(self) -> Settings:
+        """The controller's settings: it looks as often as the run is shown."""
+        return Settings(
+            worker_image="local",  # no image is pulled; a template has to name one
+            pod_monitors=False,
+            round_ms=self.observe_interval_ms,
+            busy_round_ms=self.observe_interval_ms,
+            worker_poll_ms=max(1_000, self.observe_interval_ms),
+            stale_ms=self.stale_ms,
+            window_ms=self.window_ms,
+            down_window_ms=self.down_window_ms,
+            settle_ms=self.settle_ms,
+        )
 
 
 class LocalBackend:
@@ -96,6 +136,32 @@ class LocalBackend:
         session = self.session
         return session.plan.status if session is not None and session.plan is not None else {}
 
+    async def check_topics(self, group: ConsumerGroup, *, every_ms: int) -> None:
+        """Asks the broker until all topics can be read; a new topic may have no leaders yet.
+
+        Args:
+            group: the resource.
+            every_ms: the time between two requests.
+
+        Raises:
+            RunError: the broker does not answer, a topic is missing, or one cannot be read after 10 s.
+        """
+        loop = asyncio.get_running_loop()
+        cluster = identity(group.spec.kafka, "", self.store)
+        request = wanted(self.key, group, group.spec.kafka)
+        until_s = loop.time() + _TOPICS_READABLE_S
+        while True:
+            result = await self.clusters.observe(cluster, [request])
+            observed = result.snapshots.get(self.key)
+            if observed is None:
+                raise RunError(f"{result.problem}; start it, or correct spec.kafka.bootstrapServers")
+            problem = _problem_of(observed, group)
+            if not problem:
+                return
+            if observed.missing or loop.time() >= until_s:
+                raise RunError(f"{group.spec.kafka.bootstrap_servers}: {problem}")
+            await asyncio.sleep(every_ms / 1000)
+
     def begin(self) -> asyncio.Task[None]:
         """Starts the controller; its task, which ends only by an error."""
         self._running = asyncio.create_task(self._controller.run(), name="controller")
@@ -155,3 +221,11 @@ class _Notices:
         if now_ms - self._told.get(text, 0) >= _TOLD_AGAIN_MS:
             self._told[text] = now_ms
             self._tell(text)
+
+
+def _problem_of(observed: KafkaSnapshot, group: ConsumerGroup) -> str:
+    """Why the topics cannot be read; "" if they can."""
+    if observed.problems:
+        return "; ".join(observed.problems)
+    no_partitions = not observed.partitions and not group.spec.topic_pattern
+    return "the topics have no partitions" if no_partitions else ""

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from slackwater_operator.local.prepare import Source, read_secrets, read_source
+from slackwater_operator.local.report.views import RunError
 from slackwater_operator.local.run import LocalRun, RunSettings
-from slackwater_operator.local.views import RunError
+from slackwater_operator.local.source import Source, read_secrets, read_source
 from slackwater_operator.local.workfolder import WorkFolder
 
 if TYPE_CHECKING:

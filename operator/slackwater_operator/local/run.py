@@ -16,47 +16,31 @@ from typing import Any
 
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, parse
-from slackwater_operator.controller.execution.credentials import identity
-from slackwater_operator.controller.snapshots.builder import wanted
 from slackwater_operator.kafka.clusters import Clusters
 from slackwater_operator.kubernetes.object_api import Object
-from slackwater_operator.local.backend import LocalBackend
-from slackwater_operator.local.events import EXIT_BAD_CONFIG, WorkerEvent
-from slackwater_operator.local.pods import PROGRAM
-from slackwater_operator.local.prepare import Source
-from slackwater_operator.local.rows import take_snapshot, total_lag
-from slackwater_operator.local.settings import RunSettings
-from slackwater_operator.local.timeline import Timeline
-from slackwater_operator.local.views import (
+from slackwater_operator.local.backend import LocalBackend, RunSettings
+from slackwater_operator.local.group_state import GroupState, RolloutEnded
+from slackwater_operator.local.machine.events import WorkerEvent
+from slackwater_operator.local.machine.pods import PROGRAM
+from slackwater_operator.local.report.timeline import Timeline
+from slackwater_operator.local.report.views import (
     Notice,
     Operation,
     OperationError,
     OperationReport,
     RunError,
     RunSnapshot,
+    take_snapshot,
+    total_lag,
 )
-from slackwater_operator.local.worker import STANDBY, Worker
+from slackwater_operator.local.source import Source
 from slackwater_operator.model import names
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
-from slackwater_operator.planner.rollout.revision import PREFLIGHT_SAYS
-from slackwater_operator.planner.status_memory import (
-    IDLE,
-    PAUSED,
-    PREFLIGHT,
-    REFUSED,
-    ROLLING,
-    ROLLING_BACK,
-    STOPPED,
-)
 
 __all__ = ["LocalRun", "OperationError", "OperationReport", "RunError", "RunSettings", "RunSnapshot"]
 
-_TURN_S = 0.1
+_WATCH_S = 0.1
 _LEAVE_S = 5.0
-_FIRST_LOOK_S = 10.0
-_UNDER_WAY = (ROLLING, ROLLING_BACK, PREFLIGHT)
-_MOST_PREFLIGHTS = 2
-"""So many preflights may fail for their environment before any worker has run."""
 _ROLLS = ("rolling-restart", "takeover")
 
 
@@ -98,9 +82,9 @@ class LocalRun:
         self.failure: RunError | None = None
         """Why the run cannot go on, None while it can."""
         self._source, self._secrets, self._logs = source, secrets, workdir / "logs"
-        self._group = source.group
+        group = source.group
         self._backend = LocalBackend(
-            self._group.name,
+            group.name,
             folder=workdir.resolve(),
             settings=self.settings,
             environment=dict(os.environ if environment is None else environment),
@@ -110,6 +94,7 @@ class LocalRun:
             clusters=clusters,
             program=program,
         )
+        self._state = GroupState(self._backend, group)
         self._stopping = False
         self._ended = False
         self._operation: Operation | None = None
@@ -118,7 +103,7 @@ class LocalRun:
         self._members: frozenset[str] = frozenset()
         self._subscribers: list[Callable[[WorkerEvent], None]] = []
         self._notice_subscribers: list[Callable[[Notice], None]] = []
-        self._turned = asyncio.Condition()
+        self._changed = asyncio.Condition()
         self._one_at_a_time = asyncio.Lock()
         self._tasks: list[asyncio.Task[Any]] = []
 
@@ -131,7 +116,7 @@ class LocalRun:
             RunError: the broker does not answer, or a topic is not there.
         """
         self.give_secrets(self._secrets)
-        await self._look_first()
+        await self._backend.check_topics(self.group, every_ms=self.settings.observe_interval_ms)
         for note in self._source.notes():
             self._notify(note)
         self._backend.objects.put(self._source.resource())
@@ -158,14 +143,14 @@ class LocalRun:
         """
         waited_for = ""
         try:
-            async with asyncio.timeout(timeout_s), self._turned:
+            async with asyncio.timeout(timeout_s), self._changed:
                 while True:
                     self._check()
                     doing = self._operation
-                    waited_for = f"{doing.text}: {doing.status}" if doing else self._unsettled()
+                    waited_for = f"{doing.text}: {doing.status}" if doing else self._state.unsettled()
                     if not waited_for:
                         return
-                    await self._turned.wait()
+                    await self._changed.wait()
         except TimeoutError:
             raise TimeoutError(f"not settled after {timeout_s:.0f} s: {waited_for}") from None
 
@@ -211,7 +196,7 @@ class LocalRun:
             takes_over = self.group.spec.rollout.takes_over
             kind = "takeover" if takes_over else "rolling-restart"
             text = "take over all workers" if takes_over else "restart all workers"
-            return await self._operate(kind, text, timeout_s, done=self._roll_left)
+            return await self._operate(kind, text, timeout_s, done=self._state.rollout_left)
 
     async def apply(self, source: Source, *, timeout_s: float = 900.0) -> OperationReport:
         """Puts a changed resource in place of the one that is there, as `kubectl apply` does.
@@ -220,7 +205,9 @@ class LocalRun:
         """
         async with self._one_at_a_time:
             self._take_resource(source)
-            return await self._operate("apply", "apply the resource", timeout_s, done=self._roll_left)
+            return await self._operate(
+                "apply", "apply the resource", timeout_s, done=self._state.rollout_left
+            )
 
     async def rolling_restart(self, *, timeout_s: float = 900.0) -> OperationReport:
         """Sets spec.rollout.strategy to Restart and rolls. Errors: as `roll`."""
@@ -246,7 +233,7 @@ class LocalRun:
             RunError: the run has failed.
         """
         pods = self._backend.pods
-        worker = self._serving(name) or pods.find(name)
+        worker = self._state.worker_of(name) or pods.find(name)
         if worker is None:
             raise ValueError(f"there is no worker {name}")
         restarts, began_ms = worker.restarts, SYSTEM_CLOCK.wall_ms()
@@ -264,9 +251,9 @@ class LocalRun:
 
     async def wait_failed(self) -> None:
         """Waits until the run cannot go on; `failure` says why."""
-        async with self._turned:
+        async with self._changed:
             while self.failure is None:
-                await self._turned.wait()
+                await self._changed.wait()
 
     def end_now(self) -> None:
         """Kills all workers, those that `stop()` waits for too."""
@@ -285,7 +272,7 @@ class LocalRun:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._turn()
+        await self._wake_waiters()
         killer = None
         if grace_ms is not None:
             killer = asyncio.get_running_loop().call_later(grace_ms / 1000, self.end_now)
@@ -303,13 +290,12 @@ class LocalRun:
     @property
     def group(self) -> ConsumerGroup:
         """The resource."""
-        return self._group
+        return self._state.group
 
     @property
     def replicas(self) -> int:
         """How many workers there should be, as the controller has decided last."""
-        desired = self._backend.status.get("desiredReplicas")
-        return int(desired) if desired is not None else self._group.initial_replicas
+        return self._state.replicas
 
     def subscribe(self, callback: Callable[[WorkerEvent], None]) -> Callable[[], None]:
         """Calls `callback` with each worker event as it comes; gives a function that ends this."""
@@ -334,7 +320,7 @@ class LocalRun:
     def snapshot(self) -> RunSnapshot:
         """All that a UI needs, as of now."""
         return take_snapshot(
-            self._group.group_id,
+            self.group.group_id,
             self.replicas,
             self._backend.session,
             self._backend.status,
@@ -353,11 +339,11 @@ class LocalRun:
         change(made)
         group = parse(made)
         self._backend.objects.put(made)
-        self._group = group
+        self._state.group = group
 
     def _take_resource(self, source: Source) -> None:
         group = source.group
-        if (group.name, group.group_id) != (self._group.name, self._group.group_id):
+        if (group.name, group.group_id) != (self.group.name, self.group.group_id):
             raise ValueError("metadata.name and spec.groupId cannot be changed while the group runs")
         new = source.resource()
 
@@ -409,8 +395,8 @@ class LocalRun:
                 await self._until_done(operation, done)
         except TimeoutError:
             outcome = f"not done after {timeout_s:.0f} s: {operation.status}"
-        except _Stopped as stopped:
-            outcome = str(stopped)
+        except RolloutEnded as ended:
+            outcome = str(ended)
         finally:
             if shown:
                 self._operation = None
@@ -419,16 +405,16 @@ class LocalRun:
         if outcome != "done":
             self._notify(f"{text}: {outcome}")
             raise OperationError(f"{text}: {outcome}", report)
-        self._notify(_told(report))
+        self._notify(report.summary)
         return report
 
     async def _until_done(self, operation: Operation, done: Callable[[], str]) -> None:
         """Returns when two observations in a row found nothing missing."""
         settled_at: set[int] = set()
-        async with self._turned:
+        async with self._changed:
             while True:
                 self._check()
-                operation.status = done() or self._unsettled()
+                operation.status = done() or self._state.unsettled()
                 session = self._backend.session
                 if operation.status:
                     settled_at.clear()
@@ -436,19 +422,7 @@ class LocalRun:
                     settled_at.add(session.kafka.at_ms)
                 if len(settled_at) >= 2:
                     return
-                await self._turned.wait()
-
-    def _roll_left(self) -> str:
-        """What a rollout still has to do. Raises _Stopped where it has failed, and nothing moves any more."""
-        left = self._unread()
-        if left:
-            return left
-        rollout = self._rollout()
-        phase = rollout.get("phase", IDLE)
-        if phase in (STOPPED, REFUSED, PAUSED) and not self._unsettled():
-            failed = rollout.get("failed") or {}
-            raise _Stopped(failed.get("reason") or rollout.get("reason") or phase)
-        return "" if phase == IDLE else rollout.get("reason") or phase
+                await self._changed.wait()
 
     def _report(self, operation: Operation, outcome: str) -> OperationReport:
         began, ended = operation.began_ms, SYSTEM_CLOCK.wall_ms()
@@ -467,65 +441,6 @@ class LocalRun:
             takeovers=tuple(timeline.takeovers(began, ended)),
         )
 
-    # -- how it is -------------------------------------------------------------------------------------
-
-    def _rollout(self) -> Mapping[str, Any]:
-        return self._backend.status.get("rollout") or {}
-
-    def _unread(self) -> str:
-        """What the controller has not looked at yet; "" where it has looked at all."""
-        session, live = self._backend.session, self._backend.resource
-        if live is None or session is None or session.plan is None or session.snapshot is None:
-            return "the group has not been looked at yet"
-        metadata, looked = live["metadata"], session.snapshot
-        annotations = metadata.get("annotations") or {}
-        if (looked.generation, dict(looked.annotations)) != (metadata["generation"], annotations):
-            return "the change has not been looked at yet"
-        return ""
-
-    def _unsettled(self) -> str:
-        """What keeps the group from being settled; "" when it is."""
-        left = self._unread()
-        if left:
-            return left
-        session = self._backend.session
-        assert session is not None
-        assert session.plan is not None
-        assert session.snapshot is not None
-        rollout, plan = self._rollout(), session.plan
-        if rollout.get("phase", IDLE) in _UNDER_WAY:
-            return str(rollout.get("reason") or rollout["phase"])
-        if not plan.settled:
-            return plan.unsettled or "there are no workers yet"
-        if plan.busy:
-            return "what the controller has just decided is under way"
-        if plan.replicas != self.replicas:
-            return f"there are {plan.replicas} workers, and {self.replicas} are wanted"
-        if plan.orphans:
-            return f"{', '.join(plan.orphans)} is still in the group"
-        if session.kafka is None or session.unanswered:
-            return "the broker did not say how the group is"
-        workers = self._backend.pods.workers
-        leaving = [one.pod for one in workers if one.stopping]
-        if leaving:
-            return f"{', '.join(leaving)} is ending"
-        waiting = [one.pod for one in workers if one.progress.phase not in ("running", STANDBY)]
-        if waiting:
-            return f"{', '.join(waiting)} is not running"
-        changed_ms = max((one.progress.changed_ms for one in workers), default=0)
-        if min(session.kafka.at_ms, session.snapshot.now_ms) < changed_ms:
-            session.wake.set()
-            return "the last observation is older than the last change"
-        return ""
-
-    def _serving(self, name: str) -> Worker | None:
-        """The worker that is the member `name`, or is to be it."""
-        places = [one for one in self._backend.pods.workers if one.name == name and not one.stopping]
-        members = [one for one in places if one.process is not None and one.progress.member]
-        if members:
-            return max(members, key=lambda one: one.progress.joined_ms)
-        return next(iter(places), None)
-
     def _check(self) -> None:
         """Raises RunError when the run cannot go on."""
         if self.failure is not None:
@@ -535,24 +450,6 @@ class LocalRun:
 
     # -- what happens ----------------------------------------------------------------------------------
 
-    async def _look_first(self) -> None:
-        """Looks at the cluster until all is known; a new topic may have no leaders yet."""
-        group, loop = self._group, asyncio.get_running_loop()
-        cluster = identity(group.spec.kafka, "", self._backend.store)
-        asked = wanted(self._backend.key, group, group.spec.kafka)
-        until_s = loop.time() + _FIRST_LOOK_S
-        while True:
-            found = await self._backend.clusters.observe(cluster, [asked])
-            seen = found.snapshots.get(self._backend.key)
-            problem = _problem_of(seen, group)
-            if not problem and seen is not None:
-                return
-            if seen is None:
-                raise RunError(f"{found.problem}; start it, or correct spec.kafka.bootstrapServers")
-            if seen.missing or loop.time() >= until_s:
-                raise RunError(f"{group.spec.kafka.bootstrap_servers}: {problem}")
-            await asyncio.sleep(self.settings.observe_interval_ms / 1000)
-
     async def _watch(self) -> None:
         """Follows what the controller observes, and gives up where nothing can come of it."""
         while True:
@@ -561,31 +458,24 @@ class LocalRun:
                 self._observed_ms = session.kafka.at_ms
                 self._observed(session.kafka)
             if self._operation is not None and self._operation.kind in _ROLLS:
-                self._operation.subjects = self._moving()
-            self._give_up_if_hopeless()
-            await self._turn()
-            await asyncio.sleep(_TURN_S)
+                self._operation.subjects = self._state.moving_members()
+            error = self._state.fatal_error(max_failures=self.settings.max_failures, logs=self._logs)
+            if error is not None:
+                self._fail(error)
+            await self._wake_waiters()
+            await asyncio.sleep(_WATCH_S)
 
     def _observed(self, seen: KafkaSnapshot) -> None:
         self.lag_history.append((seen.at_ms, total_lag(seen.lag.values()) if seen.lag else None))
         if seen.group is None:
             return
-        group = self._group
+        group = self.group
         now = frozenset(one for one in seen.group.instance_ids if group.ordinal(one) is not None)
         for name in sorted(self._members - now):
             self._take(WorkerEvent(SYSTEM_CLOCK.wall_ms(), "removed", name))
             if self._operation is not None and name not in self._operation.removed:
                 self._operation.removed.append(name)
         self._members = now
-
-    def _moving(self) -> tuple[str, ...]:
-        """The members that are being restarted or taken over."""
-        rollout, name = self._rollout(), self._group.name
-        found = [names.member_of(name, str(one.get("name"))) for one in rollout.get("underWay") or []]
-        moving = rollout.get("moving")
-        if moving:
-            found.append(self._group.instance_id(int(moving["ordinal"])))
-        return tuple(found)
 
     def _take(self, event: WorkerEvent) -> None:
         """Takes a worker's event in."""
@@ -615,29 +505,6 @@ class LocalRun:
         for callback in list(self._notice_subscribers):
             callback(notice)
 
-    def _give_up_if_hopeless(self) -> None:
-        rollout = self._rollout()
-        session = self._backend.session
-        failed = rollout.get("failed") or {}
-        reason = str(failed.get("reason") or "")
-        tries = rollout.get("tries") or {}
-        if not reason and int(tries.get("attempts") or 0) >= _MOST_PREFLIGHTS:
-            reason = str(tries.get("reason"))
-        if session is not None and session.snapshot is not None and not session.snapshot.sets and reason:
-            self._fail(RunError(reason.removeprefix(PREFLIGHT_SAYS)))
-        if rollout.get("phase", IDLE) in _UNDER_WAY:
-            return  # one that does not work out is ended by its own decisions, and the run goes on as before
-        workers = [one for one in self._backend.pods.workers if not one.stopping]
-        if workers and all(one.last_exit == EXIT_BAD_CONFIG for one in workers):
-            refused = next((one.last_error for one in workers if one.last_error), "")
-            self._fail(RunError(refused or f"{workers[0].name} refused its configuration"))
-        for worker in workers:
-            if worker.failures >= self.settings.max_failures:
-                error = worker.last_error or f"exit code {worker.last_exit}"
-                times = f"{worker.failures} times in a row"
-                log = self._logs / f"{worker.pod}.err"
-                self._fail(RunError(f"{worker.name} failed {times}: {error} (see {log})"))
-
     def _cannot_start(self, error: OSError) -> None:
         self._fail(RunError(f"{error.filename or 'a worker'}: {error.strerror or error}"))
 
@@ -651,38 +518,12 @@ class LocalRun:
             self.failure = error
             self._notify(f"given up: {error}")
 
-    async def _turn(self) -> None:
+    async def _wake_waiters(self) -> None:
         """Lets those who wait look again."""
-        async with self._turned:
-            self._turned.notify_all()
-
-
-class _Stopped(Exception):
-    """The controller has ended the rollout, for the reason that this says."""
+        async with self._changed:
+            self._changed.notify_all()
 
 
 def _annotations(resource: Object) -> dict[str, str]:
     annotations: dict[str, str] = resource["metadata"].setdefault("annotations", {})
     return annotations
-
-
-def _problem_of(seen: KafkaSnapshot | None, group: ConsumerGroup) -> str:
-    """Why nothing can be read; "" where it can."""
-    if seen is None:
-        return "no answer"
-    if seen.problems:
-        return "; ".join(seen.problems)
-    none = not seen.partitions and not group.spec.topic_pattern
-    return "the topics have no partitions" if none else ""
-
-
-def _told(report: OperationReport) -> str:
-    took = (report.ended_ms - report.began_ms) / 1000
-    unowned = report.longest_unowned_ms / 1000
-    cost = f"{report.rebalances} rebalance{'' if report.rebalances == 1 else 's'}"
-    pauses = [one.longest_ms for one in report.takeovers if one.longest_ms is not None]
-    paused = f", no partition paused for more than {max(pauses)} ms" if pauses else ""
-    return (
-        f"{report.text}: done in {took:.1f} s, {cost}, no partition unowned for more than {unowned:.1f} s"
-        f"{paused}"
-    )

@@ -13,8 +13,8 @@ import confluent_kafka
 
 from slackwater.kafka import KafkaAdmin
 from slackwater.kafka.errors import KafkaError
-from slackwater_operator.local.events import WorkerEvent, parse_event
-from slackwater_operator.local.timeline import Restart, Takeover, Timeline
+from slackwater_operator.local.machine.events import WorkerEvent, parse_event
+from slackwater_operator.local.report.timeline import Restart, Takeover, Timeline
 from slackwater_operator.model import names
 from tests.support.controlplane import ApiError, path_of, until
 from tests.support.controlplane.api import Json

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from slackwater_operator.kafka.clusters import ClusterIdentity, Clusters, GroupWanted, Round
-from slackwater_operator.local.prepare import Source
 from slackwater_operator.local.run import LocalRun, RunSettings
+from slackwater_operator.local.source import Source
 from slackwater_operator.planner.rollout import restarts
 from slackwater_operator.policies.takeover import context as takeover_context
 from slackwater_operator.specs import statefulset

@@ -9,8 +9,8 @@ import pytest
 
 from slackwater_operator.kubernetes.errors import KubeConflict, KubeError
 from slackwater_operator.kubernetes.store import GROUP_LABEL, Key, Store
-from slackwater_operator.local.objects import LocalObjects
-from slackwater_operator.local.workloads import Workloads
+from slackwater_operator.local.machine.objects import LocalObjects
+from slackwater_operator.local.machine.workloads import Workloads
 
 NOW_MS = 1_700_000_000_000
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from slackwater_operator.cli.local import status_line
-from slackwater_operator.local.views import OperationError, RunError
+from slackwater_operator.local.report.views import OperationError, RunError
 from tests.unit.local.local_bench import FAST, Benches, Make, quick, until
 
 __all__ = ["quick"]

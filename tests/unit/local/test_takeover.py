@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_operator.local.events import WorkerEvent
-from slackwater_operator.local.views import OperationError, RunSnapshot
+from slackwater_operator.local.machine.events import WorkerEvent
+from slackwater_operator.local.report.views import OperationError, RunSnapshot
 from tests.unit.local.local_bench import Bench, Benches, Make, quick, until
 
 __all__ = ["quick"]

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater_operator.local.events import WorkerEvent, parse_event
-from slackwater_operator.local.returns import gaps_for_budget
-from slackwater_operator.local.timeline import Timeline, longest
-from slackwater_operator.local.worker import backoff_ms
+from slackwater_operator.local.machine.events import WorkerEvent, parse_event
+from slackwater_operator.local.machine.worker import backoff_ms
+from slackwater_operator.local.report.returns import gaps_for_budget
+from slackwater_operator.local.report.timeline import Timeline, longest
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slackwater_operator.local.processes import WorkerProcess
-from slackwater_operator.local.worker import Worker
+from slackwater_operator.local.machine.processes import WorkerProcess
+from slackwater_operator.local.machine.worker import Worker
 
 
 def lives(worker: Worker, *, code: int, seconds: float = 5.0, committed: bool = False) -> int:

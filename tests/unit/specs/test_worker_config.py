@@ -10,7 +10,7 @@ import pytest
 
 from slackwater.runtime.config import worker_config as runtime
 from slackwater_operator.api.v1alpha1.consumer_group import parse
-from slackwater_operator.local.prepare import Source, read_source
+from slackwater_operator.local.source import Source, read_source
 from slackwater_operator.specs.worker_config import pod_config
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from slackwater_operator.api.v1alpha1.consumer_group import parse
-from slackwater_operator.local.prepare import Source, read_secrets
-from slackwater_operator.local.views import RunError
+from slackwater_operator.local.report.views import RunError
+from slackwater_operator.local.source import Source, read_secrets
 from tests.unit.local.local_bench import manifest
 
 SECURITY = {

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from slackwater.clock import SYSTEM_CLOCK
-from slackwater_operator.local.events import WorkerEvent, parse_event
+from slackwater_operator.local.machine.events import WorkerEvent, parse_event
 
 _PR_SET_PDEATHSIG = 1
 _MAX_LINE_BYTES = 8 << 20

@@ -20,10 +20,10 @@ from typing import Any
 
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater_operator.kubernetes.object_api import Object
-from slackwater_operator.local.events import WorkerEvent
-from slackwater_operator.local.objects import DELETED, LocalObjects
-from slackwater_operator.local.processes import EventSink, WorkerProcess
-from slackwater_operator.local.worker import Worker
+from slackwater_operator.local.machine.events import WorkerEvent
+from slackwater_operator.local.machine.objects import DELETED, LocalObjects
+from slackwater_operator.local.machine.processes import EventSink, WorkerProcess
+from slackwater_operator.local.machine.worker import Worker
 from slackwater_operator.model import names
 
 PROGRAM = (sys.executable, "-m", "slackwater.cli")

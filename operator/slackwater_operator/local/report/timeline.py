@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater_operator.local.events import WorkerEvent
-from slackwater_operator.local.returns import Restart, Returns, Takeover
+from slackwater_operator.local.machine.events import WorkerEvent
+from slackwater_operator.local.report.returns import Restart, Returns, Takeover
 
 __all__ = ["Generation", "Restart", "Takeover", "Timeline", "longest"]
 

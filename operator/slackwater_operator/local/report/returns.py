@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater_operator.local.events import WorkerEvent
+from slackwater_operator.local.machine.events import WorkerEvent
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slackwater_operator.kubernetes.object_api import Object
-from slackwater_operator.local.objects import LocalObjects
+from slackwater_operator.local.machine.objects import LocalObjects
 from slackwater_operator.model.names import POD_INDEX_LABEL, short_hash
 from slackwater_operator.planner.snapshot import STATEFULSET_REVISION_LABEL
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from slackwater.kafka.structs import TopicPartition
-from slackwater_operator.local.events import EXIT_BAD_CONFIG, EXIT_HANDLER_OR_SINK, WorkerEvent
-from slackwater_operator.local.processes import WorkerProcess
+from slackwater_operator.local.machine.events import EXIT_BAD_CONFIG, EXIT_HANDLER_OR_SINK, WorkerEvent
+from slackwater_operator.local.machine.processes import WorkerProcess
 
 STANDBY = "standby"
 """The phase of a process that is ready to take its member over, or has handed it over."""

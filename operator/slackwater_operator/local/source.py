@@ -14,7 +14,7 @@ from typing import Any
 from slackwater_operator.api.v1alpha1 import yaml_file
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, parse
 from slackwater_operator.kubernetes.object_api import Object
-from slackwater_operator.local.views import RunError
+from slackwater_operator.local.report.views import RunError
 from slackwater_operator.specs.worker_config import keys_by_secret
 
 Manifest = dict[str, Any]

@@ -1,0 +1,1 @@
+"""What happened in a run, from its workers' events: generations, returns, reports and snapshots."""
