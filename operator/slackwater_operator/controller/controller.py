@@ -332,8 +332,8 @@ class Controller:
         now_ms = self._clock.wall_ms()
         outcome = await self._executor.execute(session, snapshot, plan, now_ms=now_ms)
         session.refusals.keep({subject_of(snapshot, action) for action in plan.actions})
-        session.act_backoffs.keep(plan.actions)
-        problems = (*session.refusals.problems, *([outcome.problem] if outcome.problem is not None else []))
+        session.act_failures.keep(plan.actions)
+        problems = (*session.shown_failures, *([outcome.problem] if outcome.problem is not None else []))
         if problems != session.problems:
             session.problems = problems
             session.wake.set()  # the next turn's status says so
@@ -342,7 +342,7 @@ class Controller:
         if not outcome.error:
             session.failures = 0
             return snapshot, plan
-        due = (session.refusals.next_due_ms(now_ms), session.act_backoffs.next_due_ms(now_ms))
+        due = (session.refusals.next_due_ms(now_ms), session.act_failures.next_due_ms(now_ms))
         due_ms = min((at_ms for at_ms in due if at_ms is not None), default=None)
         if outcome.backs_off and due_ms is not None:
             session.failures = 0  # the turn was made: what failed in it has a back-off of its own

@@ -15,7 +15,7 @@ from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from slackwater_operator.model.worker_status import WorkerStatus
 from slackwater_operator.planner.actions import Plan
 from slackwater_operator.planner.snapshot import GroupSnapshot, Manifest
-from slackwater_operator.policies.backoff import Backoffs, Refusals
+from slackwater_operator.policies.backoff import Refusals
 from slackwater_operator.policies.membership.group_id import ContestWatch
 from slackwater_operator.policies.membership.ownership import Owners
 from slackwater_operator.policies.object_events import ObjectEvent
@@ -69,7 +69,7 @@ class Session:
         plan: the last plan.
         problems: what failed in the last turn.
         refusals: what the API server refuses, and when each is tried again.
-        act_backoffs: what Kafka or a worker did not carry out, and when each is tried again.
+        act_failures: what Kafka or a worker did not carry out, and when each is tried again.
         foreign: objects of our names that the Store does not know, and when they were looked for.
         good: the last ControllerRevision looked up: its name and its template.
         settled_since_ms: since when the group has been settled.
@@ -96,7 +96,7 @@ class Session:
     topics: TopicWatch = field(default_factory=TopicWatch)
     rebalances: RebalanceWatch = field(default_factory=RebalanceWatch)
     refusals: Refusals = field(default_factory=Refusals)
-    act_backoffs: Backoffs[str] = field(default_factory=Backoffs)
+    act_failures: Refusals = field(default_factory=Refusals)
     owners: Owners = field(default_factory=Owners)
     contest: ContestWatch = field(default_factory=ContestWatch)
     resource: Resource | None = None
@@ -141,6 +141,12 @@ class Session:
         if self.plan is None or self.plan.busy:
             return True
         return self.plan.settled and self.settled_since_ms is None  # another look has to confirm it
+
+    @property
+    def shown_failures(self) -> tuple[tuple[str, str], ...]:
+        """The requests to the API server, Kafka and workers whose failure a condition shows, as (reason,
+        message)."""
+        return (*self.refusals.problems, *self.act_failures.problems)
 
     @property
     def calm(self) -> bool:

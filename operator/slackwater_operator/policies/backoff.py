@@ -1,6 +1,6 @@
-"""Back-off of failed attempts: exponential with jitter, one per key; and of refused Kubernetes objects.
+"""Back-off of failed attempts, exponential with jitter, one per key; and of a group's refused requests.
 
-Each object of a group has its own back-off, so that a refused object delays neither the group's other objects
+Each request for a group has its own back-off, so that a refused one delays neither the group's other requests
 nor other groups.
 """
 
@@ -129,21 +129,23 @@ UNAVAILABLE_LONGEST_MS = 10_000
 
 @dataclass(frozen=True)
 class Refusal:
-    """A request about an object that the API server refused.
+    """A request that the API server, Kafka or a worker refused or did not answer.
 
     Attributes:
         reason: the reason of the condition and of the Event, in CamelCase.
-        message: the API server's message, and what to do.
-        shown: whether people are told.
+        message: the answer, and what to do.
+        shown: whether the condition shows it.
+        since_ms: when the first of the attempts that failed in a row was made (wall clock).
     """
 
     reason: str
     message: str
     shown: bool
+    since_ms: int = 0
 
 
 class Refusals:
-    """What is refused of one group at the moment, by subject: `apply StatefulSet flights`."""
+    """The refused requests of one group, by subject: `apply StatefulSet flights`, or the action itself."""
 
     def __init__(self) -> None:
         self._refused: Backoffs[Refusal] = Backoffs()
@@ -157,18 +159,23 @@ class Refusals:
         """When the next attempt is due after now; None: at no known time."""
         return self._refused.next_due_ms(now_ms)
 
-    def shown(self, subject: str) -> tuple[str, str] | None:
+    def since_ms(self, subject: Hashable, *, now_ms: int) -> int:
+        """Since when a request has failed (wall clock); `now_ms` where it has not failed before."""
+        refusal = self._refused.note(subject)
+        return refusal.since_ms if refusal is not None else now_ms
+
+    def shown(self, subject: Hashable) -> tuple[str, str] | None:
         """The (reason, message) of a refusal that people are told of; None where there is none."""
         refusal = self._refused.note(subject)
         return (refusal.reason, refusal.message) if refusal is not None and refusal.shown else None
 
-    def held(self, subject: str, *, now_ms: int) -> Refusal | None:
+    def held(self, subject: Hashable, *, now_ms: int) -> Refusal | None:
         """The refusal that keeps a request from being made now; None where it may be made."""
         return self._refused.held(subject, now_ms=now_ms)
 
     def refused(
         self,
-        subject: str,
+        subject: Hashable,
         reason: str,
         message: str,
         *,
@@ -195,7 +202,7 @@ class Refusals:
         shown = not passing or persists or before is not None
         self._refused.failed(
             subject,
-            Refusal(reason, message, shown),
+            Refusal(reason, message, shown, self.since_ms(subject, now_ms=now_ms)),
             now_ms=now_ms,
             jitter=jitter,
             wait_ms=wait_ms,
@@ -203,11 +210,11 @@ class Refusals:
         )
         return shown and (before is None or before[0] != reason)
 
-    def accepted(self, subject: str) -> None:
+    def accepted(self, subject: Hashable) -> None:
         """The request was carried out."""
         self._refused.done(subject)
 
-    def keep(self, subjects: Collection[str]) -> None:
+    def keep(self, subjects: Collection[Hashable]) -> None:
         """Forgets the refusals of what is not wanted any more."""
         self._refused.keep(subjects)
 

@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.controller.controller import Controller
-from slackwater_operator.controller.execution.executor import WORKERS_LONGEST_MS
+from slackwater_operator.controller.execution.refusals import WORKERS_LONGEST_MS
 from slackwater_operator.controller.settings import Settings
 from slackwater_operator.kubernetes.errors import KubeError, from_answer
 from slackwater_operator.planner import plan as planner
@@ -316,6 +317,60 @@ async def test_members_that_kafka_does_not_remove_are_asked_for_less_and_less_wh
         simulation.annotate(retry="now")
         await reached(lambda: settled(simulation, 2))
         assert attempts[5] < due_ms, "an edit ends the back-off"
+
+
+async def test_a_failing_removal_is_shown_from_its_third_attempt_with_its_first_time_until_it_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    simulation = Simulation(spec())
+    operator = SimulatedOperator(simulation)
+    attempts: list[int] = []
+    shown: list[str] = []  # the reason of Degraded when an attempt is made
+    refuses = True
+    remove = simulation.clusters.remove_members
+
+    async def remove_members(cluster: Any, group_id: str, members: Mapping[str, str]) -> dict[str, str]:
+        attempts.append(simulation.now_ms)
+        shown.append(str(simulation.condition("Degraded").get("reason")))
+        return (
+            dict.fromkeys(members, "not authorized") if refuses else await remove(cluster, group_id, members)
+        )
+
+    monkeypatch.setattr(simulation.clusters, "remove_members", remove_members)
+    await operator.run(lambda: settled(simulation, 3))
+    simulation.change(replicas=2)
+    await operator.run(lambda: len(attempts) == 5)
+    assert shown[:3] == ["Well"] * 3, "an attempt may fail because of something that passes"
+    assert shown[3:] == ["KafkaRequestFailed"] * 2
+    degraded = simulation.condition("Degraded")
+    first = datetime.fromtimestamp(attempts[0] // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert degraded["message"] == (
+        "members could not be removed from the group (flights-2: not authorized); the operator retries "
+        f"(failing since {first})"
+    )
+    assert said(simulation, "KafkaRequestFailed") == 1
+    refuses = False
+    await operator.run(lambda: settled(simulation, 2))
+    await operator.run(lambda: simulation.condition("Degraded")["status"] == "False")
+    assert said(simulation, "KafkaRequestFailed") == 1
+
+
+async def test_a_worker_that_does_not_accept_its_request_is_shown_until_it_does() -> None:
+    simulation = Simulation(spec(replicas=1))
+    operator = SimulatedOperator(simulation)
+    accepts = False
+    open_gate = simulation.workers.open_gate
+
+    async def answer(ip: str, port: int, pod: str, key: bytes = b"") -> int:
+        return await open_gate(ip, port, pod, key) if accepts else 0
+
+    simulation.workers.open_gate = answer  # type: ignore[method-assign]
+    await operator.run(lambda: simulation.condition("Degraded").get("reason") == "WorkerRequestFailed")
+    assert "flights-0 did not accept the request to join" in simulation.condition("Degraded")["message"]
+    assert "(failing since 20" in simulation.condition("Degraded")["message"]
+    accepts = True
+    await operator.run(lambda: settled(simulation, 1))
+    await operator.run(lambda: simulation.condition("Degraded")["status"] == "False")
 
 
 async def test_a_gate_that_does_not_open_is_asked_less_and_less_but_often_enough_for_a_session() -> None:

@@ -146,7 +146,7 @@ class SimulatedOperator:
         """The plan's actions one by one; the operator may die after each."""
         self.session.problems = ()
         self.session.refusals.keep({subject_of(snapshot, action) for action in plan.actions})
-        self.session.act_backoffs.keep(plan.actions)
+        self.session.act_failures.keep(plan.actions)
         for action in plan.actions:
             for check in self.before_act:
                 check(action, snapshot)
@@ -156,7 +156,7 @@ class SimulatedOperator:
             )
             if outcome.error:
                 problem = [outcome.problem] if outcome.problem is not None else []
-                self.session.problems = (*self.session.refusals.problems, *problem)
+                self.session.problems = (*self.session.shown_failures, *problem)
                 self.session.plan = plan
                 return
             self.actions.append(action)

@@ -17,6 +17,7 @@ from slackwater_operator.controller.execution.refusals import (
     makes_pods,
     needed_first,
     note,
+    note_failure,
     subject_of,
 )
 from slackwater_operator.controller.execution.takeover_keys import NoKey, TakeoverKeys
@@ -44,15 +45,11 @@ from slackwater_operator.planner.actions import (
     WriteStatus,
 )
 from slackwater_operator.planner.snapshot import APPLIED, GroupSnapshot
-from slackwater_operator.policies.backoff import LONGEST_MS
 from slackwater_operator.workers.client import ACCEPTED, UNAUTHORIZED, WorkerStatuses
 
 log = logging.getLogger(__name__)
 
-_BY_WORKERS = (OpenGate, TellTakeover)
-_BY_OTHERS = (*_BY_WORKERS, RemoveMembers, DeleteKafkaGroup)
-WORKERS_LONGEST_MS = 10_000
-"""The cap of the back-off for workers: a return or a takeover has to be over within a session."""
+_BY_OTHERS = (OpenGate, TellTakeover, RemoveMembers, DeleteKafkaGroup)
 
 
 @dataclass(frozen=True)
@@ -62,7 +59,8 @@ class Outcome:
     Attributes:
         done: how many of its actions were done, or left out because the rest can do without.
         problem: what failed for a reason that a person has to see to, as (reason, message); or None. What
-            the API server refused is in `Session.refusals` instead.
+            the API server refused is in `Session.refusals` instead, what Kafka or a worker did not carry out
+            in `Session.act_failures`.
         error: what ended the turn, in words; "".
         backs_off: whether that is tried again after a back-off of its own, whatever turns are made before.
     """
@@ -112,9 +110,9 @@ class Executor:
                     continue
                 return Outcome(index, None, missing, backs_off=True)
             by_others = isinstance(action, _BY_OTHERS)
-            waits = session.act_backoffs.held(action, now_ms=now_ms) if by_others else None
-            if waits is not None:
-                return Outcome(index, None, waits, backs_off=True)
+            held = session.act_failures.held(action, now_ms=now_ms) if by_others else None
+            if held is not None:
+                return Outcome(index, None, held.message, backs_off=True)
             try:
                 refused = await self._attempt(session, snapshot, action, now_ms)
             except KubeError as error:
@@ -125,13 +123,14 @@ class Executor:
                 return Outcome(index, (error.reason, str(error)), str(error))
             except ActionFailed as error:
                 log.warning("%s/%s: %s", snapshot.namespace, snapshot.name, error)
-                longest_ms = WORKERS_LONGEST_MS if isinstance(action, _BY_WORKERS) else LONGEST_MS
-                session.act_backoffs.failed(
-                    action, str(error), now_ms=now_ms, jitter=self._jitter(), longest_ms=longest_ms
+                news = note_failure(
+                    session.act_failures, action, str(error), now_ms=now_ms, jitter=self._jitter()
                 )
+                if news is not None:
+                    self._events.post(regarding(snapshot), *news, kind="Warning")
                 return Outcome(index, None, str(error), backs_off=True)
             if by_others:
-                session.act_backoffs.done(action)
+                session.act_failures.accepted(action)
             if refused and needed_first(action):
                 missing = missing or refused
             elif refused and not beside(action):
@@ -319,7 +318,9 @@ class Executor:
         assert session.wanted is not None
         failed = await self._clusters.delete_group(session.cluster, session.wanted.group_id)
         if failed:
-            raise ActionFailed(f"Kafka group {session.wanted.group_id} could not be deleted: {failed}")
+            raise ActionFailed(
+                f"Kafka group {session.wanted.group_id} could not be deleted: {failed}; the operator retries"
+            )
 
     async def _set_finalizers(self, snapshot: GroupSnapshot, action: SetFinalizers) -> None:
         body = {"metadata": {"uid": snapshot.uid, "finalizers": list(action.finalizers)}}

@@ -1,6 +1,8 @@
-"""What a refused request to the API server means: a reason, a message with the way out, and a back-off."""
+"""What a refused or failed request means: a reason, a message with what to do, and a back-off."""
 
 from __future__ import annotations
+
+from datetime import UTC, datetime
 
 from slackwater.kafka.untrusted import one_line
 from slackwater_operator.api.v1alpha1.consumer_group import KIND
@@ -12,6 +14,7 @@ from slackwater_operator.planner.actions import (
     DeleteObject,
     DeletePod,
     FillReplicas,
+    OpenGate,
     SetFinalizers,
     SetReplicas,
     TellTakeover,
@@ -23,6 +26,9 @@ from slackwater_operator.policies.backoff import LONGEST_MS, UNAVAILABLE_LONGEST
 LONGEST_ANSWER = 700
 """How many characters of the API server's message a condition holds."""
 
+KAFKA_FAILED, WORKER_FAILED = "KafkaRequestFailed", "WorkerRequestFailed"
+WORKERS_LONGEST_MS = 10_000
+"""The cap of the back-off for workers: a return or a takeover must end within a session."""
 FORBIDDEN, QUOTA, REFUSED = "Forbidden", "QuotaExceeded", "Refused"
 
 _MISSING = (404, 408)  # the object is gone by now, or the server did not wait: the next turn looks again
@@ -97,6 +103,40 @@ def note(
         passing=passing,
         wait_ms=round(error.retry_after_s * 1000),
         longest_ms=UNAVAILABLE_LONGEST_MS if isinstance(error, KubeUnavailable) else LONGEST_MS,
+    )
+    return (reason, message) if news else None
+
+
+def asks_worker(action: Action) -> bool:
+    """Whether an action is a request to workers."""
+    return isinstance(action, OpenGate | TellTakeover)
+
+
+def note_failure(
+    failures: Refusals, action: Action, error: str, *, now_ms: int, jitter: float
+) -> tuple[str, str] | None:
+    """Notes an action that Kafka or a worker did not carry out. The news, as `note` gives it.
+
+    Such a failure may pass: it is shown, with its first time, only after several in a row.
+
+    Args:
+        failures: the group's.
+        action: what failed.
+        error: why, and what to do.
+        now_ms: wall clock.
+        jitter: a random number from 0 to 1.
+    """
+    reason = WORKER_FAILED if asks_worker(action) else KAFKA_FAILED
+    since = datetime.fromtimestamp(failures.since_ms(action, now_ms=now_ms) // 1000, UTC)
+    message = f"{one_line(error, LONGEST_ANSWER)} (failing since {since:%Y-%m-%dT%H:%M:%SZ})"
+    news = failures.refused(
+        action,
+        reason,
+        message,
+        now_ms=now_ms,
+        jitter=jitter,
+        passing=True,
+        longest_ms=WORKERS_LONGEST_MS if asks_worker(action) else LONGEST_MS,
     )
     return (reason, message) if news else None
 

@@ -127,7 +127,7 @@ class SnapshotBuilder:
             del uids[:-_UIDS_KEPT]
         if session.resource is None or session.resource.version != version:
             session.refusals.try_now()
-            session.act_backoffs.try_now()
+            session.act_failures.try_now()
             before = session.resource.revision if session.resource is not None else None
             session.resource = read(raw, version, self._settings.worker_image)
             after = session.resource.revision
