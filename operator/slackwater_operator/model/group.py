@@ -68,11 +68,11 @@ class GroupView:
     @property
     def instance_ids(self) -> frozenset[str]:
         """The static members' instance ids."""
-        return frozenset(one.instance_id for one in self.members if one.instance_id is not None)
+        return frozenset(member.instance_id for member in self.members if member.instance_id is not None)
 
     def member(self, instance_id: str) -> MemberView | None:
         """The static member of this instance id."""
-        return next((one for one in self.members if one.instance_id == instance_id), None)
+        return next((member for member in self.members if member.instance_id == instance_id), None)
 
 
 @dataclass(frozen=True)

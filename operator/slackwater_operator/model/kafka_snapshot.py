@@ -43,7 +43,7 @@ class KafkaSnapshot:
     @property
     def lag(self) -> dict[TopicPartition, int | None]:
         """How many records of each partition the group has not committed; None when that is not known."""
-        return {one: self._lag(one) for one in self.partitions}
+        return {partition: self._lag(partition) for partition in self.partitions}
 
     def _lag(self, partition: TopicPartition) -> int | None:
         end, position = self.ends.get(partition), self.positions.get(partition)

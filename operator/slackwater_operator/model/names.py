@@ -94,9 +94,9 @@ def set_names(name: str) -> tuple[str, ...]:
 def rivals(name: str) -> tuple[str, ...]:
     """The other groups that may have a StatefulSet of a name that the group `name` may have, too: `flights-a`
     and `flights-b` for `flights`, and the other way round."""
-    suffixes = [f"-{one}" for one in SETS if one]
-    shorter = [name.removesuffix(one) for one in suffixes if name.endswith(one) and name != one]
-    return (*(f"{name}{one}" for one in suffixes), *shorter)
+    suffixes = [f"-{suffix}" for suffix in SETS if suffix]
+    shorter = [name.removesuffix(suffix) for suffix in suffixes if name.endswith(suffix) and name != suffix]
+    return (*(f"{name}{suffix}" for suffix in suffixes), *shorter)
 
 
 def takeover_secret(name: str) -> str:
@@ -169,8 +169,8 @@ def ordinal_of(group_name: str, pod_name: str) -> int | None:
 def _split(group_name: str, pod_name: str) -> tuple[str, int] | None:
     """A pod's set and ordinal."""
     suffixes = "|".join(suffix for suffix in SETS if suffix)
-    found = re.fullmatch(rf"{re.escape(group_name)}-(?:({suffixes})-)?(0|[1-9][0-9]*)", pod_name)
-    return (found[1] or "", int(found[2])) if found else None
+    match = re.fullmatch(rf"{re.escape(group_name)}-(?:({suffixes})-)?(0|[1-9][0-9]*)", pod_name)
+    return (match[1] or "", int(match[2])) if match else None
 
 
 def can_hand_over(pod_manifest: dict[str, Any]) -> bool:
@@ -181,8 +181,8 @@ def can_hand_over(pod_manifest: dict[str, Any]) -> bool:
 
 def health_port(metadata: dict[str, Any]) -> int:
     """Where the worker of a pod with that metadata answers."""
-    told = str((metadata.get("annotations") or {}).get(HEALTH_PORT, ""))
-    return int(told) if told.isascii() and told.isdigit() and 0 < int(told) < 65_536 else PORT
+    port = str((metadata.get("annotations") or {}).get(HEALTH_PORT, ""))
+    return int(port) if port.isascii() and port.isdigit() and 0 < int(port) < 65_536 else PORT
 
 
 def selector(name: str) -> dict[str, str]:
@@ -226,7 +226,7 @@ def owner_reference(group: ConsumerGroup) -> dict[str, Any]:
 def is_owned(manifest: dict[str, Any], uid: str) -> bool:
     """Whether an object belongs to the ConsumerGroup with that uid."""
     references = manifest.get("metadata", {}).get("ownerReferences") or []
-    return any(one.get("uid") == uid and one.get("controller") for one in references)
+    return any(reference.get("uid") == uid and reference.get("controller") for reference in references)
 
 
 def metadata(group: ConsumerGroup, name: str, *, app: str = WORKER_APP) -> dict[str, Any]:

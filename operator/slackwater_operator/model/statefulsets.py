@@ -139,29 +139,29 @@ def arrange(
     there = [sets[suffix] for suffix in SETS if suffix in sets]
     if len(there) < 2:
         return Arrangement(*there)
-    moving = [one for one in there if one.name == filled]
+    moving = [statefulset for statefulset in there if statefulset.name == filled]
     if moving:
         return _two(moving[0], there)
-    left = [one for one in there if not one.deleting] or there
+    left = [statefulset for statefulset in there if not statefulset.deleting] or there
     for kept in (
-        [one for one in left if not failed or one.template != failed],
-        [one for one in left if one.template == wanted and wanted != failed],
+        [statefulset for statefulset in left if not failed or statefulset.template != failed],
+        [statefulset for statefulset in left if statefulset.template == wanted and wanted != failed],
     ):
         if len(kept) == 1:
             return _two(kept[0], there)
         left = kept or left
-    stays_failed = bool(failed) and all(one.template == failed for one in left)
-    by_age = sorted(left, key=lambda one: one.created_ms)
+    stays_failed = bool(failed) and all(statefulset.template == failed for statefulset in left)
+    by_age = sorted(left, key=lambda statefulset: statefulset.created_ms)
     return _two(by_age[0] if stays_failed else by_age[-1], there)
 
 
 def _two(filled: StatefulSetSnapshot, there: Iterable[StatefulSetSnapshot]) -> Arrangement:
-    return Arrangement(filled, next(one for one in there if one is not filled))
+    return Arrangement(filled, next(statefulset for statefulset in there if statefulset is not filled))
 
 
 def members(sets: Mapping[str, StatefulSetSnapshot]) -> int:
     """How many members the sets have together: the ordinals from 0 to the highest."""
-    return max((one.span.end for one in sets.values()), default=0)
+    return max((statefulset.span.end for statefulset in sets.values()), default=0)
 
 
 def scaled(spans: Mapping[str, Ordinals], count: int, *, filled: str) -> dict[str, Ordinals]:
@@ -172,13 +172,13 @@ def scaled(spans: Mapping[str, Ordinals], count: int, *, filled: str) -> dict[st
         count: how many members there are to be.
         filled: the set that grows where both end at the same ordinal, or none has any.
     """
-    found = {suffix: span.below(count) for suffix, span in spans.items()}
-    end = max(span.end for span in found.values())
+    result = {suffix: span.below(count) for suffix, span in spans.items()}
+    end = max(span.end for span in result.values())
     if end < count:
-        top = max(found, key=lambda suffix: (found[suffix].end, suffix == filled))
-        span = found[top]
-        found[top] = Ordinals(span.start, count - span.start) if span.replicas else Ordinals(0, count)
-    return found
+        top = max(result, key=lambda suffix: (result[suffix].end, suffix == filled))
+        span = result[top]
+        result[top] = Ordinals(span.start, count - span.start) if span.replicas else Ordinals(0, count)
+    return result
 
 
 def next_suffix(suffix: str) -> str:

@@ -55,12 +55,12 @@ def remembered(kafka: Kafka, cluster_id: str) -> KafkaMemory:
 
 def _kafka_of(held: KafkaMemory) -> Kafka | None:
     """The same as it was; None where the status holds what cannot be."""
-    told = {
+    stored = {
         "bootstrapServers": held.bootstrap_servers,
         "security": dict(held.security),
         "properties": dict(held.properties),
     }
     try:
-        return fields.parse_object(Kafka, told, "status.kafka")
+        return fields.parse_object(Kafka, stored, "status.kafka")
     except FieldError:
         return None

@@ -31,7 +31,7 @@ _SESSION_MARGIN_MS = 30_000
 def wanted_finalizers(snapshot: GroupSnapshot) -> tuple[str, ...] | None:
     """The finalizers that the ConsumerGroup should have; None when it has them."""
     assert snapshot.group is not None
-    others = tuple(one for one in snapshot.finalizers if one != FINALIZER)
+    others = tuple(finalizer for finalizer in snapshot.finalizers if finalizer != FINALIZER)
     wanted = (*others, FINALIZER) if snapshot.group.spec.deletion_policy == DELETE else others
     return None if sorted(wanted) == sorted(snapshot.finalizers) else wanted
 
@@ -43,9 +43,15 @@ def end(snapshot: GroupSnapshot) -> Plan:
         return _plan(snapshot, [], waits)
     if snapshot.group is None or snapshot.group.spec.deletion_policy != DELETE:
         return _plan(snapshot, [_release(snapshot)])
-    left = [one for one in snapshot.sets.values() if not one.deleting]
+    left = [statefulset for statefulset in snapshot.sets.values() if not statefulset.deleting]
     if left:
-        return _plan(snapshot, [DeleteObject("apps/v1", "StatefulSet", one.name, one.uid) for one in left])
+        return _plan(
+            snapshot,
+            [
+                DeleteObject("apps/v1", "StatefulSet", statefulset.name, statefulset.uid)
+                for statefulset in left
+            ],
+        )
     if snapshot.sets or snapshot.pods:
         return _plan(snapshot, [])
     return _delete_group(snapshot)
@@ -112,7 +118,7 @@ def _keep(snapshot: GroupSnapshot, why: str) -> Plan:
 
 
 def _release(snapshot: GroupSnapshot) -> SetFinalizers:
-    return SetFinalizers(tuple(one for one in snapshot.finalizers if one != FINALIZER))
+    return SetFinalizers(tuple(finalizer for finalizer in snapshot.finalizers if finalizer != FINALIZER))
 
 
 def _plan(
@@ -122,6 +128,6 @@ def _plan(
 ) -> Plan:
     """What is to be done, and then the status, where the resource is not about to be gone."""
     status = status_of_deletion(snapshot, waits)
-    gone = any(isinstance(one, SetFinalizers) for one in actions)
+    gone = any(isinstance(action, SetFinalizers) for action in actions)
     written = (WriteStatus(status),) if status != snapshot.status and not gone else ()
     return Plan((*actions, *written), status, busy=True, wake_ms=snapshot.now_ms + 1_000)

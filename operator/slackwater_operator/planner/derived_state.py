@@ -38,17 +38,17 @@ class DerivedState:
 
     def worker(self, name: str) -> WorkerView | None:
         """The worker of this member, if it should be."""
-        return next((one for one in self.workers if one.name == name), None)
+        return next((worker for worker in self.workers if worker.name == name), None)
 
     @property
     def running(self) -> int:
         """How many of them are in the group and handle records."""
-        return sum(one.running for one in self.workers)
+        return sum(worker.running for worker in self.workers)
 
     @property
     def generation(self) -> int:
         """The newest generation that one of them is in, -1 without any."""
-        return max((one.generation for one in self.workers), default=-1)
+        return max((worker.generation for worker in self.workers), default=-1)
 
 
 def derive(snapshot: GroupSnapshot) -> DerivedState:
@@ -61,16 +61,16 @@ def derive(snapshot: GroupSnapshot) -> DerivedState:
     held = {}
     for name in names:
         pod = snapshot.pod(name)
-        told = snapshot.worker(pod) if pod is not None else None
-        if told is not None:
-            held[name] = told.assignment
+        status = snapshot.worker(pod) if pod is not None else None
+        if status is not None:
+            held[name] = status.assignment
     lost = _lost(snapshot)
     return DerivedState(
         replicas=snapshot.replicas,
         names=names,
         workers=workers,
         held=held,
-        strangers=tuple(one for one in ours if one not in set(names)),
+        strangers=tuple(member for member in ours if member not in set(names)),
         group=snapshot.kafka_group,
         unsettled=_unsettled(snapshot, workers, held, lost),
         lost=lost,
@@ -106,14 +106,19 @@ def worker_view(
     """A member's worker in one of its pods; None: it has none there."""
     # Away counts from the end of the process that was in the group, not of those that failed since.
     restart = next(
-        (one for one in snapshot.memory.rollout.under_way if pod is not None and one.name == pod.name), None
+        (
+            restart
+            for restart in snapshot.memory.rollout.under_way
+            if pod is not None and restart.name == pod.name
+        ),
+        None,
     )
     ended_ms = restart.ended_ms if restart is not None else _ended_ms(snapshot, member)
     if pod is None:
         lacking = (why for name, why in snapshot.not_created.items() if snapshot.member_of(name) == member)
         return WorkerView(member, alive=False, phase="", ended_ms=ended_ms, trouble=next(lacking, ""))
-    told = snapshot.worker(pod) if pod.started else None
-    if told is None:
+    status = snapshot.worker(pod) if pod.started else None
+    if status is None:
         return WorkerView(
             name=member,
             alive=pod.started,
@@ -127,37 +132,39 @@ def worker_view(
             pod=pod.name,
             can_hand_over=pod.can_hand_over,
         )
-    own = [lag.get(partition) for partition in told.assignment]
-    known = [one for one in own if one is not None]
+    own = [lag.get(partition) for partition in status.assignment]
+    known = [lag_of_partition for lag_of_partition in own if lag_of_partition is not None]
     return WorkerView(
         name=member,
         alive=pod.started,
-        phase=told.phase,
+        phase=status.phase,
         revision=pod.revision,
-        generation=told.generation,
-        leader=told.is_leader,
+        generation=status.generation,
+        leader=status.is_leader,
         ended_ms=ended_ms if ended_ms is not None else pod.ended_ms,
-        running_since_ms=told.running_since_ms,
+        running_since_ms=status.running_since_ms,
         lag=sum(known) if len(known) == len(own) else None,
-        waiting_since_ms=told.waiting_since_ms,
+        waiting_since_ms=status.waiting_since_ms,
         failures=pod.restarts,
         uid=pod.uid,
         terminating=pod.deleting,
-        trouble=told.error or (told.standby.reason if told.standby is not None else "") or pod.trouble,
+        trouble=status.error or (status.standby.reason if status.standby is not None else "") or pod.trouble,
         pod=pod.name,
-        holder=pod.name if told.is_member else told.holder,
-        standby_since_ms=told.standby.since_ms if told.standby is not None else None,
-        handed_over=told.standby is not None and told.standby.handed_over,
+        holder=pod.name if status.is_member else status.holder,
+        standby_since_ms=status.standby.since_ms if status.standby is not None else None,
+        handed_over=status.standby is not None and status.standby.handed_over,
         can_hand_over=pod.can_hand_over,
-        member_id=told.member_id,
+        member_id=status.member_id,
     )
 
 
 def _ended_ms(snapshot: GroupSnapshot, member: str) -> int | None:
     """When the pod before ended: of a restart whose pod is gone, or a move to the other set by a restart."""
-    for one in snapshot.memory.rollout.under_way:  # the pod is gone, and the note is all that is left of it
-        if snapshot.pod_named(one.name) is None and snapshot.member_of(one.name) == member:
-            return one.ended_ms
+    for (
+        restart
+    ) in snapshot.memory.rollout.under_way:  # the pod is gone, and the note is all that is left of it
+        if snapshot.pod_named(restart.name) is None and snapshot.member_of(restart.name) == member:
+            return restart.ended_ms
     moving = snapshot.memory.rollout.moving
     ours = (
         moving is not None and snapshot.group is not None and snapshot.group.ordinal(member) == moving.ordinal
@@ -175,12 +182,12 @@ def _unsettled(
 
     A pod beside the one that serves its member unsettles nobody: it stands by, or has handed over.
     """
-    names = {one.name for one in workers}
-    serving = {one.pod for one in workers}
+    names = {worker.name for worker in workers}
+    serving = {worker.pod for worker in workers}
     going = sorted(
-        one.name
-        for one in snapshot.pods
-        if one.member not in names or (one.name in serving and (one.deleting or not _stays(snapshot, one)))
+        pod.name
+        for pod in snapshot.pods
+        if pod.member not in names or (pod.name in serving and (pod.deleting or not _stays(snapshot, pod)))
     )
     stranded = advice([pod for pod in lost if pod.pod in going])
     if stranded:
@@ -188,8 +195,8 @@ def _unsettled(
     if going:
         return f"{', '.join(going[:3])}{' and more' if len(going) > 3 else ''} is terminating"
     partitions = snapshot.kafka.partitions if snapshot.kafka is not None else ()
-    told = advice(lost)
-    return unsettled(snapshot.kafka_group, workers, held, partitions, {pod.pod: told for pod in lost})
+    reason = advice(lost)
+    return unsettled(snapshot.kafka_group, workers, held, partitions, {pod.pod: reason for pod in lost})
 
 
 def _stays(snapshot: GroupSnapshot, pod: PodSnapshot) -> bool:

@@ -20,8 +20,8 @@ RECORDS_SKIPPED = "RecordsSkipped"
 def tell_lost(context: PlanningContext) -> None:
     """Takes in what the workers say, with an Event for what is new."""
     snapshot = context.snapshot
-    told = [skip for worker in snapshot.workers.values() if worker is not None for skip in worker.skipped]
-    context.skipped, new = take_skips(context.skipped, told, snapshot.now_ms)
+    reported = [skip for worker in snapshot.workers.values() if worker is not None for skip in worker.skipped]
+    context.skipped, new = take_skips(context.skipped, reported, snapshot.now_ms)
     if new:
         context.report(RECORDS_SKIPPED, skips_text(new), warning=True)
     before = snapshot.memory.conditions.get("Degraded", {})
@@ -35,8 +35,12 @@ def stopped_partitions(snapshot: GroupSnapshot) -> list[StoppedPartition]:
     """The partitions that their workers read nothing more of."""
     running = [worker for worker in snapshot.workers.values() if worker is not None and worker.running]
     return sorted(
-        {one.partition: one for worker in running for one in worker.stopped}.values(),
-        key=lambda one: one.partition,
+        {
+            stopped_partition.partition: stopped_partition
+            for worker in running
+            for stopped_partition in worker.stopped
+        }.values(),
+        key=lambda stopped_partition: stopped_partition.partition,
     )
 
 
@@ -60,7 +64,7 @@ _NAMED = 5
 
 
 def take_skips(
-    kept: Sequence[Skip], told: Iterable[Skip], now_ms: int
+    kept: Sequence[Skip], reported: Iterable[Skip], now_ms: int
 ) -> tuple[tuple[Skip, ...], tuple[Skip, ...]]:
     """What is to be kept of the skips, oldest first, and what of it is new.
 
@@ -76,7 +80,7 @@ def take_skips(
     recent = [skip for skip in kept if skip.at_ms > since_ms]
     known = {replace(skip, at_ms=0) for skip in recent}
     new = []
-    for skip in sorted(told, key=lambda skip: (skip.at_ms, skip.partition)):
+    for skip in sorted(reported, key=lambda skip: (skip.at_ms, skip.partition)):
         if skip.at_ms > since_ms and replace(skip, at_ms=0) not in known:
             known.add(replace(skip, at_ms=0))
             new.append(replace(skip, at_ms=min(skip.at_ms, now_ms)))
@@ -96,7 +100,7 @@ def skips_text(skips: Sequence[Skip]) -> str:
 
 def stopped_text(stopped: Sequence[StoppedPartition]) -> str:
     """Why partitions of one reason are stopped: the first one's message, and which others there are."""
-    names = [str(one.partition) for one in stopped[1:]]
+    names = [str(partition.partition) for partition in stopped[1:]]
     if not names:
         return stopped[0].message
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
@@ -105,7 +109,7 @@ def stopped_text(stopped: Sequence[StoppedPartition]) -> str:
 
 def by_reason(stopped: Iterable[StoppedPartition]) -> dict[str, list[StoppedPartition]]:
     """The stopped partitions by their reason, in order."""
-    found: dict[str, list[StoppedPartition]] = {}
-    for one in sorted(stopped, key=lambda one: (one.reason, one.partition)):
-        found.setdefault(one.reason, []).append(one)
-    return found
+    result: dict[str, list[StoppedPartition]] = {}
+    for partition in sorted(stopped, key=lambda partition: (partition.reason, partition.partition)):
+        result.setdefault(partition.reason, []).append(partition)
+    return result

@@ -69,7 +69,7 @@ def in_use(snapshot: GroupSnapshot) -> str:
             f"ConsumerGroup {sharing.unclear[0]} has the same group.id {group_id}, and Kafka has not "
             f"reported yet whether both use one cluster; if they do, {_ADVICE}"
         )
-    others = [one for one in snapshot.foreign_members if one.owner]
+    others = [member for member in snapshot.foreign_members if member.owner]
     if others and not snapshot.pods:
         return (
             f"workers of another ConsumerGroup are in the group {group_id}: {listed(others)}; no worker of "
@@ -131,7 +131,7 @@ def remove_orphans(context: PlanningContext, replicas: int) -> RemovalDecision:
         derived.group,
         ours=snapshot.own_members,
         wanted=wanted,
-        alive=[one.member for one in snapshot.pods],
+        alive=[pod.member for pod in snapshot.pods],
         doubtful=snapshot.doubtful_members,
     )
     if decision.remove or decision.waiting_for:
@@ -156,11 +156,11 @@ def open_gates(context: PlanningContext) -> None:
     if decision.reason:
         context.busy = True
     moving = _moving(context)
-    let_in = tuple(one for one in decision.open if not moving or one in moving)
-    serving = [snapshot.pod(one) for one in let_in]
-    pods = [one for one in serving if one is not None and one.ip and not one.deleting]
+    let_in = tuple(member for member in decision.open if not moving or member in moving)
+    serving = [snapshot.pod(member) for member in let_in]
+    pods = [pod for pod in serving if pod is not None and pod.ip and not pod.deleting]
     if pods:
-        context.acts.append(OpenGate(tuple((one.name, one.ip, one.port) for one in pods)))
+        context.acts.append(OpenGate(tuple((pod.name, pod.ip, pod.port) for pod in pods)))
         context.decided("gate", "open", decision.reason)
         context.tell("GateOpened", decision.reason)
 
@@ -168,7 +168,7 @@ def open_gates(context: PlanningContext) -> None:
 def _moving(context: PlanningContext) -> frozenset[str]:
     """The members that are being restarted or taken over."""
     assert context.snapshot.group is not None
-    found = {context.snapshot.member_of(one.name) for one in context.rollout.under_way}
+    members = {context.snapshot.member_of(restart.name) for restart in context.rollout.under_way}
     if context.rollout.moving is not None:
-        found.add(context.snapshot.group.instance_id(context.rollout.moving.ordinal))
-    return frozenset(found)
+        members.add(context.snapshot.group.instance_id(context.rollout.moving.ordinal))
+    return frozenset(members)

@@ -129,7 +129,7 @@ def mend_secret(context: PlanningContext) -> None:
     jobs = [
         job for job in snapshot.jobs_of(snapshot.revision.hash) if not (job.view.succeeded or job.view.failed)
     ]
-    needed = any(one.can_hand_over and not one.started for one in snapshot.pods)
+    needed = any(pod.can_hand_over and not pod.started for pod in snapshot.pods)
     if jobs and names.can_hand_over(snapshot.revision.template):
         needed = True
     if needed and snapshot.secret == "":
@@ -154,7 +154,7 @@ def clean_up(context: PlanningContext) -> None:
     there = snapshot.statefulset
     if there is None or not there.update_revision or context.template_changes or len(snapshot.sets) > 1:
         return
-    if not snapshot.pods or any(one.revision != there.update_revision for one in snapshot.pods):
+    if not snapshot.pods or any(pod.revision != there.update_revision for pod in snapshot.pods):
         return
     if context.rollout.phase != "Idle" or context.rollout.good != there.update_revision:
         return
@@ -167,11 +167,13 @@ def clean_up(context: PlanningContext) -> None:
 def _named(manifest: Manifest) -> set[str]:
     """The ConfigMaps that a StatefulSet's template names as volumes."""
     volumes = manifest.get("spec", {}).get("template", {}).get("spec", {}).get("volumes") or []
-    found = set()
+    result = set()
     for volume in volumes:
         sources = [volume, *((volume.get("projected") or {}).get("sources") or [])]
-        found |= {one["configMap"]["name"] for one in sources if (one.get("configMap") or {}).get("name")}
-    return found
+        result |= {
+            source["configMap"]["name"] for source in sources if (source.get("configMap") or {}).get("name")
+        }
+    return result
 
 
 def _around(context: PlanningContext) -> Iterator[Manifest]:
@@ -223,7 +225,7 @@ def _applied(context: PlanningContext, manifest: Manifest) -> list[Action]:
 
 def wanted_names(snapshot: GroupSnapshot) -> list[tuple[str, str, str]]:
     """(apiVersion, kind, name) of the objects that a group wants, for whoever looks for them."""
-    found = [
+    objects = [
         *(
             ("apps/v1", STATEFULSET, names.statefulset(snapshot.name, suffix))
             for suffix in _asked_sets(snapshot)
@@ -233,10 +235,10 @@ def wanted_names(snapshot: GroupSnapshot) -> list[tuple[str, str, str]]:
         ("policy/v1", "PodDisruptionBudget", names.disruption_budget(snapshot.name)),
     ]
     if snapshot.revision is not None:
-        found.append(("v1", CONFIG_MAP, snapshot.revision.config_map["metadata"]["name"]))
+        objects.append(("v1", CONFIG_MAP, snapshot.revision.config_map["metadata"]["name"]))
     if snapshot.pod_monitors:
-        found.append((POD_MONITOR_API_VERSION, POD_MONITOR_KIND, names.pod_monitor(snapshot.name)))
-    return found
+        objects.append((POD_MONITOR_API_VERSION, POD_MONITOR_KIND, names.pod_monitor(snapshot.name)))
+    return objects
 
 
 def _asked_sets(snapshot: GroupSnapshot) -> list[str]:
@@ -267,7 +269,7 @@ def wanted_sets(snapshot: GroupSnapshot) -> list[str]:
 def _outdated(snapshot: GroupSnapshot, there: StatefulSetSnapshot, wanted: str) -> bool:
     """Whether the set at rest has another template than the wanted one, or pods of another."""
     newest = there.update_revision
-    return there.template != wanted or (bool(newest) and any(one.revision != newest for one in snapshot.pods))
+    return there.template != wanted or (bool(newest) and any(pod.revision != newest for pod in snapshot.pods))
 
 
 _QUANTITY = re.compile(r"([+-]?[0-9.]+)([eE][+-]?[0-9]+|[numkMGTPE]|[KMGTPE]i)?")
@@ -337,10 +339,10 @@ def _contains(live: Any, wanted: Any) -> bool:
 
 def _contains_list(live: list[Any], wanted: list[Any]) -> bool:
     """Lists of named things are merged by name on the server; others belong to us whole."""
-    if all(isinstance(one, Mapping) and "name" in one for one in wanted):
-        by_name = {one["name"]: one for one in live if isinstance(one, Mapping) and "name" in one}
-        return all(_contains(by_name.get(one["name"]), one) for one in wanted)
-    return len(live) >= len(wanted) and all(any(_contains(there, one) for there in live) for one in wanted)
+    if all(isinstance(item, Mapping) and "name" in item for item in wanted):
+        by_name = {item["name"]: item for item in live if isinstance(item, Mapping) and "name" in item}
+        return all(_contains(by_name.get(item["name"]), item) for item in wanted)
+    return len(live) >= len(wanted) and all(any(_contains(there, item) for there in live) for item in wanted)
 
 
 def _same(live: Any, wanted: Any) -> bool:

@@ -84,7 +84,7 @@ class PlanningContext:
             desired=memory.desired,
             decisions=memory.decisions,
             skipped=memory.skipped,
-            spans={suffix: one.span for suffix, one in snapshot.sets.items()},
+            spans={suffix: statefulset.span for suffix, statefulset in snapshot.sets.items()},
         )
 
     def change_rollout(self, **fields: Any) -> None:

@@ -170,10 +170,10 @@ def _held(context: PlanningContext, wanted: int) -> str:
     if not context.rollout.under_way and (len(snapshot.sets) > 1 or snapshot.group.spec.rollout.takes_over):
         return ""  # members are taken over one by one, and a step comes between two
     if context.rollout.under_way:
-        names = ", ".join(one.name for one in context.rollout.under_way)
+        names = ", ".join(restart.name for restart in context.rollout.under_way)
         return f"{context.derived.replicas} kept: {names} is restarting"
     target = snapshot.statefulset.update_revision if snapshot.statefulset is not None else ""
-    outdated = any(one.revision != target for one in snapshot.pods)
+    outdated = any(pod.revision != target for pod in snapshot.pods)
     rolling = context.rollout.phase in (ROLLING, ROLLING_BACK) and outdated and bool(target)
     if rolling and not context.derived.unsettled:
         return f"{context.derived.replicas} kept: a rolling restart is in progress"

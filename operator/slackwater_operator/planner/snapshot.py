@@ -295,11 +295,11 @@ class GroupSnapshot:
         assert self.group is not None
         members = self.kafka_group.members if self.kafka_group is not None else ()
         return frozenset(
-            one.instance_id
-            for one in members
-            if one.instance_id is not None
-            and one.owner in owners
-            and self.group.ordinal(one.instance_id) is not None
+            member.instance_id
+            for member in members
+            if member.instance_id is not None
+            and member.owner in owners
+            and self.group.ordinal(member.instance_id) is not None
         )
 
     @property
@@ -308,7 +308,9 @@ class GroupSnapshot:
         assert self.group is not None
         members = self.kafka_group.members if self.kafka_group is not None else ()
         ours = self.own_members | self.doubtful_members
-        return tuple(one for one in members if one.instance_id is None or one.instance_id not in ours)
+        return tuple(
+            member for member in members if member.instance_id is None or member.instance_id not in ours
+        )
 
     @property
     def rollout_policy(self) -> RolloutPolicy:
@@ -330,7 +332,7 @@ class GroupSnapshot:
             return None
         if failed.template == self.revision.hash:
             return failed if failed.retry == str(self.annotations.get(names.RETRY, "")) else None
-        left = [one.template for one in self.sets.values()]
+        left = [statefulset.template for statefulset in self.sets.values()]
         return failed if len(left) > 1 and failed.template in left else None
 
     @cached_property
@@ -352,11 +354,11 @@ class GroupSnapshot:
     @property
     def replicas(self) -> int:
         """How many members there are to be now, whichever sets their pods are in."""
-        found = members(self.sets)
+        count = members(self.sets)
         moving = self.memory.rollout.moving
         # The highest member is in neither set while it moves by a restart.
-        away = moving is not None and moving.by == RESTART and moving.ordinal == found and len(self.sets) > 1
-        return found + 1 if away else found
+        away = moving is not None and moving.by == RESTART and moving.ordinal == count and len(self.sets) > 1
+        return count + 1 if away else count
 
     def member_of(self, pod_name: str) -> str:
         """The member of one of the group's pods, by its name."""
@@ -364,7 +366,7 @@ class GroupSnapshot:
 
     def pod_named(self, name: str) -> PodSnapshot | None:
         """The pod of this name."""
-        return next((one for one in self.pods if one.name == name), None)
+        return next((pod for pod in self.pods if pod.name == name), None)
 
     def pods_of(self, member: str) -> tuple[PodSnapshot, ...]:
         """The pods of this member, the one that serves it first."""
@@ -380,18 +382,18 @@ class GroupSnapshot:
 
     @cached_property
     def _by_member(self) -> Mapping[str, tuple[PodSnapshot, ...]]:
-        found: dict[str, list[PodSnapshot]] = {}
-        for one in self.pods:
-            found.setdefault(one.member, []).append(one)
-        return {member: self._serving_first(pods) for member, pods in found.items()}
+        result: dict[str, list[PodSnapshot]] = {}
+        for pod in self.pods:
+            result.setdefault(pod.member, []).append(pod)
+        return {member: self._serving_first(pods) for member, pods in result.items()}
 
     def _serving_first(self, pods: list[PodSnapshot]) -> tuple[PodSnapshot, ...]:
         """Who serves: who runs in the group (of two whom the broker knows, else who began to run later); else
         who is in it; else whom a standby calls so; else the pod of the set that is left."""
         if len(pods) == 1:
             return (pods[0],)
-        told = {one.name: self.worker(one) for one in pods}
-        holders = {one.holder for one in told.values() if one is not None}
+        statuses = {pod.name: self.worker(pod) for pod in pods}
+        holders = {status.holder for status in statuses.values() if status is not None}
         held = self.kafka_group.member(pods[0].member) if self.kafka_group is not None else None
         if held is not None and not any(holders):
             holders.add(held.client_id)  # the first joiner's: it may have been taken over from since
@@ -399,7 +401,7 @@ class GroupSnapshot:
         left = self.arrangement.left
 
         def rank(pod: PodSnapshot) -> tuple[int, ...]:
-            worker = told[pod.name]
+            worker = statuses[pod.name]
             running = worker is not None and worker.running
             since = worker.running_since_ms or 0 if worker is not None and running else 0
             return (
@@ -419,8 +421,8 @@ class GroupSnapshot:
 
     def worker(self, pod: PodSnapshot) -> WorkerStatus | None:
         """What the worker in this pod said last; not what one before it under the name said."""
-        told = self.workers.get(pod.name)
-        return told if told is not None and told.uid == pod.uid else None
+        status = self.workers.get(pod.name)
+        return status if status is not None and status.uid == pod.uid else None
 
 
 def time_ms(text: object) -> int | None:

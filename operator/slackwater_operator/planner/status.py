@@ -27,7 +27,7 @@ def status_of(context: PlanningContext) -> dict[str, Any]:
     snapshot, derived = context.snapshot, context.derived
     assert snapshot.group is not None
     there = snapshot.statefulset
-    told: dict[str, Any] = {
+    status: dict[str, Any] = {
         "observedGeneration": snapshot.generation,
         "replicas": _existing(snapshot),
         "readyReplicas": len(_ready_members(context)),
@@ -39,17 +39,19 @@ def status_of(context: PlanningContext) -> dict[str, Any]:
         if derived.group is not None
         else snapshot.status.get("members"),
         "lag": _lag(snapshot),
-        "generation": max((one.generation for one in derived.workers if one.generation >= 0), default=None),
+        "generation": max(
+            (worker.generation for worker in derived.workers if worker.generation >= 0), default=None
+        ),
         "revision": there.template if there is not None else None,
         "rollout": context.rollout.dump(),
         "scaling": _scaling(context),
         "kafka": _kafka(context),
         "restartGapsMs": list(context.gaps_ms),
-        "decisions": [one.dump() for one in context.decisions],
-        "skipped": [dump_skip(one) for one in context.skipped] or None,
+        "decisions": [decision.dump() for decision in context.decisions],
+        "skipped": [dump_skip(skip) for skip in context.skipped] or None,
         "conditions": conditions(_seen(context), _conditions_before(snapshot), now_ms=snapshot.now_ms),
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in status.items() if value is not None}
 
 
 def status_of_trouble(
@@ -68,12 +70,15 @@ def status_of_trouble(
         trouble: what is wrong.
         now_ms: wall clock.
     """
-    seen = ConditionsInput(generation=generation, troubles=(trouble,))
-    told = {one["type"]: one for one in conditions(seen, list(before.values()), now_ms=now_ms)}
-    kept = {kind: dict(one) for kind, one in before.items()}
+    observed = ConditionsInput(generation=generation, troubles=(trouble,))
+    by_type = {
+        condition["type"]: condition
+        for condition in conditions(observed, list(before.values()), now_ms=now_ms)
+    }
+    kept = {kind: dict(condition) for kind, condition in before.items()}
     for kind in ("Ready", "Degraded"):  # how the group is otherwise nobody has looked at
         if kind == "Degraded" or kind not in kept:
-            kept[kind] = told[kind]
+            kept[kind] = by_type[kind]
     return {**status, "conditions": list(kept.values())}
 
 
@@ -84,28 +89,28 @@ def status_of_deletion(snapshot: GroupSnapshot, waits: str) -> dict[str, Any]:
         snapshot: the group.
         waits: what keeps it from being gone, in words; "" where nothing does.
     """
-    seen = ConditionsInput(generation=snapshot.generation, deleting=True, deletion_waits=waits)
+    observed = ConditionsInput(generation=snapshot.generation, deleting=True, deletion_waits=waits)
     before = snapshot.memory.conditions
-    ready = conditions(seen, list(before.values()), now_ms=snapshot.now_ms)[0]
+    ready = conditions(observed, list(before.values()), now_ms=snapshot.now_ms)[0]
     return {**snapshot.status, "conditions": list({**before, "Ready": ready}.values())}
 
 
 def troubles(context: PlanningContext) -> tuple[Trouble, ...]:
     """What needs a person, the gravest first."""
-    found = [*stopped_troubles(context.snapshot), *context.troubles]
+    result = [*stopped_troubles(context.snapshot), *context.troubles]
     failed = context.rollout.failed
     if failed is not None:
         preflight = failed.reason.startswith(PREFLIGHT_SAYS)
         reason = "PreflightFailed" if preflight else "RolloutStopped"
         advice = f"correct the spec, or change the annotation {names.RETRY} to try the revision again"
-        found.append(Trouble(reason, f"revision {failed.template}: {failed.reason}; {advice}"))
-    found += [Trouble(reason, message) for reason, message in context.snapshot.problems]
-    found += _lost_nodes(context)
-    found += _missing_pods(context)
-    found += _broken_pods(context)
-    found += _foreign_members(context)
-    found += skipped_troubles(context)
-    return tuple(found)
+        result.append(Trouble(reason, f"revision {failed.template}: {failed.reason}; {advice}"))
+    result += [Trouble(reason, message) for reason, message in context.snapshot.problems]
+    result += _lost_nodes(context)
+    result += _missing_pods(context)
+    result += _broken_pods(context)
+    result += _foreign_members(context)
+    result += skipped_troubles(context)
+    return tuple(result)
 
 
 def _ready_members(context: PlanningContext) -> set[str]:
@@ -118,8 +123,8 @@ def _ready_members(context: PlanningContext) -> set[str]:
 
 def _lost_nodes(context: PlanningContext) -> list[Trouble]:
     """Workers whose node is gone."""
-    told = advice(context.derived.lost)
-    return [Trouble("NodeLost", told)] if told else []
+    message = advice(context.derived.lost)
+    return [Trouble("NodeLost", message)] if message else []
 
 
 def _missing_pods(context: PlanningContext) -> list[Trouble]:
@@ -138,9 +143,9 @@ def _missing_pods(context: PlanningContext) -> list[Trouble]:
 def _broken_pods(context: PlanningContext) -> list[Trouble]:
     """Workers that end again and again, or cannot be started at all."""
     broken = [
-        one
-        for one in context.derived.workers
-        if one.uid and not one.running and one.trouble and (one.failures >= 2 or not one.alive)
+        worker
+        for worker in context.derived.workers
+        if worker.uid and not worker.running and worker.trouble and (worker.failures >= 2 or not worker.alive)
     ]
     if not broken:
         return []
@@ -177,12 +182,12 @@ def _seen(context: PlanningContext) -> ConditionsInput:
         unsettled=_unsettled(context),
         kafka_away_ms=measured.kafka_away_ms,
         problems=tuple(filter(None, problems)),
-        lag_known=bool(lags) and all(one is not None for one in lags),
+        lag_known=bool(lags) and all(lag is not None for lag in lags),
         scaling=context.scaling,
         rollout_phase=context.rollout.phase,
         rollout_reason=context.rollout.reason,
         stalls=measured.stalls,
-        stopped=tuple(str(one.partition) for one in stopped_partitions(snapshot)),
+        stopped=tuple(str(partition.partition) for partition in stopped_partitions(snapshot)),
         troubles=troubles(context),
         unplanned=(*measured.unplanned, *([context.unplanned] if context.unplanned else [])),
     )
@@ -202,8 +207,8 @@ def _unsettled(context: PlanningContext) -> str:
 def _existing(snapshot: GroupSnapshot) -> int:
     """How many members have a pod: `status.replicas`, which the scale subresource shows."""
     if len(snapshot.sets) > 1:
-        return len({one.member for one in snapshot.pods if one.ordinal >= 0})
-    return sum(one.existing for one in snapshot.sets.values())
+        return len({pod.member for pod in snapshot.pods if pod.ordinal >= 0})
+    return sum(statefulset.existing for statefulset in snapshot.sets.values())
 
 
 def _conditions_before(snapshot: GroupSnapshot) -> list[Mapping[str, Any]]:
@@ -216,7 +221,7 @@ def _lag(snapshot: GroupSnapshot) -> int | None:
     if not snapshot.figures_due and isinstance(before, int):
         return before
     lags = list(snapshot.kafka.lag.values()) if snapshot.kafka is not None else []
-    known = [one for one in lags if one is not None]
+    known = [lag for lag in lags if lag is not None]
     return _two_digits(sum(known)) if known and len(known) == len(lags) else None
 
 
@@ -230,8 +235,8 @@ def _kafka(context: PlanningContext) -> dict[str, Any] | None:
     if context.hindered:
         return before.dump() if before is not None else None
     long = (before is not None and before.exclusive) or snapshot.measured.alone_ms >= EXCLUSIVE_AFTER_MS
-    told = remembered(snapshot.running or snapshot.group.spec.kafka, snapshot.cluster_id)
-    return replace(told, exclusive=long and bool(snapshot.pods)).dump()
+    memory = remembered(snapshot.running or snapshot.group.spec.kafka, snapshot.cluster_id)
+    return replace(memory, exclusive=long and bool(snapshot.pods)).dump()
 
 
 def _two_digits(value: int) -> int:
@@ -241,10 +246,13 @@ def _two_digits(value: int) -> int:
 
 def _scaling(context: PlanningContext) -> dict[str, Any] | None:
     before = context.snapshot.memory.scaling
-    told = {**context.snapshot.measured.scaling_memory, **(context.scaling.dump() if context.scaling else {})}
-    if not context.snapshot.figures_due and _but_figures(told) == _but_figures(before):
+    scaling = {
+        **context.snapshot.measured.scaling_memory,
+        **(context.scaling.dump() if context.scaling else {}),
+    }
+    if not context.snapshot.figures_due and _but_figures(scaling) == _but_figures(before):
         return dict(before)
-    return told or None
+    return scaling or None
 
 
 def but_figures(status: Mapping[str, Any]) -> dict[str, Any]:
@@ -253,5 +261,5 @@ def but_figures(status: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "scaling": _but_figures(status.get("scaling") or {})}
 
 
-def _but_figures(told: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in told.items() if name not in _FIGURES}
+def _but_figures(scaling: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in scaling.items() if name not in _FIGURES}

@@ -156,7 +156,7 @@ class RolloutMemory:
                 "failed": self.failed.dump() if self.failed else None,
                 "tries": self.tries.dump() if self.tries else None,
                 "updated": self.updated,
-                "underWay": [one.dump() for one in self.under_way],
+                "underWay": [restart.dump() for restart in self.under_way],
                 "fromSet": self.from_set or None,
                 "toSet": self.to_set or None,
                 "moving": _dump_moving(self.moving, self.ended_ms) if self.moving else None,
@@ -246,22 +246,24 @@ class Memory:
 
 def parse(status: object) -> Memory:
     """Reads the memory out of a status, whatever that holds."""
-    told = _mapping(status)
+    stored = _mapping(status)
     return Memory(
-        rollout=_rollout(_mapping(told.get("rollout"))),
-        desired=_whole(told.get("desiredReplicas")),
-        scaling=_mapping(told.get("scaling")),
+        rollout=_rollout(_mapping(stored.get("rollout"))),
+        desired=_whole(stored.get("desiredReplicas")),
+        scaling=_mapping(stored.get("scaling")),
         restart_gaps_ms=tuple(
-            one for one in map(_whole, _list(told.get("restartGapsMs"))) if one is not None and one >= 0
+            gap_ms
+            for gap_ms in map(_whole, _list(stored.get("restartGapsMs")))
+            if gap_ms is not None and gap_ms >= 0
         )[-GAPS_KEPT:],
-        decisions=tuple(_decisions(told.get("decisions")))[-DECISIONS_KEPT:],
+        decisions=tuple(_decisions(stored.get("decisions")))[-DECISIONS_KEPT:],
         conditions={
-            one["type"]: one
-            for one in map(_mapping, _list(told.get("conditions")))
-            if isinstance(one.get("type"), str)
+            condition["type"]: condition
+            for condition in map(_mapping, _list(stored.get("conditions")))
+            if isinstance(condition.get("type"), str)
         },
-        skipped=tuple(_skips(told.get("skipped")))[-SKIPS_KEPT:],
-        kafka=_kafka(_mapping(told.get("kafka"))),
+        skipped=tuple(_skips(stored.get("skipped")))[-SKIPS_KEPT:],
+        kafka=_kafka(_mapping(stored.get("kafka"))),
     )
 
 
@@ -273,7 +275,7 @@ def remember(
     A reason whose figures alone have changed is no other decision: it is not kept again. But a step of the
     scaling from or to another number of workers is another, also right after one.
     """
-    last = next((one for one in reversed(kept) if one.kind == kind), None)
+    last = next((decision for decision in reversed(kept) if decision.kind == kind), None)
     if last is not None and last.action == action and _told(action, last.reason) == _told(action, reason):
         return kept
     return (*kept, DecisionRecord(now_ms, kind, action, reason[:1024]))[-DECISIONS_KEPT:]
@@ -289,26 +291,28 @@ def _told(action: str, reason: str) -> str:
 
 def _worded(reason: str) -> str:
     """A reason without its figures."""
-    return "".join("#" if one.isdigit() or one == "." else one for one in reason).replace("##", "#")
+    return "".join(
+        "#" if character.isdigit() or character == "." else character for character in reason
+    ).replace("##", "#")
 
 
-def _rollout(told: Mapping[str, Any]) -> RolloutMemory:
-    phase = told.get("phase")
+def _rollout(stored: Mapping[str, Any]) -> RolloutMemory:
+    phase = stored.get("phase")
     return RolloutMemory(
         phase=phase if phase in PHASES else IDLE,
-        target=_text(told.get("target")),
-        good=_text(told.get("good")),
-        failed=_failed(_mapping(told.get("failed"))),
-        tries=_tries(_mapping(told.get("tries"))),
-        updated=_whole(told.get("updated")) or 0,
-        under_way=tuple(_under_way(told.get("underWay"))),
-        from_set=_text(told.get("fromSet")),
-        to_set=_text(told.get("toSet")),
-        moving=_moving(_mapping(told.get("moving"))),
-        ended_ms=_whole(_mapping(told.get("moving")).get("endedMs")),
-        since_ms=_whole(told.get("since")) or 0,
-        reason=_text(told.get("reason")),
-        expected_rebalance=_text(told.get("expectedRebalance")),
+        target=_text(stored.get("target")),
+        good=_text(stored.get("good")),
+        failed=_failed(_mapping(stored.get("failed"))),
+        tries=_tries(_mapping(stored.get("tries"))),
+        updated=_whole(stored.get("updated")) or 0,
+        under_way=tuple(_under_way(stored.get("underWay"))),
+        from_set=_text(stored.get("fromSet")),
+        to_set=_text(stored.get("toSet")),
+        moving=_moving(_mapping(stored.get("moving"))),
+        ended_ms=_whole(_mapping(stored.get("moving")).get("endedMs")),
+        since_ms=_whole(stored.get("since")) or 0,
+        reason=_text(stored.get("reason")),
+        expected_rebalance=_text(stored.get("expectedRebalance")),
     )
 
 
@@ -329,77 +333,79 @@ def _dump_moving(moving: Moving, ended_ms: int | None) -> dict[str, Any]:
     )
 
 
-def _moving(told: Mapping[str, Any]) -> Moving | None:
-    ordinal, generation = _whole(told.get("ordinal")), _whole(told.get("generation"))
+def _moving(stored: Mapping[str, Any]) -> Moving | None:
+    ordinal, generation = _whole(stored.get("ordinal")), _whole(stored.get("generation"))
     if ordinal is None or ordinal < 0:
         return None
     return Moving(
         ordinal=ordinal,
-        since_ms=_whole(told.get("sinceMs")) or 0,
+        since_ms=_whole(stored.get("sinceMs")) or 0,
         generation=-1 if generation is None else generation,
-        lag=_whole(told.get("lag")),
-        by=RESTART if told.get("by") == RESTART else TAKEOVER,
-        told_ms=_whole(told.get("toldMs")) or 0,
-        tells=_whole(told.get("tells")) or 0,
-        to=_text(told.get("to")),
+        lag=_whole(stored.get("lag")),
+        by=RESTART if stored.get("by") == RESTART else TAKEOVER,
+        told_ms=_whole(stored.get("toldMs")) or 0,
+        tells=_whole(stored.get("tells")) or 0,
+        to=_text(stored.get("to")),
     )
 
 
-def _failed(told: Mapping[str, Any]) -> Failed | None:
-    template = _text(told.get("hash"))
-    return Failed(template, _text(told.get("reason")), _text(told.get("retry"))) if template else None
+def _failed(stored: Mapping[str, Any]) -> Failed | None:
+    template = _text(stored.get("hash"))
+    return Failed(template, _text(stored.get("reason")), _text(stored.get("retry"))) if template else None
 
 
-def _kafka(told: Mapping[str, Any]) -> KafkaMemory | None:
-    servers = _text(told.get("bootstrapServers"))
-    security, properties = _texts(told.get("security")), _texts(told.get("properties"))
+def _kafka(stored: Mapping[str, Any]) -> KafkaMemory | None:
+    servers = _text(stored.get("bootstrapServers"))
+    security, properties = _texts(stored.get("security")), _texts(stored.get("properties"))
     if not servers:
         return None
-    exclusive = told.get("exclusive") is True
-    return KafkaMemory(servers, _text(told.get("clusterId")), security, properties, exclusive)
+    exclusive = stored.get("exclusive") is True
+    return KafkaMemory(servers, _text(stored.get("clusterId")), security, properties, exclusive)
 
 
-def _texts(told: object) -> dict[str, str]:
-    return {name: value for name, value in _mapping(told).items() if isinstance(value, str)}
+def _texts(stored: object) -> dict[str, str]:
+    return {name: value for name, value in _mapping(stored).items() if isinstance(value, str)}
 
 
-def _tries(told: Mapping[str, Any]) -> Tries | None:
-    template = _text(told.get("hash"))
+def _tries(stored: Mapping[str, Any]) -> Tries | None:
+    template = _text(stored.get("hash"))
     if not template:
         return None
     return Tries(
         template,
-        _text(told.get("reason")),
-        max(1, _whole(told.get("attempts")) or 1),
-        _whole(told.get("againMs")) or 0,
-        _text(told.get("retry")),
+        _text(stored.get("reason")),
+        max(1, _whole(stored.get("attempts")) or 1),
+        _whole(stored.get("againMs")) or 0,
+        _text(stored.get("retry")),
     )
 
 
-def _under_way(told: object) -> list[UnderWay]:
-    found: dict[str, UnderWay] = {}
-    for one in map(_mapping, _list(told)):
-        name, uid = _text(one.get("name")), _text(one.get("uid"))
-        generation = _whole(one.get("generation"))
+def _under_way(stored: object) -> list[UnderWay]:
+    result: dict[str, UnderWay] = {}
+    for restart in map(_mapping, _list(stored)):
+        name, uid = _text(restart.get("name")), _text(restart.get("uid"))
+        generation = _whole(restart.get("generation"))
         if name and uid:
-            found[name] = UnderWay(
+            result[name] = UnderWay(
                 name=name,
                 uid=uid,
                 generation=-1 if generation is None else generation,
-                lag=_whole(one.get("lag")),
-                since_ms=_whole(one.get("sinceMs")) or 0,
-                ended_ms=_whole(one.get("endedMs")),
+                lag=_whole(restart.get("lag")),
+                since_ms=_whole(restart.get("sinceMs")) or 0,
+                ended_ms=_whole(restart.get("endedMs")),
             )
-    return list(found.values())
+    return list(result.values())
 
 
-def _decisions(told: object) -> list[DecisionRecord]:
-    found = []
-    for one in map(_mapping, _list(told)):
-        at_ms, kind = _whole(one.get("at")), _text(one.get("kind"))
+def _decisions(stored: object) -> list[DecisionRecord]:
+    result = []
+    for record in map(_mapping, _list(stored)):
+        at_ms, kind = _whole(record.get("at")), _text(record.get("kind"))
         if at_ms is not None and kind:
-            found.append(DecisionRecord(at_ms, kind, _text(one.get("action")), _text(one.get("reason"))))
-    return found
+            result.append(
+                DecisionRecord(at_ms, kind, _text(record.get("action")), _text(record.get("reason")))
+            )
+    return result
 
 
 def dump_skip(skip: Skip) -> dict[str, Any]:
@@ -414,16 +420,16 @@ def dump_skip(skip: Skip) -> dict[str, Any]:
     }
 
 
-def _skips(told: object) -> list[Skip]:
-    found = []
-    for one in map(_mapping, _list(told)):
-        topic, cause = _text(one.get("topic")), _text(one.get("cause"))
-        numbers = [_whole(one.get(name)) for name in ("partition", "from", "to", "at")]
+def _skips(stored: object) -> list[Skip]:
+    result = []
+    for skip in map(_mapping, _list(stored)):
+        topic, cause = _text(skip.get("topic")), _text(skip.get("cause"))
+        numbers = [_whole(skip.get(name)) for name in ("partition", "from", "to", "at")]
         known = [number for number in numbers if number is not None]
         if topic and len(known) == len(numbers):
             number, begin, end, at_ms = known
-            found.append(Skip(TopicPartition(topic, number), begin, end, cause, at_ms))
-    return found
+            result.append(Skip(TopicPartition(topic, number), begin, end, cause, at_ms))
+    return result
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -112,7 +112,7 @@ class ConditionsInput:
 
 
 def conditions(
-    seen: ConditionsInput, previous: Sequence[Mapping[str, Any]], *, now_ms: int
+    observed: ConditionsInput, previous: Sequence[Mapping[str, Any]], *, now_ms: int
 ) -> list[dict[str, Any]]:
     """The conditions as `status.conditions` holds them: type, status, observedGeneration, reason, message,
     lastTransitionTime.
@@ -122,7 +122,7 @@ def conditions(
         previous: those of before, whose times are kept where the status does not flip.
         now_ms: wall clock.
     """
-    before = {one.get("type"): one for one in previous}
+    before = {condition.get("type"): condition for condition in previous}
     makers = (
         _ready,
         _stable,
@@ -135,22 +135,22 @@ def conditions(
         _suspended,
     )
     now = datetime.fromtimestamp(now_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    found = []
+    result = []
     for kind, make in zip(TYPES, makers, strict=True):
-        verdict = make(seen)
+        verdict = make(observed)
         last = before.get(kind, {})
         kept = last.get("status") == verdict.status and isinstance(last.get("lastTransitionTime"), str)
-        found.append(
+        result.append(
             {
                 "type": kind,
                 "status": verdict.status,
-                "observedGeneration": seen.generation,
+                "observedGeneration": observed.generation,
                 "reason": verdict.reason,
                 "message": verdict.message,
                 "lastTransitionTime": last["lastTransitionTime"] if kept else now,
             }
         )
-    return found
+    return result
 
 
 class _Verdict(NamedTuple):
@@ -159,53 +159,53 @@ class _Verdict(NamedTuple):
     message: str
 
 
-def _ready(seen: ConditionsInput) -> _Verdict:
-    if seen.deleting:
-        waits = f"; {seen.deletion_waits}" if seen.deletion_waits else ""
+def _ready(observed: ConditionsInput) -> _Verdict:
+    if observed.deleting:
+        waits = f"; {observed.deletion_waits}" if observed.deletion_waits else ""
         return _Verdict(_FALSE, "Deleting", f"the ConsumerGroup is being deleted{waits}")
-    if seen.suspended:
+    if observed.suspended:
         return _Verdict(_FALSE, "Suspended", "spec.suspend is true: no worker runs")
-    if seen.group is None:
+    if observed.group is None:
         return _Verdict(_UNKNOWN, "GroupUnknown", "the broker did not say how the group is")
-    if seen.unsettled or seen.members < seen.replicas:
-        workers = _count(seen.replicas, "worker")
+    if observed.unsettled or observed.members < observed.replicas:
+        workers = _count(observed.replicas, "worker")
         return _Verdict(
             _FALSE,
             "NotSettled",
             f"{workers} required; not all of them are in a stable group; see the Stable condition",
         )
-    if seen.stopped:
-        named = ", ".join(seen.stopped[:3]) + (" and more" if len(seen.stopped) > 3 else "")
+    if observed.stopped:
+        named = ", ".join(observed.stopped[:3]) + (" and more" if len(observed.stopped) > 3 else "")
         return _Verdict(
             _FALSE, "PartitionsStopped", f"{named} is not being consumed; see the Degraded condition"
         )
-    if not seen.replicas:
+    if not observed.replicas:
         return _Verdict(_TRUE, "ScaledToZero", "no worker is needed now")
     return _Verdict(
-        _TRUE, "Settled", f"{_count(seen.replicas, 'worker')} in the group; every partition is assigned"
+        _TRUE, "Settled", f"{_count(observed.replicas, 'worker')} in the group; every partition is assigned"
     )
 
 
-def _stable(seen: ConditionsInput) -> _Verdict:
-    if seen.group is None:
+def _stable(observed: ConditionsInput) -> _Verdict:
+    if observed.group is None:
         return _Verdict(_UNKNOWN, "GroupUnknown", "the broker did not say how the group is")
-    if not seen.replicas and seen.group.memberless:
-        return _Verdict(_TRUE, seen.group.state, "the group has no members, as expected")
-    if not seen.group.stable:
-        return _Verdict(_FALSE, seen.group.state, f"the group is {seen.group.state}")
-    if seen.unsettled:
-        return _Verdict(_FALSE, "NotSettled", seen.unsettled)
+    if not observed.replicas and observed.group.memberless:
+        return _Verdict(_TRUE, observed.group.state, "the group has no members, as expected")
+    if not observed.group.stable:
+        return _Verdict(_FALSE, observed.group.state, f"the group is {observed.group.state}")
+    if observed.unsettled:
+        return _Verdict(_FALSE, "NotSettled", observed.unsettled)
     return _Verdict(_TRUE, "Stable", "the group is Stable and all its workers are in it")
 
 
-def _scaled(seen: ConditionsInput) -> _Verdict:
-    decision, spare = seen.scaling, _stall(seen, SPARE)
+def _scaled(observed: ConditionsInput) -> _Verdict:
+    decision, spare = observed.scaling, _stall(observed, SPARE)
     if decision is None:
         return _Verdict(_UNKNOWN, "NotDecided", "no scaling decision has been made yet")
     message = decision.summary or decision.reason
     if decision.damping == "unknown":
         return _Verdict(_UNKNOWN, "NeedUnknown", message)
-    if decision.applied != seen.replicas:
+    if decision.applied != observed.replicas:
         return _Verdict(_FALSE, "Stepping", message)
     if decision.damping in _HELD:
         return _Verdict(_FALSE, _HELD[decision.damping], message)
@@ -214,70 +214,72 @@ def _scaled(seen: ConditionsInput) -> _Verdict:
     return _Verdict(_TRUE, _LIMITS.get(decision.cap, "AsDecided"), message)
 
 
-def _rolled_out(seen: ConditionsInput) -> _Verdict:
-    if seen.rollout_phase == "Idle":
-        return _Verdict(_TRUE, "UpToDate", seen.rollout_reason or "all workers have the wanted revision")
-    return _Verdict(_FALSE, seen.rollout_phase, seen.rollout_reason or f"the rollout is {seen.rollout_phase}")
+def _rolled_out(observed: ConditionsInput) -> _Verdict:
+    if observed.rollout_phase == "Idle":
+        return _Verdict(_TRUE, "UpToDate", observed.rollout_reason or "all workers have the wanted revision")
+    return _Verdict(
+        _FALSE, observed.rollout_phase, observed.rollout_reason or f"the rollout is {observed.rollout_phase}"
+    )
 
 
-def _lag_known(seen: ConditionsInput) -> _Verdict:
-    if seen.lag_known:
+def _lag_known(observed: ConditionsInput) -> _Verdict:
+    if observed.lag_known:
         return _Verdict(_TRUE, "Observed", "the lag of every partition is known")
-    why = _problems(seen) or "not all offsets have been observed"
-    return _Verdict(_FALSE, "KafkaUnreachable" if seen.group is None else "OffsetsUnknown", why)
+    why = _problems(observed) or "not all offsets have been observed"
+    return _Verdict(_FALSE, "KafkaUnreachable" if observed.group is None else "OffsetsUnknown", why)
 
 
-def _skew_limited(seen: ConditionsInput) -> _Verdict:
-    hot = _stall(seen, HOT)
+def _skew_limited(observed: ConditionsInput) -> _Verdict:
+    hot = _stall(observed, HOT)
     if hot is not None:
         return _Verdict(_TRUE, "HotPartition", hot.message)
-    if not seen.lag_known:
+    if not observed.lag_known:
         return _Verdict(_UNKNOWN, "LagUnknown", "the lag of the partitions is not known")
     return _Verdict(_FALSE, "Balanced", "no partition alone asks for more than one worker can do")
 
 
-def _stalled(seen: ConditionsInput) -> _Verdict:
-    stuck = _stall(seen, STUCK)
+def _stalled(observed: ConditionsInput) -> _Verdict:
+    stuck = _stall(observed, STUCK)
     if stuck is not None:
         return _Verdict(_TRUE, "StuckConsumer", stuck.message)
-    if seen.group is None:
+    if observed.group is None:
         return _Verdict(_UNKNOWN, "GroupUnknown", "the broker did not say how the group is")
     for kind, reason in ((MARKERS, "TransactionMarkers"), (IDLE, "TopicIdle")):
-        harmless = _stall(seen, kind)
+        harmless = _stall(observed, kind)
         if harmless is not None:
             return _Verdict(_FALSE, reason, harmless.message)
     return _Verdict(_FALSE, "Moving", "no partition with lag has gone without commits for long")
 
 
-def _degraded(seen: ConditionsInput) -> _Verdict:
-    troubles = list(seen.troubles)
-    if seen.rollout_phase in ("Stopped", "RollingBack", "Refused"):
-        reason = "RolloutRefused" if seen.rollout_phase == "Refused" else "RolloutStopped"
-        if all(one.reason not in (reason, "PreflightFailed") for one in troubles):
-            troubles.append(Trouble(reason, seen.rollout_reason or reason))
-    if seen.kafka_away_ms >= UNREACHABLE_AFTER_MS:
+def _degraded(observed: ConditionsInput) -> _Verdict:
+    troubles = list(observed.troubles)
+    if observed.rollout_phase in ("Stopped", "RollingBack", "Refused"):
+        reason = "RolloutRefused" if observed.rollout_phase == "Refused" else "RolloutStopped"
+        if all(trouble.reason not in (reason, "PreflightFailed") for trouble in troubles):
+            troubles.append(Trouble(reason, observed.rollout_reason or reason))
+    if observed.kafka_away_ms >= UNREACHABLE_AFTER_MS:
         minutes = UNREACHABLE_AFTER_MS // 60_000
-        why = f"Kafka has not answered for more than {minutes} min: {_problems(seen) or 'no response'}"
+        why = f"Kafka has not answered for more than {minutes} min: {_problems(observed) or 'no response'}"
         troubles.append(Trouble("KafkaUnreachable", why))
-    if seen.unplanned:
-        troubles.append(Trouble("UnplannedRebalances", "; ".join(seen.unplanned)))
+    if observed.unplanned:
+        troubles.append(Trouble("UnplannedRebalances", "; ".join(observed.unplanned)))
     if not troubles:
         return _Verdict(_FALSE, "Well", "nothing needs a person")
-    return _Verdict(_TRUE, troubles[0].reason, "; ".join(one.message for one in troubles))
+    return _Verdict(_TRUE, troubles[0].reason, "; ".join(trouble.message for trouble in troubles))
 
 
-def _suspended(seen: ConditionsInput) -> _Verdict:
-    if seen.suspended:
+def _suspended(observed: ConditionsInput) -> _Verdict:
+    if observed.suspended:
         return _Verdict(_TRUE, "Suspended", "spec.suspend is true")
     return _Verdict(_FALSE, "NotSuspended", "spec.suspend is not set")
 
 
-def _stall(seen: ConditionsInput, kind: str) -> Stall | None:
-    return next((one for one in seen.stalls if one.kind == kind), None)
+def _stall(observed: ConditionsInput, kind: str) -> Stall | None:
+    return next((stall for stall in observed.stalls if stall.kind == kind), None)
 
 
-def _problems(seen: ConditionsInput) -> str:
-    return "; ".join(seen.problems[:3])
+def _problems(observed: ConditionsInput) -> str:
+    return "; ".join(observed.problems[:3])
 
 
 def _count(number: int, what: str) -> str:

@@ -39,11 +39,11 @@ class Explanation:
     def lines(self) -> list[str]:
         """All of it as text, with headings."""
         parts = (("State", self.state), ("Decisions", self.decisions), ("Otherwise", self.otherwise))
-        told = [self.title]
+        result = [self.title]
         for heading, lines in parts:
             if lines:
-                told += ["", f"{heading}:", *(f"  {line}" for line in lines)]
-        return told
+                result += ["", f"{heading}:", *(f"  {line}" for line in lines)]
+        return result
 
 
 def explain(resource: Mapping[str, Any], now_ms: int) -> Explanation:
@@ -87,14 +87,14 @@ def _read(resource: Mapping[str, Any]) -> tuple[ConsumerGroup | None, str]:
 
 
 def _figures(status: Mapping[str, Any]) -> list[str]:
-    told = []
+    result = []
     pods = [
         f"{status[field]} {text}"
         for field, text in (("desiredReplicas", "wanted"), ("replicas", "there"), ("readyReplicas", "ready"))
         if isinstance(status.get(field), int)
     ]
     if pods:
-        told.append(f"workers: {', '.join(pods)}")
+        result.append(f"workers: {', '.join(pods)}")
     group = []
     if isinstance(status.get("members"), int):
         group.append(f"{status['members']} members")
@@ -104,8 +104,8 @@ def _figures(status: Mapping[str, Any]) -> list[str]:
         lag = status.get("lag")
         group.append(f"lag about {lag:,}" if isinstance(lag, int) else "lag not known")
     if group:
-        told.append(f"Kafka: {', '.join(group)}")
-    return told
+        result.append(f"Kafka: {', '.join(group)}")
+    return result
 
 
 def _rollout(status: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int) -> list[str]:
@@ -116,19 +116,19 @@ def _rollout(status: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int
     revision = f"revision {status['revision']}: " if status.get("revision") else ""
     since = f" for {_ago(now_ms, rollout.get('since'))}" if _ago(now_ms, rollout.get("since")) else ""
     reason = f" ({rollout['reason']})" if rollout.get("reason") else ""
-    told = [f"{revision}{phase}{since}{reason}"]
+    result = [f"{revision}{phase}{since}{reason}"]
     if rollout.get("expectedRebalance"):
-        told.append(f"it causes a rebalance: {rollout['expectedRebalance']}")
-    for one in _items(rollout.get("underWay")):
-        took = _ago(now_ms, one.get("sinceMs"))
-        told.append(f"{one.get('name')} is restarting{f', for {took}' if took else ''}")
-    told += _moving(rollout, metadata, now_ms)
+        result.append(f"it causes a rebalance: {rollout['expectedRebalance']}")
+    for restart in _items(rollout.get("underWay")):
+        took = _ago(now_ms, restart.get("sinceMs"))
+        result.append(f"{restart.get('name')} is restarting{f', for {took}' if took else ''}")
+    result += _moving(rollout, metadata, now_ms)
     failed = _mapping(rollout.get("failed"))
     if failed.get("hash"):
-        told.append(
+        result.append(
             f"revision {failed['hash']} failed and will not be tried again: {failed.get('reason') or '?'}"
         )
-    return told
+    return result
 
 
 def _moving(rollout: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int) -> list[str]:
@@ -136,10 +136,10 @@ def _moving(rollout: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int
     left, filled, moving = rollout.get("fromSet"), rollout.get("toSet"), _mapping(rollout.get("moving"))
     if not left or not filled:
         return []
-    told = [f"workers move from StatefulSet {left} to {filled}"]
+    result = [f"workers move from StatefulSet {left} to {filled}"]
     ordinal = moving.get("ordinal")
     if not isinstance(ordinal, int):
-        return told
+        return result
     member = f"{metadata.get('name') or '?'}-{ordinal}"
     since, asked = _ago(now_ms, moving.get("sinceMs")), _ago(now_ms, moving.get("toldMs"))
     if moving.get("by") == "restart":
@@ -147,23 +147,23 @@ def _moving(rollout: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int
     else:
         how = f"{filled}-{ordinal} takes over {member} from {left}-{ordinal}"
     after = f", for {since}" if since else ""
-    return [*told, f"{how}{after}{f'; asked to take over {asked} ago' if asked else ''}"]
+    return [*result, f"{how}{after}{f'; asked to take over {asked} ago' if asked else ''}"]
 
 
 def _conditions(status: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int) -> list[str]:
     """The conditions that are not as they should be, and Ready."""
-    told = []
-    for one in _items(status.get("conditions")):
-        kind, holds = str(one.get("type")), str(one.get("status"))
+    result = []
+    for condition in _items(status.get("conditions")):
+        kind, holds = str(condition.get("type")), str(condition.get("status"))
         if kind != _ALWAYS_SHOWN and _WELL.get(kind, holds) == holds:
             continue
-        since = _ago(now_ms, _time_ms(one.get("lastTransitionTime")))
+        since = _ago(now_ms, _time_ms(condition.get("lastTransitionTime")))
         ago = f" (for {since})" if since else ""
-        told.append(f"{kind}={holds} {one.get('reason')}{ago}: {one.get('message')}")
-    seen, wanted = status.get("observedGeneration"), metadata.get("generation")
-    if isinstance(seen, int) and isinstance(wanted, int) and seen < wanted:
-        told.append("the newest spec has not been looked at yet")
-    return told
+        result.append(f"{kind}={holds} {condition.get('reason')}{ago}: {condition.get('message')}")
+    observed, wanted = status.get("observedGeneration"), metadata.get("generation")
+    if isinstance(observed, int) and isinstance(wanted, int) and observed < wanted:
+        result.append("the newest spec has not been looked at yet")
+    return result
 
 
 def _scaling(status: Mapping[str, Any], now_ms: int) -> list[str]:
@@ -178,23 +178,23 @@ def _scaling(status: Mapping[str, Any], now_ms: int) -> list[str]:
         steps.append(f"capped {capped}{by}")
     held = f" (held: {scaling['damping']})" if scaling.get("damping") else ""
     steps.append(f"applied {scaling['applied']}{held}")
-    told = [f"scaling: {' -> '.join(steps)}: {scaling.get('reason') or '?'}"]
+    result = [f"scaling: {' -> '.join(steps)}: {scaling.get('reason') or '?'}"]
     step = _mapping(scaling.get("lastStep"))
     if "before" in step and "after" in step:
         ago = _ago(now_ms, step.get("at"))
         took = step.get("tookMs")
         cost = f", took {took / 1000:.1f} s" if isinstance(took, int) else ""
-        told.append(f"last step: {step['before']} to {step['after']}{f', {ago} ago' if ago else ''}{cost}")
-    return told
+        result.append(f"last step: {step['before']} to {step['after']}{f', {ago} ago' if ago else ''}{cost}")
+    return result
 
 
 def _history(status: Mapping[str, Any], now_ms: int) -> list[str]:
-    told = []
-    for one in reversed(_items(status.get("decisions"))):
-        ago = _ago(now_ms, one.get("at"))
+    result = []
+    for decision in reversed(_items(status.get("decisions"))):
+        ago = _ago(now_ms, decision.get("at"))
         when = f"{ago} ago" if ago else "at some time"
-        told.append(f"{when}: {one.get('kind')} {one.get('action')}: {one.get('reason')}")
-    return told
+        result.append(f"{when}: {decision.get('kind')} {decision.get('action')}: {decision.get('reason')}")
+    return result
 
 
 def _when_scaled(group: ConsumerGroup, status: Mapping[str, Any], now_ms: int) -> list[str]:
@@ -206,8 +206,8 @@ def _when_scaled(group: ConsumerGroup, status: Mapping[str, Any], now_ms: int) -
         return ["the number of workers changes when spec.replicas changes (kubectl scale, an HPA, KEDA)"]
     if not isinstance(replicas, int):
         return []
-    told = scaling_otherwise(policy, _mapping(status.get("scaling")), replicas, now_ms)
-    return told + _not_obeyed(group, replicas)
+    answers = scaling_otherwise(policy, _mapping(status.get("scaling")), replicas, now_ms)
+    return answers + _not_obeyed(group, replicas)
 
 
 def _not_obeyed(group: ConsumerGroup, replicas: int) -> list[str]:
@@ -223,7 +223,7 @@ def _not_obeyed(group: ConsumerGroup, replicas: int) -> list[str]:
 
 def _when_rolled(group: ConsumerGroup, status: Mapping[str, Any]) -> list[str]:
     rollout = _mapping(status.get("rollout"))
-    away = ", ".join(str(one.get("name")) for one in _items(rollout.get("underWay")))
+    away = ", ".join(str(restart.get("name")) for restart in _items(rollout.get("underWay")))
     if rollout.get("toSet") and rollout.get("phase") in ("Rolling", "RollingBack"):
         return _when_taken_over(rollout)
     match rollout.get("phase"):
@@ -280,10 +280,10 @@ def _time_ms(text: object) -> int | None:
     if not isinstance(text, str):
         return None
     try:
-        told = datetime.fromisoformat(text.replace("Z", "+00:00"))
+        time = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
         return None
-    return round(told.astimezone(UTC).timestamp() * 1000)
+    return round(time.astimezone(UTC).timestamp() * 1000)
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
@@ -291,4 +291,4 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def _items(value: object) -> Sequence[Mapping[str, Any]]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []

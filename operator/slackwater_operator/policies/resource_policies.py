@@ -54,7 +54,9 @@ def scaling_policy(group: ConsumerGroup) -> ScalingPolicy:
         lag_per_replica=scaling.lag_per_replica,
         idle_after_ms=scaling.idle_after_ms,
         windows=tuple(
-            Window(one.start, one.duration_ms, one.min_replicas, one.name, one.time_zone)
-            for one in scaling.schedules
+            Window(
+                schedule.start, schedule.duration_ms, schedule.min_replicas, schedule.name, schedule.time_zone
+            )
+            for schedule in scaling.schedules
         ),
     )

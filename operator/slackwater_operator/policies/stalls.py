@@ -95,27 +95,32 @@ class StallWatch:
             del self._tracks[gone]
         assert self._group is not None
         owners = {
-            one: member.instance_id or member.member_id
+            partition: member.instance_id or member.member_id
             for member in self._group.members
-            for one in member.partitions
+            for partition in member.partitions
         }
         every = len(set(hot)) == len(snapshot.partitions)
-        for one in snapshot.partitions:
-            track = self._tracks.setdefault(one, _Track(now_ms))
-            track.take(snapshot.ends.get(one), snapshot.positions.get(one), owners.get(one, ""), now_ms)
-            track.heat(one in hot and not every, now_ms)
+        for partition in snapshot.partitions:
+            track = self._tracks.setdefault(partition, _Track(now_ms))
+            track.take(
+                snapshot.ends.get(partition),
+                snapshot.positions.get(partition),
+                owners.get(partition, ""),
+                now_ms,
+            )
+            track.heat(partition in hot and not every, now_ms)
 
     def stalls(self) -> tuple[Stall, ...]:
         """What does not move as of the last observation: at most one of each kind, in the order above."""
         if not self._judged:
             return ()
-        found = (self._stuck(), self._hot(), self._idle(), self._spare(), self._with_markers())
-        return tuple(one for one in found if one is not None)
+        kinds = (self._stuck(), self._hot(), self._idle(), self._spare(), self._with_markers())
+        return tuple(stall for stall in kinds if stall is not None)
 
     def _stuck(self) -> Stall | None:
         partitions = [
-            one
-            for one, track in self._tracks.items()
+            partition
+            for partition, track in self._tracks.items()
             if track.owner
             and track.lag
             and not track.markers(self._now_ms, self.stuck_after_ms)
@@ -123,7 +128,7 @@ class StallWatch:
         ]
         if not partitions:
             return None
-        members = tuple(sorted({self._tracks[one].owner for one in partitions}))
+        members = tuple(sorted({self._tracks[partition].owner for partition in partitions}))
         said = (
             f"{_listed(partitions)} (assigned to {', '.join(members[:_NAMED])}) has lag, but no offset was "
             f"committed for more than {self.stuck_after_ms // 1000} s; check that worker's log"
@@ -132,8 +137,8 @@ class StallWatch:
 
     def _hot(self) -> Stall | None:
         partitions = [
-            one
-            for one, track in self._tracks.items()
+            partition
+            for partition, track in self._tracks.items()
             if track.hot_since_ms is not None and self._now_ms - track.hot_since_ms >= self._hot_after_ms
         ]
         if not partitions:
@@ -147,14 +152,14 @@ class StallWatch:
     def _idle(self) -> Stall | None:
         """Topics to which nothing is produced, without lag: all their partitions."""
         busy = {
-            one.topic
-            for one, track in self._tracks.items()
+            partition.topic
+            for partition, track in self._tracks.items()
             if track.lag != 0 or self._now_ms - track.produced_ms < self._idle_after_ms
         }
-        partitions = [one for one in self._tracks if one.topic not in busy]
+        partitions = [partition for partition in self._tracks if partition.topic not in busy]
         if not partitions:
             return None
-        topics = sorted({one.topic for one in partitions})
+        topics = sorted({partition.topic for partition in partitions})
         return Stall(
             IDLE, tuple(sorted(partitions)), (), f"no records are produced to {', '.join(topics[:_NAMED])}"
         )
@@ -162,7 +167,7 @@ class StallWatch:
     def _spare(self) -> Stall | None:
         assert self._group is not None
         members = sorted(
-            one.instance_id or one.member_id for one in self._group.members if not one.partitions
+            member.instance_id or member.member_id for member in self._group.members if not member.partitions
         )
         if not members or len(self._group.members) <= self._partitions:
             return None
@@ -175,7 +180,9 @@ class StallWatch:
 
     def _with_markers(self) -> Stall | None:
         partitions = [
-            one for one, track in self._tracks.items() if track.markers(self._now_ms, self.stuck_after_ms)
+            partition
+            for partition, track in self._tracks.items()
+            if track.markers(self._now_ms, self.stuck_after_ms)
         ]
         if not partitions:
             return None
@@ -236,5 +243,5 @@ class _Track:
 
 
 def _listed(partitions: Collection[TopicPartition]) -> str:
-    names = [str(one) for one in sorted(partitions)]
+    names = [str(partition) for partition in sorted(partitions)]
     return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")

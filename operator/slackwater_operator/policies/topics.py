@@ -46,11 +46,11 @@ class TopicChange:
 
 def said_of_missing(topics: Sequence[str]) -> str:
     """What is wrong where topics are missing, and what to do."""
-    one = len(topics) == 1
+    single = len(topics) == 1
     more = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
     named = ", ".join(topics[:_NAMED]) + more
-    what = f"topic{'' if one else 's'} {named} {'does' if one else 'do'} not exist"
-    return f"{what}; create {'it' if one else 'them'}, or correct the spec"
+    what = f"topic{'' if single else 's'} {named} {'does' if single else 'do'} not exist"
+    return f"{what}; create {'it' if single else 'them'}, or correct the spec"
 
 
 class TopicWatch:
@@ -77,25 +77,28 @@ class TopicWatch:
                 that is no change of the topics.
         """
         listed = tuple(sorted(topics))
-        counts, missing = Counter(one.topic for one in snapshot.partitions), frozenset(snapshot.missing)
+        counts, missing = (
+            Counter(partition.topic for partition in snapshot.partitions),
+            frozenset(snapshot.missing),
+        )
         before, was_missing = self._counts, self._missing
         same = listed == self._topics
         self._topics, self._counts, self._missing = listed, counts, missing
         if before is None or not same:
-            found = [_missing(now_ms, topic) for topic in sorted(missing - was_missing)]
+            changes = [_missing(now_ms, topic) for topic in sorted(missing - was_missing)]
         else:
-            found = _changes(before, counts, was_missing, missing, listed, now_ms)
-        self._seen += found
-        self.untold = (*self.untold, *found)[-_KEPT:]
+            changes = _changes(before, counts, was_missing, missing, listed, now_ms)
+        self._seen += changes
+        self.untold = (*self.untold, *changes)[-_KEPT:]
 
     def since(self, at_ms: int) -> str:
         """What has changed since `at_ms`, or shortly before, in words; "" if nothing has."""
-        found = [one.message for one in self._seen if one.at_ms >= at_ms - _LINGERS_MS]
-        return "; ".join(dict.fromkeys(found))
+        messages = [change.message for change in self._seen if change.at_ms >= at_ms - _LINGERS_MS]
+        return "; ".join(dict.fromkeys(messages))
 
     def told(self, changes: Collection[TopicChange]) -> None:
         """These have been told."""
-        self.untold = tuple(one for one in self.untold if one not in changes)
+        self.untold = tuple(change for change in self.untold if change not in changes)
 
 
 def _changes(
@@ -106,7 +109,7 @@ def _changes(
     listed: Collection[str],
     now_ms: int,
 ) -> list[TopicChange]:
-    found = [_missing(now_ms, topic, deleted=topic in before) for topic in sorted(missing - was_missing)]
+    result = [_missing(now_ms, topic, deleted=topic in before) for topic in sorted(missing - was_missing)]
     for topic in sorted(before.keys() | counts.keys()):
         old, new = before[topic], counts[topic]
         if old and new and old != new:
@@ -115,13 +118,13 @@ def _changes(
             if new < old:  # no topic loses partitions
                 message = f"topic {topic} was recreated with {new} partitions (before: {old})"
                 change = TopicChange(now_ms, CREATED, f"create {topic}", message)
-            found.append(change)
+            result.append(change)
         elif new and not old and (not listed or topic in was_missing):
             message = f"topic {topic} was created, with {new} partition{'' if new == 1 else 's'}"
-            found.append(TopicChange(now_ms, CREATED, f"create {topic}", message))
+            result.append(TopicChange(now_ms, CREATED, f"create {topic}", message))
         elif old and not new and not listed:
-            found.append(_missing(now_ms, topic, deleted=True))
-    return found
+            result.append(_missing(now_ms, topic, deleted=True))
+    return result
 
 
 def _missing(now_ms: int, topic: str, *, deleted: bool = False) -> TopicChange:

@@ -12,10 +12,10 @@ from slackwater_operator.policies.rollout.restarts import RolloutPolicy
 from slackwater_operator.policies.takeover.decision import (
     FIRST_PROOF_MS,
     Moving,
-    SeatView,
     SetView,
     TakeoverDecision,
     TakeoverInput,
+    TakeoverMember,
     TakeoverPolicy,
     decide_takeover,
 )
@@ -117,22 +117,22 @@ class Case:
 
 
 def look(case: Case) -> TakeoverInput:
-    members = int(case.more.get("members", 4))
+    count = int(case.more.get("members", 4))
     old, new = SetView(A, Ordinals(*case.old)), SetView(B, Ordinals(*case.new))
-    seats = []
-    for ordinal in range(members):
+    members = []
+    for ordinal in range(count):
         pods = {
-            one.name: case.workers.get(
-                f"{one.name}-{ordinal}", worker(one.name, ordinal) if ordinal in one.ordinals else None
+            view.name: case.workers.get(
+                f"{view.name}-{ordinal}", worker(view.name, ordinal) if ordinal in view.ordinals else None
             )
-            for one in (old, new)
+            for view in (old, new)
         }
-        seats.append(SeatView(ordinal, f"f-{ordinal}", pods[A], pods[B]))
+        members.append(TakeoverMember(ordinal, f"f-{ordinal}", pods[A], pods[B]))
     more = {name: value for name, value in case.more.items() if name != "members"}
-    base = TakeoverInput(old, new, seats, group(members), None, (1_000,), NOW)
+    base = TakeoverInput(old, new, members, group(count), None, (1_000,), NOW)
     if more.pop("swapped", False):
-        seats = [replace(one, old=one.new, new=one.old) for one in seats]
-        base = replace(base, old=new, new=old, seats=seats)
+        members = [replace(member, old=member.new, new=member.old) for member in members]
+        base = replace(base, old=new, new=old, members=members)
     return replace(base, **more)
 
 

@@ -69,11 +69,11 @@ class Operator:
         """
         world, rng = self.world, self.rng
         group = None if rng.random() < deaf else world.group_view()
-        seats = world.seats(self.old, self.new, blind)
+        members = world.takeover_members(self.old, self.new, blind)
         seen = TakeoverInput(
             world.sets[self.old],
             world.sets[self.new],
-            seats,
+            members,
             group,
             self.note,
             self.gaps_ms,

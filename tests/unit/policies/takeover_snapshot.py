@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from slackwater_operator.model.group import GroupView, MemberView, WorkerView
 from slackwater_operator.model.statefulsets import Ordinals
-from slackwater_operator.policies.takeover.decision import SeatView, SetView
+from slackwater_operator.policies.takeover.decision import SetView, TakeoverMember
 
 TICK_MS = 500
 SESSION_MS = 45_000
@@ -158,10 +158,12 @@ class World:
 
     # -- as others see it
 
-    def seats(self, old: str, new: str, blind: float = 0.0) -> list[SeatView]:
+    def takeover_members(self, old: str, new: str, blind: float = 0.0) -> list[TakeoverMember]:
         """The members; each pod's answer is missing with the probability `blind`."""
         return [
-            SeatView(number, f"f-{number}", self._view(old, number, blind), self._view(new, number, blind))
+            TakeoverMember(
+                number, f"f-{number}", self._view(old, number, blind), self._view(new, number, blind)
+            )
             for number in range(self.members)
         ]
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from slackwater_operator.policies.takeover import (
-    context as takeover_case,
+    context as takeover_context,
     decision as takeover,
     restart as takeover_restart,
-    steps as takeover_seat,
+    steps as takeover_steps,
 )
 from tests.unit.policies.takeover_chaos import Ending, quiet, rollout
 from tests.unit.policies.takeover_operator import Broken, Operator, policy
@@ -145,27 +145,31 @@ def _always(value: Any) -> Callable[..., Any]:
 
 
 MUTANTS: dict[str, tuple[object, str, Any]] = {
-    "one that does not answer counts as dead": (takeover_seat, "unknown", _always(False)),
-    "its predecessor goes before it has shown that it works": (takeover_case.Case, "lacks", _always("")),
-    "nobody asks who the member is": (takeover_case.Case, "unready", _always("")),
+    "one that does not answer counts as dead": (takeover_steps, "unknown", _always(False)),
+    "its predecessor goes before it has shown that it works": (takeover_context.Case, "lacks", _always("")),
+    "nobody asks who the member is": (takeover_context.Case, "unready", _always("")),
     "it is told once only": (
-        takeover_case.Case,
+        takeover_context.Case,
         "told_lately",
         lambda case: bool(case.note and case.note.told_ms),
     ),
-    "a bad revision is waited for": (takeover_case.Case, "stop", lambda case, seat, why, *_: case.wait(why)),
-    "nobody makes room": (takeover_seat, "_starved", _always("")),
-    "a predecessor is always lost": (takeover_seat, "_lost", _always(True)),
-    "a predecessor is never lost": (takeover_seat, "_lost", _always(False)),
-    "restart helps everybody": (takeover_seat, "_restart_helps", _always(True)),
-    "restart helps nobody": (takeover_seat, "_restart_helps", _always(False)),
+    "a bad revision is waited for": (
+        takeover_context.Case,
+        "stop",
+        lambda case, member, why, *_: case.wait(why),
+    ),
+    "nobody makes room": (takeover_steps, "_starved", _always("")),
+    "a predecessor is always lost": (takeover_steps, "_lost", _always(True)),
+    "a predecessor is never lost": (takeover_steps, "_lost", _always(False)),
+    "restart helps everybody": (takeover_steps, "_restart_helps", _always(True)),
+    "restart helps nobody": (takeover_steps, "_restart_helps", _always(False)),
     "a member in neither set is no concern": (
         takeover,
         "after_retiring",
-        lambda case, seat: None,
+        lambda case, member: None,
     ),
     "a draining predecessor is gone": (takeover_restart, "gone", _always(True)),
-    "two move at once": (takeover, "move", lambda case, seat: takeover._next(case)),
+    "two move at once": (takeover, "move", lambda case, member: takeover._next(case)),
 }
 
 

@@ -255,8 +255,8 @@ class ConsumerGroup:
     def assignors(self) -> tuple[str, ...]:
         """The names of the partition assignors that the workers offer, in order of preference."""
         given = self.spec.kafka.properties.get("partition.assignment.strategy", DEFAULT_ASSIGNOR)
-        names = [one.strip() for one in given.split(",")]
-        return tuple(JAVA_NAMES.get(one, one) for one in names if one)
+        names = [assignor.strip() for assignor in given.split(",")]
+        return tuple(JAVA_NAMES.get(assignor, assignor) for assignor in names if assignor)
 
     @property
     def initial_replicas(self) -> int:
@@ -331,10 +331,10 @@ def _as_written(value: object) -> object:
     """The resource without what Kubernetes has added to it."""
     if not isinstance(value, Mapping):
         return value
-    result = {key: one for key, one in value.items() if key != "status"}
+    result = {key: item for key, item in value.items() if key != "status"}
     metadata = result.get("metadata")
     if isinstance(metadata, Mapping):
-        result["metadata"] = {key: one for key, one in metadata.items() if key not in _SERVER_WRITTEN}
+        result["metadata"] = {key: item for key, item in metadata.items() if key not in _SERVER_WRITTEN}
     return result
 
 

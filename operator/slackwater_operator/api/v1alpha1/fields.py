@@ -146,20 +146,20 @@ def parse_object(cls: type[T], value: object, path: str) -> T:
     if not isinstance(value, Mapping):
         known = ", ".join(declared.name for _, declared in declared_fields(cls))
         raise FieldError(path, f"must be a mapping (of {known}), but is {describe(value)}")
-    declared = {one.name: (attribute, one) for attribute, one in declared_fields(cls)}
+    declared = {declaration.name: (attribute, declaration) for attribute, declaration in declared_fields(cls)}
     for name in value:
         if name not in declared:
             raise FieldError(join(path, str(name)), f"unknown field; {nearest(str(name), list(declared))}")
     arguments = {}
-    for name, (attribute, one) in declared.items():
+    for name, (attribute, declaration) in declared.items():
         where = join(path, name)
         given = value.get(name, _ABSENT)
         if given is not _ABSENT and given is not None:
-            arguments[attribute] = one.kind.parse(given, where)
-        elif one.default is _REQUIRED:
-            raise FieldError(where, f"is missing; set it: {_first_sentence(one.doc)}")
+            arguments[attribute] = declaration.kind.parse(given, where)
+        elif declaration.default is _REQUIRED:
+            raise FieldError(where, f"is missing; set it: {_first_sentence(declaration.doc)}")
         else:
-            arguments[attribute] = _default(one, where)
+            arguments[attribute] = _default(declaration, where)
     return cls(**arguments)
 
 
@@ -192,7 +192,7 @@ def _filled_in(default: Any, schema: Schema) -> Any:
     inside = schema.get("properties")
     if not isinstance(default, Mapping) or not inside:
         return default
-    return {**{name: one["default"] for name, one in inside.items() if "default" in one}, **default}
+    return {**{name: schema["default"] for name, schema in inside.items() if "default" in schema}, **default}
 
 
 def text(
@@ -343,8 +343,8 @@ def text_list(item: Kind, *, at_least: int = 0, at_most: int = 100) -> Kind:
         if len(value) > at_most:
             raise FieldError(path, f"has {len(value)} entries; the limit is {at_most}")
         result: list[str] = []
-        for index, one in enumerate(value):
-            parsed = item.parse(one, f"{path}[{index}]")
+        for index, entry in enumerate(value):
+            parsed = item.parse(entry, f"{path}[{index}]")
             if parsed in result:
                 raise FieldError(f"{path}[{index}]", f"{parsed!r} is listed twice; remove one")
             result.append(parsed)
@@ -368,7 +368,7 @@ def text_map(*, rules: Sequence[Rule] = ()) -> Kind:
             raise FieldError(path, f"must be a mapping of strings, but is {describe(value)}")
         if len(value) > MAX_ENTRIES:
             raise FieldError(path, f"has {len(value)} entries; the limit is {MAX_ENTRIES}")
-        return {str(key): _string(one, f"{path}[{key}]") for key, one in value.items()}
+        return {str(key): _string(item, f"{path}[{key}]") for key, item in value.items()}
 
     return Kind(schema, parse)
 
@@ -390,8 +390,8 @@ def object_list(cls: type[Any], *, key: str, at_most: int) -> Kind:
         if len(value) > at_most:
             raise FieldError(path, f"has {len(value)} entries; the limit is {at_most}")
         result: list[Any] = []
-        for index, one in enumerate(value):
-            parsed = parse_object(cls, one, f"{path}[{index}]")
+        for index, item in enumerate(value):
+            parsed = parse_object(cls, item, f"{path}[{index}]")
             if any(getattr(parsed, attribute) == getattr(other, attribute) for other in result):
                 raise FieldError(
                     f"{path}[{index}].{key}", f"{getattr(parsed, attribute)!r} is used twice; rename one"
@@ -425,7 +425,7 @@ def join(path: str, name: str) -> str:
 
 def nearest(name: str, known: Sequence[str]) -> str:
     """Names the nearest known name, where one is near, or all of them."""
-    lowered = {one.lower(): one for one in known}
+    lowered = {name.lower(): name for name in known}
     close = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.6)
     if close:
         return f"did you mean {lowered[close[0]]}?"

@@ -206,14 +206,14 @@ def _entries(parent: Mapping[str, Any], name: str, path: str) -> list[tuple[str,
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise FieldError(join(path, name), f"must be a list, but is {describe(value)}")
     result: dict[str, Mapping[str, Any]] = {}
-    for index, one in enumerate(value):
+    for index, entry in enumerate(value):
         where = f"{join(path, name)}[{index}]"
-        known_by = _mapping(one, where).get(key)
+        known_by = _mapping(entry, where).get(key)
         if not isinstance(known_by, str) or not known_by:
             raise FieldError(f"{where}.{key}", "is missing; it identifies the entry")
         if f"{join(path, name)}[{known_by}]" in result:
             raise FieldError(f"{where}.{key}", f"{known_by!r} is used twice; remove one")
-        result[f"{join(path, name)}[{known_by}]"] = one
+        result[f"{join(path, name)}[{known_by}]"] = entry
     return list(result.items())
 
 
@@ -234,12 +234,12 @@ def _merged(own: Any, over: Any, name: str = "") -> Any:
 def _merged_list(own: Sequence[Any], over: Sequence[Any], name: str) -> list[Any]:
     """Ours in their order, then what is new."""
     key = MERGE_KEYS[name]
-    given = {one[key]: one for one in over}
+    given = {entry[key]: entry for entry in over}
     result = []
-    for one in own:
-        laid = given.pop(one[key], None)
+    for entry in own:
+        laid = given.pop(entry[key], None)
         if laid is None:
-            result.append(copy.deepcopy(one))
+            result.append(copy.deepcopy(entry))
         else:
-            result.append(copy.deepcopy(laid) if name in _WHOLE_ENTRIES else _merged(one, laid))
-    return result + [copy.deepcopy(one) for one in given.values()]
+            result.append(copy.deepcopy(laid) if name in _WHOLE_ENTRIES else _merged(entry, laid))
+    return result + [copy.deepcopy(entry) for entry in given.values()]

@@ -136,13 +136,18 @@ def _last_opening(window: Window, at_ms: int) -> int | None:
     looked for from a little later on.
     """
     return next(
-        (one for one in _openings(window, at_ms + _CLOCKS_CHANGE_MS, reverse=True) if one <= at_ms), None
+        (
+            opening
+            for opening in _openings(window, at_ms + _CLOCKS_CHANGE_MS, reverse=True)
+            if opening <= at_ms
+        ),
+        None,
     )
 
 
 def _next_opening(window: Window, after_ms: int) -> int | None:
     """When it opens next, after `after_ms`; None: never again (within cronsim's 50 years)."""
-    return next((one for one in _openings(window, after_ms) if one > after_ms), None)
+    return next((opening for opening in _openings(window, after_ms) if opening > after_ms), None)
 
 
 def _openings(window: Window, from_ms: int, *, reverse: bool = False) -> Iterator[int]:

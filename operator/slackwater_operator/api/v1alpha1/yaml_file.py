@@ -106,7 +106,7 @@ class _Reader:
             if isinstance(node, yaml.MappingNode):
                 return self._mapping(node, path)
             if isinstance(node, yaml.SequenceNode):
-                return [self.value(one, f"{path}[{index}]") for index, one in enumerate(node.value)]
+                return [self.value(item, f"{path}[{index}]") for index, item in enumerate(node.value)]
             return self._loader.construct_object(node)
         finally:
             self._open.discard(id(node))

@@ -87,10 +87,10 @@ def _step(
     if crashing and context.rollout.phase != ROLLING_BACK:
         _stop(context, there, RolloutDecision("stop", reason=crashing, summary=crashing))
         return
-    seen = _input(context, there)
+    observed = _input(context, there)
     back_to_good = context.rollout.phase == ROLLING_BACK
     decide = decide_rollback if back_to_good else decide_rollout
-    decision = decide(policy, seen)
+    decision = decide(policy, observed)
     if decision.back and decision.action != "stop":
         _take_back(context, decision)
         decision = decide(policy, _input(context, there))  # what was measured just now counts for the next
@@ -137,7 +137,9 @@ def _held(
     A worker that does not run is not waited for: that one is away already.
     """
     running = [
-        one for one in map(context.derived.worker, decision.restart) if one is not None and one.running
+        worker
+        for worker in map(context.derived.worker, decision.restart)
+        if worker is not None and worker.running
     ]
     if not running:
         return ""
@@ -153,7 +155,7 @@ def _held(
 def _restart(context: PlanningContext, names: Sequence[str], reason: str) -> None:
     """Notes the restarts, and has the pods deleted after the note is written."""
     snapshot = context.snapshot
-    noted = {one.name: one for one in context.rollout.under_way}
+    noted = {restart.name: restart for restart in context.rollout.under_way}
     for name in names:
         pod, worker = context.snapshot.pod(name), context.derived.worker(name)
         if pod is None or worker is None or pod.deleting:
@@ -179,8 +181,11 @@ def _replace_hopeless(context: PlanningContext, there: StatefulSetSnapshot, budg
 
     Such a pod says nothing of the target, so that it must not stop the rolling restart to it.
     """
-    now_ms, under_way = context.snapshot.now_ms, {one.name: one for one in context.rollout.under_way}
-    found = []
+    now_ms, under_way = (
+        context.snapshot.now_ms,
+        {restart.name: restart for restart in context.rollout.under_way},
+    )
+    hopeless = []
     for pod in _outdated(context, there):
         noted = under_way.get(pod.name)
         begun = noted is not None and noted.uid != pod.uid and noted.ended_ms is not None
@@ -188,16 +193,16 @@ def _replace_hopeless(context: PlanningContext, there: StatefulSetSnapshot, budg
         worker = context.derived.worker(pod.member)
         up = worker is not None and worker.running
         if not pod.deleting and not up and ((pod.trouble and not pod.started) or late):
-            found.append(pod.member)
-    if not found:
+            hopeless.append(pod.member)
+    if not hopeless:
         return False
-    reason = f"{', '.join(found)} does not start with its revision, and gets the newest one"
-    context.decided("rollout", f"replace {', '.join(found)}", reason)
+    reason = f"{', '.join(hopeless)} does not start with its revision, and gets the newest one"
+    context.decided("rollout", f"replace {', '.join(hopeless)}", reason)
     context.busy = True
     if context.rollout.phase != ROLLING_BACK:
         context.change_rollout(phase=ROLLING, reason=reason)
     if context.snapshot.fresh:
-        _restart(context, found, reason)
+        _restart(context, hopeless, reason)
     else:
         context.needs_fresh = True
     return True
@@ -246,11 +251,12 @@ def _only_wait(
     reason: str = "",
 ) -> None:
     """Nobody is restarted any more; who is away is noted until they are back."""
-    seen = _input(context, there)
+    observed = _input(context, there)
     back = tuple(
-        one.name
-        for one in seen.under_way
-        if (worker := context.derived.worker(one.name)) is None or (worker.running and worker.uid != one.uid)
+        restart.name
+        for restart in observed.under_way
+        if (worker := context.derived.worker(restart.name)) is None
+        or (worker.running and worker.uid != restart.uid)
     )
     _take_back(context, RolloutDecision("wait", back=back))
     context.busy = context.busy or bool(context.rollout.under_way)
@@ -280,53 +286,55 @@ def _rest(context: PlanningContext, chosen: Chosen) -> None:
 def _track(context: PlanningContext) -> None:
     """Notes whose old pod is gone by now."""
     kept = []
-    for one in context.rollout.under_way:
-        pod = context.snapshot.pod_named(one.name)
-        if one.ended_ms is None and (pod is None or pod.uid != one.uid):
-            one = replace(one, ended_ms=_ended(context, one))
-        kept.append(one)
+    for restart in context.rollout.under_way:
+        pod = context.snapshot.pod_named(restart.name)
+        if restart.ended_ms is None and (pod is None or pod.uid != restart.uid):
+            restart = replace(restart, ended_ms=_ended(context, restart))
+        kept.append(restart)
     context.change_rollout(under_way=tuple(kept))
 
 
 def _forget_undone(context: PlanningContext, decision: RolloutDecision) -> None:
     """Forgets restarts that were noted but never begun (the operator ended in between) nor are due now."""
     kept = []
-    for one in context.rollout.under_way:
-        pod = context.snapshot.pod_named(one.name)
-        begun = pod is None or pod.uid != one.uid or pod.deleting or one.ended_ms is not None
-        late = context.snapshot.now_ms - one.since_ms >= NOT_BEGUN_MS
-        if begun or not late or context.snapshot.member_of(one.name) in decision.restart:
-            kept.append(one)
+    for restart in context.rollout.under_way:
+        pod = context.snapshot.pod_named(restart.name)
+        begun = pod is None or pod.uid != restart.uid or pod.deleting or restart.ended_ms is not None
+        late = context.snapshot.now_ms - restart.since_ms >= NOT_BEGUN_MS
+        if begun or not late or context.snapshot.member_of(restart.name) in decision.restart:
+            kept.append(restart)
         elif not context.snapshot.fresh:
             context.needs_fresh = True
-            kept.append(one)
+            kept.append(restart)
     context.change_rollout(under_way=tuple(kept))
 
 
 def _ended(context: PlanningContext, restart: UnderWay) -> int:
     """When the old pod's process ended: about when its pod was found gone, not after its successor began."""
     pod = context.snapshot.pod_named(restart.name)
-    told = context.snapshot.worker(pod) if pod is not None else None
+    status = context.snapshot.worker(pod) if pod is not None else None
     known = [context.snapshot.now_ms]
-    if told is not None and told.started_ms is not None:
-        known.append(told.started_ms)
+    if status is not None and status.started_ms is not None:
+        known.append(status.started_ms)
     return max(min(known), restart.since_ms)
 
 
 def _take_back(context: PlanningContext, decision: RolloutDecision) -> None:
     """Ends the notes of those who are back, and keeps how long each was away."""
     gaps = list(context.gaps_ms)
-    for one in context.rollout.under_way:
-        if context.snapshot.member_of(one.name) not in decision.back:
+    for restart in context.rollout.under_way:
+        if context.snapshot.member_of(restart.name) not in decision.back:
             continue
-        pod = context.snapshot.pod_named(one.name)
-        told = context.snapshot.worker(pod) if pod is not None else None
-        if told is not None and told.joined_ms is not None and one.ended_ms is not None:
-            gaps.append(max(0, told.joined_ms - one.ended_ms))
+        pod = context.snapshot.pod_named(restart.name)
+        status = context.snapshot.worker(pod) if pod is not None else None
+        if status is not None and status.joined_ms is not None and restart.ended_ms is not None:
+            gaps.append(max(0, status.joined_ms - restart.ended_ms))
     context.gaps_ms = tuple(gaps[-GAPS_KEPT:])
     context.unplanned = context.unplanned or decision.unplanned
     left = tuple(
-        one for one in context.rollout.under_way if context.snapshot.member_of(one.name) not in decision.back
+        restart
+        for restart in context.rollout.under_way
+        if context.snapshot.member_of(restart.name) not in decision.back
     )
     context.change_rollout(under_way=left)
 
@@ -336,10 +344,16 @@ def _input(context: PlanningContext, there: StatefulSetSnapshot) -> RolloutInput
     return RolloutInput(
         revision=there.update_revision,
         group=context.derived.group,
-        workers=[_proven(context, there, one) for one in context.derived.workers],
+        workers=[_proven(context, there, worker) for worker in context.derived.workers],
         under_way=[
-            RestartView(context.snapshot.member_of(one.name), one.generation, one.lag, one.uid, one.since_ms)
-            for one in context.rollout.under_way
+            RestartView(
+                context.snapshot.member_of(restart.name),
+                restart.generation,
+                restart.lag,
+                restart.uid,
+                restart.since_ms,
+            )
+            for restart in context.rollout.under_way
         ],
         gaps_ms=context.gaps_ms,
         now_ms=snapshot.now_ms,
@@ -356,12 +370,14 @@ def _proven(context: PlanningContext, there: StatefulSetSnapshot, worker: Worker
 
     One that joins and fails at its first records would be taken for back, and the next one be stopped.
     """
-    restarted = any(context.snapshot.member_of(one.name) == worker.name for one in context.rollout.under_way)
+    restarted = any(
+        context.snapshot.member_of(restart.name) == worker.name for restart in context.rollout.under_way
+    )
     if not restarted or not worker.running or worker.running_since_ms is None:
         return worker
     first = not any(
-        one.revision == there.update_revision and one.running and one.name != worker.name
-        for one in context.derived.workers
+        other.revision == there.update_revision and other.running and other.name != worker.name
+        for other in context.derived.workers
     )
     wanted_ms = FIRST_PROOF_MS if first else PROOF_MS
     if context.snapshot.now_ms - worker.running_since_ms >= wanted_ms:
@@ -370,13 +386,13 @@ def _proven(context: PlanningContext, there: StatefulSetSnapshot, worker: Worker
 
 
 def _outdated(context: PlanningContext, there: StatefulSetSnapshot) -> list[PodSnapshot]:
-    return [one for one in _pods(context, there) if one.revision != there.update_revision]
+    return [pod for pod in _pods(context, there) if pod.revision != there.update_revision]
 
 
 def _updated(context: PlanningContext, there: StatefulSetSnapshot) -> int:
-    return sum(one.revision == there.update_revision for one in _pods(context, there))
+    return sum(pod.revision == there.update_revision for pod in _pods(context, there))
 
 
 def _pods(context: PlanningContext, there: StatefulSetSnapshot) -> list[PodSnapshot]:
     """The pods that the set at rest is to have."""
-    return [one for one in context.snapshot.pods if one.suffix == there.suffix and one.ordinal in there.span]
+    return [pod for pod in context.snapshot.pods if pod.suffix == there.suffix and pod.ordinal in there.span]

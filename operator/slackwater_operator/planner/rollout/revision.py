@@ -311,4 +311,8 @@ def _topics(snapshot: GroupSnapshot) -> frozenset[str] | None:
     assert snapshot.group is not None
     if snapshot.group.spec.topics:
         return frozenset(snapshot.group.spec.topics)
-    return frozenset(one.topic for one in snapshot.kafka.partitions) if snapshot.kafka is not None else None
+    return (
+        frozenset(partition.topic for partition in snapshot.kafka.partitions)
+        if snapshot.kafka is not None
+        else None
+    )

@@ -32,10 +32,10 @@ from slackwater_operator.policies.resource_policies import takeover_policy
 from slackwater_operator.policies.takeover.context import STANDBY
 from slackwater_operator.policies.takeover.decision import (
     RETELL_MS,
-    SeatView,
     SetView,
     TakeoverDecision,
     TakeoverInput,
+    TakeoverMember,
     TakeoverPolicy,
     decide_takeover,
 )
@@ -92,8 +92,8 @@ def take_over(context: PlanningContext, chosen: Chosen, removal: RemovalDecision
     _note_ended(context, old)
     template = filled.template if filled is not None else template_hash(chosen.template or {})
     announce_rebalance(context, template)
-    told = context.rollout.moving is not None and context.rollout.moving.told_ms > 0
-    if filled is not None and not told and _template_settles(context, filled):
+    asked = context.rollout.moving is not None and context.rollout.moving.told_ms > 0
+    if filled is not None and not asked and _template_settles(context, filled):
         return
     policy = _policy_of(context, chosen)
     decision = _as_noted(context, decide_takeover(policy, _input(context, old, new, back=back)))
@@ -133,12 +133,12 @@ def _unheard(context: PlanningContext, decision: TakeoverDecision, new: SetView)
     if decision.action != WAIT or before is None or not before.told_ms or decision.note != before:
         return False
     pod = context.snapshot.pod_named(f"{new.name}-{before.ordinal}")
-    told = context.snapshot.worker(pod) if pod is not None and not pod.deleting else None
-    if told is None or told.is_member or not pod or not pod.can_hand_over:
+    status = context.snapshot.worker(pod) if pod is not None and not pod.deleting else None
+    if status is None or status.is_member or not pod or not pod.can_hand_over:
         return False
-    if told.standby is not None and told.phase == STANDBY:
-        return not told.standby.told and not told.standby.reason
-    return told.phase == "warming" and before.by == RESTART and told.generation < 0
+    if status.standby is not None and status.phase == STANDBY:
+        return not status.standby.told and not status.standby.reason
+    return status.phase == "warming" and before.by == RESTART and status.generation < 0
 
 
 def _held(
@@ -186,7 +186,7 @@ def _take_down(context: PlanningContext, decision: TakeoverDecision) -> None:
 
 def _could_ask(context: PlanningContext, ordinal: int) -> bool:
     """Whether all of the member's pods have a key, so that a restart was not what is meant from the first."""
-    return all(one.can_hand_over for one in context.snapshot.pods if one.ordinal == ordinal)
+    return all(pod.can_hand_over for pod in context.snapshot.pods if pod.ordinal == ordinal)
 
 
 def _end_note(context: PlanningContext, decision: TakeoverDecision) -> None:
@@ -219,7 +219,7 @@ def _act(context: PlanningContext, decision: TakeoverDecision, old: SetView, new
 
 def _suffix(snapshot: GroupSnapshot, set_name: str) -> str:
     """Which of the group's sets this is, by its name."""
-    return next(one for one in names.SETS if names.statefulset(snapshot.name, one) == set_name)
+    return next(suffix for suffix in names.SETS if names.statefulset(snapshot.name, suffix) == set_name)
 
 
 def _tell(context: PlanningContext, decision: TakeoverDecision, old: SetView, new: SetView) -> None:
@@ -274,7 +274,7 @@ def _stop(context: PlanningContext, decision: TakeoverDecision, left: str, fille
 def _done(context: PlanningContext, left: str) -> None:
     """The set that was left is empty: it goes after its last pod, and its name is free for the next roll."""
     there = context.snapshot.sets.get(left)
-    pods = [one for one in context.snapshot.pods if one.suffix == left]
+    pods = [pod for pod in context.snapshot.pods if pod.suffix == left]
     if there is not None and not pods and not there.existing and not there.deleting:
         context.acts.append(DeleteObject("apps/v1", "StatefulSet", there.name, there.uid))
 
@@ -289,7 +289,7 @@ def _template_settles(context: PlanningContext, filled: StatefulSetSnapshot) -> 
         context.busy = True
         context.change_rollout(reason=f"{filled.name} gets another revision")
         return True
-    stale = [one for one in _outdated(snapshot, filled) if not one.deleting and not _may_serve(snapshot, one)]
+    stale = [pod for pod in _outdated(snapshot, filled) if not pod.deleting and not _may_serve(snapshot, pod)]
     if not stale:
         return False
     context.busy = True
@@ -297,7 +297,7 @@ def _template_settles(context: PlanningContext, filled: StatefulSetSnapshot) -> 
         context.needs_fresh = True
         return True
     reason = "it has a previous revision, and no partitions yet"
-    context.acts += [DeletePod(one.name, one.uid, reason) for one in stale]
+    context.acts += [DeletePod(pod.name, pod.uid, reason) for pod in stale]
     if context.rollout.moving is not None:  # its time to get ready begins anew
         context.change_rollout(moving=replace(context.rollout.moving, since_ms=snapshot.now_ms))
     return True
@@ -305,8 +305,8 @@ def _template_settles(context: PlanningContext, filled: StatefulSetSnapshot) -> 
 
 def _may_serve(snapshot: GroupSnapshot, pod: PodSnapshot) -> bool:
     """Whether its worker is in the group; one that does not answer may be."""
-    told = snapshot.worker(pod)
-    return told.is_member if told is not None else pod.started
+    status = snapshot.worker(pod)
+    return status.is_member if status is not None else pod.started
 
 
 def _note_ended(context: PlanningContext, old: SetView) -> None:
@@ -329,8 +329,14 @@ def tell_orphans(context: PlanningContext) -> None:
     group = context.derived.group
     for name in context.derived.names:
         pods = snapshot.pods_of(name)
-        told = snapshot.worker(pods[0]) if len(pods) == 1 else None
-        if told is None or told.standby is None or told.standby.told or pods[0].deleting or not pods[0].ip:
+        status = snapshot.worker(pods[0]) if len(pods) == 1 else None
+        if (
+            status is None
+            or status.standby is None
+            or status.standby.told
+            or pods[0].deleting
+            or not pods[0].ip
+        ):
             continue
         if group is None or group.member(name) is None:
             continue
@@ -348,7 +354,11 @@ def tell_orphans(context: PlanningContext) -> None:
 
 def _comes_back(snapshot: GroupSnapshot, pod: PodSnapshot) -> bool:
     """Whether another set has its ordinal, so that another pod of its member comes."""
-    return any(pod.ordinal in one.span for suffix, one in snapshot.sets.items() if suffix != pod.suffix)
+    return any(
+        pod.ordinal in statefulset.span
+        for suffix, statefulset in snapshot.sets.items()
+        if suffix != pod.suffix
+    )
 
 
 def _two_sets(context: PlanningContext) -> tuple[SetView, SetView]:
@@ -362,9 +372,9 @@ def _two_sets(context: PlanningContext) -> tuple[SetView, SetView]:
     return _view(left, context.spans), _view(filled, context.spans)
 
 
-def _view(one: StatefulSetSnapshot, spans: dict[str, Ordinals]) -> SetView:
-    span = spans[one.suffix]
-    return SetView(one.name, span or NO_ORDINALS)
+def _view(statefulset: StatefulSetSnapshot, spans: dict[str, Ordinals]) -> SetView:
+    span = spans[statefulset.suffix]
+    return SetView(statefulset.name, span or NO_ORDINALS)
 
 
 def _goes_back(context: PlanningContext, old: SetView) -> bool:
@@ -397,7 +407,7 @@ def _input(context: PlanningContext, old: SetView, new: SetView, *, back: bool) 
     return TakeoverInput(
         old=old,
         new=new,
-        seats=[_seat(snapshot, ordinal, old, new) for ordinal in range(count)],
+        members=[_member(snapshot, ordinal, old, new) for ordinal in range(count)],
         group=context.derived.group,
         moving=context.rollout.moving,
         gaps_ms=context.gaps_ms,
@@ -409,7 +419,7 @@ def _input(context: PlanningContext, old: SetView, new: SetView, *, back: bool) 
     )
 
 
-def _seat(snapshot: GroupSnapshot, ordinal: int, old: SetView, new: SetView) -> SeatView:
+def _member(snapshot: GroupSnapshot, ordinal: int, old: SetView, new: SetView) -> TakeoverMember:
     assert snapshot.group is not None
     member = snapshot.group.instance_id(ordinal)
 
@@ -417,7 +427,7 @@ def _seat(snapshot: GroupSnapshot, ordinal: int, old: SetView, new: SetView) -> 
         pod = snapshot.pod_named(f"{there.name}-{ordinal}")
         return worker_view(snapshot, member, pod, lag_of(snapshot)) if pod is not None else None
 
-    return SeatView(ordinal, member, worker(old), worker(new))
+    return TakeoverMember(ordinal, member, worker(old), worker(new))
 
 
 def _updated(snapshot: GroupSnapshot) -> int:
@@ -425,16 +435,16 @@ def _updated(snapshot: GroupSnapshot) -> int:
     there = snapshot.statefulset
     if there is None or snapshot.arrangement.left is None or not there.update_revision:
         return 0
-    serving = {one.member: snapshot.pod(one.member) for one in snapshot.pods}
-    return sum(one is not None and one.revision == there.update_revision for one in serving.values())
+    serving = {pod.member: snapshot.pod(pod.member) for pod in snapshot.pods}
+    return sum(pod is not None and pod.revision == there.update_revision for pod in serving.values())
 
 
 def _outdated(snapshot: GroupSnapshot, there: StatefulSetSnapshot) -> list[PodSnapshot]:
     """Pods of a set that are of another template than it has now."""
     if not there.update_revision:
         return []
-    own = [one for one in snapshot.pods if one.suffix == there.suffix and one.ordinal in there.span]
-    return [one for one in own if one.revision != there.update_revision]
+    own = [pod for pod in snapshot.pods if pod.suffix == there.suffix and pod.ordinal in there.span]
+    return [pod for pod in own if pod.revision != there.update_revision]
 
 
 _PHASES = {"drain": "drain", "answer": "answer", "join": "join", "first_record": "first record"}
@@ -446,10 +456,10 @@ def _note_taken_over(context: PlanningContext, moving: Moving) -> None:
     assert snapshot.group is not None
     member = snapshot.group.instance_id(moving.ordinal)
     pod = snapshot.pod_named(f"{moving.to or context.rollout.to_set}-{moving.ordinal}")
-    told = snapshot.worker(pod) if pod is not None else None
+    status = snapshot.worker(pod) if pod is not None else None
     name = pod.name if pod is not None else member
     if moving.by == RESTART:
-        ended_ms, joined_ms = context.rollout.ended_ms, told.joined_ms if told is not None else None
+        ended_ms, joined_ms = context.rollout.ended_ms, status.joined_ms if status is not None else None
         gap = max(0, joined_ms - ended_ms) if ended_ms is not None and joined_ms is not None else None
         if gap is not None:
             context.gaps_ms = (*context.gaps_ms, gap)[-GAPS_KEPT:]
@@ -457,18 +467,22 @@ def _note_taken_over(context: PlanningContext, moving: Moving) -> None:
         context.tell("TakenOver", f"{member}: {name} has started after its predecessor stopped{away}")
         context.taken_over.append("restarted")
         return
-    seen = told.takeover if told is not None else None
-    context.tell("TakenOver", f"{member}: {name} {_told(seen)}")
-    context.taken_over.append("forced" if seen is not None and seen.forced else "asked")
+    takeover = status.takeover if status is not None else None
+    context.tell("TakenOver", f"{member}: {name} {_told(takeover)}")
+    context.taken_over.append("forced" if takeover is not None and takeover.forced else "asked")
 
 
-def _told(seen: TakeoverStatus | None) -> str:
+def _told(takeover: TakeoverStatus | None) -> str:
     """What the successor said of it, in words."""
-    if seen is None:
+    if takeover is None:
         return "has taken over"
-    how = " without its predecessor's response" if seen.forced else ""
-    whom = f" from {seen.predecessor}" if seen.predecessor else ""
-    phases = [f"{text} {seen.phases_ms[name]} ms" for name, text in _PHASES.items() if name in seen.phases_ms]
-    if seen.pause_ms is not None:
-        phases.append(f"longest pause {seen.pause_ms} ms")
+    how = " without its predecessor's response" if takeover.forced else ""
+    whom = f" from {takeover.predecessor}" if takeover.predecessor else ""
+    phases = [
+        f"{text} {takeover.phases_ms[name]} ms"
+        for name, text in _PHASES.items()
+        if name in takeover.phases_ms
+    ]
+    if takeover.pause_ms is not None:
+        phases.append(f"longest pause {takeover.pause_ms} ms")
     return f"has taken over{whom}{how}{': ' if phases else ''}{', '.join(phases)}"

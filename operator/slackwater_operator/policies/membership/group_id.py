@@ -65,8 +65,8 @@ class Claim:
 
     def is_on(self, place: Place) -> bool | None:
         """Whether it is there, or was and may still have workers there; None: not known."""
-        places = [one for one in (self.place, self.held) if one is not None]
-        answers = {one.same_as(place) for one in places}
+        places = [known for known in (self.place, self.held) if known is not None]
+        answers = {known.same_as(place) for known in places}
         return True if True in answers else None if None in answers else False
 
 

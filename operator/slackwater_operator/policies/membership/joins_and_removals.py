@@ -44,17 +44,19 @@ def decide_gate(
         now_ms: the time.
         patience_ms: how long a warm worker waits for the others of its batch.
     """
-    waiting = sorted((one for one in workers if one.waiting_since_ms is not None), key=lambda one: one.name)
+    waiting = sorted(
+        (worker for worker in workers if worker.waiting_since_ms is not None), key=lambda worker: worker.name
+    )
     if not waiting:
         return GateDecision((), "")
-    names = tuple(one.name for one in waiting)
+    names = tuple(worker.name for worker in waiting)
     listed = ", ".join(names)
     if group is None:
         return GateDecision((), f"waiting to join: {listed}; the broker did not report the group's state")
     if not (group.stable or group.memberless):
         return GateDecision((), f"waiting to join: {listed}; the group is {group.state}")
-    late = sorted(one.name for one in workers if _on_its_way(one, group))
-    since = min(one.waiting_since_ms for one in waiting if one.waiting_since_ms is not None)
+    late = sorted(worker.name for worker in workers if _on_its_way(worker, group))
+    since = min(worker.waiting_since_ms for worker in waiting if worker.waiting_since_ms is not None)
     if late and now_ms - since < patience_ms:
         return GateDecision((), f"waiting to join: {listed}; {', '.join(late)} is still starting")
     if late:

@@ -28,15 +28,15 @@ class Owners:
         """Takes in an observation, None: there is none. Forgets the oldest where there are too many."""
         if group is None:
             return
-        self._owners.update({one.member_id: one.owner for one in group.members if one.owner})
-        here = {one.member_id for one in group.members}
+        self._owners.update({member.member_id: member.owner for member in group.members if member.owner})
+        here = {member.member_id for member in group.members}
         for member_id in list(self._owners)[: max(0, len(self._owners) - len(here) - _KEPT)]:
             if member_id not in here:
                 del self._owners[member_id]
 
     def told(self, member_ids: Iterable[str], uid: str) -> None:
         """Takes in the member ids that workers of the ConsumerGroup `uid` have told in their /status."""
-        self._owners.update({one: uid for one in member_ids if one})
+        self._owners.update({member_id: uid for member_id in member_ids if member_id})
 
     def fill_in(self, group: GroupView, uid: str, former: Collection[str] = ()) -> GroupView:
         """The group with each member's owner, as far as it is known.
@@ -47,7 +47,7 @@ class Owners:
             former: the uids of ConsumerGroups of the same name that are gone, and their pods with them: their
                 members count as this one's.
         """
-        return replace(group, members=tuple(self._filled(one, uid, former) for one in group.members))
+        return replace(group, members=tuple(self._filled(member, uid, former) for member in group.members))
 
     def _filled(self, member: MemberView, uid: str, former: Collection[str]) -> MemberView:
         owner = member.owner or self._owners.get(member.member_id, "")
@@ -65,5 +65,5 @@ def _named(member: MemberView) -> str:
     client = [f"client id {member.client_id}"] if member.client_id else []
     host = [f"at {member.host.removeprefix('/')}"] if member.host else []
     owner = [f"of the ConsumerGroup with uid {member.owner}"] if member.owner else []
-    told = ", ".join([*client, *host, *owner])
-    return f"{member.instance_id or member.member_id}{f' ({told})' if told else ''}"
+    details = ", ".join([*client, *host, *owner])
+    return f"{member.instance_id or member.member_id}{f' ({details})' if details else ''}"

@@ -46,7 +46,7 @@ class DisruptionDecision:
     reason: str
 
 
-def decide_disruption(policy: RolloutPolicy, seen: DisruptionInput) -> DisruptionDecision:
+def decide_disruption(policy: RolloutPolicy, observed: DisruptionInput) -> DisruptionDecision:
     """Decides how many workers may be evicted now.
 
     maxUnavailable = 0                      while the group is not settled, a restart does not fit the budget,
@@ -54,17 +54,17 @@ def decide_disruption(policy: RolloutPolicy, seen: DisruptionInput) -> Disruptio
                                             all slots of a rolling restart are used
                    = width - under way      else
     """
-    if not seen.workers:
+    if not observed.workers:
         return DisruptionDecision(1, "there are no workers")
-    refused = refusal(policy, seen.gaps_ms)
+    refused = refusal(policy, observed.gaps_ms)
     if refused:
         return DisruptionDecision(0, f"evictions are blocked: {refused}")
     room = 1  # until a gap has been measured, an eviction is the measurement
-    if seen.gaps_ms:
-        room = width(policy, seen.workers, seen.produced_per_s, seen.capacity_per_s)
-    if seen.under_way >= room:
+    if observed.gaps_ms:
+        room = width(policy, observed.workers, observed.produced_per_s, observed.capacity_per_s)
+    if observed.under_way >= room:
         return DisruptionDecision(0, "no eviction: a rolling restart keeps as many away as may be")
-    if seen.unsettled:
-        return DisruptionDecision(0, f"evictions are blocked: {seen.unsettled}")
-    free = room - seen.under_way
+    if observed.unsettled:
+        return DisruptionDecision(0, f"evictions are blocked: {observed.unsettled}")
+    free = room - observed.under_way
     return DisruptionDecision(free, f"{free} may be evicted: the group is settled")

@@ -106,7 +106,11 @@ def preflight_view(
     if job is None:
         return PreflightView(None)
     status = _mapping(job.get("status"))
-    held = {one.get("type"): one for one in _items(status.get("conditions")) if one.get("status") == "True"}
+    held = {
+        condition.get("type"): condition
+        for condition in _items(status.get("conditions"))
+        if condition.get("status") == "True"
+    }
     done = held.get("Complete") is not None or bool(status.get("succeeded"))
     # FailureTarget comes as soon as the outcome is certain, Failed when the pods are gone (Kubernetes 1.31).
     failed = held.get("Failed") or held.get("FailureTarget")
@@ -133,23 +137,27 @@ def preflight_view(
     )
 
 
-def decide_preflight(seen: PreflightView, *, now_ms: int, timeout_ms: int = TIMEOUT_MS) -> PreflightDecision:
+def decide_preflight(
+    observed: PreflightView, *, now_ms: int, timeout_ms: int = TIMEOUT_MS
+) -> PreflightDecision:
     """Decides whether the new revision may be rolled out."""
-    if seen.created_ms is None:
+    if observed.created_ms is None:
         return PreflightDecision("start", "the new revision has not been tried yet")
-    if seen.succeeded:
+    if observed.succeeded:
         return PreflightDecision("pass", "the preflight of the new revision has passed")
-    if seen.failed:
-        return PreflightDecision("fail", f"the preflight failed: {_why(seen)}", again=seen.environment)
-    if now_ms - seen.created_ms > timeout_ms:
-        why = seen.waiting or seen.last_line or "it has not come to its end"
+    if observed.failed:
+        return PreflightDecision(
+            "fail", f"the preflight failed: {_why(observed)}", again=observed.environment
+        )
+    if now_ms - observed.created_ms > timeout_ms:
+        why = observed.waiting or observed.last_line or "it has not come to its end"
         reason = f"the preflight took more than {timeout_ms // 1000} s: {why}"
-        return PreflightDecision("timeout", reason, again=seen.environment)
-    lasts = now_ms - seen.created_ms >= BLOCKED_AFTER_MS
+        return PreflightDecision("timeout", reason, again=observed.environment)
+    lasts = now_ms - observed.created_ms >= BLOCKED_AFTER_MS
     return PreflightDecision(
         "wait",
-        f"the preflight is running{f' ({seen.waiting})' if seen.waiting else ''}",
-        blocked=seen.waiting if lasts else "",
+        f"the preflight is running{f' ({observed.waiting})' if observed.waiting else ''}",
+        blocked=observed.waiting if lasts else "",
     )
 
 
@@ -165,15 +173,15 @@ def retry_delay_ms(attempts: int, key: str) -> int:
     return delay_ms(attempts, jitter, first_ms=FIRST_RETRY_MS, longest_ms=LONGEST_RETRY_MS)
 
 
-def _why(seen: PreflightView) -> str:
-    if seen.exit_code is None:
-        if seen.waiting:
-            return f"its pod did not start: {seen.waiting}"
-        return seen.last_line or "its pod left no trace"
-    code = f"signal {-seen.exit_code}" if seen.exit_code < 0 else f"exit code {seen.exit_code}"
-    meaning = _EXIT_CODES.get(seen.exit_code, "")
-    if seen.last_line:
-        return f"{seen.last_line} ({code})"
+def _why(observed: PreflightView) -> str:
+    if observed.exit_code is None:
+        if observed.waiting:
+            return f"its pod did not start: {observed.waiting}"
+        return observed.last_line or "its pod left no trace"
+    code = f"signal {-observed.exit_code}" if observed.exit_code < 0 else f"exit code {observed.exit_code}"
+    meaning = _EXIT_CODES.get(observed.exit_code, "")
+    if observed.last_line:
+        return f"{observed.last_line} ({code})"
     return f"{code}{f': {meaning}' if meaning else ''}; the log is empty"
 
 
@@ -199,19 +207,23 @@ def _container(pod: Mapping[str, Any] | None) -> tuple[int | None, str, str]:
 def _started(pod: Mapping[str, Any] | None) -> bool:
     """Whether the container runs, or has run."""
     status = _mapping((pod or {}).get("status"))
-    states = [_mapping(one.get("state")) for one in _items(status.get("containerStatuses"))]
+    states = [_mapping(container.get("state")) for container in _items(status.get("containerStatuses"))]
     return any("running" in state or "terminated" in state for state in states)
 
 
 def _condition(pod: Mapping[str, Any] | None, kind: str) -> str:
     conditions = _items(_mapping((pod or {}).get("status")).get("conditions"))
-    return next((str(one.get("status")) for one in conditions if one.get("type") == kind), "")
+    return next(
+        (str(condition.get("status")) for condition in conditions if condition.get("type") == kind), ""
+    )
 
 
 def _unscheduled(status: Mapping[str, Any]) -> str:
-    for one in _items(status.get("conditions")):
-        if one.get("type") == "PodScheduled" and one.get("status") == "False":
-            return cut(f"{one.get('reason') or 'Unschedulable'}: {one.get('message') or ''}".rstrip(": "))
+    for condition in _items(status.get("conditions")):
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return cut(
+                f"{condition.get('reason') or 'Unschedulable'}: {condition.get('message') or ''}".rstrip(": ")
+            )
     return ""
 
 
@@ -227,10 +239,10 @@ def _message(line: str) -> str:
     if not line.startswith("{"):
         return line
     try:
-        told = json_object(line)
+        record = json_object(line)
     except ValueError:
         return line
-    message = told.get("message") or told.get("error")
+    message = record.get("message") or record.get("error")
     return str(message) if message else line
 
 
@@ -249,4 +261,4 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def _items(value: object) -> list[Mapping[str, Any]]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []

@@ -87,7 +87,7 @@ class ForcedWatch:
         if self._brokers and snapshot.brokers:
             for brokers, what in ((gone, "went away"), (come, "came back")):
                 if brokers:
-                    names = ", ".join(str(one) for one in sorted(brokers))
+                    names = ", ".join(str(broker) for broker in sorted(brokers))
                     self._note(now_ms, f"broker {names} {what}", sessions=False)
         self._brokers = snapshot.brokers or self._brokers
 
@@ -123,7 +123,9 @@ def expected_rebalance(
 
 def _topics_change(group: GroupView, topics: Collection[str]) -> str:
     wanted = frozenset(topics)
-    others = [one.topics for one in group.members if one.topics is not None and one.topics != wanted]
+    others = [
+        member.topics for member in group.members if member.topics is not None and member.topics != wanted
+    ]
     if not others:
         return ""
     before = frozenset().union(*others)
@@ -142,6 +144,6 @@ def _assignor_changes(group: GroupView, assignors: Sequence[str]) -> str:
 
 
 def _listed(names: Iterable[str]) -> str:
-    found = sorted(names)
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return ", ".join(found[:_NAMED]) + more
+    ordered = sorted(names)
+    more = f" and {len(ordered) - _NAMED} more" if len(ordered) > _NAMED else ""
+    return ", ".join(ordered[:_NAMED]) + more

@@ -135,42 +135,42 @@ class RolloutInput:
         return self.expected or self.forced
 
 
-def decide_rollout(policy: RolloutPolicy, seen: RolloutInput) -> RolloutDecision:
+def decide_rollout(policy: RolloutPolicy, observed: RolloutInput) -> RolloutDecision:
     """Decides the next step of a rolling restart."""
-    workers = {one.name: one for one in seen.workers}
+    workers = {worker.name: worker for worker in observed.workers}
     still: list[RestartView] = []
     back: list[str] = []
     unplanned = ""
-    for restart in seen.under_way:
+    for restart in observed.under_way:
         worker = workers.get(restart.name)
         if worker is None:  # scaled away meanwhile
             back.append(restart.name)
             continue
-        failed = failure(policy, seen, restart, worker)
+        failed = failure(policy, observed, restart, worker)
         if failed:
             return RolloutDecision(
                 "stop", (), tuple(back), failed, restart.name, summary=stop_summary(restart.name, worker)
             )
-        if missing(policy, seen, restart, worker):
+        if missing(policy, observed, restart, worker):
             still.append(restart)
         else:
             back.append(restart.name)
-            surprised = moved(restart, worker) and not seen.expected
-            unplanned = unplanned or (seen.forced if surprised else "")
-    decision = _go_on(policy, seen, still)
+            surprised = moved(restart, worker) and not observed.expected
+            unplanned = unplanned or (observed.forced if surprised else "")
+    decision = _go_on(policy, observed, still)
     return replace(decision, back=tuple(back), unplanned=unplanned)
 
 
-def decide_rollback(policy: RolloutPolicy, seen: RolloutInput) -> RolloutDecision:
+def decide_rollback(policy: RolloutPolicy, observed: RolloutInput) -> RolloutDecision:
     """Decides the next step back to the last good revision (`seen.revision`), after a `stop`.
 
     A worker of another revision that does not run is restarted at once, whatever the group's state: its
     session runs out. One that runs goes the way of a rolling restart, but is not refused, paused or stopped.
     """
     broken = [
-        one.name
-        for one in seen.workers
-        if one.revision != seen.revision and not one.running and not one.terminating
+        worker.name
+        for worker in observed.workers
+        if worker.revision != observed.revision and not worker.running and not worker.terminating
     ]
     if broken:
         said = (
@@ -179,9 +179,10 @@ def decide_rollback(policy: RolloutPolicy, seen: RolloutInput) -> RolloutDecisio
         )
         return RolloutDecision("restart", tuple(broken), reason=said, summary=said)
     decision = decide_rollout(
-        replace(policy, paused=False, refuses=False), replace(seen, forced=seen.forced or "the way back")
+        replace(policy, paused=False, refuses=False),
+        replace(observed, forced=observed.forced or "the way back"),
     )
-    decision = replace(decision, unplanned=decision.unplanned if seen.forced else "")
+    decision = replace(decision, unplanned=decision.unplanned if observed.forced else "")
     if decision.action != "stop":
         return decision
     waits = f"the rollback waits for {decision.failed}: {decision.reason}"
@@ -220,37 +221,47 @@ def refusal(policy: RolloutPolicy, gaps_ms: Sequence[int]) -> str:
     )
 
 
-def _go_on(policy: RolloutPolicy, seen: RolloutInput, still: list[RestartView]) -> RolloutDecision:
+def _go_on(policy: RolloutPolicy, observed: RolloutInput, still: list[RestartView]) -> RolloutDecision:
     """What to do while the restarts in `still` are not over."""
-    workers = {one.name: one for one in seen.workers}
-    not_begun = [one.name for one in still if _not_begun(seen, one, workers[one.name])]
-    away = [one for one in still if one.name not in not_begun]
-    names = [one.name for one in away]
-    left = [one for one in seen.workers if one.revision != seen.revision and one.name not in names]
-    room, alone = _room(policy, seen, names)
+    workers = {worker.name: worker for worker in observed.workers}
+    not_begun = [restart.name for restart in still if _not_begun(observed, restart, workers[restart.name])]
+    away = [restart for restart in still if restart.name not in not_begun]
+    names = [restart.name for restart in away]
+    left = [
+        worker
+        for worker in observed.workers
+        if worker.revision != observed.revision and worker.name not in names
+    ]
+    room, alone = _room(policy, observed, names)
     if away and (not left or len(away) >= room):
-        waits = missing(policy, seen, away[0], workers[names[0]])
+        waits = missing(policy, observed, away[0], workers[names[0]])
         summary = f"{names[0]} is restarting{alone if left else ''}"
         return RolloutDecision("wait", reason=f"{names[0]} {waits}", summary=summary)
     if not left:
         said = "all workers have been restarted"
         return RolloutDecision("done", reason=said, summary=said)
-    held = _held(policy, seen, names)
+    held = _held(policy, observed, names)
     if held is not None:
         return held
-    order = sorted(left, key=lambda one: (one.name not in not_begun, one.leader, len(one.name), one.name))
+    order = sorted(
+        left, key=lambda worker: (worker.name not in not_begun, worker.leader, len(worker.name), worker.name)
+    )
     chosen = order[: room - len(away)]
-    if any(one.leader for one in chosen) and (len(chosen) > 1 or away):
-        chosen = [one for one in chosen if not one.leader]  # the leader goes alone, when the others are back
+    if any(worker.leader for worker in chosen) and (len(chosen) > 1 or away):
+        chosen = [
+            worker for worker in chosen if not worker.leader
+        ]  # the leader goes alone, when the others are back
     if not chosen:
         said = f"the group leader is restarted last; {names[0]} is not back yet"
         return RolloutDecision("wait", reason=said, summary=said)
-    return _begin(policy, seen, [one.name for one in chosen], alone)
+    return _begin(policy, observed, [worker.name for worker in chosen], alone)
 
 
-def _begin(policy: RolloutPolicy, seen: RolloutInput, names: list[str], alone: str) -> RolloutDecision:
+def _begin(policy: RolloutPolicy, observed: RolloutInput, names: list[str], alone: str) -> RolloutDecision:
     expected = (
-        f"expected to take {max(seen.gaps_ms) / 1000:.1f} s" if seen.gaps_ms else ("no restart measured yet")
+        f"expected to take {max(observed.gaps_ms) / 1000:.1f} s"
+        if observed.gaps_ms
+        else ("no restart measured yet")
     )
     why = f"the group is Stable with all workers; {expected} of {policy.budget_ms / 1000:.1f} s{alone}"
     return RolloutDecision(
@@ -258,48 +269,49 @@ def _begin(policy: RolloutPolicy, seen: RolloutInput, names: list[str], alone: s
     )
 
 
-def _held(policy: RolloutPolicy, seen: RolloutInput, away: Sequence[str]) -> RolloutDecision | None:
+def _held(policy: RolloutPolicy, observed: RolloutInput, away: Sequence[str]) -> RolloutDecision | None:
     """Why nobody may be stopped now, None if somebody may."""
-    refused = refusal(policy, seen.gaps_ms) if policy.refuses else ""
+    refused = refusal(policy, observed.gaps_ms) if policy.refuses else ""
     if refused:
         return RolloutDecision("refuse", reason=refused, summary=refused)
     if policy.paused:
         said = "spec.rollout.paused is true"
         return RolloutDecision("wait", reason=said, summary=said)
-    waits = unready(seen.group, seen.workers, away)
+    waits = unready(observed.group, observed.workers, away)
     return RolloutDecision("wait", reason=waits, summary=waits) if waits else None
 
 
-def _room(policy: RolloutPolicy, seen: RolloutInput, away: Sequence[str]) -> tuple[int, str]:
+def _room(policy: RolloutPolicy, observed: RolloutInput, away: Sequence[str]) -> tuple[int, str]:
     """How many may be away at once now, and why only one where that is not the user's wish."""
     several = policy.max_unavailable > 1
     proven = any(
-        one.revision == seen.revision and one.running and one.name not in away for one in seen.workers
+        worker.revision == observed.revision and worker.running and worker.name not in away
+        for worker in observed.workers
     )
     if not proven:
         return 1, "; one at a time, because no worker runs this revision yet" if several else ""
-    if not seen.gaps_ms:
+    if not observed.gaps_ms:
         return 1, "; one at a time, because no restart has been measured yet" if several else ""
-    room = width(policy, len(seen.workers), seen.produced_per_s, seen.capacity_per_s)
+    room = width(policy, len(observed.workers), observed.produced_per_s, observed.capacity_per_s)
     if room == policy.max_unavailable:
         return room, ""
-    if seen.produced_per_s is None or not seen.capacity_per_s:
+    if observed.produced_per_s is None or not observed.capacity_per_s:
         return room, "; one at a time, because the capacity of the other workers is unknown"
     return room, f"; at most {room} at once, because the other workers must keep up with production"
 
 
-def _old(seen: RolloutInput, restart: RestartView, worker: WorkerView) -> bool:
+def _old(observed: RolloutInput, restart: RestartView, worker: WorkerView) -> bool:
     """Whether the incarnation that is to be restarted is still there."""
     if restart.uid and worker.uid:
         return worker.uid == restart.uid
-    return not restart.uid and worker.revision != seen.revision and worker.alive
+    return not restart.uid and worker.revision != observed.revision and worker.alive
 
 
-def _not_begun(seen: RolloutInput, restart: RestartView, worker: WorkerView) -> bool:
+def _not_begun(observed: RolloutInput, restart: RestartView, worker: WorkerView) -> bool:
     """Whether a restart was noted, but nobody has been told to end: the operator ended in between."""
-    if not restart.uid or not _old(seen, restart, worker) or worker.terminating:
+    if not restart.uid or not _old(observed, restart, worker) or worker.terminating:
         return False
-    return seen.now_ms - restart.since_ms >= NOT_BEGUN_MS
+    return observed.now_ms - restart.since_ms >= NOT_BEGUN_MS
 
 
 def moved(restart: RestartView, worker: WorkerView) -> bool:
@@ -307,20 +319,20 @@ def moved(restart: RestartView, worker: WorkerView) -> bool:
     return 0 <= restart.generation < worker.generation
 
 
-def failure(policy: RolloutPolicy, seen: RolloutInput, restart: RestartView, worker: WorkerView) -> str:
+def failure(policy: RolloutPolicy, observed: RolloutInput, restart: RestartView, worker: WorkerView) -> str:
     """Why the rolling restart must stop for this worker's sake, in words; "" if it need not."""
-    if _old(seen, restart, worker):
+    if _old(observed, restart, worker):
         return ""  # not ended yet: it drains, and its session runs on with its heartbeats
     joined = worker.running or worker.generation >= 0
-    if joined and moved(restart, worker) and not seen.excuse:
+    if joined and moved(restart, worker) and not observed.excuse:
         return (
             f"{worker.name} came back in generation {worker.generation}, not {restart.generation}: "
             "the group rebalanced meanwhile"
         )
-    if seen.group is None:
+    if observed.group is None:
         return ""  # nobody can join while the brokers don't answer, whatever the revision
     because = f": {worker.trouble}" if worker.trouble else ""
-    away_ms = _away_ms(seen, restart, worker)
+    away_ms = _away_ms(observed, restart, worker)
     if not joined and away_ms is not None and away_ms > policy.budget_ms:
         failing = f" (it has failed {worker.failures} times)" if worker.failures else ""
         away = f"{worker.name} has been out of the group for {away_ms / 1000:.1f} s{failing}"
@@ -330,12 +342,12 @@ def failure(policy: RolloutPolicy, seen: RolloutInput, restart: RestartView, wor
     return ""
 
 
-def _away_ms(seen: RolloutInput, restart: RestartView, worker: WorkerView) -> int | None:
+def _away_ms(observed: RolloutInput, restart: RestartView, worker: WorkerView) -> int | None:
     """How long it has been away; counted from when it was asked to end where its end was not seen."""
     ended_ms = worker.ended_ms
     if ended_ms is None or ended_ms < restart.since_ms:
         ended_ms = restart.since_ms or ended_ms
-    return None if ended_ms is None else seen.now_ms - max(ended_ms, seen.sessions_since_ms)
+    return None if ended_ms is None else observed.now_ms - max(ended_ms, observed.sessions_since_ms)
 
 
 def stop_summary(name: str, worker: WorkerView) -> str:
@@ -347,21 +359,21 @@ def stop_summary(name: str, worker: WorkerView) -> str:
     return f"{name} {what}{because}"
 
 
-def missing(policy: RolloutPolicy, seen: RolloutInput, restart: RestartView, worker: WorkerView) -> str:
+def missing(policy: RolloutPolicy, observed: RolloutInput, restart: RestartView, worker: WorkerView) -> str:
     """What a restart still lacks to be over; "" when it is."""
-    if _old(seen, restart, worker):
+    if _old(observed, restart, worker):
         return "is draining" if worker.terminating or not restart.uid else "has not been told to end yet"
     if not worker.alive:
         return f"has not started yet{f' ({worker.trouble})' if worker.trouble else ''}"
     if not worker.running:
         return f"is {worker.phase or 'starting'}"
-    if seen.group is None:
+    if observed.group is None:
         return "has restarted, but the broker did not report whether it is in the group"
-    if not seen.group.stable:
-        return f"has restarted, but the group is {seen.group.state}"
+    if not observed.group.stable:
+        return f"has restarted, but the group is {observed.group.state}"
     if moved(restart, worker):
-        return _not_all_in(seen)
-    if restart.lag is None or _patience_over(policy, seen, worker):
+        return _not_all_in(observed)
+    if restart.lag is None or _patience_over(policy, observed, worker):
         return ""
     if worker.lag is None:
         return "has restarted, but its lag is unknown"
@@ -372,13 +384,13 @@ def missing(policy: RolloutPolicy, seen: RolloutInput, restart: RestartView, wor
     return ""
 
 
-def _not_all_in(seen: RolloutInput) -> str:
+def _not_all_in(observed: RolloutInput) -> str:
     """After a rebalance that is no failure: who is not in the new generation yet."""
-    newest = max(one.generation for one in seen.workers)
-    late = [one.name for one in seen.workers if one.running and one.generation != newest]
+    newest = max(worker.generation for worker in observed.workers)
+    late = [worker.name for worker in observed.workers if worker.running and worker.generation != newest]
     return (
         (
-            f"has restarted after a rebalance ({seen.excuse}), but {late[0]} has not joined the new "
+            f"has restarted after a rebalance ({observed.excuse}), but {late[0]} has not joined the new "
             "generation yet"
         )
         if late
@@ -386,13 +398,13 @@ def _not_all_in(seen: RolloutInput) -> str:
     )
 
 
-def _patience_over(policy: RolloutPolicy, seen: RolloutInput, worker: WorkerView) -> bool:
+def _patience_over(policy: RolloutPolicy, observed: RolloutInput, worker: WorkerView) -> bool:
     """Whether it has been back for so long that the rest of its lag is not the restart's doing.
 
     Where more is produced than the group can consume nobody ever catches up.
     """
     since = worker.running_since_ms
-    return since is not None and seen.now_ms - since > policy.budget_ms
+    return since is not None and observed.now_ms - since > policy.budget_ms
 
 
 def _caught_up(before: int) -> int:
@@ -423,7 +435,7 @@ def unready(group: GroupView | None, workers: Sequence[WorkerView], away: Collec
         if worker.name not in away and worker.terminating:
             return f"{worker.name} is being deleted by another actor"
     # DescribeGroups does not tell who has not synced yet; the workers do, by the generation they are in.
-    newest = max((one.generation for one in workers), default=-1)
+    newest = max((worker.generation for worker in workers), default=-1)
     for worker in workers:
         if worker.name not in away and worker.generation != newest:
             return f"{worker.name} is in generation {worker.generation}, not yet in {newest}"

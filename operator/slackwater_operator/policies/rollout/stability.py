@@ -40,13 +40,13 @@ def unsettled(
         return "" if group.memberless else f"the group is still {group.state}{strangers}"
     if not group.stable:
         return f"the group is {group.state}"
-    names = {one.name for one in workers}
+    names = {worker.name for worker in workers}
     missing = sorted(names - group.instance_ids)
     if missing:
         return f"{', '.join(missing)} is not in the group"
-    others = [one for one in group.members if one.instance_id not in names]
+    others = [member for member in group.members if member.instance_id not in names]
     if others:
-        listed = ", ".join(sorted(one.instance_id or one.member_id for one in others))
+        listed = ", ".join(sorted(member.instance_id or member.member_id for member in others))
         return f"{listed} is in the group, but is not one of its workers"
     return _assignment(group, workers, held, partitions)
 
@@ -57,15 +57,15 @@ def _assignment(
     held: Mapping[str, Collection[TopicPartition]],
     partitions: Collection[TopicPartition],
 ) -> str:
-    generations = sorted({one.generation for one in workers})
+    generations = sorted({worker.generation for worker in workers})
     if len(generations) > 1:
         return f"workers are in generations {', '.join(map(str, generations))}"
     for worker in workers:
         member = group.member(worker.name)
         if member is None or member.partitions != frozenset(held.get(worker.name, ())):
             return f"{worker.name} has not taken up all its assigned partitions yet"
-    free = set(partitions) - {one for member in group.members for one in member.partitions}
+    free = set(partitions) - {partition for member in group.members for partition in member.partitions}
     if free:
-        first = ", ".join(str(one) for one in sorted(free)[:3])
+        first = ", ".join(str(partition) for partition in sorted(free)[:3])
         return f"{len(free)} partitions are not assigned to any member ({first})"
     return ""

@@ -126,13 +126,13 @@ class Autoscaler:
             known = self._floor[1]
             if known.from_ms <= now_ms and (known.until_ms is None or now_ms < known.until_ms):
                 return known
-        found = floor_at(windows, now_ms)
-        self._floor = (windows, found)
-        return found
+        floor = floor_at(windows, now_ms)
+        self._floor = (windows, floor)
+        return floor
 
     def lag_seconds(self) -> dict[TopicPartition, float | None]:
         """For each partition how old the oldest record not committed is, in s; None when it can't be told."""
-        return {one: self._rates.lag_seconds(one) for one in self._partitions}
+        return {partition: self._rates.lag_seconds(partition) for partition in self._partitions}
 
     def drain_seconds(self, replicas: int) -> float | None:
         """How long `replicas` workers take to work off the lag as it is produced now, in s.
@@ -140,7 +140,7 @@ class Autoscaler:
         0.0 without lag, infinity where as much is produced as they can do, None when it can't be told.
         """
         lags = list(self._lag.values())
-        known = [one for one in lags if one is not None]
+        known = [lag for lag in lags if lag is not None]
         if not lags or len(known) < len(lags):
             return None
         lag = sum(known)
@@ -157,8 +157,8 @@ class Autoscaler:
         capacity = self.capacity_per_s
         if capacity is None:
             return ()
-        rates = ((one, self._rates.produced_per_s(one)) for one in self._partitions)
-        return tuple(one for one, rate in rates if rate is not None and rate > capacity)
+        rates = ((partition, self._rates.produced_per_s(partition)) for partition in self._partitions)
+        return tuple(partition for partition, rate in rates if rate is not None and rate > capacity)
 
     # -- rounds and steps ------------------------------------------------------------------------------
 
@@ -274,7 +274,7 @@ class Autoscaler:
         step, capacity = self._last_step, self.capacity_per_s
         ceiling = {"replicas": self._ceiling, "untilMs": self._ceiling_until_ms}
         too_few = {"replicas": self._too_few, "untilMs": self._too_few_until_ms}
-        told = {
+        state = {
             "lastStep": None if step is None else _dump_step(step),
             "ceiling": None if self._ceiling is None else ceiling,
             "tooFew": None if self._too_few is None else too_few,
@@ -283,7 +283,7 @@ class Autoscaler:
             "capacityPerS": None if capacity is None else two_digits(capacity),
             "partitions": len(self._partitions) or None,
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in state.items() if value is not None}
 
     def restore(self, status: Mapping[str, Any], *, now_ms: int) -> None:
         """Takes `status.scaling` as `dump` gave it; what is missing or cannot be read stays unknown."""
@@ -314,7 +314,10 @@ class Autoscaler:
         if snapshot is None:
             return {}
         lags = self._lag if snapshot.partitions is self._partitions else snapshot.lag
-        return {one: PartitionLoad(lags[one], self._rates.produced_per_s(one)) for one in snapshot.partitions}
+        return {
+            partition: PartitionLoad(lags[partition], self._rates.produced_per_s(partition))
+            for partition in snapshot.partitions
+        }
 
 
 class _Needs:
@@ -378,7 +381,7 @@ class _Idle:
 
     def take(self, snapshot: KafkaSnapshot) -> None:
         """Takes a snapshot in that knows all offsets."""
-        ends = sum(snapshot.ends[one] for one in snapshot.partitions)
+        ends = sum(snapshot.ends[partition] for partition in snapshot.partitions)
         same = ends == self._ends and len(snapshot.partitions) == self._partitions
         self._ends, self._partitions, self._last_ms = ends, len(snapshot.partitions), snapshot.at_ms
         done = all(lag == 0 for lag in snapshot.lag.values())
@@ -403,14 +406,14 @@ def two_digits(number: float) -> float:
 
 def _dump_step(step: Step) -> dict[str, Any]:
     consumed = step.consumed_per_s_before
-    told = {
+    fields = {
         "before": step.before,
         "after": step.after,
         "at": step.at_ms,
         "consumedPerS": None if consumed is None else round(consumed, 1),
         "tookMs": step.took_ms,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

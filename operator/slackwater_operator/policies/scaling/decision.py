@@ -160,16 +160,16 @@ class ScalingDecision:
 
     def dump(self) -> dict[str, Any]:
         """As it stands in `status.scaling`; `raw` to one digit, and `reason` is the summary."""
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "raw": None if self.raw is None else round(self.raw, 1),
             "capped": self.capped,
             "cap": self.cap,
             "damping": self.damping,
             "applied": self.applied,
             "reason": self.summary or self.reason,
-            "skewed": [str(one) for one in self.skewed[:10]] or None,
+            "skewed": [str(partition) for partition in self.skewed[:10]] or None,
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -191,53 +191,53 @@ class ManualInput:
     unstable_for_ms: int = 0
 
 
-def decide_scaling(policy: ScalingPolicy, seen: ScalingInput) -> ScalingDecision:
+def decide_scaling(policy: ScalingPolicy, observed: ScalingInput) -> ScalingDecision:
     """Decides how many workers the group should have, by its load."""
-    bounds = _Bounds(policy, seen)
-    if seen.group is None or not seen.loads:
-        return _unknown(seen, bounds, "the broker did not say how the group is")
-    if seen.replicas == 0:
-        return _from_zero(policy, seen, bounds)
-    unknown = sorted(str(partition) for partition, load in seen.loads.items() if load.lag is None)
+    bounds = _Bounds(policy, observed)
+    if observed.group is None or not observed.loads:
+        return _unknown(observed, bounds, "the broker did not say how the group is")
+    if observed.replicas == 0:
+        return _from_zero(policy, observed, bounds)
+    unknown = sorted(str(partition) for partition, load in observed.loads.items() if load.lag is None)
     if unknown:
         names = ", ".join(unknown[:3]) + (f" and {len(unknown) - 3} more" if len(unknown) > 3 else "")
-        return _unknown(seen, bounds, f"the lag of {names} is unknown")
-    needs = _needs(policy, seen)
+        return _unknown(observed, bounds, f"the lag of {names} is unknown")
+    needs = _needs(policy, observed)
     if needs is None:
-        return _unknown(seen, bounds, "the rates are not measured yet")
-    return _decide(policy, seen, needs, bounds)
+        return _unknown(observed, bounds, "the rates are not measured yet")
+    return _decide(policy, observed, needs, bounds)
 
 
-def decide_manual(seen: ManualInput) -> ScalingDecision:
+def decide_manual(observed: ManualInput) -> ScalingDecision:
     """Decides when the number that a user asks for is set: at once, but one step at a time.
 
     While the group rebalances, another step would cost another rebalance: it waits, but not for ever, since
     the group may be one that never becomes Stable. All workers are stopped at once.
     """
-    now, wanted = seen.replicas, seen.wanted
+    now, wanted = observed.replicas, observed.wanted
     if wanted == now:
-        said = f"{now} as {seen.by} requests"
+        said = f"{now} as {observed.by} requests"
         return ScalingDecision(None, "", "", now, said, capped=wanted, summary=said)
-    moving = seen.group is not None and seen.group.rebalancing
-    if wanted and now and moving and seen.unstable_for_ms < _MANUAL_PATIENCE_MS:
-        assert seen.group is not None
-        said = f"{now} kept: {seen.by} requests {wanted}, but the group is {seen.group.state}"
+    moving = observed.group is not None and observed.group.rebalancing
+    if wanted and now and moving and observed.unstable_for_ms < _MANUAL_PATIENCE_MS:
+        assert observed.group is not None
+        said = f"{now} kept: {observed.by} requests {wanted}, but the group is {observed.group.state}"
         return ScalingDecision(None, "", "rebalancing", now, said, capped=wanted, summary=said)
-    said = f"{now} to {wanted}: requested by {seen.by}"
+    said = f"{now} to {wanted}: requested by {observed.by}"
     return ScalingDecision(None, "", "", wanted, said, capped=wanted, summary=said)
 
 
 class _Bounds:
     """The limits at this moment: minReplicas, the schedule's floor and maxReplicas."""
 
-    def __init__(self, policy: ScalingPolicy, seen: ScalingInput) -> None:
+    def __init__(self, policy: ScalingPolicy, observed: ScalingInput) -> None:
         self._policy = policy
-        self._floor = seen.floor
+        self._floor = observed.floor
         most = policy.max_replicas
-        asked = max(policy.min_replicas, seen.floor.replicas)
+        asked = max(policy.min_replicas, observed.floor.replicas)
         self._asked = asked if most is None else min(asked, most)
-        done = bool(seen.loads) and all(load.lag == 0 for load in seen.loads.values())
-        self.idle = not asked and done and seen.idle_for_ms >= policy.idle_after_ms
+        done = bool(observed.loads) and all(load.lag == 0 for load in observed.loads.values())
+        self.idle = not asked and done and observed.idle_for_ms >= policy.idle_after_ms
         self.waits_for_idle = not asked and done and not self.idle
         self.least = 0 if self.idle else max(self._asked, 1)
 
@@ -264,11 +264,13 @@ class _Bounds:
         return f"minReplicas is {self._asked}"
 
 
-def _unknown(seen: ScalingInput, bounds: _Bounds, why: str) -> ScalingDecision:
+def _unknown(observed: ScalingInput, bounds: _Bounds, why: str) -> ScalingDecision:
     """Holds, unless a limit is broken: a limit needs no lag, but a group that takes a step well."""
-    now = seen.replicas
+    now = observed.replicas
     broken = bounds.outside(now)
-    ready = seen.group is not None and seen.group.stable and seen.settled_for_ms >= seen.settle_ms
+    ready = (
+        observed.group is not None and observed.group.stable and observed.settled_for_ms >= observed.settle_ms
+    )
     if broken and ready:
         to, cap = bounds.apply(now)
         said = f"{now} to {to}: {broken}"
@@ -277,21 +279,21 @@ def _unknown(seen: ScalingInput, bounds: _Bounds, why: str) -> ScalingDecision:
     return ScalingDecision(None, "", "unknown", now, said, summary=said)
 
 
-def _from_zero(policy: ScalingPolicy, seen: ScalingInput, bounds: _Bounds) -> ScalingDecision:
+def _from_zero(policy: ScalingPolicy, observed: ScalingInput, bounds: _Bounds) -> ScalingDecision:
     """From no worker to what is needed, at once: there is no group that a step could disturb."""
     broken = bounds.outside(0)
-    waiting = sum(load.lag or 0 for load in seen.loads.values())
+    waiting = sum(load.lag or 0 for load in observed.loads.values())
     if not waiting and not broken:
-        if any(load.lag is None for load in seen.loads.values()):
-            return _unknown(seen, bounds, "not all lag is known")
+        if any(load.lag is None for load in observed.loads.values()):
+            return _unknown(observed, bounds, "not all lag is known")
         said = "0 kept: there is nothing to read"
         return ScalingDecision(0.0, "", "", 0, said, capped=0, summary=said)
-    needs = _needs(policy, seen)
-    raw = None if needs is None else sum(min(one, 1.0) for one in needs.values())
-    wanted, cap = bounds.apply(1 if raw is None else max(1, _enough(raw, len(seen.loads))))
-    if seen.ceiling is not None:
-        wanted = min(wanted, max(seen.ceiling, bounds.least))
-    to = _effective(wanted, len(seen.loads), max(bounds.least, 1))
+    needs = _needs(policy, observed)
+    raw = None if needs is None else sum(min(need, 1.0) for need in needs.values())
+    wanted, cap = bounds.apply(1 if raw is None else max(1, _enough(raw, len(observed.loads))))
+    if observed.ceiling is not None:
+        wanted = min(wanted, max(observed.ceiling, bounds.least))
+    to = _effective(wanted, len(observed.loads), max(bounds.least, 1))
     why = broken or "new records"
     figures = f"{why} ({waiting} waiting)" if waiting else why
     return ScalingDecision(
@@ -300,60 +302,60 @@ def _from_zero(policy: ScalingPolicy, seen: ScalingInput, bounds: _Bounds) -> Sc
 
 
 def _decide(
-    policy: ScalingPolicy, seen: ScalingInput, needs: Mapping[TopicPartition, float], bounds: _Bounds
+    policy: ScalingPolicy, observed: ScalingInput, needs: Mapping[TopicPartition, float], bounds: _Bounds
 ) -> ScalingDecision:
-    verdict = _Verdict(seen, needs, bounds)
-    held = _held_at_all(seen)
+    verdict = _Verdict(observed, needs, bounds)
+    held = _held_at_all(observed)
     if held is not None:
         return verdict.kept(*held)
-    if _lost_throughput(seen):
-        assert seen.last_step is not None
-        return verdict.back_to(seen.last_step.before)
-    broken = bounds.outside(seen.replicas)
+    if _lost_throughput(observed):
+        assert observed.last_step is not None
+        return verdict.back_to(observed.last_step.before)
+    broken = bounds.outside(observed.replicas)
     if broken:
-        to, _ = bounds.apply(seen.replicas)
+        to, _ = bounds.apply(observed.replicas)
         if verdict.wanted > to:  # the need asks for more than the limit does
-            return _up(policy, seen, verdict, bounds, need_only=False)
+            return _up(policy, observed, verdict, bounds, need_only=False)
         return verdict.step(to, broken, broken)
-    if verdict.wanted > seen.replicas:
-        return _up(policy, seen, verdict, bounds, need_only=True)
-    if verdict.wanted < seen.replicas:
-        return _down(policy, seen, verdict, bounds)
-    if bounds.waits_for_idle and seen.replicas == 1:
+    if verdict.wanted > observed.replicas:
+        return _up(policy, observed, verdict, bounds, need_only=True)
+    if verdict.wanted < observed.replicas:
+        return _down(policy, observed, verdict, bounds)
+    if bounds.waits_for_idle and observed.replicas == 1:
         return verdict.kept(
             "idle", f"there is nothing to consume, but not yet for {duration(policy.idle_after_ms)}"
         )
     return verdict.right()
 
 
-def _held_at_all(seen: ScalingInput) -> tuple[str, str, str] | None:
+def _held_at_all(observed: ScalingInput) -> tuple[str, str, str] | None:
     """Why no step at all is made now: the damping, the reason, and the reason without figures."""
-    assert seen.group is not None
-    if not seen.group.stable:
-        why = f"the group is {seen.group.state}"
+    assert observed.group is not None
+    if not observed.group.stable:
+        why = f"the group is {observed.group.state}"
         return "rebalancing", why, why
-    if seen.settled_for_ms < seen.settle_ms:
-        ago = f"the last change is {seen.settled_for_ms / 1000:.0f} s ago, less than "
-        return "settling", f"{ago}{duration(seen.settle_ms)}", "the last change has to settle"
+    if observed.settled_for_ms < observed.settle_ms:
+        ago = f"the last change is {observed.settled_for_ms / 1000:.0f} s ago, less than "
+        return "settling", f"{ago}{duration(observed.settle_ms)}", "the last change has to settle"
     return None
 
 
 def _up(
-    policy: ScalingPolicy, seen: ScalingInput, verdict: _Verdict, bounds: _Bounds, *, need_only: bool
+    policy: ScalingPolicy, observed: ScalingInput, verdict: _Verdict, bounds: _Bounds, *, need_only: bool
 ) -> ScalingDecision:
-    now, target = seen.replicas, verdict.target
-    if seen.ceiling is not None and target > seen.ceiling:
-        target = _effective(seen.ceiling, len(seen.loads), bounds.least)
+    now, target = observed.replicas, verdict.target
+    if observed.ceiling is not None and target > observed.ceiling:
+        target = _effective(observed.ceiling, len(observed.loads), bounds.least)
         if target <= now:
-            return verdict.kept("throughput", f"more than {seen.ceiling} reduced the throughput")
+            return verdict.kept("throughput", f"more than {observed.ceiling} reduced the throughput")
     if target <= now:
         return verdict.kept(
             "share", f"{verdict.wanted} would not reduce the busiest worker's number of partitions"
         )
-    gain, cost = worth(policy, seen, target) if need_only else (None, None)
+    gain, cost = worth(policy, observed, target) if need_only else (None, None)
     if gain is None or cost is None:
         return verdict.step(target, verdict.need, "the need is higher")
-    horizon = duration(_horizon_ms(policy, seen))
+    horizon = duration(_horizon_ms(policy, observed))
     if gain < cost:
         figures = f"{gain:.0f} more records within {horizon}, {cost:.0f} lost to the rebalance"
         why = f"with {target}, the rebalance would cost more than it gains within {horizon}"
@@ -366,25 +368,27 @@ def _up(
     )
 
 
-def _down(policy: ScalingPolicy, seen: ScalingInput, verdict: _Verdict, bounds: _Bounds) -> ScalingDecision:
+def _down(
+    policy: ScalingPolicy, observed: ScalingInput, verdict: _Verdict, bounds: _Bounds
+) -> ScalingDecision:
     if bounds.idle:
         why = f"nothing to consume and nothing produced for {duration(policy.idle_after_ms)}"
         return verdict.step(bounds.least, why, why)
-    if not seen.window_full:
+    if not observed.window_full:
         return verdict.kept("window", "the need is lower, but not yet for the whole window")
-    highest = _enough(max([*seen.recent_needs, verdict.raw]), len(seen.loads))
-    if not _lower(seen, bounds, highest):
+    highest = _enough(max([*observed.recent_needs, verdict.raw]), len(observed.loads))
+    if not _lower(observed, bounds, highest):
         return verdict.kept("window", "the need was higher within the window")
-    carrying = max(highest, _carrying(seen))
-    if not _lower(seen, bounds, carrying):
+    carrying = max(highest, _carrying(observed))
+    if not _lower(observed, bounds, carrying):
         return verdict.kept("production", "fewer could not carry what is produced")
-    lasting = max(carrying, _enough(_after_rebalance(policy, seen), len(seen.loads)))
-    target = _lower(seen, bounds, lasting)
+    lasting = max(carrying, _enough(_after_rebalance(policy, observed), len(observed.loads)))
+    target = _lower(observed, bounds, lasting)
     if not target:
         return verdict.kept("cost", "the lag that the rebalance makes would need the workers again")
-    if seen.too_few is not None and target <= seen.too_few:
-        return verdict.kept("flapping", f"{seen.too_few} were too few a short while ago")
-    limit = _limit_of_step_down(seen, bounds, verdict, (highest, carrying, lasting))
+    if observed.too_few is not None and target <= observed.too_few:
+        return verdict.kept("flapping", f"{observed.too_few} were too few a short while ago")
+    limit = _limit_of_step_down(observed, bounds, verdict, (highest, carrying, lasting))
     return verdict.step(
         target,
         f"{verdict.need} for the whole window{limit}",
@@ -393,7 +397,7 @@ def _down(policy: ScalingPolicy, seen: ScalingInput, verdict: _Verdict, bounds: 
 
 
 def _limit_of_step_down(
-    seen: ScalingInput, bounds: _Bounds, verdict: _Verdict, stages: tuple[int, int, int]
+    observed: ScalingInput, bounds: _Bounds, verdict: _Verdict, stages: tuple[int, int, int]
 ) -> str:
     """What keeps a step down from going further, in words; "" where the need alone does.
 
@@ -405,26 +409,28 @@ def _limit_of_step_down(
         return f"; no fewer, because {bounds.outside(0)}"
     if lasting > carrying:
         return "; no fewer, because the lag from the rebalance would need the workers again"
-    if carrying > highest and not seen.capacity_per_s:
+    if carrying > highest and not observed.capacity_per_s:
         return "; no fewer at once, because the capacity of a worker is unknown"
     if carrying > highest:
         return "; no fewer, because fewer workers could not keep up with production"
-    if highest > _enough(verdict.raw, len(seen.loads)):
+    if highest > _enough(verdict.raw, len(observed.loads)):
         return "; no fewer, because the need was higher within the window"
     return ""
 
 
-def _lower(seen: ScalingInput, bounds: _Bounds, wanted: int) -> int:
+def _lower(observed: ScalingInput, bounds: _Bounds, wanted: int) -> int:
     """The number to go down to where `wanted` would do; 0 when it is not lower than now."""
-    target = _effective(bounds.apply(wanted)[0], len(seen.loads), bounds.least)
-    return target if target < seen.replicas else 0
+    target = _effective(bounds.apply(wanted)[0], len(observed.loads), bounds.least)
+    return target if target < observed.replicas else 0
 
 
 class _Verdict:
     """The need in workers, and the decisions about it in words."""
 
-    def __init__(self, seen: ScalingInput, needs: Mapping[TopicPartition, float], bounds: _Bounds) -> None:
-        self._now = seen.replicas
+    def __init__(
+        self, observed: ScalingInput, needs: Mapping[TopicPartition, float], bounds: _Bounds
+    ) -> None:
+        self._now = observed.replicas
         self.raw = sum(min(need, 1.0) for need in needs.values())
         self.skewed = tuple(sorted(partition for partition, need in needs.items() if need > 1.0))
         self.wanted, self.cap = bounds.apply(_enough(self.raw, len(needs)))
@@ -459,7 +465,9 @@ class _Verdict:
         return replace(self.step(before, why, why), takes_back=True)
 
 
-def worth(policy: ScalingPolicy, seen: ScalingInput, target: int) -> tuple[float, float] | tuple[None, None]:
+def worth(
+    policy: ScalingPolicy, observed: ScalingInput, target: int
+) -> tuple[float, float] | tuple[None, None]:
     """What a step up gains and costs, in records; (None, None) where that is not measured.
 
         gain = records that `target` workers handle more than now within the horizon, of those that there are
@@ -467,17 +475,18 @@ def worth(policy: ScalingPolicy, seen: ScalingInput, target: int) -> tuple[float
 
     A group of n workers does what ceil(P / n) partitions leave the busiest to do: capacity * P / ceil(P / n).
     """
-    produced = [load.produced_per_s for load in seen.loads.values()]
-    if seen.capacity_per_s is None or seen.lost_ms is None or any(one is None for one in produced):
+    produced = [load.produced_per_s for load in observed.loads.values()]
+    if observed.capacity_per_s is None or observed.lost_ms is None or any(rate is None for rate in produced):
         return None, None
-    horizon_s = _horizon_ms(policy, seen) / 1000
+    horizon_s = _horizon_ms(policy, observed) / 1000
     work = (
-        sum(load.lag or 0 for load in seen.loads.values()) + sum(one or 0.0 for one in produced) * horizon_s
+        sum(load.lag or 0 for load in observed.loads.values())
+        + sum(rate or 0.0 for rate in produced) * horizon_s
     )
-    partitions = len(seen.loads)
-    now = min(work, throughput(seen.replicas, partitions, seen.capacity_per_s) * horizon_s)
-    then = min(work, throughput(target, partitions, seen.capacity_per_s) * horizon_s)
-    return then - now, now / horizon_s * seen.lost_ms / 1000
+    partitions = len(observed.loads)
+    now = min(work, throughput(observed.replicas, partitions, observed.capacity_per_s) * horizon_s)
+    then = min(work, throughput(target, partitions, observed.capacity_per_s) * horizon_s)
+    return then - now, now / horizon_s * observed.lost_ms / 1000
 
 
 def throughput(workers: int, partitions: int, capacity_per_s: float) -> float:
@@ -494,44 +503,44 @@ def most_need(workers: int, partitions: int) -> float:
     return FULL * partitions / math.ceil(partitions / workers)
 
 
-def _horizon_ms(policy: ScalingPolicy, seen: ScalingInput) -> int:
-    return max(policy.catch_up_ms or 0, seen.settle_ms, LEAST_HORIZON_MS)
+def _horizon_ms(policy: ScalingPolicy, observed: ScalingInput) -> int:
+    return max(policy.catch_up_ms or 0, observed.settle_ms, LEAST_HORIZON_MS)
 
 
-def _carrying(seen: ScalingInput) -> int:
+def _carrying(observed: ScalingInput) -> int:
     """The fewest workers that what is produced leaves some room; 0 where that says nothing.
 
     Fewer would fall behind, be joined by others, and so on for ever. As long as nobody knows what one worker
     can do, the number is at most halved: the next step down knows more.
     """
-    rates = [load.produced_per_s for load in seen.loads.values()]
-    capacity = seen.capacity_per_s
+    rates = [load.produced_per_s for load in observed.loads.values()]
+    capacity = observed.capacity_per_s
     if not capacity:
-        return math.ceil(seen.replicas / 2) if any(one is None or one for one in rates) else 0
-    if any(one is None for one in rates):
+        return math.ceil(observed.replicas / 2) if any(rate is None or rate for rate in rates) else 0
+    if any(rate is None for rate in rates):
         return 0
-    return _enough(sum(min((one or 0.0) / capacity, 1.0) for one in rates), len(rates), _ROOM)
+    return _enough(sum(min((rate or 0.0) / capacity, 1.0) for rate in rates), len(rates), _ROOM)
 
 
-def _after_rebalance(policy: ScalingPolicy, seen: ScalingInput) -> float:
+def _after_rebalance(policy: ScalingPolicy, observed: ScalingInput) -> float:
     """The need right after a rebalance: with what is produced while nobody reads."""
-    lost_s = (seen.lost_ms or 0) / 1000
+    lost_s = (observed.lost_ms or 0) / 1000
     loads = {
-        one: replace(load, lag=(load.lag or 0) + math.ceil((load.produced_per_s or 0.0) * lost_s))
-        for one, load in seen.loads.items()
+        partition: replace(load, lag=(load.lag or 0) + math.ceil((load.produced_per_s or 0.0) * lost_s))
+        for partition, load in observed.loads.items()
     }
-    needs = _needs(policy, replace(seen, loads=loads))
-    return sum(min(one, 1.0) for one in needs.values()) if needs is not None else 0.0
+    needs = _needs(policy, replace(observed, loads=loads))
+    return sum(min(need, 1.0) for need in needs.values()) if needs is not None else 0.0
 
 
-def _needs(policy: ScalingPolicy, seen: ScalingInput) -> dict[TopicPartition, float] | None:
+def _needs(policy: ScalingPolicy, observed: ScalingInput) -> dict[TopicPartition, float] | None:
     """The share of a worker that each partition asks for; None when it cannot be told yet."""
-    needs = {partition: _need(policy, seen, load) for partition, load in seen.loads.items()}
+    needs = {partition: _need(policy, observed, load) for partition, load in observed.loads.items()}
     known = {partition: need for partition, need in needs.items() if need is not None}
     return known if len(known) == len(needs) else None
 
 
-def _need(policy: ScalingPolicy, seen: ScalingInput, load: PartitionLoad) -> float | None:
+def _need(policy: ScalingPolicy, observed: ScalingInput, load: PartitionLoad) -> float | None:
     if load.lag is None:
         return None
     need = 0.0
@@ -542,9 +551,9 @@ def _need(policy: ScalingPolicy, seen: ScalingInput, load: PartitionLoad) -> flo
             return None
         rate = load.produced_per_s + load.lag / (policy.catch_up_ms / 1000)
         if rate > 0:
-            if not seen.capacity_per_s:
+            if not observed.capacity_per_s:
                 return None
-            need = max(need, rate / seen.capacity_per_s)
+            need = max(need, rate / observed.capacity_per_s)
     return need
 
 
@@ -563,14 +572,14 @@ def _effective(workers: int, partitions: int, least: int) -> int:
     return max(math.ceil(partitions / math.ceil(partitions / workers)), least)
 
 
-def _lost_throughput(seen: ScalingInput) -> bool:
-    step = seen.last_step
-    if step is None or step.after <= step.before or seen.replicas != step.after or step.before == 0:
+def _lost_throughput(observed: ScalingInput) -> bool:
+    step = observed.last_step
+    if step is None or step.after <= step.before or observed.replicas != step.after or step.before == 0:
         return False
-    if step.consumed_per_s_before is None or seen.consumed_per_s is None:
+    if step.consumed_per_s_before is None or observed.consumed_per_s is None:
         return False
-    behind = any((load.lag or 0) > seen.consumed_per_s for load in seen.loads.values())
-    return behind and seen.consumed_per_s < step.consumed_per_s_before * _THROUGHPUT_LOST
+    behind = any((load.lag or 0) > observed.consumed_per_s for load in observed.loads.values())
+    return behind and observed.consumed_per_s < step.consumed_per_s_before * _THROUGHPUT_LOST
 
 
 def duration(ms: int) -> str:

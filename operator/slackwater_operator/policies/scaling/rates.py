@@ -65,10 +65,10 @@ class RateWindow:
 
         Only partitions with both offsets count; when they are others than before the window begins anew.
         """
-        known = [one for one in sample.ends if one in sample.committed]
-        if len(known) != len(self._index) or any(one not in self._index for one in known):
+        known = [partition for partition in sample.ends if partition in sample.committed]
+        if len(known) != len(self._index) or any(partition not in self._index for partition in known):
             self._samples.clear()
-            self._index = {one: number for number, one in enumerate(known)}
+            self._index = {partition: number for number, partition in enumerate(known)}
         packed = self._pack(sample)
         samples = self._samples
         if len(samples) >= 2 and samples[-1].at_ms - samples[-2].at_ms < self._window_ms / _SAMPLES:
@@ -165,8 +165,8 @@ class RateWindow:
         return max(0, last.ends[number] - first.ends[number]) * 1000 / self._span_ms()
 
     def _pack(self, sample: Sample) -> _Packed:
-        ends = array("q", (sample.ends[one] for one in self._index))
-        committed = array("q", (sample.committed[one] for one in self._index))
+        ends = array("q", (sample.ends[partition] for partition in self._index))
+        committed = array("q", (sample.committed[partition] for partition in self._index))
         lag = sum(max(0, end - done) for end, done in zip(ends, committed, strict=True))
         return _Packed(sample.at_ms, ends, committed, lag, sample.workers)
 
@@ -175,16 +175,16 @@ class RateWindow:
 
     def _first_counted(self) -> _Packed | None:
         """The oldest sample that the throughput is taken from."""
-        return next((one for one in self._samples if one.at_ms >= self._consumed_from_ms), None)
+        return next((sample for sample in self._samples if sample.at_ms >= self._consumed_from_ms), None)
 
     def _learn(self) -> None:
         """Takes the rate as a worker's capacity if all of the workers had lag to work on all the time."""
         consumed = self.consumed_per_s()
         newest = self._samples[-1]
-        counted = [one for one in self._samples if one.at_ms >= self._consumed_from_ms]
-        if not consumed or not newest.workers or any(one.workers != newest.workers for one in counted):
+        counted = [sample for sample in self._samples if sample.at_ms >= self._consumed_from_ms]
+        if not consumed or not newest.workers or any(sample.workers != newest.workers for sample in counted):
             return
-        if all(one.lag > consumed for one in counted):  # a second's work at least
+        if all(sample.lag > consumed for sample in counted):  # a second's work at least
             self._capacity.take(consumed / newest.workers, newest.at_ms)
 
 
@@ -201,7 +201,7 @@ class Capacity:
     @property
     def per_s(self) -> float | None:
         """Records a second; None: never measured."""
-        return max((one for _, one in self._slots), default=None)
+        return max((value for _, value in self._slots), default=None)
 
     def take(self, per_s: float, at_ms: int) -> None:
         """Takes a measure in."""

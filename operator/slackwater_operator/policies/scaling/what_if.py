@@ -34,19 +34,19 @@ def scaling_otherwise(
     floor = floor_at(policy.windows, now_ms)
     partitions, capacity = scaling.get("partitions"), scaling.get("capacityPerS")
     known = isinstance(partitions, int) and partitions > 0
-    told = [*_held(scaling, now_ms)]
+    result = [*_held(scaling, now_ms)]
     if policy.catch_up_ms is not None and not capacity:
-        told.append("numbers by rate when it is known what one worker can do: measured once there is lag")
+        result.append("numbers by rate when it is known what one worker can do: measured once there is lag")
     if replicas == 0:
-        told.append("1 worker or more as soon as there is a record to consume")
+        result.append("1 worker or more as soon as there is a record to consume")
     elif known:
         assert isinstance(partitions, int)
-        told += _up(policy, scaling, replicas, partitions, capacity)
-        told += _down(policy, max(policy.min_replicas, floor.replicas, 1), replicas, partitions, capacity)
+        result += _up(policy, scaling, replicas, partitions, capacity)
+        result += _down(policy, max(policy.min_replicas, floor.replicas, 1), replicas, partitions, capacity)
     if replicas > 0 and policy.min_replicas == 0 and not floor.replicas:
         idle = duration(policy.idle_after_ms)
-        told.append(f"0 workers when there is nothing to consume and nothing was produced for {idle}")
-    return told + _by_schedule(policy, floor, replicas)
+        result.append(f"0 workers when there is nothing to consume and nothing was produced for {idle}")
+    return result + _by_schedule(policy, floor, replicas)
 
 
 def _held(scaling: Mapping[str, Any], now_ms: int) -> list[str]:
@@ -83,7 +83,7 @@ def _up(
                 "partitions"
             ]
     passes = _load(policy, most_need(replicas, partitions), capacity)
-    return [f"{_workers(more)} when {one} exceeds {figure}" for one, figure in passes]
+    return [f"{_workers(more)} when {quantity} exceeds {figure}" for quantity, figure in passes]
 
 
 def _down(policy: ScalingPolicy, least: int, replicas: int, partitions: int, capacity: Any) -> list[str]:
@@ -98,39 +98,39 @@ def _down(policy: ScalingPolicy, least: int, replicas: int, partitions: int, cap
     below = _load(policy, most_need(fewer, partitions), capacity)
     if not below:
         return []
-    listed = " and ".join(f"{one} stays below {figure}" for one, figure in below)
+    listed = " and ".join(f"{quantity} stays below {figure}" for quantity, figure in below)
     return [f"{_workers(fewer)} when {listed} for the whole window"]
 
 
 def _load(policy: ScalingPolicy, need: float, capacity: Any) -> list[tuple[str, str]]:
     """What load, spread evenly over the partitions, makes up a need: (which figure, how much of it)."""
-    told = []
+    result = []
     if policy.lag_per_replica is not None:
-        told.append(("the lag", _figure(need * policy.lag_per_replica)))
+        result.append(("the lag", _figure(need * policy.lag_per_replica)))
     if policy.catch_up_ms is not None and isinstance(capacity, int | float) and capacity > 0:
         rate = need * capacity
         seconds = policy.catch_up_ms / 1000
-        told.append(
+        result.append(
             (
                 f"production plus lag / {duration(policy.catch_up_ms)}",
                 f"{_figure(rate)}/s (a lag of {_figure(rate * seconds)} alone)",
             )
         )
-    return told
+    return result
 
 
 def _by_schedule(policy: ScalingPolicy, floor: Floor, replicas: int) -> list[str]:
-    told = []
+    result = []
     if floor.replicas:
-        told.append(f"no fewer than {floor.replicas} now ({floor.title})")
+        result.append(f"no fewer than {floor.replicas} now ({floor.title})")
     if floor.until_ms is not None and floor.next_replicas != floor.replicas:
         when = _clock(floor.until_ms)
         if floor.next_replicas > floor.replicas:
-            told.append(f"{floor.next_replicas} or more from {when} ({floor.next_title})")
+            result.append(f"{floor.next_replicas} or more from {when} ({floor.next_title})")
         else:
             least = max(floor.next_replicas, policy.min_replicas)
-            told.append(f"fewer than {floor.replicas}, down to {least}, from {when}")
-    return told
+            result.append(f"fewer than {floor.replicas}, down to {least}, from {when}")
+    return result
 
 
 def _workers(number: int) -> str:

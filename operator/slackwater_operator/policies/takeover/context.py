@@ -19,9 +19,9 @@ from slackwater_operator.policies.takeover.types import (
     TELL,
     WAIT,
     Moving,
-    SeatView,
     TakeoverDecision,
     TakeoverInput,
+    TakeoverMember,
     TakeoverPolicy,
 )
 
@@ -72,12 +72,12 @@ class Case:
 
     Attributes:
         policy: what the user allows.
-        seen: what was observed.
+        observed: what was observed.
         note: the note as far as it counts here (of this direction, of this member).
     """
 
     policy: TakeoverPolicy
-    seen: TakeoverInput
+    observed: TakeoverInput
     note: Moving | None = None
 
     # -- who is where
@@ -85,72 +85,75 @@ class Case:
     @property
     def forward(self) -> bool:
         """Whether this goes to a new revision, which may turn out to be bad."""
-        return not self.seen.back
+        return not self.observed.back
 
-    def seat(self, ordinal: int) -> SeatView | None:
+    def member(self, ordinal: int) -> TakeoverMember | None:
         """The member of this number, if it should be."""
-        return next((one for one in self.seen.seats if one.ordinal == ordinal), None)
+        return next((member for member in self.observed.members if member.ordinal == ordinal), None)
 
-    def old_pod(self, seat: SeatView) -> str:
+    def old_pod(self, member: TakeoverMember) -> str:
         """The name of its pod in the set that is left."""
-        return (seat.old.pod if seat.old else "") or f"{self.seen.old.name}-{seat.ordinal}"
+        return (member.old.pod if member.old else "") or f"{self.observed.old.name}-{member.ordinal}"
 
-    def new_pod(self, seat: SeatView) -> str:
+    def new_pod(self, member: TakeoverMember) -> str:
         """The name of its pod in the set that is filled."""
-        return (seat.new.pod if seat.new else "") or f"{self.seen.new.name}-{seat.ordinal}"
+        return (member.new.pod if member.new else "") or f"{self.observed.new.name}-{member.ordinal}"
 
-    def holder(self, seat: SeatView) -> str:
+    def holder(self, member: TakeoverMember) -> str:
         """The pod that the broker says is the member; "" when it does not say, or neither is.
 
         By the member id, which is another one with each join. The client.id that the broker shows is the
         first joiner's, whoever took over since: by that every successor would be called an impostor. A pod
         that has not said its member id, or says one that is not the broker's any more, is not found.
         """
-        member = self.seen.group.member(seat.name) if self.seen.group is not None else None
-        if member is None or not member.member_id:
+        listed = self.observed.group.member(member.name) if self.observed.group is not None else None
+        if listed is None or not listed.member_id:
             return ""
-        if seat.old is not None and seat.old.member_id == member.member_id:
-            return self.old_pod(seat)
-        return self.new_pod(seat) if seat.new and seat.new.member_id == member.member_id else ""
+        if member.old is not None and member.old.member_id == listed.member_id:
+            return self.old_pod(member)
+        return self.new_pod(member) if member.new and member.new.member_id == listed.member_id else ""
 
     def disowned(self, worker: WorkerView) -> bool:
         """Whether the broker knows this worker's member by another id than it says: it has been fenced, or
         one of the two was asked a moment earlier."""
-        member = self.seen.group.member(worker.name) if self.seen.group is not None else None
-        known = member.member_id if member is not None else ""
+        listed = self.observed.group.member(worker.name) if self.observed.group is not None else None
+        known = listed.member_id if listed is not None else ""
         return bool(known and worker.member_id) and known != worker.member_id
 
-    def view(self, seat: SeatView) -> WorkerView:
+    def view(self, member: TakeoverMember) -> WorkerView:
         """The member as its pod that counts says: of two the one that runs, rather the old one."""
-        in_old, in_new = seat.ordinal in self.seen.old.ordinals, seat.ordinal in self.seen.new.ordinals
-        new_counts = in_new and (not in_old or (seat.new is not None and seat.new.running))
-        old_runs = in_old and seat.old is not None and seat.old.running
-        worker = seat.new if new_counts and not old_runs else seat.old if in_old else None
-        return worker if worker is not None else WorkerView(seat.name, alive=False, phase="")
+        in_old, in_new = (
+            member.ordinal in self.observed.old.ordinals,
+            member.ordinal in self.observed.new.ordinals,
+        )
+        new_counts = in_new and (not in_old or (member.new is not None and member.new.running))
+        old_runs = in_old and member.old is not None and member.old.running
+        worker = member.new if new_counts and not old_runs else member.old if in_old else None
+        return worker if worker is not None else WorkerView(member.name, alive=False, phase="")
 
     @property
     def views(self) -> tuple[WorkerView, ...]:
         """All members but those that are hopeless."""
-        return tuple(self.view(one) for one in self.seen.seats if not self.hopeless(one))
+        return tuple(self.view(member) for member in self.observed.members if not self.hopeless(member))
 
     @property
     def newest(self) -> int:
         """The newest generation that a member is in, -1 where none is in any."""
-        return max((one.generation for one in self.views), default=-1)
+        return max((worker.generation for worker in self.views), default=-1)
 
     # -- what can be told from it
 
-    def hopeless(self, seat: SeatView) -> bool:
+    def hopeless(self, member: TakeoverMember) -> bool:
         """Whether a member that is still to move will not come up with its revision: nobody waits for it.
 
         The new revision may be its cure. On the way back anybody who does not run counts: what is left there
         has failed.
         """
-        if seat.ordinal not in self.seen.old.ordinals or seat.ordinal in self.seen.new.ordinals:
+        if member.ordinal not in self.observed.old.ordinals or member.ordinal in self.observed.new.ordinals:
             return False
-        worker = seat.old
-        if worker is None or self.seen.back:
-            return self.seen.back and (worker is None or not (worker.running or unknown(worker)))
+        worker = member.old
+        if worker is None or self.observed.back:
+            return self.observed.back and (worker is None or not (worker.running or unknown(worker)))
         never = not worker.alive and worker.ended_ms is None
         stuck = not worker.running and not worker.terminating and not unknown(worker)
         return stuck and bool(worker.trouble) and (never or worker.failures >= HOPELESS)
@@ -159,11 +162,11 @@ class Case:
     def unplanned(self) -> str:
         """Why the group may have rebalanced without a takeover being to blame; "" if it would be, or if the
         rebalance was expected."""
-        if self.seen.expected:
+        if self.observed.expected:
             return ""
-        if self.seen.forced:
-            return self.seen.forced
-        stuck = [one.name for one in self.seen.seats if self.hopeless(one)]
+        if self.observed.forced:
+            return self.observed.forced
+        stuck = [member.name for member in self.observed.members if self.hopeless(member)]
         return f"{', '.join(stuck)} does not start" if stuck else ""
 
     def rebalanced(self, worker: WorkerView) -> bool:
@@ -176,31 +179,31 @@ class Case:
 
         A successor that was never told joined since its predecessor's session had ended.
         """
-        excused = self.seen.expected or self.unplanned
+        excused = self.observed.expected or self.unplanned
         return self.forward and not excused and self.note is not None and self.note.told_ms > 0
 
     def unready(self, away: Sequence[str] = ()) -> str:
         """Why nobody may be touched now, in words; "" if somebody may."""
-        return unready(self.seen.group, self.views, away)
+        return unready(self.observed.group, self.views, away)
 
-    def lacks(self, seat: SeatView, worker: WorkerView) -> str:
+    def lacks(self, member: TakeoverMember, worker: WorkerView) -> str:
         """What a successor still lacks to have taken over; "" when it has. As after a restart (`rollout`)."""
-        if seat.name not in (self.seen.group.instance_ids if self.seen.group else ()):
+        if member.name not in (self.observed.group.instance_ids if self.observed.group else ()):
             return "runs, but is not in the group"
         if worker.generation < self.newest:
             return f"is in generation {worker.generation}, not yet in {self.newest}"
-        noted = self.note or Moving(seat.ordinal, self.seen.now_ms, -1, None)
-        restart = RestartView(seat.name, noted.generation, noted.lag)
+        noted = self.note or Moving(member.ordinal, self.observed.now_ms, -1, None)
+        restart = RestartView(member.name, noted.generation, noted.lag)
         lacks = missing(self.policy.rollout, self.rollout_input(worker), restart, worker)
-        return lacks or self._unproven(seat, worker)
+        return lacks or self._unproven(member, worker)
 
-    def _unproven(self, seat: SeatView, worker: WorkerView) -> str:
+    def _unproven(self, member: TakeoverMember, worker: WorkerView) -> str:
         """One that joins and fails at its first records would be taken for well without."""
-        others = [one for one in self.seen.seats if one.ordinal != seat.ordinal]
-        first = not any(one.new is not None and one.new.running for one in others)
+        others = [other for other in self.observed.members if other.ordinal != member.ordinal]
+        first = not any(other.new is not None and other.new.running for other in others)
         wanted_ms = FIRST_PROOF_MS if first else PROOF_MS
         since_ms = worker.running_since_ms
-        if since_ms is not None and self.seen.now_ms - since_ms >= wanted_ms:
+        if since_ms is not None and self.observed.now_ms - since_ms >= wanted_ms:
             return ""
         return (
             f"must run without errors for {wanted_ms / 1000:.0f} "
@@ -209,33 +212,38 @@ class Case:
 
     def rollout_input(self, worker: WorkerView) -> RolloutInput:
         """The same for the rules of a restart."""
-        seen = self.seen
-        excuse = self.unplanned or ("the way back" if seen.back else "")
-        sessions_ms = seen.sessions_since_ms
+        observed = self.observed
+        excuse = self.unplanned or ("the way back" if observed.back else "")
+        sessions_ms = observed.sessions_since_ms
         return RolloutInput(
             worker.revision,
-            seen.group,
+            observed.group,
             self.views,
             (),
-            seen.gaps_ms,
-            seen.now_ms,
+            observed.gaps_ms,
+            observed.now_ms,
             None,
             None,
             excuse,
             sessions_ms,
-            seen.expected,
+            observed.expected,
         )
 
     def told_lately(self) -> bool:
         """Whether it was told so recently that it may not have heard yet."""
-        return bool(self.note and self.note.told_ms and self.seen.now_ms - self.note.told_ms < RETELL_MS)
+        return bool(self.note and self.note.told_ms and self.observed.now_ms - self.note.told_ms < RETELL_MS)
 
     def overdue(self) -> bool:
         """Whether it was told so long ago that it should be the member; not judged while the group moves."""
-        if not self.note or not self.note.told_ms or self.seen.group is None or not self.seen.group.stable:
+        if (
+            not self.note
+            or not self.note.told_ms
+            or self.observed.group is None
+            or not self.observed.group.stable
+        ):
             return False
-        since_ms = max(self.note.told_ms, self.seen.sessions_since_ms)
-        return self.seen.now_ms - since_ms >= self.policy.deadline_ms + SLACK_MS
+        since_ms = max(self.note.told_ms, self.observed.sessions_since_ms)
+        return self.observed.now_ms - since_ms >= self.policy.deadline_ms + SLACK_MS
 
     def refused_often(self) -> bool:
         """Whether a successor has been in standby again and again after it was told."""
@@ -244,59 +252,59 @@ class Case:
 
     # -- what to say
 
-    def why_rebalanced(self, seat: SeatView) -> str:
+    def why_rebalanced(self, member: TakeoverMember) -> str:
         """Whose trouble may have made the group rebalance, as ` (f-1: exit code 4: ...)`; "" without any.
 
         A member that has failed, or is not in the group, comes before what the successor itself has said.
         """
-        group = self.seen.group
-        found = []
-        for other in self.seen.seats:
+        group = self.observed.group
+        causes = []
+        for other in self.observed.members:
             worker = self.view(other)
             out = group is not None and group.member(other.name) is None
-            if other.ordinal != seat.ordinal and (out or worker.trouble or not worker.alive):
+            if other.ordinal != member.ordinal and (out or worker.trouble or not worker.alive):
                 state = "is not in the group" if out else "does not run" if not worker.alive else ""
-                found.append(
+                causes.append(
                     f"{other.name} {state}".rstrip() + (f": {worker.trouble}" if worker.trouble else "")
                 )
-        if not found and seat.new is not None and seat.new.trouble:
-            found.append(f"{self.new_pod(seat)}: {seat.new.trouble}")
-        return f" ({'; '.join(found[:3])})" if found else ""
+        if not causes and member.new is not None and member.new.trouble:
+            causes.append(f"{self.new_pod(member)}: {member.new.trouble}")
+        return f" ({'; '.join(causes[:3])})" if causes else ""
 
     def wait(self, reason: str, summary: str = "", *, ordinal: int = -1) -> TakeoverDecision:
         """Nothing to do now; the note stays."""
         by = self.note.by if self.note else TAKEOVER
         return TakeoverDecision(WAIT, ordinal, by, reason=reason, summary=summary or reason, note=self.note)
 
-    def stop(self, seat: SeatView, reason: str, summary: str = "") -> TakeoverDecision:
+    def stop(self, member: TakeoverMember, reason: str, summary: str = "") -> TakeoverDecision:
         """Gives this revision up, and the note with it; on the way back there is nothing but to wait."""
-        if self.seen.back:
-            said = f"the rollback waits for {seat.name}"
-            return self.wait(f"{said}: {reason}", said, ordinal=seat.ordinal)
+        if self.observed.back:
+            said = f"the rollback waits for {member.name}"
+            return self.wait(f"{said}: {reason}", said, ordinal=member.ordinal)
         by = self.note.by if self.note else TAKEOVER
         summary = summary or reason
-        return TakeoverDecision(STOP, seat.ordinal, by, reason=reason, summary=summary, failed=seat.name)
+        return TakeoverDecision(STOP, member.ordinal, by, reason=reason, summary=summary, failed=member.name)
 
-    def tell(self, seat: SeatView, why: str, *, predecessor: bool) -> TakeoverDecision:
+    def tell(self, member: TakeoverMember, why: str, *, predecessor: bool) -> TakeoverDecision:
         """Its successor is to go.
 
         Where nobody serves the member the generation is not held against the successor: its predecessor's
         session may have ended before.
         """
         assert self.note is not None
-        assert seat.new is not None
+        assert member.new is not None
         note = replace(
             self.note,
-            told_ms=self.seen.now_ms,
-            tells=self.note.tells + (seat.new.phase == STANDBY),
+            told_ms=self.observed.now_ms,
+            tells=self.note.tells + (member.new.phase == STANDBY),
         )
         if predecessor:
-            lag = seat.old.lag if seat.old is not None else None
+            lag = member.old.lag if member.old is not None else None
             note = replace(note, generation=self.newest, lag=lag)
         elif note.by == TAKEOVER:
             note = replace(note, generation=-1)
-        asks = f"asks {self.old_pod(seat)}" if predecessor else "has no predecessor to ask"
-        said = f"{self.new_pod(seat)} takes over, and {asks}: {why}"
+        asks = f"asks {self.old_pod(member)}" if predecessor else "has no predecessor to ask"
+        said = f"{self.new_pod(member)} takes over, and {asks}: {why}"
         return TakeoverDecision(
-            TELL, seat.ordinal, note.by, predecessor, reason=said, summary=said, note=note
+            TELL, member.ordinal, note.by, predecessor, reason=said, summary=said, note=note
         )

@@ -31,10 +31,10 @@ from slackwater_operator.policies.takeover.types import (
     RESTART,
     WITHDRAW,
     Moving,
-    SeatView,
     SetView,
     TakeoverDecision,
     TakeoverInput,
+    TakeoverMember,
     TakeoverPolicy,
 )
 
@@ -44,53 +44,53 @@ __all__ = [
     "RETELL_MS",
     "SLACK_MS",
     "Moving",
-    "SeatView",
     "SetView",
     "TakeoverDecision",
     "TakeoverInput",
+    "TakeoverMember",
     "TakeoverPolicy",
     "decide_takeover",
 ]
 
 
-def decide_takeover(policy: TakeoverPolicy, seen: TakeoverInput) -> TakeoverDecision:
+def decide_takeover(policy: TakeoverPolicy, observed: TakeoverInput) -> TakeoverDecision:
     """Decides the next step of a rollout by takeover.
 
     Args:
         policy: what the user allows. On the way back nothing is paused, refused or stopped.
-        seen: what was observed. What is not known (`group` None, a worker's phase "") is waited for.
+        observed: what was observed. What is not known (`group` None, a worker's phase "") is waited for.
     """
-    if seen.back:
+    if observed.back:
         policy = replace(policy, rollout=replace(policy.rollout, paused=False, refuses=False))
-    note, over = _noted(policy, seen)
-    case = Case(policy, seen, note)
+    note, over = _noted(policy, observed)
+    case = Case(policy, observed, note)
     unplanned = ""
-    if note is not None and note.by == RESTART and note.ordinal not in seen.old.ordinals:
-        if seen.group is None:
+    if note is not None and note.by == RESTART and note.ordinal not in observed.old.ordinals:
+        if observed.group is None:
             return case.wait("the broker did not say how the group is")
-        seat = case.seat(note.ordinal)
-        assert seat is not None
-        decision = after_retiring(case, seat)
+        member = case.member(note.ordinal)
+        assert member is not None
+        decision = after_retiring(case, member)
         if decision is not None:
             return decision
-        unplanned = case.unplanned if case.rebalanced(case.view(seat)) else ""
+        unplanned = case.unplanned if case.rebalanced(case.view(member)) else ""
         case, over = replace(case, note=None), True
     decision = _step(case)
     return replace(decision, moved=decision.moved or over, unplanned=decision.unplanned or unplanned)
 
 
-def _noted(policy: TakeoverPolicy, seen: TakeoverInput) -> tuple[Moving | None, bool]:
+def _noted(policy: TakeoverPolicy, observed: TakeoverInput) -> tuple[Moving | None, bool]:
     """The note as far as it counts, and whether what it was about is over.
 
     A note that counts for nothing: of the other direction, of a member that has been scaled away, or of a
     takeover that has not begun (whoever noted it ended before).
     """
-    note = seen.moving
-    if note is None or (note.to and note.to != seen.new.name):
+    note = observed.moving
+    if note is None or (note.to and note.to != observed.new.name):
         return None, False
-    if all(one.ordinal != note.ordinal for one in seen.seats):
+    if all(member.ordinal != note.ordinal for member in observed.members):
         return None, False
-    in_old, in_new = note.ordinal in seen.old.ordinals, note.ordinal in seen.new.ordinals
+    in_old, in_new = note.ordinal in observed.old.ordinals, note.ordinal in observed.new.ordinals
     if in_old and in_new:
         return note, False
     if note.by == RESTART:
@@ -99,20 +99,22 @@ def _noted(policy: TakeoverPolicy, seen: TakeoverInput) -> tuple[Moving | None, 
 
 
 def _step(case: Case) -> TakeoverDecision:
-    seen = case.seen
-    covered = all(one.ordinal in seen.new.ordinals for one in seen.seats)
-    if not seen.old.ordinals and covered:
-        said = "all members have been taken over" if seen.seats else "there are no members"
+    observed = case.observed
+    covered = all(member.ordinal in observed.new.ordinals for member in observed.members)
+    if not observed.old.ordinals and covered:
+        said = "all members have been taken over" if observed.members else "there are no members"
         return TakeoverDecision(DONE, reason=said, summary=said)
-    if seen.group is None:
+    if observed.group is None:
         return case.wait("the broker did not say how the group is")
     failing = _failing(case)
     if failing is not None:
         return failing
-    both = [one for one in seen.old.ordinals if one in seen.new.ordinals]
+    both = [ordinal for ordinal in observed.old.ordinals if ordinal in observed.new.ordinals]
     if not both:
         return _next(replace(case, note=None))
-    at_an_end = [one for one in (seen.old.ordinals.top, seen.old.ordinals.start) if one in both]
+    at_an_end = [
+        ordinal for ordinal in (observed.old.ordinals.top, observed.old.ordinals.start) if ordinal in both
+    ]
     noted = case.note is not None and case.note.ordinal in at_an_end
     if not at_an_end:
         return _out_of_the_middle(replace(case, note=None))
@@ -121,28 +123,32 @@ def _step(case: Case) -> TakeoverDecision:
 
 def _move(case: Case, ordinal: int) -> TakeoverDecision:
     """A member with a pod in both sets; a note is made where there is none, and written before all else."""
-    seat = case.seat(ordinal)
-    if seat is None:
-        return case.wait(f"{case.seen.old.name} has ordinal {ordinal}, which is not a member of the group")
+    member = case.member(ordinal)
+    if member is None:
+        return case.wait(
+            f"{case.observed.old.name} has ordinal {ordinal}, which is not a member of the group"
+        )
     if case.note is None or case.note.ordinal != ordinal:
-        case = replace(case, note=_note(case, seat))
-    return move(case, seat)
+        case = replace(case, note=_note(case, member))
+    return move(case, member)
 
 
-def _note(case: Case, seat: SeatView) -> Moving:
-    lag = seat.old.lag if seat.old is not None and seat.old.running else None
-    return Moving(seat.ordinal, case.seen.now_ms, case.newest, lag, to=case.seen.new.name)
+def _note(case: Case, member: TakeoverMember) -> Moving:
+    lag = member.old.lag if member.old is not None and member.old.running else None
+    return Moving(member.ordinal, case.observed.now_ms, case.newest, lag, to=case.observed.new.name)
 
 
 def _failing(case: Case) -> TakeoverDecision | None:
     """A member that has moved, and fails again and again with the new revision."""
     if not case.forward:
         return None
-    for seat in case.seen.seats:
-        moved = seat.ordinal in case.seen.new.ordinals and seat.ordinal not in case.seen.old.ordinals
-        if moved and seat.new is not None and crashes(seat.new) and seat.new.trouble:
-            said = f"{case.new_pod(seat)} fails repeatedly with the new revision: {seat.new.trouble}"
-            return case.stop(seat, said)
+    for member in case.observed.members:
+        moved = (
+            member.ordinal in case.observed.new.ordinals and member.ordinal not in case.observed.old.ordinals
+        )
+        if moved and member.new is not None and crashes(member.new) and member.new.trouble:
+            said = f"{case.new_pod(member)} fails repeatedly with the new revision: {member.new.trouble}"
+            return case.stop(member, said)
     return None
 
 
@@ -151,34 +157,36 @@ def _failing(case: Case) -> TakeoverDecision | None:
 
 def _next(case: Case) -> TakeoverDecision:
     """Nobody is between the sets: the next one may begin."""
-    ordinal = _following(case.seen)
-    seat = case.seat(ordinal)
-    if seat is None:
-        return case.wait(f"{case.seen.old.name} has ordinal {ordinal}, which is not a member of the group")
-    if ordinal not in case.seen.old.ordinals:
-        return fill_hole(case, seat)
-    if case.seen.back and not unknown(seat.old) and not (seat.old is not None and seat.old.running):
-        return _extend(case, seat, "its predecessor does not run, and its session will time out")
+    ordinal = _following(case.observed)
+    member = case.member(ordinal)
+    if member is None:
+        return case.wait(
+            f"{case.observed.old.name} has ordinal {ordinal}, which is not a member of the group"
+        )
+    if ordinal not in case.observed.old.ordinals:
+        return fill_hole(case, member)
+    if case.observed.back and not unknown(member.old) and not (member.old is not None and member.old.running):
+        return _extend(case, member, "its predecessor does not run, and its session will time out")
     if not case.policy.hands_over:
-        return retire_first(case, seat, "the new revision has no key for takeovers")
+        return retire_first(case, member, "the new revision has no key for takeovers")
     if case.policy.rollout.paused:
         return case.wait("spec.rollout.paused is true")
     waits = case.unready()
     if waits:
         return case.wait(waits)
-    return _extend(case, seat, "the group is Stable with all workers")
+    return _extend(case, member, "the group is Stable with all workers")
 
 
-def _extend(case: Case, seat: SeatView, why: str) -> TakeoverDecision:
-    said = f"{case.new_pod(seat)} starts beside {case.old_pod(seat)}: {why}"
-    return TakeoverDecision(EXTEND, seat.ordinal, reason=said, summary=said, note=_note(case, seat))
+def _extend(case: Case, member: TakeoverMember, why: str) -> TakeoverDecision:
+    said = f"{case.new_pod(member)} starts beside {case.old_pod(member)}: {why}"
+    return TakeoverDecision(EXTEND, member.ordinal, reason=said, summary=said, note=_note(case, member))
 
 
-def _following(seen: TakeoverInput) -> int:
+def _following(observed: TakeoverInput) -> int:
     """The ordinal that the new set gets next: next to those that it has, towards the old one."""
-    old, new = seen.old.ordinals, seen.new.ordinals
+    old, new = observed.old.ordinals, observed.new.ordinals
     if not new:
-        return old.top if old else max(seat.ordinal for seat in seen.seats)
+        return old.top if old else max(member.ordinal for member in observed.members)
     if old:
         return new.start - 1 if new.start > old.top else new.top + 1
     return new.start - 1 if new.start else new.top + 1
@@ -189,11 +197,13 @@ def _out_of_the_middle(case: Case) -> TakeoverDecision:
 
     No step of ours leads there. The new set gives them up from its top, as long as they are served.
     """
-    seat = case.seat(case.seen.new.ordinals.top)
-    assert seat is not None  # between members of the old set
-    name, old = case.seen.new.name, case.seen.old
+    member = case.member(case.observed.new.ordinals.top)
+    assert member is not None  # between members of the old set
+    name, old = case.observed.new.name, case.observed.old
     where = f"{name} is in the middle of {old.name}, so no worker can be taken over"
-    served = seat.old is not None and seat.old.running and not (seat.new is not None and seat.new.running)
+    served = (
+        member.old is not None and member.old.running and not (member.new is not None and member.new.running)
+    )
     if not served:
-        return case.wait(f"{where}; delete the StatefulSet {name} when {case.old_pod(seat)} runs")
-    return TakeoverDecision(WITHDRAW, seat.ordinal, reason=where, summary=where)
+        return case.wait(f"{where}; delete the StatefulSet {name} when {case.old_pod(member)} runs")
+    return TakeoverDecision(WITHDRAW, member.ordinal, reason=where, summary=where)

@@ -18,119 +18,123 @@ from slackwater_operator.policies.takeover.types import (
     RESTART,
     RETIRE,
     Moving,
-    SeatView,
     TakeoverDecision,
+    TakeoverMember,
 )
 
 _RENOTE_MS = 5_000
 """How often the note is brought up to date while a predecessor drains: it is not away before it has ended."""
 
 
-def retire_first(case: Case, seat: SeatView, why: str, *, ready: bool = False) -> TakeoverDecision:
+def retire_first(case: Case, member: TakeoverMember, why: str, *, ready: bool = False) -> TakeoverDecision:
     """The step that ends the predecessor, when that may be.
 
     Args:
         case: the situation.
-        seat: the member.
+        member: the member.
         why: why it goes by restart.
         ready: whether its successor stands by: then it is away for a moment only, whatever restarts took.
     """
-    old, policy = seat.old, case.policy.rollout
+    old, policy = member.old, case.policy.rollout
     serves = old is not None and old.running
     held = "spec.rollout.paused is true" if policy.paused and (serves or not ready) else ""
     if serves:
-        refused = refusal(policy, case.seen.gaps_ms) if policy.refuses and not ready else ""
+        refused = refusal(policy, case.observed.gaps_ms) if policy.refuses and not ready else ""
         if refused:
-            said = f"{seat.name} would move by restart, because {why}; but {refused}"
-            return TakeoverDecision(REFUSE, seat.ordinal, RESTART, reason=said, summary=said, note=case.note)
+            said = f"{member.name} would move by restart, because {why}; but {refused}"
+            return TakeoverDecision(
+                REFUSE, member.ordinal, RESTART, reason=said, summary=said, note=case.note
+            )
         held = held or case.unready()
     elif old is not None and not gone(old):
         if unknown(old):
-            held = held or f"{case.old_pod(seat)} does not report its status"
-        elif not (case.seen.back or crashes(old)):
-            held = held or f"{case.old_pod(seat)} is {old.phase}"
+            held = held or f"{case.old_pod(member)} does not report its status"
+        elif not (case.observed.back or crashes(old)):
+            held = held or f"{case.old_pod(member)} is {old.phase}"
     if held:
-        return case.wait(held, ordinal=seat.ordinal)
-    return retire_now(case, seat, why)
+        return case.wait(held, ordinal=member.ordinal)
+    return retire_now(case, member, why)
 
 
-def retire_now(case: Case, seat: SeatView, why: str) -> TakeoverDecision:
+def retire_now(case: Case, member: TakeoverMember, why: str) -> TakeoverDecision:
     """The step that ends the predecessor, whatever the group's state: it does not serve, or not for long."""
-    old = seat.old
+    old = member.old
     serves = old is not None and old.running
     note = Moving(
-        seat.ordinal,
-        case.seen.now_ms,
+        member.ordinal,
+        case.observed.now_ms,
         case.newest if serves else -1,
         old.lag if old is not None and serves else None,
         RESTART,
-        to=case.seen.new.name,
+        to=case.observed.new.name,
     )
-    said = f"{case.old_pod(seat)} stops before {case.new_pod(seat)} takes over: {why}"
-    return TakeoverDecision(RETIRE, seat.ordinal, RESTART, reason=said, summary=said, note=note)
+    said = f"{case.old_pod(member)} stops before {case.new_pod(member)} takes over: {why}"
+    return TakeoverDecision(RETIRE, member.ordinal, RESTART, reason=said, summary=said, note=note)
 
 
-def fill_hole(case: Case, seat: SeatView) -> TakeoverDecision:
+def fill_hole(case: Case, member: TakeoverMember) -> TakeoverDecision:
     """The step that gives a member a pod that has none in either set: at once, whatever the group's state."""
-    note = case.note or Moving(seat.ordinal, case.seen.now_ms, -1, None, RESTART, to=case.seen.new.name)
-    said = f"{case.new_pod(seat)} is created, because {seat.name} has no pod in either StatefulSet"
-    return TakeoverDecision(EXTEND, seat.ordinal, RESTART, reason=said, summary=said, note=note)
+    note = case.note or Moving(
+        member.ordinal, case.observed.now_ms, -1, None, RESTART, to=case.observed.new.name
+    )
+    said = f"{case.new_pod(member)} is created, because {member.name} has no pod in either StatefulSet"
+    return TakeoverDecision(EXTEND, member.ordinal, RESTART, reason=said, summary=said, note=note)
 
 
-def after_retiring(case: Case, seat: SeatView) -> TakeoverDecision | None:
+def after_retiring(case: Case, member: TakeoverMember) -> TakeoverDecision | None:
     """What to do for a member that has left the old set by restart; None when it has come back."""
-    covered = seat.ordinal in case.seen.new.ordinals
-    if not gone(seat.old):
+    covered = member.ordinal in case.observed.new.ordinals
+    if not gone(member.old):
         if not covered and case.policy.hands_over:
-            return fill_hole(case, seat)
-        return _draining(case, seat)
+            return fill_hole(case, member)
+        return _draining(case, member)
     if not covered:
-        return fill_hole(case, seat)
+        return fill_hole(case, member)
     assert case.note is not None
-    new = seat.new or WorkerView(seat.name, alive=False, phase="")
+    new = member.new or WorkerView(member.name, alive=False, phase="")
     if case.forward:
-        restart = RestartView(seat.name, case.note.generation, case.note.lag, since_ms=case.note.since_ms)
+        restart = RestartView(member.name, case.note.generation, case.note.lag, since_ms=case.note.since_ms)
         failed = failure(case.policy.rollout, case.rollout_input(new), restart, new)
         if failed:
-            return case.stop(seat, failed, stop_summary(seat.name, new))
+            return case.stop(member, failed, stop_summary(member.name, new))
         began_ms, allowed_ms = max(case.note.since_ms, case.note.told_ms), case.policy.warm_timeout_ms
-        stable = case.seen.group is not None and case.seen.group.stable
-        if not new.running and stable and case.seen.now_ms - began_ms >= allowed_ms:
+        stable = case.observed.group is not None and case.observed.group.stable
+        if not new.running and stable and case.observed.now_ms - began_ms >= allowed_ms:
             # Within the session's budget it need not have joined, where warmTimeout is shorter than that.
             did = "joined, but does not run" if new.generation >= 0 else "has not joined"
-            why = f"{case.new_pod(seat)} {did} within {allowed_ms / 1000:.0f} s"
+            why = f"{case.new_pod(member)} {did} within {allowed_ms / 1000:.0f} s"
             because = f" ({new.trouble})" if new.trouble else ""
             return case.stop(
-                seat, f"{why}: it is {new.phase or 'not responding'}{because}", f"{why}{because}"
+                member, f"{why}: it is {new.phase or 'not responding'}{because}", f"{why}{because}"
             )
     if not new.running:
-        return _tell(case, seat, new)
-    lacks = case.lacks(seat, new)
-    return case.wait(f"{case.new_pod(seat)} {lacks}", ordinal=seat.ordinal) if lacks else None
+        return _tell(case, member, new)
+    lacks = case.lacks(member, new)
+    return case.wait(f"{case.new_pod(member)} {lacks}", ordinal=member.ordinal) if lacks else None
 
 
-def _tell(case: Case, seat: SeatView, new: WorkerView) -> TakeoverDecision:
+def _tell(case: Case, member: TakeoverMember, new: WorkerView) -> TakeoverDecision:
     """A successor that has a key waits to be told; without one it joins by itself."""
     assert case.note is not None
-    pod = case.new_pod(seat)
+    pod = case.new_pod(member)
     if not new.alive:
         because = f" ({new.trouble})" if new.trouble else ""
-        return case.wait(f"{pod} has not started yet{because}", ordinal=seat.ordinal)
+        return case.wait(f"{pod} has not started yet{because}", ordinal=member.ordinal)
     waits = new.phase == STANDBY or (new.phase == "warming" and new.generation < 0)
     if not waits or new.terminating or not new.can_hand_over or case.told_lately():
         return case.wait(
-            f"{pod} is {new.phase or 'started, but has not reported its status'}", ordinal=seat.ordinal
+            f"{pod} is {new.phase or 'started, but has not reported its status'}", ordinal=member.ordinal
         )
     if case.refused_often():
         because = f": {new.trouble}" if new.trouble else ""
         said = f"{pod} was asked {case.note.tells} times to take over, and is still in standby{because}"
-        return case.stop(seat, said)
-    return case.tell(seat, f"{case.old_pod(seat)} has stopped", predecessor=False)
+        return case.stop(member, said)
+    return case.tell(member, f"{case.old_pod(member)} has stopped", predecessor=False)
 
 
-def _draining(case: Case, seat: SeatView) -> TakeoverDecision:
-    note, now_ms = case.note, case.seen.now_ms
+def _draining(case: Case, member: TakeoverMember) -> TakeoverDecision:
+    note, now_ms = case.note, case.observed.now_ms
     assert note is not None
     if now_ms - note.since_ms >= _RENOTE_MS:
         case = replace(case, note=replace(note, since_ms=now_ms))
-    return case.wait(f"{case.old_pod(seat)} is draining", ordinal=seat.ordinal)
+    return case.wait(f"{case.old_pod(member)} is draining", ordinal=member.ordinal)

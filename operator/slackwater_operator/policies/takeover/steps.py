@@ -29,166 +29,170 @@ from slackwater_operator.policies.takeover.types import (
     RETIRE,
     TAKEOVER,
     WITHDRAW,
-    SeatView,
     TakeoverDecision,
+    TakeoverMember,
 )
 
 _SESSION_ENDED = "its predecessor's session had timed out"
 
 
-def move(case: Case, seat: SeatView) -> TakeoverDecision:
+def move(case: Case, member: TakeoverMember) -> TakeoverDecision:
     """The next step for a member with a pod in both sets; `case` has its note."""
     if (
         case.note is not None
         and case.note.by == RESTART
-        and seat.new is not None
-        and seat.new.phase == STANDBY
+        and member.new is not None
+        and member.new.phase == STANDBY
     ):
         case = replace(case, note=replace(case.note, by=TAKEOVER))  # it came in time after all
-    if case.forward and crashes(seat.new):
-        assert seat.new is not None
-        because = f": {seat.new.trouble}" if seat.new.trouble else ""
-        said = f"{case.new_pod(seat)} has failed {seat.new.failures} times{because}"
-        return case.stop(seat, said, f"{case.new_pod(seat)} fails repeatedly{because}")
-    if seat.new is not None and seat.new.running:
-        return _taken(case, seat, seat.new)
-    if seat.old is not None and seat.old.running:
-        return _served(case, seat, seat.old)
-    return _unserved(case, seat)
+    if case.forward and crashes(member.new):
+        assert member.new is not None
+        because = f": {member.new.trouble}" if member.new.trouble else ""
+        said = f"{case.new_pod(member)} has failed {member.new.failures} times{because}"
+        return case.stop(member, said, f"{case.new_pod(member)} fails repeatedly{because}")
+    if member.new is not None and member.new.running:
+        return _taken(case, member, member.new)
+    if member.old is not None and member.old.running:
+        return _served(case, member, member.old)
+    return _unserved(case, member)
 
 
 # -- the new one runs
 
 
-def _taken(case: Case, seat: SeatView, new: WorkerView) -> TakeoverDecision:
+def _taken(case: Case, member: TakeoverMember, new: WorkerView) -> TakeoverDecision:
     """Its predecessor goes when the new one has shown that it is the member and works."""
-    holder = case.holder(seat)
-    old_runs = seat.old is not None and seat.old.running
-    if holder == case.old_pod(seat) or (not holder and (old_runs or case.disowned(new))):
+    holder = case.holder(member)
+    old_runs = member.old is not None and member.old.running
+    if holder == case.old_pod(member) or (not holder and (old_runs or case.disowned(new))):
         # A fence takes a heartbeat to arrive; and a coordinator that moved may have forgotten the takeover.
         other = (
-            (f"{case.old_pod(seat)} also reports that it is")
+            (f"{case.old_pod(member)} also reports that it is")
             if old_runs
             else "the broker reports another process"
         )
         who = f"the broker reports {holder}" if holder else other
-        said = f"{case.new_pod(seat)} reports that it is {seat.name}, but {who}"
+        said = f"{case.new_pod(member)} reports that it is {member.name}, but {who}"
         if case.overdue():
-            return case.stop(seat, said)
-        return case.wait(said, ordinal=seat.ordinal)
+            return case.stop(member, said)
+        return case.wait(said, ordinal=member.ordinal)
     if case.rebalanced(new) and case.blames:
         generation = case.note.generation if case.note else -1
-        said = f"{case.new_pod(seat)} took over in generation {new.generation}, not {generation}"
-        because = case.why_rebalanced(seat)
-        why = f"{seat.name} was taken over, but the group rebalanced meanwhile{because}"
-        return case.stop(seat, f"{said}: the group rebalanced meanwhile{because}", why)
-    if seat.old is not None and not seat.old.can_hand_over and not old_runs:
+        said = f"{case.new_pod(member)} took over in generation {new.generation}, not {generation}"
+        because = case.why_rebalanced(member)
+        why = f"{member.name} was taken over, but the group rebalanced meanwhile{because}"
+        return case.stop(member, f"{said}: the group rebalanced meanwhile{because}", why)
+    if member.old is not None and not member.old.can_hand_over and not old_runs:
         return retire_now(
-            case, seat, f"{case.old_pod(seat)} would fence it, because it has no key for takeovers"
+            case, member, f"{case.old_pod(member)} would fence it, because it has no key for takeovers"
         )
-    lacks = case.lacks(seat, new)
+    lacks = case.lacks(member, new)
     if lacks:
         return case.wait(
-            f"{case.new_pod(seat)} {lacks}",
-            f"{case.new_pod(seat)} must run without errors for a while",
-            ordinal=seat.ordinal,
+            f"{case.new_pod(member)} {lacks}",
+            f"{case.new_pod(member)} must run without errors for a while",
+            ordinal=member.ordinal,
         )
-    rebalanced, expected = case.rebalanced(new), case.seen.expected
+    rebalanced, expected = case.rebalanced(new), case.observed.expected
     unplanned = (case.unplanned or _SESSION_ENDED) if rebalanced and not expected else ""
     because = f" (the group rebalanced meanwhile: {expected or unplanned})" if rebalanced else ""
-    said = f"{case.new_pod(seat)} has taken over; {case.old_pod(seat)} is stopped{because}"
+    said = f"{case.new_pod(member)} has taken over; {case.old_pod(member)} is stopped{because}"
     return TakeoverDecision(
-        RETIRE, seat.ordinal, moved=True, reason=said, summary=said, note=None, unplanned=unplanned
+        RETIRE, member.ordinal, moved=True, reason=said, summary=said, note=None, unplanned=unplanned
     )
 
 
 # -- the old one runs
 
 
-def _served(case: Case, seat: SeatView, old: WorkerView) -> TakeoverDecision:
+def _served(case: Case, member: TakeoverMember, old: WorkerView) -> TakeoverDecision:
     """The successor is told when it stands by and the group is as it should be."""
-    new = seat.new
-    starved = _starved(case, seat)
+    new = member.new
+    starved = _starved(case, member)
     if starved and not case.told_lately():
-        said = f"{case.new_pod(seat)} is deleted to make room for {starved}, whose member has no running pod"
-        return TakeoverDecision(WITHDRAW, seat.ordinal, reason=said, summary=said)
+        said = (
+            f"{case.new_pod(member)} is deleted to make room for {starved}, whose member has no running pod"
+        )
+        return TakeoverDecision(WITHDRAW, member.ordinal, reason=said, summary=said)
     if new is None or new.phase != STANDBY or not new.alive or new.terminating:
-        return _not_ready(case, seat, old)
+        return _not_ready(case, member, old)
     if case.told_lately():
-        return case.wait(f"{case.new_pod(seat)} was asked to take over", ordinal=seat.ordinal)
+        return case.wait(f"{case.new_pod(member)} was asked to take over", ordinal=member.ordinal)
     if case.refused_often():
         assert case.note is not None
         because = f": {new.trouble}" if new.trouble else ""
         said = (
-            f"{case.new_pod(seat)} was asked {case.note.tells} times to take over, and is still in "
+            f"{case.new_pod(member)} was asked {case.note.tells} times to take over, and is still in "
             f"standby{because}"
         )
-        return case.stop(seat, said, f"{case.new_pod(seat)} cannot take over{because}")
+        return case.stop(member, said, f"{case.new_pod(member)} cannot take over{because}")
     if not old.can_hand_over:
         # Fenced without a key it would end, come back and fence its successor in turn: it has to go first.
-        why = f"{case.old_pod(seat)} has no key for takeovers"
-        return retire_first(_fresh(case), seat, why, ready=True)
+        why = f"{case.old_pod(member)} has no key for takeovers"
+        return retire_first(_fresh(case), member, why, ready=True)
     if case.policy.rollout.paused:
-        return _keep(case, seat, "spec.rollout.paused is true")
+        return _keep(case, member, "spec.rollout.paused is true")
     waits = case.unready()
     if waits:
-        return _keep(case, seat, waits)
-    return case.tell(seat, "it is in standby, and the group is Stable with all workers", predecessor=True)
+        return _keep(case, member, waits)
+    return case.tell(member, "it is in standby, and the group is Stable with all workers", predecessor=True)
 
 
-def _starved(case: Case, seat: SeatView) -> str:
+def _starved(case: Case, member: TakeoverMember) -> str:
     """A moved member's pod that has no room, which our successor may have taken; "" without.
 
     It would hold up the takeover, and the takeover it. One that is still to move gets the room that this
     takeover leaves.
     """
-    since_ms = seat.new.standby_since_ms if seat.new is not None else None
-    long = since_ms is not None and case.seen.now_ms - since_ms >= case.policy.warm_timeout_ms
-    for one in case.seen.seats:
-        moved = one.ordinal in case.seen.new.ordinals and one.ordinal not in case.seen.old.ordinals
+    since_ms = member.new.standby_since_ms if member.new is not None else None
+    long = since_ms is not None and case.observed.now_ms - since_ms >= case.policy.warm_timeout_ms
+    for other in case.observed.members:
+        moved = (
+            other.ordinal in case.observed.new.ordinals and other.ordinal not in case.observed.old.ordinals
+        )
         # No pod at all is one that a quota refuses, or one that is about to be made.
-        if moved and (no_room(one.new) or (one.new is None and long)):
-            return case.new_pod(one)
+        if moved and (no_room(other.new) or (other.new is None and long)):
+            return case.new_pod(other)
     return ""
 
 
-def _keep(case: Case, seat: SeatView, why: str) -> TakeoverDecision:
+def _keep(case: Case, member: TakeoverMember, why: str) -> TakeoverDecision:
     """Waits with a successor that stands by."""
-    return _fresh(case).wait(f"{case.new_pod(seat)} is in standby; {why}", ordinal=seat.ordinal)
+    return _fresh(case).wait(f"{case.new_pod(member)} is in standby; {why}", ordinal=member.ordinal)
 
 
 def _fresh(case: Case) -> Case:
     """With the wait for a standby begun anew, now and then: a pod in its place has its own time."""
-    note, now_ms = case.note, case.seen.now_ms
+    note, now_ms = case.note, case.observed.now_ms
     if note is None or now_ms - note.since_ms < case.policy.warm_timeout_ms // 2:
         return case
     return replace(case, note=replace(note, since_ms=now_ms))
 
 
-def _not_ready(case: Case, seat: SeatView, old: WorkerView) -> TakeoverDecision:
+def _not_ready(case: Case, member: TakeoverMember, old: WorkerView) -> TakeoverDecision:
     """The member is served, and its successor does not stand by."""
-    new, pod = seat.new, case.new_pod(seat)
+    new, pod = member.new, case.new_pod(member)
     if new is not None and new.alive and new.phase in JOINS:
-        return _joins(case, seat)
+        return _joins(case, member)
     if new is not None and not new.can_hand_over:
-        return retire_first(case, seat, f"{pod} has no key for takeovers")
+        return retire_first(case, member, f"{pod} has no key for takeovers")
     state = _state(new)
     assert case.note is not None
     since_ms = max(case.note.since_ms, case.note.told_ms)
-    late = case.note.by == RESTART or case.seen.now_ms - since_ms >= case.policy.warm_timeout_ms
+    late = case.note.by == RESTART or case.observed.now_ms - since_ms >= case.policy.warm_timeout_ms
     if new is not None and new.alive and new.phase == WARM:
-        said = f"{pod} waits to join as a new member, but {seat.name} is in the group"
+        said = f"{pod} waits to join as a new member, but {member.name} is in the group"
         if late:  # it was not when the pod started: another pod finds it there, and stands by
-            return TakeoverDecision(WITHDRAW, seat.ordinal, reason=said, summary=said)
-        return case.wait(said, ordinal=seat.ordinal)
+            return TakeoverDecision(WITHDRAW, member.ordinal, reason=said, summary=said)
+        return case.wait(said, ordinal=member.ordinal)
     if not late:
         allowed = f"{case.policy.warm_timeout_ms / 1000:.0f} s"
-        waited = f"for {ago(case.seen.now_ms, since_ms)} of {allowed}"
-        return case.wait(f"{pod} {state}, {waited}", f"{pod} {state}", ordinal=seat.ordinal)
+        waited = f"for {ago(case.observed.now_ms, since_ms)} of {allowed}"
+        return case.wait(f"{pod} {state}, {waited}", f"{pod} {state}", ordinal=member.ordinal)
     why = f"{pod} was not in standby within {case.policy.warm_timeout_ms / 1000:.0f} s: it {state}"
     if case.policy.fallback == FALL_BACK_TO_RESTART and _restart_helps(new):
-        return retire_first(case, seat, why)
-    return case.stop(seat, why)
+        return retire_first(case, member, why)
+    return case.stop(member, why)
 
 
 def _restart_helps(new: WorkerView | None) -> bool:
@@ -218,47 +222,47 @@ def _state(worker: WorkerView | None) -> str:
 # -- neither runs
 
 
-def _unserved(case: Case, seat: SeatView) -> TakeoverDecision:
+def _unserved(case: Case, member: TakeoverMember) -> TakeoverDecision:
     """Between two, or after the predecessor's end: its session runs out, so the group need not be Stable."""
-    old, new = seat.old, seat.new
+    old, new = member.old, member.new
     if new is not None and new.alive and new.phase in JOINS:
-        return _joins(case, seat)
+        return _joins(case, member)
     if new is not None and new.alive and new.phase == WARM:
-        return case.wait(f"{case.new_pod(seat)} waits to join", ordinal=seat.ordinal)
+        return case.wait(f"{case.new_pod(member)} waits to join", ordinal=member.ordinal)
     able = new is not None and new.alive and not new.terminating and new.phase in (STANDBY, "warming")
     if not able or new is None:
-        return _nobody(case, seat)
+        return _nobody(case, member)
     if new.phase == "warming" and new.generation >= 0:
-        return _nobody(case, seat)  # it has joined already, and warms up
+        return _nobody(case, member)  # it has joined already, and warms up
     if case.told_lately():
-        return case.wait(f"{case.new_pod(seat)} was asked to take over", ordinal=seat.ordinal)
+        return case.wait(f"{case.new_pod(member)} was asked to take over", ordinal=member.ordinal)
     if new.phase == STANDBY and case.refused_often():
         because = f": {new.trouble}" if new.trouble else ""
-        said = f"{case.new_pod(seat)} was asked repeatedly to take over, and is still in standby{because}"
-        return case.stop(seat, said)
+        said = f"{case.new_pod(member)} was asked repeatedly to take over, and is still in standby{because}"
+        return case.stop(member, said)
     if unknown(old):
-        return _silent(case, seat, new)
-    if not _lost(case, seat, new):
-        return case.wait(f"{case.old_pod(seat)} {_state(old)}", ordinal=seat.ordinal)
+        return _silent(case, member, new)
+    if not _lost(case, member, new):
+        return case.wait(f"{case.old_pod(member)} {_state(old)}", ordinal=member.ordinal)
     if old is not None and not old.can_hand_over:
         # It would come back as the member, and fence its successor.
-        why = f"{case.old_pod(seat)} {_state(old)}, and has no key for takeovers"
-        return retire_first(case, seat, why, ready=True)
-    return case.tell(seat, f"{case.old_pod(seat)} {_state(old)}", predecessor=False)
+        why = f"{case.old_pod(member)} {_state(old)}, and has no key for takeovers"
+        return retire_first(case, member, why, ready=True)
+    return case.tell(member, f"{case.old_pod(member)} {_state(old)}", predecessor=False)
 
 
-def _lost(case: Case, seat: SeatView, new: WorkerView) -> bool:
+def _lost(case: Case, member: TakeoverMember, new: WorkerView) -> bool:
     """Whether the predecessor will not serve the member any more, or not in time.
 
     One that hands over resumes by itself if nobody fences it, one that drains ends, and one that starts again
     is back soon, mostly. A successor that stands by is quicker than one that has yet to start; one that warms
     up is not.
     """
-    old, now_ms = seat.old, case.seen.now_ms
+    old, now_ms = member.old, case.observed.now_ms
     if old is not None and old.alive and old.phase in (HANDING_OVER, "draining"):
         return False
     away_ms = now_ms - old.ended_ms if old is not None and old.ended_ms is not None else 0
-    if case.seen.back or away_ms >= case.policy.rollout.budget_ms // 2:
+    if case.observed.back or away_ms >= case.policy.rollout.budget_ms // 2:
         return True
     if new.phase != STANDBY:
         return False
@@ -268,54 +272,54 @@ def _lost(case: Case, seat: SeatView, new: WorkerView) -> bool:
 def _waited(case: Case) -> bool:
     """Whether a predecessor whose end was not seen has had the time that a restart has."""
     note = case.note
-    return note is not None and case.seen.now_ms - note.since_ms >= case.policy.rollout.budget_ms
+    return note is not None and case.observed.now_ms - note.since_ms >= case.policy.rollout.budget_ms
 
 
-def _silent(case: Case, seat: SeatView, new: WorkerView) -> TakeoverDecision:
+def _silent(case: Case, member: TakeoverMember, new: WorkerView) -> TakeoverDecision:
     """The predecessor does not answer us. Its successor may ask it; if it hangs, that has its deadline."""
     since_ms = new.standby_since_ms
-    waits = f"{case.old_pod(seat)} does not report its status"
-    if new.phase != STANDBY or since_ms is None or case.seen.now_ms - since_ms < case.policy.deadline_ms:
-        return case.wait(waits, ordinal=seat.ordinal)
+    waits = f"{case.old_pod(member)} does not report its status"
+    if new.phase != STANDBY or since_ms is None or case.observed.now_ms - since_ms < case.policy.deadline_ms:
+        return case.wait(waits, ordinal=member.ordinal)
     if case.policy.rollout.paused:
-        return case.wait("spec.rollout.paused is true", ordinal=seat.ordinal)
-    if case.seen.group is None or not case.seen.group.stable:
-        return case.wait(f"{waits}, and the group is not Stable", ordinal=seat.ordinal)
-    return case.tell(seat, f"{waits}, for {ago(case.seen.now_ms, since_ms)}", predecessor=True)
+        return case.wait("spec.rollout.paused is true", ordinal=member.ordinal)
+    if case.observed.group is None or not case.observed.group.stable:
+        return case.wait(f"{waits}, and the group is not Stable", ordinal=member.ordinal)
+    return case.tell(member, f"{waits}, for {ago(case.observed.now_ms, since_ms)}", predecessor=True)
 
 
-def _joins(case: Case, seat: SeatView) -> TakeoverDecision:
-    said = f"{case.new_pod(seat)} is {seat.new.phase if seat.new else ''}"
-    note, now_ms = case.note, case.seen.now_ms
+def _joins(case: Case, member: TakeoverMember) -> TakeoverDecision:
+    said = f"{case.new_pod(member)} is {member.new.phase if member.new else ''}"
+    note, now_ms = case.note, case.observed.now_ms
     assert note is not None
     unasked = not note.told_ms and now_ms - note.since_ms >= case.policy.warm_timeout_ms  # it has no key
     if not (case.overdue() or unasked):
-        return case.wait(said, ordinal=seat.ordinal)
-    because = f": {seat.new.trouble}" if seat.new is not None and seat.new.trouble else ""
+        return case.wait(said, ordinal=member.ordinal)
+    because = f": {member.new.trouble}" if member.new is not None and member.new.trouble else ""
     late = f"{said} for {ago(now_ms, note.told_ms or note.since_ms)}, and has not taken over{because}"
-    return case.stop(seat, late, f"{case.new_pod(seat)} does not take over{because}")
+    return case.stop(member, late, f"{case.new_pod(member)} does not take over{because}")
 
 
-def _nobody(case: Case, seat: SeatView) -> TakeoverDecision:
+def _nobody(case: Case, member: TakeoverMember) -> TakeoverDecision:
     """Neither runs, and there is nobody to tell."""
-    new, old, note = seat.new, seat.old, case.note
-    hopeless = old is not None and not unknown(old) and (case.seen.back or crashes(old))
+    new, old, note = member.new, member.old, case.note
+    hopeless = old is not None and not unknown(old) and (case.observed.back or crashes(old))
     if hopeless and new is not None and not new.alive and _restart_helps(new):
         return retire_now(
             case,
-            seat,
-            f"{case.old_pod(seat)} {_state(old)}, and occupies the room that {case.new_pod(seat)} needs",
+            member,
+            f"{case.old_pod(member)} {_state(old)}, and occupies the room that {case.new_pod(member)} needs",
         )
-    said = f"{case.new_pod(seat)} {_state(new)}, {case.old_pod(seat)} {_state(seat.old)}"
+    said = f"{case.new_pod(member)} {_state(new)}, {case.old_pod(member)} {_state(member.old)}"
     assert note is not None
     # A join that warms up behind it takes as long as the warm-up.
     joined = new is not None and new.alive and new.phase == "warming" and new.generation >= 0
     ended_ms = old.ended_ms if old is not None else None
-    began_ms = max(note.since_ms, note.told_ms, case.seen.sessions_since_ms, ended_ms or 0)
-    late = case.seen.now_ms - began_ms >= case.policy.warm_timeout_ms
-    blind = unknown(new) or unknown(seat.old)
+    began_ms = max(note.since_ms, note.told_ms, case.observed.sessions_since_ms, ended_ms or 0)
+    late = case.observed.now_ms - began_ms >= case.policy.warm_timeout_ms
+    blind = unknown(new) or unknown(member.old)
     if (late and not blind) or (case.overdue() and not joined and not blind):
         return case.stop(
-            seat, f"{seat.name} has no running worker: {said}", f"{seat.name} has no running worker"
+            member, f"{member.name} has no running worker: {said}", f"{member.name} has no running worker"
         )
-    return case.wait(said, ordinal=seat.ordinal)
+    return case.wait(said, ordinal=member.ordinal)

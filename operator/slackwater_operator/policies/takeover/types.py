@@ -66,7 +66,7 @@ class SetView:
 
 
 @dataclass(frozen=True)
-class SeatView:
+class TakeoverMember:
     """A member and its pods.
 
     Attributes:
@@ -134,7 +134,7 @@ class TakeoverInput:
     Attributes:
         old: the set that is left.
         new: the set that is filled.
-        seats: all members that should be, also one that is in neither set while it moves by restart.
+        members: all members that should be, also one that is in neither set while it moves by restart.
         group: the group, None when the broker did not say.
         moving: the note of the takeover under way, None without.
         gaps_ms: how long workers were away in the restarts measured so far.
@@ -149,7 +149,7 @@ class TakeoverInput:
 
     old: SetView
     new: SetView
-    seats: Sequence[SeatView]
+    members: Sequence[TakeoverMember]
     group: GroupView | None
     moving: Moving | None
     gaps_ms: Sequence[int]
