@@ -6,24 +6,22 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slackwater.runtime.config.worker_config import WORKER_PROPERTIES, WorkerConfig, load
+from slackwater.clock import SYSTEM_CLOCK, Clock
+from slackwater.runtime.config.worker_config import WORKER_PROPERTIES, WorkerConfig
 from slackwater.runtime.errors import ConfigError, StartError, WorkerError
 from slackwater.runtime.shutdown import Stopping
 
 if TYPE_CHECKING:
-    from slackwater.clock import Clock
     from slackwater.kafka.admin import KafkaAdmin
     from slackwater.runtime.delivery.dead_letters import DeadLetters
     from slackwater.runtime.interfaces import AnyEngine, Consumer, Sink, StandbyConsumer
-    from slackwater.runtime.preflight.checks import Check
-    from slackwater.runtime.preflight.kafka_checks import KafkaChecks
-    from slackwater.runtime.takeover.member_view import Watch
-    from slackwater.runtime.takeover.takeover_context import TakeoverContext
+    from slackwater.runtime.preflight import Check, KafkaChecks
+    from slackwater.runtime.takeover.group_observer import Watch
+    from slackwater.runtime.worker_context import TakeoverContext
 
 
 def register(subparsers: Any) -> None:
@@ -64,15 +62,13 @@ def run(args: argparse.Namespace) -> int:
 
 def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
     """Builds the worker that ``file`` describes and runs it. Returns the exit code."""
-    from slackwater.clock import SystemClock
     from slackwater.runtime.call_threads import ThreadRunner
+    from slackwater.runtime.config.environment import instance_of, owner_of, pod_of, settings
     from slackwater.runtime.fault_points import from_environment
-    from slackwater.runtime.names import instance_of, owner_of, pod_of
-    from slackwater.runtime.telemetry.events import EventLog, Log
-    from slackwater.runtime.telemetry.termination_message import note
+    from slackwater.runtime.telemetry.events import EventLog, Log, write_termination_message
     from slackwater.runtime.worker import Surroundings, Worker
 
-    clock = SystemClock()
+    clock = SYSTEM_CLOCK
     instance = os.environ.get("SLACKWATER_INSTANCE_ID", "")
     name = os.environ.get("SLACKWATER_POD_NAME") or instance or "worker"
     events, log = EventLog(instance, clock, sys.stdout), Log(name, clock)
@@ -87,7 +83,7 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
         events.emit("error", message=str(exc))
         log.line(f"error: {exc}")
         events.emit("stopped", code=exc.exit_code)
-        note(str(exc), os.environ)
+        write_termination_message(str(exc), os.environ)
         return exc.exit_code
     around = Surroundings(
         clock,
@@ -105,7 +101,7 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
     worker = Worker(config, instance, parts, around, stopping)
     code = worker.run()
     if worker.status.error:
-        note(worker.status.error, os.environ)
+        write_termination_message(worker.status.error, os.environ)
     return code
 
 
@@ -117,7 +113,8 @@ def takeover_means(config: WorkerConfig, clock: Clock, file: str) -> TakeoverCon
         return None
     from slackwater.runtime.call_threads import ThreadRunner
     from slackwater.runtime.takeover.http_client import HttpPeers
-    from slackwater.runtime.takeover.takeover_context import TakeoverContext, load_key
+    from slackwater.runtime.takeover.signing import load_key
+    from slackwater.runtime.worker_context import TakeoverContext
 
     key = load_key(config.takeover, file)
     return TakeoverContext(key, HttpPeers(key, clock), ThreadRunner("watcher"), ThreadRunner("caller"))
@@ -125,12 +122,11 @@ def takeover_means(config: WorkerConfig, clock: Clock, file: str) -> TakeoverCon
 
 def try_out(file: Path) -> int:
     """Runs the preflight of a configuration file (:mod:`slackwater.runtime.preflight`). Returns the code."""
-    from slackwater.clock import SystemClock
-    from slackwater.runtime.preflight.checks import finish, preflight
-    from slackwater.runtime.telemetry.events import EventLog
-    from slackwater.runtime.telemetry.termination_message import note
+    from slackwater.runtime.config.environment import settings
+    from slackwater.runtime.preflight import finish, preflight
+    from slackwater.runtime.telemetry.events import EventLog, write_termination_message
 
-    clock = SystemClock()
+    clock = SYSTEM_CLOCK
     instance = os.environ.get("SLACKWATER_INSTANCE_ID") or "preflight"
     events = EventLog(instance, clock, sys.stdout)
     try:
@@ -148,21 +144,8 @@ def try_out(file: Path) -> int:
             parts.close()
     if code:
         print(f"{instance}: error: {message}", file=sys.stderr)
-        note(message, os.environ)
+        write_termination_message(message, os.environ)
     return code
-
-
-def settings(file: Path, environment: Mapping[str, str]) -> WorkerConfig:
-    """The configuration in ``file``, with ``SLACKWATER_HEALTH_HOST`` in place of ``health.host``, and the
-    pod's address, ``SLACKWATER_POD_IP``, as the one that other workers are given. Raises ConfigError.
-    """
-    config = load(file)
-    health = replace(
-        config.health,
-        host=environment.get("SLACKWATER_HEALTH_HOST") or config.health.host,
-        advertised_host=environment.get("SLACKWATER_POD_IP", ""),
-    )
-    return replace(config, health=health)
 
 
 _OF_ASSIGNORS = ("partition.assignment.strategy", "scheduled.rebalance.max.delay.ms")
@@ -241,10 +224,9 @@ class KafkaParts:
 
     def kafka_checks(self) -> Iterable[Check]:
         """A preflight's checks of the brokers."""
-        from slackwater.clock import SystemClock
-        from slackwater.runtime.preflight.kafka_checks import KafkaChecks
+        from slackwater.runtime.preflight import KafkaChecks
 
-        self._checks = KafkaChecks(self._config, self._admin, SystemClock(), self._file)
+        self._checks = KafkaChecks(self._config, self._admin, SYSTEM_CLOCK, self._file)
         return self._checks.checks()
 
     def consumer(self) -> Consumer:
@@ -300,12 +282,12 @@ class KafkaParts:
         topic = self._config.dead_letter_topic
         if topic is None:
             return None
-        from slackwater.clock import SystemClock
         from slackwater.runtime.delivery.dead_letters import DeadLetters, DeadLetterTopic
 
-        clock = SystemClock()
-        self._letter_topic = DeadLetterTopic(topic, producer=self._producer, reader=self._reader, clock=clock)
-        return DeadLetters(self._config.group_id, self._letter_topic, clock)
+        self._letter_topic = DeadLetterTopic(
+            topic, producer=self._producer, reader=self._reader, clock=SYSTEM_CLOCK
+        )
+        return DeadLetters(self._config.group_id, self._letter_topic, SYSTEM_CLOCK)
 
     def _producer(self) -> Any:
         from slackwater.kafka import KafkaProducer

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 from slackwater.clock import SystemClock
 from slackwater.runtime.config.worker_config import HealthConfig
-from slackwater.runtime.takeover.http_handler import Answer, TakeoverHandler
-from slackwater.runtime.takeover.requests import TakeoverRequests
+from slackwater.runtime.takeover.http_handler import Answer, TakeoverHandler, TakeoverRequests
 from slackwater.runtime.takeover.signing import Verifier, target_of
 from slackwater.runtime.telemetry.http_server import HealthServer
 from slackwater.runtime.telemetry.metrics import Metrics

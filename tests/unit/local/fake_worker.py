@@ -33,8 +33,8 @@ from slackwater.runtime.takeover.signing import (
     sign_answer,
     target_of,
 )
+from slackwater.runtime.telemetry.events import write_termination_message
 from slackwater.runtime.telemetry.status import Status
-from slackwater.runtime.telemetry.termination_message import note
 
 NAME = os.environ["SLACKWATER_INSTANCE_ID"]
 POD = os.environ["SLACKWATER_POD_NAME"]
@@ -126,7 +126,9 @@ def drain(*_: Any) -> None:
 def main() -> None:
     if PREFLIGHT:
         if BEHAVE == "refuse":
-            note("flights.pipeline: no module of this name; check spec.pipeline.handler", os.environ)
+            write_termination_message(
+                "flights.pipeline: no module of this name; check spec.pipeline.handler", os.environ
+            )
         sys.exit(2 if BEHAVE == "refuse" else 0)
     STATUS.started_ms = wall_ms()
     signal.signal(signal.SIGTERM, signal.SIG_IGN if BEHAVE == "deaf" else drain)

@@ -15,13 +15,13 @@ from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.delivery.dead_letters import DeadLetters
 from slackwater.runtime.delivery.partition import CommitNote
 from slackwater.runtime.shutdown import Stopping
+from slackwater.runtime.takeover.group_observer import STABLE, MemberView
 from slackwater.runtime.takeover.http_client import Reply
-from slackwater.runtime.takeover.member_view import STABLE, MemberView
+from slackwater.runtime.takeover.http_handler import Asked
 from slackwater.runtime.takeover.messages import HandoverAnswer, HandoverRequest
-from slackwater.runtime.takeover.requests import Asked
-from slackwater.runtime.takeover.takeover_context import TakeoverContext
 from slackwater.runtime.telemetry.events import EventLog, Log
 from slackwater.runtime.worker import Surroundings, Worker
+from slackwater.runtime.worker_context import TakeoverContext
 from tests.support.workers.fakes import (
     FakeCluster,
     FakeConsumer,

@@ -17,7 +17,7 @@ from slackwater.runtime.config.worker_config import (
     parse,
 )
 from slackwater.runtime.errors import ConfigError
-from slackwater.runtime.takeover.takeover_context import load_key
+from slackwater.runtime.takeover.signing import load_key
 
 FULL = """\
 groupId: flights

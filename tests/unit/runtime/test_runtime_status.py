@@ -8,10 +8,9 @@ import pytest
 
 from slackwater.kafka.structs import GenerationSeen, MembershipSnapshot, TopicPartition
 from slackwater.runtime.delivery.partition import CommitNote
-from slackwater.runtime.telemetry import termination_message as termination
-from slackwater.runtime.telemetry.lag_age import MOST_SAMPLES, Lagging
+from slackwater.runtime.telemetry import events
 from slackwater.runtime.telemetry.metrics import Metrics
-from slackwater.runtime.telemetry.rebalances import Rebalances
+from slackwater.runtime.telemetry.report import MOST_SAMPLES, Lagging, Rebalances
 from slackwater.runtime.telemetry.restart_timings import Restart
 from slackwater.runtime.telemetry.status import Status
 from tests.support.workers.fakes import Bench, VirtualClock
@@ -159,18 +158,18 @@ def test_status_knows_since_when() -> None:
 
 def test_the_last_word_goes_where_the_environment_says(tmp_path: Path) -> None:
     file = tmp_path / "termination-log"
-    termination.note("ü" * 5_000, {"SLACKWATER_TERMINATION_LOG": str(file)})
+    events.write_termination_message("ü" * 5_000, {"SLACKWATER_TERMINATION_LOG": str(file)})
     assert len(file.read_bytes()) == 4096
-    termination.note("x", {"SLACKWATER_TERMINATION_LOG": str(tmp_path / "no" / "folder")})
+    events.write_termination_message("x", {"SLACKWATER_TERMINATION_LOG": str(tmp_path / "no" / "folder")})
 
 
 def test_the_last_word_goes_to_the_pods_own_place_if_there_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "log"
-    monkeypatch.setattr(termination, "DEFAULT_PATH", file)
-    termination.note("no pod", {})
+    monkeypatch.setattr(events, "DEFAULT_PATH", file)
+    events.write_termination_message("no pod", {})
     assert not file.exists()
     file.touch()
-    termination.note("why", {})
+    events.write_termination_message("why", {})
     assert file.read_text() == "why"

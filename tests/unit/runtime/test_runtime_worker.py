@@ -17,6 +17,7 @@ from slackwater.clock import SystemClock
 from slackwater.kafka.errors import KafkaConnectionError
 from slackwater.kafka.structs import TopicPartition
 from slackwater.runtime.call_threads import ThreadRunner
+from slackwater.runtime.config.environment import instance_of, owner_of, pod_of
 from slackwater.runtime.config.worker_config import HealthConfig, WorkerConfig
 from slackwater.runtime.delivery.dead_letters import DeadLetters
 from slackwater.runtime.errors import (
@@ -27,9 +28,8 @@ from slackwater.runtime.errors import (
     StartError,
 )
 from slackwater.runtime.interfaces import StandbyConsumer
-from slackwater.runtime.names import instance_of, owner_of, pod_of
 from slackwater.runtime.shutdown import Stopping
-from slackwater.runtime.takeover.member_view import MemberView
+from slackwater.runtime.takeover.group_observer import MemberView
 from slackwater.runtime.telemetry.events import EventLog, Log
 from slackwater.runtime.telemetry.http_server import HealthServer
 from slackwater.runtime.telemetry.metrics import Metrics

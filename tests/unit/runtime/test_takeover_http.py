@@ -16,9 +16,8 @@ from slackwater.clock import SystemClock
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.config.worker_config import HealthConfig
 from slackwater.runtime.takeover.http_client import HttpPeers, NoAnswer, Unreachable, Unsigned
-from slackwater.runtime.takeover.http_handler import TakeoverHandler
+from slackwater.runtime.takeover.http_handler import TakeoverHandler, TakeoverRequests
 from slackwater.runtime.takeover.messages import HandoverAnswer, HandoverRequest
-from slackwater.runtime.takeover.requests import TakeoverRequests
 from slackwater.runtime.takeover.signing import (
     ANSWER_HEADER,
     WINDOW_MS,

@@ -8,8 +8,8 @@ import pytest
 
 from slackwater.kafka.errors import CommitFailedError, KafkaConnectionError
 from slackwater.runtime.delivery.partition import CommitNote
+from slackwater.runtime.takeover.http_handler import Asked, Refused
 from slackwater.runtime.takeover.messages import HandoverAnswer
-from slackwater.runtime.takeover.requests import Asked, Refused
 from tests.unit.runtime.takeover_bench import ADDRESS, DEADLINE_MS, MEMBER, OTHER, POD, Scene
 
 ASKED_MS = 1_000

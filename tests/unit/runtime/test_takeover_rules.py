@@ -9,7 +9,8 @@ import pytest
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.runtime.delivery.commits import HandedOverOffsets
 from slackwater.runtime.delivery.partition import CommitNote, OwnedPartition, Signature
-from slackwater.runtime.takeover.member_view import MemberView
+from slackwater.runtime.takeover.group_observer import MemberView
+from slackwater.runtime.takeover.http_handler import Refused, TakeoverRequests
 from slackwater.runtime.takeover.messages import (
     HandoverAnswer,
     HandoverRequest,
@@ -17,7 +18,6 @@ from slackwater.runtime.takeover.messages import (
     read_order,
     split_address,
 )
-from slackwater.runtime.takeover.requests import Refused, TakeoverRequests
 from slackwater.runtime.takeover.roles import TABLE, Event, Role, Roles, Silence, TakeBack, Unfenced, at_start
 
 A, B = TopicPartition("flights", 0), TopicPartition("flights.all-2", 1)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from slackwater.runtime.config.environment import settings
 from slackwater.runtime.config.worker_config import parse
-from slackwater.worker_cli import KafkaParts, settings
+from slackwater.worker_cli import KafkaParts
 
 DOCUMENT = {
     "groupId": "flights",

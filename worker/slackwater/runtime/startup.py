@@ -17,7 +17,7 @@ from slackwater.runtime.errors import (
     WorkerError,
 )
 from slackwater.runtime.interfaces import AnyEngine, Consumer, Sink, StandbyConsumer
-from slackwater.runtime.takeover.member_view import MemberView, Watch
+from slackwater.runtime.takeover.group_observer import MemberView, Watch
 from slackwater.runtime.telemetry.events import Log
 
 

@@ -25,7 +25,7 @@ from slackwater.runtime.fault_points import Reached, go_on
 from slackwater.runtime.interfaces import Consumer
 from slackwater.runtime.shutdown import Stopping
 from slackwater.runtime.startup import Loaded, Loader, Parts
-from slackwater.runtime.takeover.member_view import Watch
+from slackwater.runtime.takeover.group_observer import Watch
 from slackwater.runtime.takeover.roles import Event, Role, Roles, at_start
 from slackwater.runtime.telemetry.events import EventLog, Log
 from slackwater.runtime.telemetry.http_server import HealthServer
@@ -35,7 +35,7 @@ from slackwater.runtime.worker_context import WorkerContext
 
 if TYPE_CHECKING:
     from slackwater.runtime.takeover.coordinator import TakeoverCoordinator
-    from slackwater.runtime.takeover.takeover_context import TakeoverContext
+    from slackwater.runtime.worker_context import TakeoverContext
 
 FIRST_JOIN_MS = 500.0
 """How long a returning member waits for its join before it warms up beside it: a rebalance may hold it up."""

@@ -1,11 +1,13 @@
-"""What the parts of a worker share."""
+"""What the parts of a worker share: its context, the context of takeovers, and the main loop."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 from slackwater.clock import Clock
-from slackwater.runtime.call_threads import Runner
+from slackwater.runtime.call_threads import Runner, Task
 from slackwater.runtime.config.worker_config import WorkerConfig
 from slackwater.runtime.delivery.dead_letters import DeadLetters
 from slackwater.runtime.fault_points import Reached, go_on
@@ -13,6 +15,9 @@ from slackwater.runtime.interfaces import AnyEngine, Sink
 from slackwater.runtime.telemetry.events import EventLog, Log
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
+
+if TYPE_CHECKING:
+    from slackwater.runtime.takeover.http_client import Peers
 
 
 @dataclass
@@ -36,3 +41,31 @@ class WorkerContext:
     """Whether another pod may take over from this one, and the other way round."""
     reached: Reached = go_on
     """To be called at each step (:mod:`slackwater.runtime.fault_points`)."""
+
+
+@dataclass(frozen=True)
+class TakeoverContext:
+    """``watcher``: looks at the group; ``caller``: asks other pods. Two threads, so that a coordinator
+    that is slow does not hold up a question to the predecessor.
+    """
+
+    key: bytes
+    peers: Peers
+    watcher: Runner
+    caller: Runner
+
+
+class MainLoop(Protocol):
+    """What a worker's main thread lends to those who wait on it."""
+
+    def turn(self) -> None:
+        """Lets a short time pass. Raises what ends the worker."""
+
+    def wait_for(self, task: Task) -> Any:
+        """The result of ``task``; turns meanwhile."""
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Turns until ``condition`` holds."""
+
+    def enter(self, phase: str) -> None:
+        """Goes to a phase."""

@@ -11,18 +11,16 @@ from slackwater.runtime.delivery.commits import HandedOverOffsets
 from slackwater.runtime.delivery.loop import Delivery
 from slackwater.runtime.interfaces import Consumer, StandbyConsumer
 from slackwater.runtime.shutdown import Stopping
-from slackwater.runtime.takeover.http_handler import TakeoverHandler
-from slackwater.runtime.takeover.member_view import Watch
+from slackwater.runtime.takeover.group_observer import Watch
+from slackwater.runtime.takeover.http_handler import TakeoverHandler, TakeoverRequests
 from slackwater.runtime.takeover.messages import join_address
 from slackwater.runtime.takeover.predecessor import Handover
-from slackwater.runtime.takeover.requests import TakeoverRequests
 from slackwater.runtime.takeover.roles import Event, Role, Roles
 from slackwater.runtime.takeover.signing import Verifier
 from slackwater.runtime.takeover.standby import Call, Former, Standby
 from slackwater.runtime.takeover.successor import Outcome, Succession
-from slackwater.runtime.takeover.takeover_context import MainLoop, TakeoverContext
 from slackwater.runtime.telemetry.takeover_timings import TakeoverRecord
-from slackwater.runtime.worker_context import WorkerContext
+from slackwater.runtime.worker_context import MainLoop, TakeoverContext, WorkerContext
 
 CLOSE_MS = 3_000.0
 IS_MEMBER = "this pod is the member, or about to be"

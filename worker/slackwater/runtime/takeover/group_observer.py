@@ -1,22 +1,77 @@
-"""Looks at a worker's group from outside of it, over connections of its own that stay open between two
-looks.
+"""What the group knows of a worker's member, observed from outside the group.
+
+The connections stay open between two observations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 from slackwater.kafka.errors import KafkaError
 from slackwater.kafka.group_states import STABLE
-from slackwater.runtime.takeover.member_view import MemberView
+from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
+from slackwater.runtime.delivery.partition import CommitNote
 
 if TYPE_CHECKING:
     from slackwater.kafka.admin import KafkaAdmin
 
 
+@dataclass(frozen=True)
+class MemberView:
+    """A look at the group (DescribeGroups, OffsetFetch).
+
+    ``instance``: the member's group.instance.id. ``state``: the group's. ``member_id``: changes with each
+    join; "" where the group does not know the member. ``client_id``: of the FIRST process that joined as
+    it, since a broker leaves that as it is when another follows (seen with Kafka 4.3). ``partitions``:
+    the member's; known in a Stable group only. ``committed``: of these; of all of the group's where they
+    are not known.
+    """
+
+    instance: str
+    state: str = ""
+    member_id: str = ""
+    client_id: str = ""
+    partitions: tuple[TopicPartition, ...] = ()
+    committed: Mapping[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
+
+    @property
+    def taken(self) -> bool:
+        """Whether the group knows the member."""
+        return bool(self.member_id)
+
+    @property
+    def stable(self) -> bool:
+        """Whether the group is at rest, and the member in it."""
+        return self.state == STABLE and self.taken
+
+    @property
+    def note(self) -> CommitNote | None:
+        """The note of the process that has joined last as the member, as far as it has committed."""
+        notes = [CommitNote.decode(offset.metadata) for offset in self.committed.values()]
+        own = [note for note in notes if note is not None and note.instance == self.instance and note.pod]
+        return max(own, key=lambda note: (note.since_ms or 0, note.at_ms or 0), default=None)
+
+    @property
+    def holder(self) -> str:
+        """The pod that is the member: who signed last; before the first commit the one that joined first."""
+        note = self.note
+        return note.pod if note is not None else self.client_id
+
+
+class Watch(Protocol):
+    """Looks at the group without being in it. Its calls come from one thread."""
+
+    def look(self, *, offsets: bool) -> MemberView:
+        """The member as the group has it now; with ``offsets`` what is committed, too. Raises KafkaError."""
+
+    def close(self) -> None:
+        """Closes the connections. May be called again; a look after that opens them anew."""
+
+
 class KafkaWatch:
-    """A :class:`slackwater.runtime.takeover.member_view.Watch`."""
+    """A :class:`slackwater.runtime.takeover.group_observer.Watch`."""
 
     def __init__(self, group_id: str, instance: str, connect: Callable[[], KafkaAdmin]) -> None:
         """``connect``: a new client, which the watch closes. Raises KafkaError where no broker is there."""
@@ -24,7 +79,7 @@ class KafkaWatch:
         self._admin: KafkaAdmin | None = None
 
     def look(self, *, offsets: bool) -> MemberView:
-        """See :class:`~slackwater.runtime.takeover.member_view.Watch`. After an error it connects anew."""
+        """See :class:`~slackwater.runtime.takeover.group_observer.Watch`. After an error it connects anew."""
         try:
             if self._admin is None:
                 self._admin = self._connect()

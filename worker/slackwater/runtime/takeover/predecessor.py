@@ -11,11 +11,10 @@ from functools import partial
 from slackwater.runtime.call_threads import Task
 from slackwater.runtime.delivery.loop import SLICE_MS, Delivery
 from slackwater.runtime.shutdown import Stopping
+from slackwater.runtime.takeover.http_handler import Asked, TakeoverRequests
 from slackwater.runtime.takeover.messages import HandedOver, HandoverAnswer
-from slackwater.runtime.takeover.requests import Asked, TakeoverRequests
 from slackwater.runtime.takeover.roles import PROBE_EVERY_MS, Event, Roles, Unfenced
-from slackwater.runtime.takeover.takeover_context import MainLoop, TakeoverContext
-from slackwater.runtime.worker_context import WorkerContext
+from slackwater.runtime.worker_context import MainLoop, TakeoverContext, WorkerContext
 
 DRAIN_SHARE = 0.8
 """Of the successor's deadline: the answer must reach it before."""

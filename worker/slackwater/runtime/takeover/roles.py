@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from slackwater.runtime.takeover.member_view import MemberView
+from slackwater.runtime.takeover.group_observer import MemberView
 
 
 class Role(Enum):

@@ -13,8 +13,11 @@ import hashlib
 import hmac
 import re
 import threading
+from pathlib import Path
 
 from slackwater.clock import Clock
+from slackwater.runtime.config.worker_config import TakeoverConfig
+from slackwater.runtime.errors import ConfigError
 
 KEY_BYTES = 32
 """The least length of a key: that of SHA-256's output (RFC 2104, section 3)."""
@@ -48,6 +51,24 @@ def read_key(text: str) -> bytes:
             f"`openssl rand -hex {KEY_BYTES}` makes them"
         )
     return key
+
+
+def load_key(config: TakeoverConfig, file: str) -> bytes:
+    """The key in ``config.key_file``. Raises ConfigError, which names ``file`` and says what to do."""
+    try:
+        text = Path(config.key_file).read_text(encoding="ascii")
+    except OSError as exc:
+        problem = (
+            f"{config.key_file} cannot be read: {exc.strerror or exc}; put the group's key there (a pod: the "
+            "Secret GROUP-takeover), or leave takeover out"
+        )
+        raise ConfigError(problem, file=file, field="takeover.keyFile") from None
+    except UnicodeDecodeError:
+        text = ""
+    try:
+        return read_key(text)
+    except ValueError as exc:
+        raise ConfigError(f"{config.key_file} {exc}", file=file, field="takeover.keyFile") from None
 
 
 def target_of(pod: str, process: str) -> str:

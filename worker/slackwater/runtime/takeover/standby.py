@@ -15,12 +15,11 @@ from slackwater.runtime.delivery.commits import fenced
 from slackwater.runtime.delivery.loop import Delivery
 from slackwater.runtime.errors import TwinError, WorkerError
 from slackwater.runtime.interfaces import StandbyConsumer
-from slackwater.runtime.takeover.member_view import MemberView, Watch
+from slackwater.runtime.takeover.group_observer import MemberView, Watch
+from slackwater.runtime.takeover.http_handler import TakeoverRequests
 from slackwater.runtime.takeover.messages import HandedOver
-from slackwater.runtime.takeover.requests import TakeoverRequests
 from slackwater.runtime.takeover.roles import PROBE_EVERY_MS, Event, TakeBack
-from slackwater.runtime.takeover.takeover_context import MainLoop, TakeoverContext
-from slackwater.runtime.worker_context import WorkerContext
+from slackwater.runtime.worker_context import MainLoop, TakeoverContext, WorkerContext
 
 LOOK_EVERY_MS = 1_000.0
 RETRY_MS = 1_000.0

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from slackwater.kafka.errors import KafkaError
+from slackwater.runtime.takeover.group_observer import Watch
 from slackwater.runtime.takeover.http_client import NoAnswer, Reply, Unreachable, Unsigned
-from slackwater.runtime.takeover.member_view import Watch
 from slackwater.runtime.takeover.messages import HandoverAnswer, HandoverRequest
-from slackwater.runtime.takeover.takeover_context import MainLoop, TakeoverContext
 from slackwater.runtime.telemetry.takeover_timings import TakeoverRecord
-from slackwater.runtime.worker_context import WorkerContext
+from slackwater.runtime.worker_context import MainLoop, TakeoverContext, WorkerContext
 
 UNREACHABLE_MS = 2_000.0
 """For how long a predecessor that takes no connection is tried."""

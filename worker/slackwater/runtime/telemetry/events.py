@@ -1,10 +1,13 @@
-"""What a worker tells its supervisor: one JSON object a line."""
+"""What a worker reports to its supervisor: events, one JSON object a line, log lines, and why it ended."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import threading
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TextIO
 
 from slackwater.clock import Clock
@@ -57,3 +60,24 @@ class Log:
         if now - self._last.get(kind, -float("inf")) >= self._every_ms:
             self._last[kind] = now
             self.line(text)
+
+
+DEFAULT_PATH = Path("/dev/termination-log")
+"""Kubernetes' default terminationMessagePath; there only in a container of a pod."""
+PATH_VARIABLE = "SLACKWATER_TERMINATION_LOG"
+MOST_BYTES = 4096
+"""Kubernetes cuts a message there."""
+
+
+def write_termination_message(message: str, environment: Mapping[str, str]) -> None:
+    """Writes why the process ends, which Kubernetes shows as the container's terminated message.
+
+    The path is that in SLACKWATER_TERMINATION_LOG, else /dev/termination-log where that exists. An error
+    while writing is ignored.
+    """
+    named = environment.get(PATH_VARIABLE, "")
+    path = Path(named) if named else DEFAULT_PATH
+    if not named and not path.exists():
+        return
+    with contextlib.suppress(OSError):
+        path.write_bytes(message.encode()[:MOST_BYTES])

@@ -9,8 +9,6 @@ from slackwater.kafka.structs import GenerationSeen, MembershipSnapshot, Skipped
 from slackwater.runtime.delivery.batch import Batch
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.interfaces import Columns, Consumer
-from slackwater.runtime.telemetry.lag_age import Lagging
-from slackwater.runtime.telemetry.rebalances import Rebalances
 from slackwater.runtime.telemetry.restart_timings import Restart
 from slackwater.runtime.telemetry.takeover_timings import TakeoverRecord
 from slackwater.runtime.worker_context import WorkerContext
@@ -262,3 +260,67 @@ class Report:
         self._context.metrics.replace(
             "lag_seconds", {(tp.topic, str(tp.partition)): seconds for tp, seconds in behind.items()}
         )
+
+
+MOST_SAMPLES = 256
+
+
+class Lagging:
+    """Times are monotonic ms, offsets those of the partitions that are owned."""
+
+    def __init__(self) -> None:
+        self._ends: dict[TopicPartition, list[tuple[float, int]]] = {}
+
+    def saw(self, tp: TopicPartition, now_ms: float, end: int, committed: int) -> float:
+        """Takes in where a partition ends and what is committed; for how many seconds it is behind."""
+        samples = self._ends.setdefault(tp, [])
+        if samples and end < samples[-1][1]:
+            samples.clear()  # made anew, or a leader that has lost records
+        if not samples or end > samples[-1][1]:
+            samples.append((now_ms, end))
+        while len(samples) > 1 and samples[0][1] <= committed:
+            samples.pop(0)
+        if len(samples) > MOST_SAMPLES:
+            del samples[1::2]  # a long backlog is told less finely
+        since, first = samples[0]
+        return (now_ms - since) / 1000 if first > committed else 0.0
+
+    def keep(self, partitions: set[TopicPartition]) -> None:
+        """Forgets all others."""
+        for tp in self._ends.keys() - partitions:
+            del self._ends[tp]
+
+
+SETTLED = "stable"
+OUTSIDE = ("out", "dead")
+"""States of `protocol.membership.State`."""
+
+
+class Rebalances:
+    """The second half of a cooperative rebalance (KIP-429) goes on with the first. A return is none."""
+
+    def __init__(self) -> None:
+        self._began_ms: int | None = None
+        self._last: tuple[int, int] | None = None
+
+    def look(self, now: MembershipSnapshot, now_ms: int) -> int | None:
+        """Takes in the membership at wall clock `now_ms`; how long a rebalance took that has just ended."""
+        if now.state in OUTSIDE:
+            self._began_ms = None
+            return None
+        if now.state != SETTLED:
+            self._began_ms = now_ms if self._began_ms is None else self._began_ms
+            return None
+        began_ms, self._began_ms = self._began_ms, None
+        if began_ms is None or now.returned:
+            return None
+        follow_up = bool(now.generations) and now.generations[-1].follow_up
+        first_ms = self._last[0] if follow_up and self._last is not None else began_ms
+        self._last = (first_ms, now_ms)
+        return now_ms - began_ms
+
+    def document(self) -> dict[str, int | None] | None:
+        """For /status: the one that goes on, else the last one; None before the first."""
+        if self._began_ms is not None:
+            return {"started_ms": self._began_ms, "ended_ms": None}
+        return None if self._last is None else {"started_ms": self._last[0], "ended_ms": self._last[1]}

@@ -1,9 +1,12 @@
-"""What a worker is called: as a member of its group, and as a pod."""
+"""What a worker takes from its environment: its names, its owner, and addresses that override the file's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
+from slackwater.runtime.config.worker_config import WorkerConfig, load
 from slackwater.runtime.errors import ConfigError
 
 
@@ -42,6 +45,19 @@ def owner_of(environment: Mapping[str, str]) -> str:
             f"must be 1 to 64 letters, digits or '-', not {uid!r}", field="SLACKWATER_GROUP_UID"
         )
     return uid
+
+
+def settings(file: Path, environment: Mapping[str, str]) -> WorkerConfig:
+    """The configuration in ``file``, with ``SLACKWATER_HEALTH_HOST`` in place of ``health.host``, and the
+    pod's address, ``SLACKWATER_POD_IP``, as the one that other workers are given. Raises ConfigError.
+    """
+    config = load(file)
+    health = replace(
+        config.health,
+        host=environment.get("SLACKWATER_HEALTH_HOST") or config.health.host,
+        advertised_host=environment.get("SLACKWATER_POD_IP", ""),
+    )
+    return replace(config, health=health)
 
 
 def _check_name(name: str, variable: str) -> None:

@@ -1,1 +1,0 @@
-"""The checks of a preflight: whether a worker could run here."""
