@@ -13,7 +13,8 @@ from slackwater.kafka import KafkaAdmin, KafkaConsumer, OffsetAndMetadata, Topic
 from slackwater.kafka.errors import CommitFailedError
 from slackwater.kafka.protocol.diagnostics import Finding, Kind
 from slackwater.kafka.protocol.membership import states as membership_states
-from slackwater.kafka.protocol.membership.member import Lane, Membership
+from slackwater.kafka.protocol.membership.member import Membership
+from slackwater.kafka.protocol.membership.requests import Lane
 from slackwater.kafka.wire.errors import ErrorCode
 from tests.integration.consumer_harness import Member, make_topic, members, options, settled, unique, wait_for
 from tests.support.wire import rawclient

@@ -15,9 +15,9 @@ from slackwater.kafka.errors import KafkaError
 from slackwater.kafka.protocol.assignors.balanced_plan import share_out
 from slackwater.kafka.protocol.assignors.base import GroupAssignment, GroupSubscription
 from slackwater.kafka.protocol.assignors.sticky import CooperativeStickyAssignor
-from slackwater.kafka.protocol.membership import application_side as membership_core
-from slackwater.kafka.protocol.membership.application_side import MemberCore
 from slackwater.kafka.protocol.membership.member import Membership
+from slackwater.kafka.protocol.membership.notices import NoticeQueue
+from slackwater.kafka.protocol.membership.state_machine import StateMachine
 from slackwater.kafka.protocol.membership.timers import Timers
 from slackwater.kafka.protocol.subscription import PartitionState, Subscription
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
@@ -34,7 +34,7 @@ def a_fenced_member_fences_back() -> contextlib.AbstractContextManager[Any]:
     """A fenced member joins again with an empty member.id, so that two pods take turns."""
 
     def rejoin(self: Membership, now_ms: int, *rest: Any) -> None:
-        self._reset("fenced", now_ms, drop_id=True)
+        self._machine.reset("fenced", now_ms, drop_id=True)
 
     return patch.object(Membership, "_on_fenced", rejoin)
 
@@ -67,15 +67,15 @@ def an_earlier_commit_is_repeated_behind_a_later_one() -> contextlib.AbstractCon
 
 def one_who_was_thrown_out_keeps_its_partitions() -> contextlib.AbstractContextManager[Any]:
     """A member that was taken out of the group joins again and goes on where it was."""
-    plain = MemberCore._prepare
+    plain = StateMachine._prepare
 
-    def prepare(self: MemberCore, *, lost: bool, now_ms: int) -> None:
+    def prepare(self: StateMachine, *, lost: bool, now_ms: int) -> None:
         if lost:
-            self._advance(now_ms)
+            self.advance(now_ms)
         else:
             plain(self, lost=False, now_ms=now_ms)
 
-    return patch.object(MemberCore, "_prepare", prepare)
+    return patch.object(StateMachine, "_prepare", prepare)
 
 
 def failures_are_not_paced() -> contextlib.AbstractContextManager[Any]:
@@ -106,7 +106,7 @@ def a_start_position_is_one_too_far() -> contextlib.AbstractContextManager[Any]:
 
 def an_assignment_is_told_as_it_came() -> contextlib.AbstractContextManager[Any]:
     """The listener hears of partitions of topics that were given up since the Sync."""
-    return patch.object(membership_core, "leave_out_unread", lambda *rest: False)
+    return patch.object(NoticeQueue, "keep_subscribed", lambda *rest: False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import pytest
 
 from slackwater.kafka.errors import CommitFailedError, KafkaConnectionError
 from slackwater.kafka.net import ByVersion
-from slackwater.kafka.protocol.membership.member import State
+from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
@@ -133,7 +133,7 @@ async def test_a_late_heartbeat_of_the_first_does_not_end_the_second() -> None:
     bench.now += bench.member.config.heartbeat_interval_ms
     late = bench.take(m.HeartbeatRequest)
     bench.member.request_rejoin("test", bench.now)
-    assert bench.member._in_flight.get(late.lane) is late
+    assert bench.member._machine.in_flight.expects(late)
     bench.answer(sync, m.SyncGroupResponse(error_code=E.REBALANCE_IN_PROGRESS))
     bench.join(2)
     bench.sync(A, B)

@@ -20,7 +20,7 @@ from slackwater.kafka.consumer.sync_consumer import KafkaConsumer
 from slackwater.kafka.errors import FencedInstanceIdError, KafkaConnectionError
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.protocol.consumer_protocol import decode_subscription, encode_assignment
-from slackwater.kafka.protocol.membership.member import State
+from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E

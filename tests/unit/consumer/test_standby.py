@@ -25,7 +25,7 @@ from slackwater.kafka.errors import (
 )
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.protocol.consumer_protocol import encode_assignment
-from slackwater.kafka.protocol.membership.member import State
+from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.protocol.subscription import FetchState, Mode
 from slackwater.kafka.records import measure, set_base_offset
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition

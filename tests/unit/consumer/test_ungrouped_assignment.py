@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slackwater.kafka.consumer.ungrouped_assignment import notices_without_group
-from slackwater.kafka.protocol.membership.member import Notice, NoticeKind
+from slackwater.kafka.protocol.membership.notices import Notice, NoticeKind
 from slackwater.kafka.protocol.metadata import ClusterMetadata
 from slackwater.kafka.protocol.subscription import Subscription
 from slackwater.kafka.structs import TopicPartition

@@ -20,7 +20,8 @@ from slackwater.kafka.protocol.consumer_protocol import (
     encode_subscription,
     read_assignment,
 )
-from slackwater.kafka.protocol.membership.member import Membership, MembershipConfig, State
+from slackwater.kafka.protocol.membership.member import Membership
+from slackwater.kafka.protocol.membership.states import MembershipConfig, State
 from slackwater.kafka.protocol.metadata import ClusterMetadata
 from slackwater.kafka.structs import ConsumerGroupMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m

@@ -24,18 +24,17 @@ from slackwater.kafka.protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from slackwater.kafka.protocol.membership.member import (
+from slackwater.kafka.protocol.membership.member import Membership
+from slackwater.kafka.protocol.membership.notices import NoticeKind
+from slackwater.kafka.protocol.membership.requests import Lane, Send
+from slackwater.kafka.protocol.membership.states import (
+    NET_MARGIN_MS,
     NEVER_MS,
     TRANSITIONS,
     Event,
-    Lane,
-    Membership,
     MembershipConfig,
-    NoticeKind,
-    Send,
     State,
 )
-from slackwater.kafka.protocol.membership.states import NET_MARGIN_MS
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
@@ -144,14 +143,14 @@ def test_every_state_has_a_row_and_illegal_moves_raise() -> None:
     assert set(TRANSITIONS) == set(State)
     for state in State:
         for event in Event:
-            bench = Bench()
-            bench.member.state = state
+            machine = Bench().member._machine
+            machine.state = state
             if event in TRANSITIONS[state]:
-                bench.member._move(event)
-                assert bench.state() is TRANSITIONS[state][event]
+                machine.move(event)
+                assert machine.state is TRANSITIONS[state][event]
             else:
                 with pytest.raises(IllegalStateError, match=event.name):
-                    bench.member._move(event)
+                    machine.move(event)
 
 
 # -- joining ---------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import pytest
 from slackwater.kafka.protocol.assignors import Assignor, CooperativeStickyAssignor, StickyAssignor
 from slackwater.kafka.protocol.assignors.ownership import decode_sticky
 from slackwater.kafka.protocol.consumer_protocol import decode_subscription
-from slackwater.kafka.protocol.membership.member import NoticeKind, State
+from slackwater.kafka.protocol.membership.notices import NoticeKind
+from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from tests.unit.protocol.test_membership import Bench, tps

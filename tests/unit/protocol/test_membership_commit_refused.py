@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slackwater.kafka.protocol.membership.member import State
+from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.unit.protocol.test_membership import Bench

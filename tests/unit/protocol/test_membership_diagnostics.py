@@ -13,7 +13,7 @@ from slackwater.kafka.errors import (
     InvalidSessionTimeoutError,
 )
 from slackwater.kafka.protocol.diagnostics import Diagnostics, Finding, Kind
-from slackwater.kafka.protocol.membership.member import MembershipConfig, State
+from slackwater.kafka.protocol.membership.states import MembershipConfig, State
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.unit.protocol.test_membership import Bench, tps
@@ -160,7 +160,7 @@ def test_a_silent_coordinator_is_told_of_once_until_it_speaks() -> None:
     bench.settle(0)
     for _ in range(100):
         bench.poll(bench.now + 1_000)
-        for send in list(bench.member._in_flight.values()):
+        for send in list(bench.member._machine.in_flight):
             bench.member.on_failure(send, bench.now)
     says(the(bench, Kind.COORDINATOR_SILENT), "nothing for session.timeout.ms=10000", "cannot be reached")
     bench.poll(bench.now + 1_000)

@@ -20,7 +20,7 @@ from slackwater.kafka.protocol.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from slackwater.kafka.protocol.membership.member import State
+from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
@@ -163,7 +163,7 @@ def test_a_plan_that_comes_while_a_join_is_under_way_asks_for_no_other() -> None
     bench.take(m.JoinGroupRequest)
     bench.member.plan({"t": 5}, bench.now)
     bench.member.metadata_changed({"t": 6}, bench.now)
-    assert bench.member._rejoin_wanted is None
+    assert bench.member._machine.rejoin_reason is None
 
 
 # -- a leader of a broker below JoinGroup v9 --------------------------------------------------------

@@ -14,8 +14,8 @@ from slackwater.kafka.protocol.assignors import (
 )
 from slackwater.kafka.protocol.consumer_protocol import MemberSubscription, encode_subscription
 from slackwater.kafka.protocol.diagnostics import Kind
-from slackwater.kafka.protocol.membership.member import Lane, State
-from slackwater.kafka.protocol.membership.states import JOIN_MARGIN_MS
+from slackwater.kafka.protocol.membership.requests import Lane
+from slackwater.kafka.protocol.membership.states import JOIN_MARGIN_MS, State
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
@@ -48,7 +48,7 @@ def test_heartbeats_do_not_wait_for_the_application() -> None:
     bench.poll()
     while bench.now < left + 19_999:
         bench.poll(min(bench.wake_at, left + 19_999))
-        if Lane.COORDINATOR in bench.member._in_flight:
+        if Lane.COORDINATOR in bench.member._machine.in_flight:
             bench.answer(bench.sent[-1], m.HeartbeatResponse())
             beats += 1
             bench.poll()
@@ -138,7 +138,7 @@ def test_sync_while_the_coordinator_lives() -> None:
     bench.poll()
     while bench.now < end - 3_000:
         bench.poll(min(bench.wake_at, end - 3_000))
-        if Lane.COORDINATOR in bench.member._in_flight:
+        if Lane.COORDINATOR in bench.member._machine.in_flight:
             bench.answer(bench.sent[-1], m.HeartbeatResponse())
             bench.poll()
     bench.member.timers.heartbeat_at = 1 << 62
@@ -158,7 +158,7 @@ def test_sync_while_the_coordinator_is_silent() -> None:
     bench.join(1)
     bench.take(m.SyncGroupRequest)
     end = bench.now + 30_000
-    bench.member._heard_at = bench.now - 1
+    bench.member.timers.heard_at = bench.now - 1
     assert bench.poll(end - 1) == []
     assert not bench.member.coordinator_lost
     assert bench.poll(end) == []
@@ -229,7 +229,7 @@ def test_what_it_says_after_the_join_is_over_changes_nothing() -> None:
     bench.take(m.SyncGroupRequest)
     bench.member.on_failure(ask, bench.now)
     assert bench.poll() == []
-    assert Lane.GROUP in bench.member._in_flight
+    assert Lane.GROUP in bench.member._machine.in_flight
     assert kinds(bench) == []
 
 

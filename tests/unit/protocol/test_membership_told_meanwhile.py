@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from slackwater.kafka.protocol.membership.member import NoticeKind, State
+from slackwater.kafka.protocol.membership.notices import NoticeKind
+from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.unit.protocol.test_membership import Bench, tps

@@ -22,7 +22,7 @@ from slackwater.kafka.consumer.wakeups import Waiter, Wakeups
 from slackwater.kafka.errors import IllegalStateError
 from slackwater.kafka.net.decoding_threads import record_decoder
 from slackwater.kafka.net.loop_thread import close_later, warn_unclosed
-from slackwater.kafka.protocol.membership.member import NoticeKind
+from slackwater.kafka.protocol.membership.notices import NoticeKind
 from slackwater.kafka.protocol.subscription import EARLIEST, LATEST
 from slackwater.kafka.records import ConsumerRecord, RecordColumns
 from slackwater.kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition

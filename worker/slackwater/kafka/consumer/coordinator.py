@@ -17,7 +17,10 @@ from slackwater.kafka.errors import (
 from slackwater.kafka.net import ByVersion, Cluster, Connection, Purpose
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.protocol.actions import Action, action_for
-from slackwater.kafka.protocol.membership.member import Lane, Membership, MembershipConfig, Send, State
+from slackwater.kafka.protocol.membership.history import MembershipStats
+from slackwater.kafka.protocol.membership.member import Membership
+from slackwater.kafka.protocol.membership.requests import Lane, Send
+from slackwater.kafka.protocol.membership.states import MembershipConfig, State
 from slackwater.kafka.protocol.subscription import Subscription
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
@@ -43,6 +46,7 @@ class Group:
         backoff: Backoff,
         *,
         on_news: Callable[[], None],
+        stats: MembershipStats | None = None,
     ) -> None:
         assert config.group_id is not None
         self.group_id = config.group_id
@@ -60,7 +64,7 @@ class Group:
             config.subscription_change_max_delay_ms,
         )
         self.membership = Membership(
-            settings, config.assignors(), lambda: subscription.partitions.keys(), backoff.delay_ms
+            settings, config.assignors(), lambda: subscription.partitions.keys(), backoff.delay_ms, stats
         )
         self._wake = asyncio.Event()
         self._changed: asyncio.Future[None] = self._loop.create_future()

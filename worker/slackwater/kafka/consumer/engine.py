@@ -30,9 +30,9 @@ from slackwater.kafka.errors import (
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.protocol.actions import Action, action_for
-from slackwater.kafka.protocol.membership.member import Notice, NoticeKind, State
+from slackwater.kafka.protocol.membership.notices import Notice, NoticeKind, NoticeQueue
+from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.protocol.metadata import ClusterMetadata
-from slackwater.kafka.protocol.notices import leave_out_unread
 from slackwater.kafka.protocol.subscription import Mode, Subscription
 from slackwater.kafka.structs import MembershipSnapshot, OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
@@ -87,7 +87,7 @@ class Engine:
         self.listener: Any = None
         self.errors: deque[KafkaError] = deque()
         """What ``poll()`` raises next."""
-        self._own_notices: deque[Notice] = deque()
+        self._own_notices = NoticeQueue()
         self.buffer = FetchBuffer(
             self.subscription,
             check_crcs=config.check_crcs,
@@ -97,8 +97,10 @@ class Engine:
         )
         self.group: Group | None = None
         if config.group_id is not None:
-            self.group = Group(self.cluster, config, self.subscription, self.backoff, on_news=self._on_news)
-            self.group.membership.stats = self.metrics.group
+            self.group = Group(
+                self.cluster, config, self.subscription, self.backoff,
+                on_news=self._on_news, stats=self.metrics.group,
+            )  # fmt: skip
         self._background = BackgroundTasks()
         self.committer = Committer(config, self.subscription, self.group, self._background)
         self.standby = Standby(
@@ -208,7 +210,7 @@ class Engine:
 
     def _take_all(self, metadata: ClusterMetadata) -> None:
         """Without a group the partitions are all of the topics, as in kafka-python."""
-        leave_out_unread(self._own_notices, self.subscription.topics, self.subscription.partitions)
+        self._own_notices.keep_subscribed(self.subscription.topics, self.subscription.partitions)
         news = notices_without_group(self.subscription, metadata, self._own_notices)
         self._own_notices.extend(news)
         if news:
@@ -321,7 +323,7 @@ class Engine:
     # -- the membership and the application ------------------------------------------------------
 
     @property
-    def notices(self) -> deque[Notice]:
+    def notices(self) -> NoticeQueue:
         """What the application has to be told."""
         return self._own_notices if self.group is None else self.group.membership.notices
 
@@ -345,7 +347,7 @@ class Engine:
             if self.group is not None and notice.kind is not NoticeKind.ASSIGNED:
                 self.group.membership.already_gone(notice.partitions, self.group.now_ms())
         elif self.group is None:
-            self._own_notices.popleft()
+            self._own_notices.remove_first()
         else:
             self.group.membership.notice_done(self.group.now_ms())
         self._on_assignment()

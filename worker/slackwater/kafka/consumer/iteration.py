@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from slackwater.kafka.consumer.config import deserializers
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.errors import RecordDeserializationError
-from slackwater.kafka.protocol.membership.member import Notice, NoticeKind
+from slackwater.kafka.protocol.membership.notices import Notice, NoticeKind
 from slackwater.kafka.protocol.subscription import Subscription
 from slackwater.kafka.records import ConsumerRecord, RecordColumns
 from slackwater.kafka.structs import TopicPartition

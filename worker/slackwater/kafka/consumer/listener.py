@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from slackwater.kafka.errors import RebalanceListenerError, WakeupError
-from slackwater.kafka.protocol.membership.member import Notice, NoticeKind
+from slackwater.kafka.protocol.membership.notices import Notice, NoticeKind
 from slackwater.kafka.structs import TopicPartition
 
 

@@ -17,7 +17,7 @@ from slackwater.kafka.consumer.lookups.lookups import check_offsets, check_parti
 from slackwater.kafka.consumer.metrics.raw import KafkaMetric, MetricName
 from slackwater.kafka.consumer.offsets.commit_queue import CommitQueue, Offsets
 from slackwater.kafka.errors import IllegalStateError
-from slackwater.kafka.protocol.membership.member import State
+from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.protocol.subscription import EARLIEST, LATEST
 from slackwater.kafka.records import RecordColumns
 from slackwater.kafka.structs import (

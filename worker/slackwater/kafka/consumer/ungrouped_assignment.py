@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 
-from slackwater.kafka.protocol.membership.member import Notice, NoticeKind
+from slackwater.kafka.protocol.membership.notices import Notice, NoticeKind
 from slackwater.kafka.protocol.metadata import ClusterMetadata
 from slackwater.kafka.protocol.subscription import Subscription
 from slackwater.kafka.structs import TopicPartition
@@ -14,7 +14,7 @@ _GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 def notices_without_group(
-    subscription: Subscription, metadata: ClusterMetadata, waiting: Collection[Notice]
+    subscription: Subscription, metadata: ClusterMetadata, waiting: Iterable[Notice]
 ) -> list[Notice]:
     """What the application is to be told beyond the notices that wait: partitions that go, and that come."""
     counts = metadata.partition_counts(subscription.topics)

@@ -37,7 +37,7 @@ from slackwater.kafka.consumer.metrics.sensors import (
     average_and_maximum,
     seconds_ago,
 )
-from slackwater.kafka.protocol.membership.member import NoticeKind
+from slackwater.kafka.protocol.membership.notices import NoticeKind
 from slackwater.kafka.protocol.subscription import Subscription
 from slackwater.kafka.structs import TopicPartition
 

@@ -14,8 +14,8 @@ from slackwater.kafka.consumer.metrics.sensors import (
     meter_of_events,
     seconds_ago,
 )
-from slackwater.kafka.protocol.membership.member import NoticeKind
-from slackwater.kafka.protocol.membership.stats import MembershipStats
+from slackwater.kafka.protocol.membership.history import MembershipStats
+from slackwater.kafka.protocol.membership.notices import NoticeKind
 
 GROUP = "consumer-coordinator-metrics"
 

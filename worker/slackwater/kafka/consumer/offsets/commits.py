@@ -20,7 +20,9 @@ from slackwater.kafka.net import ByVersion, Cluster
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.protocol import offsets as o
 from slackwater.kafka.protocol.actions import Action, action_for
-from slackwater.kafka.protocol.membership.member import Identity, Lane, Membership, State
+from slackwater.kafka.protocol.membership.member import Membership
+from slackwater.kafka.protocol.membership.requests import Identity, Lane
+from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.protocol.subscription import PartitionState, Subscription
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m

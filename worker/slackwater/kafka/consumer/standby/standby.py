@@ -16,7 +16,7 @@ from slackwater.kafka.consumer.standby.connections import StandbyConnections
 from slackwater.kafka.errors import IllegalStateError, KafkaTimeoutError
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.net.backoff import Backoff
-from slackwater.kafka.protocol.membership.member import Notice, NoticeKind
+from slackwater.kafka.protocol.membership.notices import Notice, NoticeKind
 from slackwater.kafka.protocol.subscription import Mode, PartitionState, Subscription
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 

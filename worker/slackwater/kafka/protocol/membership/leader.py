@@ -1,4 +1,4 @@
-"""The work of a group's leader: who wants what, the plan, and the watch over the partition counts."""
+"""The leader's work: the plan of a generation, and whether partition counts have changed since."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from slackwater.kafka.protocol.consumer_protocol import (
     decode_subscription,
     encode_assignment,
 )
+from slackwater.kafka.protocol.membership.static_return import Described
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import DecodeError
@@ -33,7 +34,7 @@ class Lead:
     """What a leader knows of one generation.
 
     ``members``: by member.id. ``audit``: the group keeps the assignment that it has, and the leader only
-    looks whether it still fits (KIP-814).
+    checks whether that still fits (KIP-814).
     """
 
     members: dict[str, MemberSubscription] = field(default_factory=dict)
@@ -46,12 +47,17 @@ class Lead:
     plan: GroupAssignment | None = None
 
     @property
+    def names(self) -> frozenset[str]:
+        """The members by instance id, dynamic ones by member.id."""
+        return frozenset(member.instance_id or name for name, member in self.members.items())
+
+    @property
     def topics(self) -> frozenset[str]:
         """The topics of all members."""
-        return frozenset(topic for one in self.members.values() for topic in one.topics)
+        return frozenset(topic for member in self.members.values() for topic in member.topics)
 
     def supply(self, counts: Mapping[str, int], racks: Racks | None) -> None:
-        """The counts that were wanted; a topic that does not exist is left out. ``racks``: see KIP-881."""
+        """Takes the counts of :attr:`wanted`; a topic without one does not exist. ``racks``: see KIP-881."""
         self.racks = racks or {}
         self.counts = {topic: counts[topic] for topic in sorted(self.wanted or ()) if topic in counts}
         self.wanted = None
@@ -81,7 +87,7 @@ class Lead:
         return GroupSubscription(self.counts or {}, members, self.racks, generation, now_ms)
 
     def is_partial(self) -> bool:
-        """Whether the plan holds partitions back, which a cooperative group hands out in a rebalance more."""
+        """Whether the plan leaves out partitions, which a cooperative group assigns in a second rebalance."""
         if self.plan is None:
             return False
         planned = sum(map(len, self.plan.partitions.values())) + len(self.plan.waiting)
@@ -97,24 +103,24 @@ class Lead:
         }
 
     def misfit(self, assignor: Assignor, held: Held, generation: int, now_ms: int) -> str | None:
-        """Why what the members hold is not what they should; ``None`` if it is.
+        """Why the members hold other partitions than they should; ``None`` if they hold the right ones.
 
         ``held`` is by instance id, for dynamic members by member.id. The plan is computed as for a
-        rebalance in which everybody still holds what it holds, so a sticky assignor changes nothing that
-        fits. An assignor of the user's may plan otherwise each time; there it only counts whether the
-        right partitions are held, each by a member that reads its topic.
+        rebalance in which all members still hold their partitions, so a sticky assignor changes nothing that
+        fits. A user's assignor may plan differently each time, so its plan is not compared: it is only
+        checked that each partition is held by a member that subscribes to its topic.
         """
-        has = {name: held.get(one.instance_id or name, ()) for name, one in self.members.items()}
+        has = {name: held.get(member.instance_id or name, ()) for name, member in self.members.items()}
         astray = self._uncovered(has)
         if not astray and type(assignor) in BUILT_IN.values():
             now = {
                 name: replace(
-                    one,
+                    member,
                     owned=has[name],
                     generation=generation,
                     user_data=encode_sticky(has[name], generation),
                 )
-                for name, one in self.members.items()
+                for name, member in self.members.items()
             }
             plan = assignor.assign_group(self._subscription(now, generation, now_ms)).partitions
             astray = {tp for name in has for tp in set(has[name]) ^ set(plan.get(name, ()))}
@@ -124,7 +130,7 @@ class Lead:
         return f"partitions or subscriptions of {topics} changed while the leader was away"
 
     def _uncovered(self, has: Held) -> set[TopicPartition]:
-        """Partitions that nobody who reads their topic holds, and held ones that should not be."""
+        """Partitions that no subscriber of their topic holds, and held ones that should not be."""
         right = {
             tp
             for name, partitions in has.items()
@@ -139,7 +145,7 @@ class Lead:
 
 
 def lead_from_join(response: m.JoinGroupResponse, *, audit: bool, group_id: str) -> Lead:
-    """Reads the members that a Join's answer names; one that cannot be read gets nothing."""
+    """Reads the members in a Join's answer; a member whose subscription cannot be read gets no partitions."""
     members: dict[str, MemberSubscription] = {}
     for member in response.members:
         try:
@@ -152,5 +158,20 @@ def lead_from_join(response: m.JoinGroupResponse, *, audit: bool, group_id: str)
             )  # fmt: skip
             members[member.member_id] = MemberSubscription((), instance_id=member.group_instance_id)
     lead = Lead(members, audit)
+    lead.wanted = lead.topics
+    return lead
+
+
+def lead_from_description(described: Described, member_id: str, topics: frozenset[str]) -> Lead:
+    """The members that DescribeGroups named, for a leader that returned as ``member_id`` with ``topics``.
+
+    JoinGroup below v9 names a returning leader by its old member.id and lists no members to it, so without
+    this no member would watch the partition counts of the group's topics.
+    """
+    members = dict(described.subscriptions)
+    mine = members.pop(described.member_id, None)
+    if mine is not None:
+        members[member_id] = replace(mine, topics=tuple(sorted(topics)))
+    lead = Lead(members, audit=True)
     lead.wanted = lead.topics
     return lead

@@ -1,13 +1,9 @@
-"""The words of a member's state machine: its states, its one table of transitions, what goes in and out."""
+"""A member's states, the table of transitions between them, and the member's settings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, NamedTuple
-
-from slackwater.kafka.structs import TopicPartition
-from slackwater.kafka.wire.schema import Request
 
 NEVER_MS = 1 << 62
 JOIN_MARGIN_MS = 5_000
@@ -68,61 +64,6 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
     },
     _S.DEAD: {_E.LEAVE: _S.DEAD, _E.DIE: _S.DEAD},
 }  # fmt: skip
-
-
-class NoticeKind(Enum):
-    """What the application's listener is told."""
-
-    REVOKED = "revoked"
-    LOST = "lost"
-    ASSIGNED = "assigned"
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """Something to tell the application on its own thread, in order.
-
-    A REVOKED or LOST notice comes before the partitions leave the assignment, an ASSIGNED one when they
-    enter it. ``blocking``: the member waits until it was told.
-    """
-
-    kind: NoticeKind
-    partitions: tuple[TopicPartition, ...]
-    blocking: bool = True
-
-
-class Lane(Enum):
-    """Which connection a request goes over: a parked Join or Sync must not hold back heartbeats."""
-
-    GROUP = auto()
-    COORDINATOR = auto()
-
-
-class Identity(NamedTuple):
-    """Who a request speaks for: generation and member.id as they are sent, and which Join gave them.
-
-    A coordinator stores a generation with the leader's Sync. If it moves after the Joins and before that, the
-    next coordinator gives the same number a second time, to other members with another assignment; a static
-    member has the same member.id in both. ``join`` counts the Joins answered, so it tells the two apart.
-    """
-
-    generation: int
-    member_id: str
-    join: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Send:
-    """A request to the coordinator. ``ahead`` goes out just before it, on the same connection.
-
-    ``identity``: who it speaks for, so that an answer to an older self is not taken for one's own.
-    """
-
-    request: Request[Any]
-    lane: Lane
-    timeout_ms: int
-    identity: Identity
-    ahead: Request[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

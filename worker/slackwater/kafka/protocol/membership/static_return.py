@@ -1,11 +1,11 @@
-"""What a static member can learn of its own return.
+"""Whether a static member's Join was a return without a rebalance (KIP-345), and with which topics.
 
-It asks DescribeGroups just before a Join with an empty member.id, over the same connection, so that the
-answer is of the moment before. A group that was Stable answers the Join without a rebalance, and what the
-Sync brings is the assignment that is described. The same answer tells what the group still has on record for
-this member: its old member.id, by which a leader recognises itself where the broker names the old one
-(JoinGroup below v9, before KIP-814), and its old topics, since a changed subscription brings no rebalance by
-itself (KAFKA-12759).
+The member sends DescribeGroups just before a Join with an empty member.id, over the same connection, so the
+answer describes the group immediately before the Join. If the group was Stable, it answers the Join without a
+rebalance, and the Sync returns the assignment that was described. The description also has what the group
+still stores for this member: its old member.id, by which a leader recognises itself where the broker names
+the old one (JoinGroup below v9, before KIP-814), and its old topics, since a changed subscription causes no
+rebalance by itself (KAFKA-12759).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from slackwater.kafka.wire.errors import DecodeError
 
 @dataclass(slots=True)
 class Described:
-    """The group before the Join. Members are named by instance id, dynamic ones by member.id."""
+    """The group before the Join, as DescribeGroups describes it."""
 
     stable: bool = False
     protocol: str = ""
@@ -34,7 +34,7 @@ class Described:
     mine: bytes | None = None
     """This member's assignment."""
     held: dict[str, tuple[TopicPartition, ...]] | None = None
-    """What each member has; ``None`` if it is not known."""
+    """The assignment of each member, by instance id, of dynamic ones by member.id; ``None``: not known."""
     subscriptions: dict[str, MemberSubscription] = field(default_factory=dict)
     """By member.id; without those that cannot be read."""
 
@@ -44,11 +44,11 @@ class Described:
         mine = self.subscriptions.get(self.member_id)
         return frozenset(mine.topics) if mine is not None else None
 
-    def others_read(self, topics: frozenset[str]) -> bool:
+    def others_subscribe(self, topics: frozenset[str]) -> bool:
         """Whether all other members have subscribed to just these topics, as far as they can be read."""
         return all(
-            frozenset(one.topics) == topics
-            for member_id, one in self.subscriptions.items()
+            frozenset(subscription.topics) == topics
+            for member_id, subscription in self.subscriptions.items()
             if member_id != self.member_id
         )
 
@@ -57,28 +57,81 @@ class Described:
         return self.stable and bool(self.member_id) and leader_id == self.member_id
 
 
-def read_described(response: m.DescribeGroupsResponse, instance_id: str | None) -> Described:
-    """Reads the answer. Where the group is not Stable the rest says nothing, and is left empty."""
-    found = Described()
+def read_description(response: m.DescribeGroupsResponse, instance_id: str | None) -> Described:
+    """Reads DescribeGroups. Only ``stable`` and ``protocol`` are filled in unless the group is Stable."""
+    described = Described()
     for group in response.groups[:1]:
-        found.stable = group.error_code == 0 and group.group_state == STABLE
-        found.protocol = group.protocol_data
-        if not found.stable:
+        described.stable = group.error_code == 0 and group.group_state == STABLE
+        described.protocol = group.protocol_data
+        if not described.stable:
             continue
         for member in group.members:
             if instance_id is not None and member.group_instance_id == instance_id:
-                found.mine, found.member_id = bytes(member.member_assignment), member.member_id
+                described.mine, described.member_id = bytes(member.member_assignment), member.member_id
             try:
-                found.subscriptions[member.member_id] = decode_subscription(
+                described.subscriptions[member.member_id] = decode_subscription(
                     member.member_metadata, member.group_instance_id
                 )
             except DecodeError:
                 continue
         try:
-            found.held = {
+            described.held = {
                 member.group_instance_id or member.member_id: decode_assignment(member.member_assignment)
                 for member in group.members
             }
         except DecodeError:
-            found.held = None
-    return found
+            described.held = None
+    return described
+
+
+class ReturnCheck:
+    """Compares each Join with the one before it and with the description of the group.
+
+    ``sent_topics``: the topics of the Join that was sent last. ``described``: the group before that Join.
+    """
+
+    def __init__(self) -> None:
+        self.sent_topics: frozenset[str] = frozenset()
+        self.described: Described | None = None
+        self._stored_topics: frozenset[str] | None = None
+        self._generation = -1
+
+    def join_sent(self, topics: frozenset[str]) -> None:
+        """A Join with these topics is built; the description is not known yet."""
+        self.sent_topics, self.described = topics, None
+
+    def is_same_generation(self, generation: int) -> bool:
+        """Whether the last Sync was of this generation."""
+        return generation == self._generation
+
+    def matches_description(self, assignment: bytes, protocol: str, generation: int) -> bool:
+        """Whether the Sync returned what the group had before the Join, so that nothing was rebalanced."""
+        described = self.described
+        return (
+            described is not None
+            and described.stable
+            and described.mine == assignment
+            and described.protocol == protocol
+            and self._generation in (-1, generation)
+        )
+
+    def changed_topics(self) -> str | None:
+        """How the topics of this return differ from those that the group has; ``None``: they do not."""
+        stored = self.described.topics if self.described is not None else None
+        if stored is None:
+            stored = self._stored_topics
+        if stored is None or stored == self.sent_topics:
+            return None
+        return (
+            f"subscribed to {', '.join(sorted(self.sent_topics))} since the return, "
+            f"before to {', '.join(sorted(stored)) or 'nothing'}"
+        )
+
+    def others_differ(self) -> bool:
+        """Whether other members of a Stable group have other topics than this member."""
+        described = self.described
+        return described is not None and described.stable and not described.others_subscribe(self.sent_topics)
+
+    def synced(self, generation: int) -> None:
+        """The Sync has succeeded: the group has the topics of the Join."""
+        self._stored_topics, self._generation = self.sent_topics, generation

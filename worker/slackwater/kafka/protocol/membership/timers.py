@@ -1,16 +1,52 @@
-"""When a member of a group has to do something. All times are ms of the caller's clock."""
+"""Deadlines of a group member. All times are ms of the caller's clock."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from slackwater.kafka.protocol.membership.requests import Lane
 from slackwater.kafka.protocol.membership.states import (
     NEVER_MS,
     SUBSCRIPTIONS_ASKED_MS,
-    Lane,
     MembershipConfig,
 )
+
+
+class PollInterval:
+    """max.poll.interval.ms, which runs while the application is outside ``poll()`` (KIP-62)."""
+
+    def __init__(self, limit_ms: int) -> None:
+        self.ends_at = NEVER_MS
+        self.away = True
+        """The application is outside ``poll()``."""
+        self.exceeded = False
+        """The interval is over, and the application has not polled since."""
+        self._limit_ms = limit_ms
+        self._left_at = -1
+
+    def enter(self, now_ms: int) -> int | None:
+        """The application calls ``poll()``. How long it was away, if that exceeded the interval."""
+        self.away, self.ends_at = False, NEVER_MS
+        if not self.exceeded:
+            return None
+        self.exceeded = False
+        return now_ms - self._left_at
+
+    def leave(self, now_ms: int) -> None:
+        """``poll()`` returns or calls a listener: the interval begins."""
+        self.away = True
+        if not self.exceeded:
+            self._left_at = now_ms
+        self.ends_at = now_ms + self._limit_ms
+
+    def expire(self) -> bool:
+        """The interval is over. Whether that is news: false if it was exceeded before."""
+        self.ends_at = NEVER_MS
+        if not self.away or self.exceeded:
+            return False
+        self.exceeded = True
+        return True
 
 
 @dataclass(slots=True)
@@ -25,18 +61,18 @@ class Timers:
     heartbeat_at: int = NEVER_MS
     session_ends_at: int = NEVER_MS
     """No heartbeat was answered for session.timeout.ms: the coordinator has to be found anew (KIP-62)."""
-    poll_ends_at: int = NEVER_MS
-    """max.poll.interval.ms after the application left ``poll()`` (KIP-62)."""
+    heard_at: int = -1
+    """When the coordinator last confirmed the membership; -1: never."""
     request_ends_at: int = NEVER_MS
     """The time limit of the Join (rebalance timeout and a margin) or Sync that is under way."""
     diagnose_at: int = NEVER_MS
-    """When a Join has been parked for so long that the user should hear why."""
+    """When a parked Join is diagnosed, for a message to the user."""
     rejoin_at: int = NEVER_MS
     """When a leader's assignor wants the next rebalance (delayed assignors)."""
     subscriptions_at: int = NEVER_MS
     """When a member that delays a rebalance asks again which topics the others have."""
     delay_ends_at: int = NEVER_MS
-    """When it waits no longer for them."""
+    """When a delayed rebalance is requested at the latest."""
     retry_at: int = 0
     failures: int = 0
     quiet_until: dict[Lane, int] = field(default_factory=dict)
@@ -47,8 +83,13 @@ class Timers:
         self.heartbeat_at = now_ms + self.config.heartbeat_interval_ms
 
     def refresh_session(self, now_ms: int) -> None:
-        """The coordinator has heard of this member."""
+        """The session begins anew, by the member's own clock."""
         self.session_ends_at = now_ms + self.config.session_timeout_ms
+
+    def heard(self, now_ms: int) -> None:
+        """The coordinator has confirmed the membership, so it has begun the session anew."""
+        self.heard_at = now_ms
+        self.refresh_session(now_ms)
 
     def back_off(self, now_ms: int) -> None:
         """Something failed: the next attempt waits, longer each time."""
@@ -56,7 +97,7 @@ class Timers:
         self.retry_at = now_ms + round(self.retry_delay_ms(self.failures))
 
     def succeeded(self) -> None:
-        """A Join or Sync was answered well: the next back-off begins small."""
+        """A Join or Sync succeeded: the next back-off is the shortest again."""
         self.failures, self.retry_at = 0, 0
 
     def request_sent(self, now_ms: int, limit_ms: int) -> None:
@@ -73,19 +114,19 @@ class Timers:
             self.quiet_until[lane] = max(self.quiet_until.get(lane, 0), now_ms + throttle_ms)
 
     def may_send(self, lane: Lane, now_ms: int) -> bool:
-        """Whether no quota holds the lane back."""
+        """Whether the broker's quota allows a request on this lane."""
         return now_ms >= self.quiet_until.get(lane, 0)
 
     def delay_rebalance(self, now_ms: int) -> None:
-        """A return with other topics leaves its rebalance to the members that have not returned yet."""
+        """A rebalance for changed topics waits for the other members to return with the same topics."""
         self.subscriptions_at = now_ms + SUBSCRIPTIONS_ASKED_MS
         self.delay_ends_at = now_ms + self.config.subscription_change_max_delay_ms
 
     def rebalance_begins(self) -> None:
-        """A Join is to come: whatever was to be asked for then is in it."""
+        """A Join follows, so rejoins that were scheduled are obsolete."""
         self.rejoin_at = self.subscriptions_at = self.delay_ends_at = NEVER_MS
 
     def out_of_group(self) -> None:
-        """No longer a member: what only a member has to do is not due any more."""
+        """The member is out of the group: deadlines of a membership no longer apply."""
         self.rebalance_begins()
         self.heartbeat_at = self.session_ends_at = NEVER_MS
