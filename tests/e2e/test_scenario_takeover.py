@@ -24,6 +24,8 @@ QUICK_JAVA = {"spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopA
 LINGER_MS = 100
 """The load's. librdkafka sends each partition's batch by itself: with 5 ms the 5,000 records a second were
 nearly as many requests, and three brokers took more than a core for them."""
+TURN_S = 0.02
+"""Often, so that the time between two records of a partition is no large part of a pause."""
 STEADY_S = 10
 """How long the load has been there when the new revision is: brokers that have just begun compile first, and
 partitions wait for seconds."""
@@ -63,7 +65,7 @@ def test_a_new_image_by_takeover(
         group = site.group(f"over-{namespace}", **spec)
         before = group.await_settled(size.workers, timeout_s=240)
         group.await_condition("RolledOut")
-        with group.load(rate=size.rate, linger_ms=LINGER_MS) as load:
+        with group.load(rate=size.rate, linger_ms=LINGER_MS, turn_s=TURN_S) as load:
             until(lambda: load.sent > STEADY_S * size.rate, "a load that brokers and workers are used to")
             told = _roll(site, group, spec, size.workers)
             after = group.await_settled(size.workers)

@@ -11,7 +11,8 @@ from typing import Self
 
 import confluent_kafka
 
-TURN_S = 0.02
+TURN_S = 0.1
+"""How often a load sends what is due: workers and brokers spend more on a batch than on its records."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,9 @@ class Load:
     """Produces ``rate`` records a second to ``topic`` from a thread of its own, until :meth:`stop`.
 
     Record ``n`` (from 0) has the key ``str(n)`` and ``n`` in its value, padded to ``size_bytes``. Partitions
-    get records by ``weights`` (one number each), in a fixed order. The producer is idempotent and waits for
-    all replicas, so that brokers may end or move in the meantime: nothing is lost or doubled on this side.
+    get records by ``weights`` (one number each), in a fixed order; every ``turn_s`` the records that are due
+    are sent. The producer is idempotent and waits for all replicas, so that brokers may end or move in the
+    meantime: nothing is lost or doubled on this side.
 
     A context manager: leaving it stops the load.
     """
@@ -42,11 +44,13 @@ class Load:
         weights: Sequence[float],
         size_bytes: int = 100,
         linger_ms: int = 5,
+        turn_s: float = TURN_S,
     ) -> None:
         self.topic = topic
         self._rate = rate
         self._order = _order(weights)
         self._size_bytes = size_bytes
+        self._turn_s = turn_s
         self._lock = threading.Lock()
         self._produced: list[Produced] = []
         self._errors: list[str] = []
@@ -132,7 +136,7 @@ class Load:
                 self._send(self._order[self._sent % len(self._order)])
             self._owed -= int(self._owed)
             self._producer.poll(0)
-            self._ending.wait(TURN_S)
+            self._ending.wait(self._turn_s)
 
     def _send(self, partition: int) -> None:
         number = self._sent
