@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from slackwater.kafka.net.framing import FrameReader
 from slackwater.kafka.wire.errors import DecodeError
+from slackwater.kafka.wire.frame import FrameReader
 from slackwater.kafka.wire.primitives import ROOM_FACTOR, Reader
 from slackwater.kafka.wire.schema import Message, Struct, Type
 from tests.fuzz.engine import Broken, Input

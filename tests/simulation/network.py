@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from slackwater.kafka.errors import KafkaConnectionError
-from slackwater.kafka.net.connection import Connection, ConnectionSettings
+from slackwater.kafka.net.connection import Connection
+from slackwater.kafka.net.connection_settings import ConnectionSettings
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.frame import (
     RequestHeader,

@@ -10,7 +10,8 @@ from typing import Any
 from slackwater.devbroker.api.fetch_sessions import FetchSessions
 from slackwater.devbroker.group import GroupConfig
 from slackwater.kafka.net import Cluster
-from slackwater.kafka.net.connection import Connection, ConnectionSettings
+from slackwater.kafka.net.connection import Connection
+from slackwater.kafka.net.connection_settings import ConnectionSettings
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode

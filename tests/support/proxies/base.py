@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from slackwater.kafka.net import Connection, ConnectionSettings, open_connection
-from slackwater.kafka.net.loop_thread import LoopThread
+from slackwater.kafka.net.threads import LoopThread
 
 
 class Proxy:

@@ -16,7 +16,6 @@ from slackwater.kafka.records import (
     builder,
     columns,
     legacy,
-    opening,
     stamp_crc,
     transactions,
 )
@@ -30,7 +29,6 @@ _USERS: tuple[ModuleType, ...] = (
     builder,
     columns,
     legacy,
-    opening,
     transactions,
 )
 _NAMES = (

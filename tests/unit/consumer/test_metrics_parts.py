@@ -13,7 +13,8 @@ from slackwater.kafka.consumer.metrics.fetch import GROUP as FETCH, FetchMetrics
 from slackwater.kafka.consumer.metrics.net import NetMetrics
 from slackwater.kafka.consumer.metrics.sensors import SensorMaker
 from slackwater.kafka.errors import AuthenticationError
-from slackwater.kafka.net.connection import Connection, ConnectionSettings
+from slackwater.kafka.net.connection import Connection
+from slackwater.kafka.net.connection_settings import ConnectionSettings
 from slackwater.kafka.protocol.metadata import ClusterMetadata
 from slackwater.kafka.protocol.subscription import Subscription
 from slackwater.kafka.structs import TopicPartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slackwater.kafka.errors import KafkaConfigurationError
-from slackwater.kafka.net.addresses import parse_servers
+from slackwater.kafka.net.dialer import parse_servers
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ import pytest
 from slackwater.devbroker import DevBroker
 from slackwater.kafka.errors import KafkaConnectionError
 from slackwater.kafka.net import Cluster, Connection, ConnectionSettings, open_connection
-from slackwater.kafka.net.addresses import parse_servers
-from slackwater.kafka.net.dialer import AddressBook, Endpoint, canonical_names, dial, resolve
+from slackwater.kafka.net.dialer import AddressBook, Endpoint, canonical_names, dial, parse_servers, resolve
 from slackwater.kafka.wire import messages as m
 from tests.support.wire.scripted import Peer, scripted_broker
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from slackwater.kafka.net.framing import STAGING_BYTES, FrameReader
 from slackwater.kafka.wire.errors import DecodeError
+from slackwater.kafka.wire.frame import STAGING_BYTES, FrameReader
 from slackwater.kafka.wire.primitives import Buffer
 
 

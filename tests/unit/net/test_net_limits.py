@@ -201,7 +201,7 @@ async def test_an_answer_of_objects_beyond_its_memory_fails_the_connection() -> 
 
 FORKS = """
 import os
-from slackwater.kafka.net.decoding_threads import answer_decoder
+from slackwater.kafka.net.threads import answer_decoder
 answer_decoder().submit(int).result()
 child = os.fork()
 if not child:

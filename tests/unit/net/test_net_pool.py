@@ -9,8 +9,8 @@ import pytest
 
 from slackwater.kafka.errors import KafkaConnectionError
 from slackwater.kafka.net import Connection, ConnectionSettings, Purpose
-from slackwater.kafka.net.addresses import Address
 from slackwater.kafka.net.backoff import Backoff
+from slackwater.kafka.net.dialer import Address
 from slackwater.kafka.net.pool import Pool
 from slackwater.kafka.wire import messages as m
 from tests.support.virtual_time import run_virtually

@@ -9,7 +9,7 @@ import pytest
 
 from slackwater.kafka.errors import KafkaConnectionError
 from slackwater.kafka.net import Connection, ConnectionSettings, Purpose
-from slackwater.kafka.net.addresses import Address
+from slackwater.kafka.net.dialer import Address
 from slackwater.kafka.net.pool import Pool
 from tests.support.virtual_time import run_virtually
 from tests.unit.net.test_net_pool import HERE, Brokers, pool_of

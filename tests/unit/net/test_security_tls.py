@@ -14,7 +14,8 @@ import pytest
 
 from slackwater.kafka import Security
 from slackwater.kafka.errors import KafkaConnectionError, SslAuthenticationError
-from slackwater.kafka.net.connection import ConnectionSettings, TlsFailure
+from slackwater.kafka.net.connection import TlsFailure
+from slackwater.kafka.net.connection_settings import ConnectionSettings
 from slackwater.kafka.net.connection_setup import open_connection
 from slackwater.kafka.net.security.tls import TlsContexts, explain
 from tests.support.kafka.certificates import Authority, Issued

@@ -9,11 +9,28 @@ Kafka protocol guide's "Error Codes" table does.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
-from slackwater.kafka.error_copies import reduce_error
 from slackwater.kafka.error_hints import hint
 from slackwater.kafka.wire.errors import ErrorCode
+
+X = TypeVar("X", bound=Exception)
+
+
+def reduce_error(error: Exception) -> tuple[Any, ...]:
+    """The return value of an error's ``__reduce__``, for ``copy`` and ``pickle``.
+
+    Python recreates an error by calling its class with ``args``, the message. That fails for a class whose
+    constructor takes something else, and breaks a process pool.
+    """
+    return remake_error, (type(error), error.args), vars(error)
+
+
+def remake_error(kind: type[X], arguments: tuple[Any, ...]) -> X:
+    """An error with these ``args``, created without calling its constructor."""
+    error = kind.__new__(kind)
+    error.args = arguments
+    return error
 
 
 class KafkaError(Exception):

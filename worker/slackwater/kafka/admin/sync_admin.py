@@ -18,7 +18,7 @@ from slackwater.kafka.admin.results import (
     PerItem,
     TopicDescription,
 )
-from slackwater.kafka.net.loop_thread import LoopThread, warn_unclosed
+from slackwater.kafka.net.threads import LoopThread, warn_unclosed
 from slackwater.kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
 
 T = TypeVar("T")

@@ -24,7 +24,7 @@ from slackwater.kafka.consumer.shared_calls import ConsumerBase
 from slackwater.kafka.consumer.standby.standby import refuse_in_standby
 from slackwater.kafka.consumer.wakeups import Waiter, Wakeups
 from slackwater.kafka.errors import IllegalStateError
-from slackwater.kafka.net.loop_thread import LoopThread, warn_unclosed
+from slackwater.kafka.net.threads import LoopThread, warn_unclosed
 from slackwater.kafka.protocol.membership.notices import NoticeKind
 from slackwater.kafka.protocol.subscription import EARLIEST, LATEST
 from slackwater.kafka.records import ConsumerRecord, RecordColumns

@@ -5,13 +5,8 @@ brokers and keeps the connections.
 """
 
 from slackwater.kafka.net.cluster import Cluster
-from slackwater.kafka.net.connection import (
-    ByVersion,
-    Connect,
-    Connection,
-    ConnectionSettings,
-    RequestTimeoutError,
-)
+from slackwater.kafka.net.connection import ByVersion, Connect, Connection, RequestTimeoutError
+from slackwater.kafka.net.connection_settings import ConnectionSettings
 from slackwater.kafka.net.connection_setup import open_connection
 from slackwater.kafka.net.pool import Purpose
 

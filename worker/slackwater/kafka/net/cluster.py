@@ -16,21 +16,14 @@ from slackwater.kafka.errors import (
     NoBrokersAvailable,
     raise_for_code,
 )
-from slackwater.kafka.net.addresses import Address, parse_servers
 from slackwater.kafka.net.backoff import Backoff
-from slackwater.kafka.net.connection import (
-    ByVersion,
-    Connect,
-    Connection,
-    ConnectionSettings,
-    RequestTimeoutError,
-)
+from slackwater.kafka.net.connection import ByVersion, Connect, Connection, RequestTimeoutError
+from slackwater.kafka.net.connection_settings import NOT_COUNTED, ConnectionSettings, Traffic
 from slackwater.kafka.net.coordinators import Coordinators
-from slackwater.kafka.net.dialer import Resolve, canonical_names, reason, resolve
+from slackwater.kafka.net.dialer import Address, Resolve, canonical_names, parse_servers, reason, resolve
 from slackwater.kafka.net.pool import Pool, Purpose
 from slackwater.kafka.net.security.connect import connector
 from slackwater.kafka.net.security.settings import PLAIN_TEXT, Security
-from slackwater.kafka.net.traffic import NOT_COUNTED, Traffic
 from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.metadata import ANY_NODE, ClusterMetadata
 from slackwater.kafka.wire import messages as m

@@ -22,9 +22,9 @@ import functools
 import logging
 import math
 import ssl
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from slackwater.kafka.error_hints import needs_release
@@ -34,15 +34,12 @@ from slackwater.kafka.errors import (
     KafkaTimeoutError,
     UnsupportedVersionError,
 )
-from slackwater.kafka.net.decoding_threads import answer_decoder
-from slackwater.kafka.net.dialer import AddressBook, Resolve, resolve
-from slackwater.kafka.net.framing import FrameReader
-from slackwater.kafka.net.throttling import throttle_ms
-from slackwater.kafka.net.traffic import NOT_COUNTED, Traffic
+from slackwater.kafka.net.connection_settings import ConnectionSettings
+from slackwater.kafka.net.threads import answer_decoder
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import DecodeError, ErrorCode, MemoryLimitError
-from slackwater.kafka.wire.frame import RequestHeader, decode_response, encode_request
-from slackwater.kafka.wire.limits import ANSWER_BYTES, AnswerLimit, answer_limit
+from slackwater.kafka.wire.frame import FrameReader, RequestHeader, decode_response, encode_request
+from slackwater.kafka.wire.limits import AnswerLimit, answer_limit, throttle_ms
 from slackwater.kafka.wire.primitives import Buffer, Reader
 from slackwater.kafka.wire.schema import Request, Response
 
@@ -76,31 +73,6 @@ class ByVersion(Generic[R]):
 
     api: type[Request[R]]
     make: Callable[[int], Request[R]]
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionSettings:
-    """What a connection needs to know.
-
-    ``receive_message_max_bytes`` bounds an answer whose API has no limit of its own (:mod:`..wire.limits`).
-    ``receive_buffer_bytes`` and ``send_buffer_bytes`` are the
-    socket's; ``None``: the system's. ``resolve`` looks names up, ``addresses`` remembers what worked.
-    """
-
-    client_id: str = "slackwater"
-    client_software_name: str = "slackwater"
-    client_software_version: str = "0.1.0"
-    connect_timeout_ms: int = 10_000
-    request_timeout_ms: int = 30_000
-    receive_message_max_bytes: int = ANSWER_BYTES
-    receive_buffer_bytes: int | None = None
-    send_buffer_bytes: int | None = None
-    resolve: Resolve = field(default=resolve, compare=False)
-    addresses: AddressBook = field(default_factory=AddressBook, compare=False)
-    requests: Counter[str] = field(default_factory=Counter, compare=False)
-    """Counts by API (``DescribeGroups``) what is sent over all connections with these settings."""
-    traffic: Traffic = field(default=NOT_COUNTED, compare=False)
-    """Told of what goes over all connections with these settings."""
 
 
 @dataclass(slots=True)

@@ -8,7 +8,8 @@ import socket
 import ssl
 
 from slackwater.kafka.errors import AuthenticationError, KafkaConnectionError, KafkaError
-from slackwater.kafka.net.connection import Connection, ConnectionSettings, Login, TlsFailure, address
+from slackwater.kafka.net.connection import Connection, Login, TlsFailure, address
+from slackwater.kafka.net.connection_settings import ConnectionSettings
 from slackwater.kafka.net.dialer import dial, reason
 
 log = logging.getLogger(__name__)

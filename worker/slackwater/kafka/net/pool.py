@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from slackwater.kafka.errors import KafkaConnectionError
-from slackwater.kafka.net.addresses import Address
 from slackwater.kafka.net.backoff import Backoff
-from slackwater.kafka.net.connection import Connect, Connection, ConnectionSettings
+from slackwater.kafka.net.connection import Connect, Connection
+from slackwater.kafka.net.connection_settings import ConnectionSettings
+from slackwater.kafka.net.dialer import Address
 
 
 class Purpose(StrEnum):

@@ -12,8 +12,8 @@ from typing import Any, Self
 from slackwater.clock import SYSTEM_CLOCK, Clock
 from slackwater.kafka.errors import KafkaConfigurationError, KafkaTimeoutError
 from slackwater.kafka.net.connection import Connect
-from slackwater.kafka.net.loop_thread import LoopThread, warn_unclosed
 from slackwater.kafka.net.security import options as security_options
+from slackwater.kafka.net.threads import LoopThread, warn_unclosed
 from slackwater.kafka.producer.accumulator import Headers
 from slackwater.kafka.producer.batch import Batch, FutureRecordMetadata, RecordMetadata
 from slackwater.kafka.producer.config import ProducerConfig

@@ -15,11 +15,21 @@ from slackwater.kafka.records._implementation import (
     make_records,
 )
 from slackwater.kafka.records._parser_py import end_of_headers
-from slackwater.kafka.records.batch import MAGIC, BatchHeader, Buffer, read_header, verify_crc
+from slackwater.kafka.records.batch import (
+    MAGIC,
+    ROW_BYTES,
+    BatchHeader,
+    Buffer,
+    OpenBatch,
+    OpenRun,
+    open_batch,
+    open_run,
+    read_header,
+    verify_crc,
+)
 from slackwater.kafka.records.compression import too_large
 from slackwater.kafka.records.errors import CorruptRecordError, RecordError, UnsupportedRecordFormatError
 from slackwater.kafka.records.legacy import OpenMessages, open_messages
-from slackwater.kafka.records.opening import ROW_BYTES, OpenBatch, OpenRun, open_batch, open_run
 from slackwater.kafka.records.transactions import AbortedTransactions
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from slackwater.kafka.error_copies import reduce_error
+from slackwater.kafka.errors import reduce_error
 
 
 class RecordError(Exception):

@@ -12,9 +12,8 @@ import struct
 from collections.abc import Iterable
 
 from slackwater.kafka.records._implementation import ColumnBuffers, make_records, parse_records
-from slackwater.kafka.records.batch import BatchHeader, Buffer
+from slackwater.kafka.records.batch import BatchHeader, Buffer, open_batch
 from slackwater.kafka.records.errors import CorruptRecordError
-from slackwater.kafka.records.opening import open_batch
 
 _CONTROL_KEY = struct.Struct(">hh")
 """Version and type: what the key of a transaction marker begins with."""

@@ -1,7 +1,11 @@
-"""How large an answer may be, by API: a broker, or what answers in its place, is not trusted with more.
+"""Limits by API: the size of an answer, and the version from which a throttled client keeps silent.
 
-Answers before and during a login, and those of a fixed form, have little. What an answer to Fetch may have
-follows from what was asked for. All others have what the client allows, ``receive_message_max_bytes``.
+Size: answers before and during a login, and those of a fixed form, may have little. What an answer to Fetch
+may have follows from the request. All others may have ``receive_message_max_bytes``.
+
+Throttling (KIP-219): from :data:`CLIENT_THROTTLES_SINCE` on a broker answers a throttled client at once, says
+for how long it is throttled, and stops reading from the connection for that time. A client that goes on
+writing fills the socket. In older versions the broker holds the answer back instead.
 """
 
 from __future__ import annotations
@@ -48,3 +52,35 @@ def answer_limit(request: Request[Any], default_bytes: int) -> AnswerLimit:
     if fixed is not None:
         return AnswerLimit(fixed, "no broker answers so much; check that this is the address of one")
     return AnswerLimit(default_bytes, "raise receive_message_max_bytes if the cluster is that large")
+
+
+CLIENT_THROTTLES_SINCE: dict[type[Request[Any]], int] = {
+    m.ProduceRequest: 6,
+    m.FetchRequest: 8,
+    m.ListOffsetsRequest: 3,
+    m.MetadataRequest: 6,
+    m.OffsetCommitRequest: 4,
+    m.OffsetFetchRequest: 4,
+    m.FindCoordinatorRequest: 2,
+    m.JoinGroupRequest: 3,
+    m.HeartbeatRequest: 2,
+    m.LeaveGroupRequest: 2,
+    m.SyncGroupRequest: 2,
+    m.DescribeGroupsRequest: 2,
+    m.ListGroupsRequest: 2,
+    m.ApiVersionsRequest: 2,
+    m.CreateTopicsRequest: 3,
+    m.DeleteTopicsRequest: 2,
+    m.InitProducerIdRequest: 1,
+    m.DescribeConfigsRequest: 2,
+    m.DeleteGroupsRequest: 1,
+}
+"""``shouldClientThrottle`` of the responses of Java's clients."""
+
+
+def throttle_ms(api: type[Request[Any]], version: int, answer: Any) -> int:
+    """For how long nothing may be written after this answer; 0: not throttled."""
+    since = CLIENT_THROTTLES_SINCE.get(api)
+    if since is None or version < since:
+        return 0
+    return max(0, int(getattr(answer, "throttle_time_ms", 0)))

@@ -24,8 +24,8 @@ from slackwater.kafka.consumer.config.java_names import (
 )
 from slackwater.kafka.consumer.interceptors import check_interceptors
 from slackwater.kafka.errors import KafkaConfigurationError
-from slackwater.kafka.net.addresses import parse_servers
 from slackwater.kafka.net.cluster import DNS_LOOKUPS, REBOOTSTRAP, RECOVERY_STRATEGIES, USE_ALL_DNS_IPS
+from slackwater.kafka.net.dialer import parse_servers
 from slackwater.kafka.net.security import options as security_options
 from slackwater.kafka.net.security.settings import PLAIN_TEXT, Security, SecurityProblem
 from slackwater.kafka.protocol.assignors import BUILT_IN, JAVA_NAMES, Assignor, with_delay

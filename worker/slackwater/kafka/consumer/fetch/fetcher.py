@@ -30,7 +30,7 @@ from slackwater.kafka.consumer.metrics.fetch import FetchMetrics, FetchTally
 from slackwater.kafka.errors import KafkaError, for_code
 from slackwater.kafka.net import Cluster, Purpose
 from slackwater.kafka.net.backoff import Backoff
-from slackwater.kafka.net.decoding_threads import record_decoder
+from slackwater.kafka.net.threads import record_decoder
 from slackwater.kafka.protocol.actions import Action, action_for
 from slackwater.kafka.protocol.fetch_session import FetchPartition, FetchSession, FetchSettings
 from slackwater.kafka.protocol.metadata import Broker

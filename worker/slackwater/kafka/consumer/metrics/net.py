@@ -13,7 +13,7 @@ from slackwater.kafka.consumer.metrics.sensors import (
     meter_of_events,
     meter_of_values,
 )
-from slackwater.kafka.net.traffic import Traffic
+from slackwater.kafka.net.connection_settings import Traffic
 
 GROUP = "consumer-metrics"
 NODE_GROUP = "consumer-node-metrics"

@@ -20,13 +20,8 @@ from slackwater.kafka.errors import (
     UnsupportedVersionError,
 )
 from slackwater.kafka.net.backoff import Backoff
-from slackwater.kafka.net.connection import (
-    Connect,
-    Connection,
-    ConnectionSettings,
-    TlsFailure,
-    address,
-)
+from slackwater.kafka.net.connection import Connect, Connection, TlsFailure, address
+from slackwater.kafka.net.connection_settings import ConnectionSettings
 from slackwater.kafka.net.connection_setup import open_connection
 from slackwater.kafka.net.security.files import Credentials, read_line
 from slackwater.kafka.net.security.oauth import ClientCredentials

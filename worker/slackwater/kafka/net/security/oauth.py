@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import http
 import http.client
 import math
 import os
@@ -14,7 +16,9 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from urllib.parse import urlencode
+from ipaddress import ip_address
+from typing import Any, NamedTuple
+from urllib.parse import quote, quote_plus, urlencode, urlsplit
 
 from slackwater.kafka.errors import (
     AuthenticationError,
@@ -25,10 +29,157 @@ from slackwater.kafka.errors import (
 )
 from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.net.security.files import Credentials, read_line
-from slackwater.kafka.net.security.oauth_answer import MAX_ANSWER_BYTES, Granted, basic, granted, refusal
-from slackwater.kafka.net.security.oauth_url import Endpoint, endpoint_of
 from slackwater.kafka.net.security.settings import SSL, Security, SecurityProblem
 from slackwater.kafka.net.security.tls import TlsContexts
+from slackwater.kafka.untrusted import json_object, one_line
+
+
+class Endpoint(NamedTuple):
+    """A token endpoint. ``target``: path and query, as the request has it. As text it is without the query,
+    which may have something secret in it.
+    """
+
+    tls: bool
+    host: str
+    port: int
+    target: str
+
+    @property
+    def default_port(self) -> bool:
+        """Whether the port is the one of its scheme."""
+        return self.port == (443 if self.tls else 80)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        port = "" if self.default_port else f":{self.port}"
+        return f"http{'s' if self.tls else ''}://{host}{port}{self.target.partition('?')[0]}"
+
+
+def endpoint_of(url: str) -> Endpoint:
+    """Reads the URL. Raises :class:`SecurityProblem`, without the URL, for one that must not be used."""
+    if not url.isascii() or any(c <= " " or c == "\x7f" for c in url):
+        raise SecurityProblem(
+            "<token_endpoint_url> contains characters that are invalid in a URL; percent-encode them"
+        )
+    try:
+        parts = urlsplit(url)
+        port, host = parts.port, parts.hostname or ""
+    except ValueError as exc:
+        raise SecurityProblem(f"<token_endpoint_url> is not a URL: {exc}") from None
+    if parts.scheme not in ("https", "http") or not host:
+        raise SecurityProblem("<token_endpoint_url> must be a URL of the form https://HOST/PATH")
+    if "@" in parts.netloc:
+        raise SecurityProblem(
+            "<token_endpoint_url> has a user in it: set <client_id> and <client_secret> instead"
+        )
+    if parts.fragment:
+        raise SecurityProblem("<token_endpoint_url> has a fragment (#): leave it out (RFC 6749, 3.2)")
+    if parts.scheme == "http" and not _is_this_machine(host):
+        raise SecurityProblem(
+            f"<token_endpoint_url> is http:// to {host}: the secret would be sent in clear text; use "
+            "https:// (http:// is allowed for localhost only)"
+        )
+    tls = parts.scheme == "https"
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Endpoint(tls, host, port or (443 if tls else 80), target)
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+MAX_ANSWER_BYTES = 1024 * 1024
+"""A larger answer is not read to its end. Tokens have a few kilobytes."""
+_USED_SHARE = 0.8
+"""Of a token's life; Java's ``sasl.login.refresh.window.factor``."""
+_MOST_TEXT = 200
+
+
+class Granted(NamedTuple):
+    """A token, and for how many seconds it is handed out."""
+
+    token: str
+    usable_s: float
+
+    def __repr__(self) -> str:
+        return f"Granted(usable_s={self.usable_s})"
+
+
+def basic(who: Credentials, *, encoded: bool) -> str:
+    """The header ``Authorization`` (RFC 7617), as Java makes it."""
+    parts = [who.username, who.password]
+    if encoded:
+        parts = [_form_encoded(one) for one in parts]
+    return f"Basic {base64.b64encode(':'.join(parts).encode()).decode()}"
+
+
+def _form_encoded(text: str) -> str:
+    # As java.net.URLEncoder: "*" stays, "~" does not.
+    return quote_plus(text, safe="*").replace("~", "%7E")
+
+
+def granted(body: bytes) -> Granted:
+    """Reads the answer to a request that went well. Raises ``ValueError`` that says what is wrong with it,
+    without anything of it."""
+    if len(body) > MAX_ANSWER_BYTES:
+        raise ValueError(
+            f"the response is larger than {MAX_ANSWER_BYTES} bytes; check that this is the token endpoint"
+        )
+    answer = _json_object(body)
+    if answer is None:
+        raise ValueError("the response is not a JSON object; check that this is the token endpoint")
+    token, kind = answer.get("access_token"), answer.get("token_type", "bearer")
+    if not isinstance(token, str) or not token:
+        raise ValueError("the response has no access_token")
+    if not isinstance(kind, str) or kind.lower() != "bearer":
+        raise ValueError("the response's token_type is not Bearer")
+    return Granted(token, _USED_SHARE * _life_s(answer.get("expires_in")))
+
+
+def _life_s(given: Any) -> float:
+    if given is None:
+        return 0.0
+    try:
+        life_s = math.nan if isinstance(given, bool) else float(given)  # some servers write it in quotes
+    except (TypeError, ValueError, OverflowError):
+        life_s = math.nan
+    if not math.isfinite(life_s) or life_s < 0:
+        raise ValueError("the response's expires_in is not a number of seconds")
+    return life_s
+
+
+def refusal(status: int, body: bytes, who: Credentials, encoded: bool) -> str:
+    """What an answer that brings no token says, without the secret, should the server repeat it."""
+    name = http.HTTPStatus(status).phrase if status in http.HTTPStatus._value2member_map_ else ""
+    answer = _json_object(body[:MAX_ANSWER_BYTES]) or {}
+    said = [answer[one] for one in ("error", "error_description") if isinstance(answer.get(one), str)]
+    text = one_line(_without(": ".join(said), who, encoded), _MOST_TEXT)
+    hint = ""
+    if 300 <= status < 400:
+        hint = "; it redirects, which is not followed: set token_endpoint_url to the final URL"
+    elif status in (400, 401, 403):
+        hint = "; check client id, secret and scope"
+    return f"the server answered {status} {name}".rstrip() + (f" ({text})" if text else "") + hint
+
+
+def _without(text: str, who: Credentials, encoded: bool) -> str:
+    secret = who.password
+    forms = {secret, quote(secret, safe=""), quote_plus(secret), _form_encoded(secret)}
+    forms |= {base64.b64encode(secret.encode()).decode(), basic(who, encoded=encoded).removeprefix("Basic ")}
+    for form in sorted(forms, key=len, reverse=True):
+        text = text.replace(form, "***")
+    return text
+
+
+def _json_object(body: bytes) -> dict[str, Any] | None:
+    try:
+        return json_object(body)
+    except ValueError:
+        return None
+
 
 _TRY_LATER = (408, 429)
 """Refusals that are about the moment, not about the client (RFC 9110, 15.5.9; RFC 6585, 4)."""

@@ -1,12 +1,14 @@
-"""An event loop on a thread of its own, for the synchronous faces of the client."""
+"""Threads of the client: an event loop for the synchronous API, and decoders of large answers and records."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import os
 import threading
 import warnings
 from collections.abc import Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from slackwater.kafka.errors import IllegalStateError, KafkaTimeoutError
@@ -101,3 +103,26 @@ class LoopThread:
             self.loop.call_soon_threadsafe(self.loop.stop)
         if threading.current_thread() is not self._thread:
             self._thread.join()
+
+
+_RECORD_DECODERS = 2
+
+
+@functools.cache
+def answer_decoder() -> ThreadPoolExecutor:
+    """The thread that decodes large answers, of all connections one after the other."""
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-decode-answers")
+
+
+@functools.cache
+def record_decoder() -> ThreadPoolExecutor:
+    """The threads that decode fetched records for event loops.
+
+    A consumer uses one of them at a time, and only for a poll that waits for its result: that bounds the work
+    that is queued."""
+    return ThreadPoolExecutor(max_workers=_RECORD_DECODERS, thread_name_prefix="kafka-decode-records")
+
+
+# A forked process has no such threads, and its copies of the executors would wait for them for ever.
+os.register_at_fork(after_in_child=answer_decoder.cache_clear)
+os.register_at_fork(after_in_child=record_decoder.cache_clear)
