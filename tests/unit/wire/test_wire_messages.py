@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import DecodeError, EncodeError
 from slackwater.kafka.wire.primitives import Reader, Writer
-from slackwater.kafka.wire.schema import Field, Message, Request, Struct, Type
+from slackwater.kafka.wire.schema import ARRAY, BYTES, RECORDS, STRING, Field, Message, Request, Struct, Type
 from tests.support.wire.definitions import declared, item_of, structs_at, versions
 
 KINDS = pytest.mark.parametrize("kind", declared(), ids=lambda kind: kind.__name__)
@@ -209,7 +209,7 @@ def test_none_where_none_is_not_allowed(kind: type[Message]) -> None:
     """None in a field that may not be null raises EncodeError that names it."""
     version = kind.max_version
     for field in kind._fields:
-        sized = not isinstance(field.type, type) and hasattr(field.type, "read_body")
+        sized = field.type in (STRING, BYTES, RECORDS) or isinstance(field.type, ARRAY)
         if field.present(version) and version < field.nullable and sized and field.tag is None:
             with pytest.raises(EncodeError, match=field.name):
                 kind(**{field.name: None}).encode(version)

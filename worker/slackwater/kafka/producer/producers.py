@@ -17,7 +17,7 @@ from slackwater.kafka.net.threads import LoopThread, warn_unclosed
 from slackwater.kafka.producer.accumulator import Headers
 from slackwater.kafka.producer.batch import Batch, FutureRecordMetadata, RecordMetadata
 from slackwater.kafka.producer.config import ProducerConfig
-from slackwater.kafka.producer.shared_calls import ProducerCore, serialize
+from slackwater.kafka.producer.core import ProducerCore, serialize
 
 
 class AsyncProducer:

@@ -27,6 +27,7 @@ NEVER = 0x7FFF
 
 _Read = Callable[[Reader], Any]
 _Write = Callable[[Writer, Any], None]
+_ReadBody = Callable[[Reader, int], Any]
 
 
 class Type:
@@ -59,103 +60,113 @@ _OBJECT_BYTES = {
 
 
 class _Sized(Type):
-    """Types with a length in front, where -1 (compact: 0) stands for null."""
+    """A type with a length in front, where -1 (compact: 0) stands for null.
 
-    def __init__(self, name: str, size: str) -> None:
+    ``size``: the type of the length in plain versions. The functions handle what follows it.
+    """
+
+    def __init__(self, name: str, size: str, read_body: _ReadBody, write_body: _Write) -> None:
         super().__init__(name)
-        self._size = size
+        self._size, self._read_body, self._write_body = size, read_body, write_body
 
     def least_bytes(self, version: int, flexible: bool) -> int:
-        return 1 if flexible else _FIXED_BYTES[self._size]
-
-    def read_body(self, reader: Reader, size: int) -> Any:
-        raise NotImplementedError
-
-    def write_body(self, writer: Writer, value: Any) -> None:
-        raise NotImplementedError
+        return _least_sized_bytes(self._size, flexible)
 
     def codec(self, version: int, flexible: bool, nullable: bool) -> tuple[_Read, _Write]:
-        read_size = getattr(Reader, self._size)
-        write_size = getattr(Writer, self._size)
-        read_body, write_body, name = self.read_body, self.write_body, self.name
+        read = _sized_reader(self.name, self._size, self._read_body, flexible, nullable)
+        return read, _sized_writer(self.name, self._size, self._write_body, flexible, nullable)
 
-        def read(reader: Reader) -> Any:
-            size = reader.uvarint() - 1 if flexible else read_size(reader)
-            if size >= 0:
-                return read_body(reader, size)
-            if size == -1 and nullable:
-                return None
-            raise DecodeError(f"{name} of length {size} at byte {reader.pos}")
+
+class _String(Type):
+    """Text: the length in front is that of its UTF-8 bytes."""
+
+    def least_bytes(self, version: int, flexible: bool) -> int:
+        return _least_sized_bytes("int16", flexible)
+
+    def codec(self, version: int, flexible: bool, nullable: bool) -> tuple[_Read, _Write]:
+        write_null = _null_writer(self.name, "int16", flexible, nullable)
 
         def write(writer: Writer, value: Any) -> None:
             if value is None:
-                if not nullable:
-                    raise EncodeError(f"{name} must not be None at this version")
-                writer.uvarint(0) if flexible else write_size(writer, -1)
-                return
-            if flexible:
-                writer.uvarint(len(value) + 1)
-            else:
-                write_size(writer, len(value))
-            write_body(writer, value)
-
-        return read, write
-
-
-class _Bytes(_Sized):
-    def read_body(self, reader: Reader, size: int) -> bytes:
-        return bytes(reader.raw(size))
-
-    def write_body(self, writer: Writer, value: Buffer) -> None:
-        writer.raw(value)
-
-
-class _Records(_Bytes):
-    def read_body(self, reader: Reader, size: int) -> memoryview:  # type: ignore[override]
-        return reader.raw(size)
-
-
-class _String(_Sized):
-    def read_body(self, reader: Reader, size: int) -> str:
-        return reader.text(size)
-
-    def codec(self, version: int, flexible: bool, nullable: bool) -> tuple[_Read, _Write]:
-        read, write_other = super().codec(version, flexible, nullable)
-
-        def write(writer: Writer, value: Any) -> None:
-            if value is None:
-                write_other(writer, None)
+                write_null(writer)
             else:
                 writer.text(value, compact=flexible)
 
-        return read, write
+        return _sized_reader(self.name, "int16", Reader.text, flexible, nullable), write
 
 
-class ARRAY(_Sized):
+class ARRAY(Type):
     """An array of a primitive type or of a :class:`Struct`."""
 
     def __init__(self, item: Type | type[Struct]) -> None:
-        super().__init__("array", "int32")
+        super().__init__("array")
         self._item = item
 
+    def least_bytes(self, version: int, flexible: bool) -> int:
+        return _least_sized_bytes("int32", flexible)
+
     def codec(self, version: int, flexible: bool, nullable: bool) -> tuple[_Read, _Write]:
-        bound = ARRAY(self._item)
         read_item, write_item = _codec_of(self._item, version, flexible, nullable=False)
         least_bytes = self._item.least_bytes(version, flexible)
         object_bytes = self._item.object_bytes(version, flexible)
         if not least_bytes:
             raise TypeError(f"elements of no size in an array, at version {version}: {self._item}")
 
-        def read_body(reader: Reader, size: int) -> list[Any]:
+        def read_items(reader: Reader, size: int) -> list[Any]:
             return [read_item(reader) for _ in range(reader.count(size, least_bytes, object_bytes))]
 
-        def write_body(writer: Writer, value: Any) -> None:
+        def write_items(writer: Writer, value: Any) -> None:
             for item in value:
                 write_item(writer, item)
 
-        bound.read_body = read_body  # type: ignore[method-assign]
-        bound.write_body = write_body  # type: ignore[method-assign]
-        return _Sized.codec(bound, version, flexible, nullable)
+        read = _sized_reader(self.name, "int32", read_items, flexible, nullable)
+        return read, _sized_writer(self.name, "int32", write_items, flexible, nullable)
+
+
+def _least_sized_bytes(size: str, flexible: bool) -> int:
+    return 1 if flexible else _FIXED_BYTES[size]
+
+
+def _sized_reader(name: str, size_type: str, read_body: _ReadBody, flexible: bool, nullable: bool) -> _Read:
+    read_size = getattr(Reader, size_type)
+
+    def read(reader: Reader) -> Any:
+        size = reader.uvarint() - 1 if flexible else read_size(reader)
+        if size >= 0:
+            return read_body(reader, size)
+        if size == -1 and nullable:
+            return None
+        raise DecodeError(f"{name} of length {size} at byte {reader.pos}")
+
+    return read
+
+
+def _sized_writer(name: str, size_type: str, write_body: _Write, flexible: bool, nullable: bool) -> _Write:
+    write_size = getattr(Writer, size_type)
+    write_null = _null_writer(name, size_type, flexible, nullable)
+
+    def write(writer: Writer, value: Any) -> None:
+        if value is None:
+            write_null(writer)
+            return
+        if flexible:
+            writer.uvarint(len(value) + 1)
+        else:
+            write_size(writer, len(value))
+        write_body(writer, value)
+
+    return write
+
+
+def _null_writer(name: str, size_type: str, flexible: bool, nullable: bool) -> Callable[[Writer], None]:
+    write_size = getattr(Writer, size_type)
+
+    def write_null(writer: Writer) -> None:
+        if not nullable:
+            raise EncodeError(f"{name} must not be None at this version")
+        writer.uvarint(0) if flexible else write_size(writer, -1)
+
+    return write_null
 
 
 BOOL = Type("boolean")
@@ -164,9 +175,9 @@ INT16 = Type("int16")
 INT32 = Type("int32")
 INT64 = Type("int64")
 UUID_T = Type("uuid")
-STRING = _String("string", "int16")
-BYTES = _Bytes("bytes", "int32")
-RECORDS = _Records("records", "int32")
+STRING = _String("string")
+BYTES = _Sized("bytes", "int32", lambda reader, size: bytes(reader.raw(size)), Writer.raw)
+RECORDS = _Sized("records", "int32", Reader.raw, Writer.raw)
 
 
 class Field:
