@@ -1,4 +1,4 @@
-"""What a turn wants done, in order. Each action may be done twice without harm."""
+"""The actions of a plan, in the order in which they are carried out. Each is idempotent."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from slackwater_operator.policies.scaling.decision import ScalingDecision
 
 @dataclass(frozen=True)
 class ApplyObject:
-    """Server-side apply. A StatefulSet's manifest always carries `replicas`: left out, they become 1."""
+    """Server-side apply. A StatefulSet's manifest always contains `replicas`: an apply without it resets it
+    to 1."""
 
     manifest: Manifest
 
 
 @dataclass(frozen=True)
 class SetReplicas:
-    """Sets spec.replicas of a StatefulSet alone (and spec.ordinals.start), while its template must stay as it
-    is.
+    """Sets only spec.replicas (and spec.ordinals.start) of a StatefulSet whose template must not change.
 
     Attributes:
         name: the StatefulSet.
-        uid: its uid: another one of the name is not touched.
-        replicas: how many.
-        start: the first pod's ordinal, in the same patch, so that no pod comes or goes but the one meant;
-            None: it stays as it is.
+        uid: its uid; a StatefulSet of that name with another uid is not changed.
+        replicas: the number of pods.
+        start: the first pod's ordinal, in the same patch, so that only the intended pod starts or stops; None
+            leaves it as it is.
     """
 
     name: str
@@ -39,7 +39,7 @@ class SetReplicas:
 
 @dataclass(frozen=True)
 class CreateSecret:
-    """Makes the group's takeover Secret with random bytes, if there is none. One that is there is never
+    """Creates the group's takeover Secret with random bytes, unless it exists. An existing one is never
     written, since pods may have its key.
 
     Attributes:
@@ -55,10 +55,10 @@ class TellTakeover:
 
     Attributes:
         pod: the standby's pod.
-        uid: its uid: where the pod at hand is another by now, nobody is told.
+        uid: its uid; if the pod of that name has another uid by now, no request is sent.
         ip: its address.
-        predecessor: "host:port" of the pod that it asks for the handover; "": there is nobody to ask.
-        port: where the standby answers.
+        predecessor: "host:port" of the pod that the standby asks to hand over; "" if there is none to ask.
+        port: the port of the standby's HTTP server.
     """
 
     pod: str
@@ -70,7 +70,7 @@ class TellTakeover:
 
 @dataclass(frozen=True)
 class DeleteObject:
-    """Deletes an object, if it is still the one of that uid."""
+    """Deletes an object, if its uid is still the same."""
 
     api_version: str
     kind: str
@@ -80,13 +80,13 @@ class DeleteObject:
 
 @dataclass(frozen=True)
 class DeletePod:
-    """Deletes a worker's pod, if it is still the one of that uid.
+    """Deletes a worker's pod, if its uid is still the same.
 
     Attributes:
         name: the pod.
         uid: its uid.
-        reason: why, for the log.
-        grace_s: how long its process may take to end; None: as long as its template says.
+        reason: the reason, for the log.
+        grace_s: how long its process may take to end, in seconds; None for the template's grace period.
     """
 
     name: str
@@ -97,14 +97,14 @@ class DeletePod:
 
 @dataclass(frozen=True)
 class WriteStatus:
-    """Writes the whole status. Where it fails, nothing that comes after it is done (write-ahead)."""
+    """Writes the whole status. If that fails, the later actions are not carried out (write-ahead)."""
 
     status: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class OpenGate:
-    """Lets warm workers join, all together: (pod name, address, port)."""
+    """Permits warm workers to join, all at once: (pod name, address, port) of each."""
 
     pods: tuple[tuple[str, str, int], ...]
 
@@ -130,18 +130,20 @@ class DeleteKafkaGroup:
 
 @dataclass(frozen=True)
 class SetFinalizers:
-    """Puts the ConsumerGroup's finalizers in place of those that it has."""
+    """Replaces the ConsumerGroup's finalizers."""
 
     finalizers: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class FillReplicas:
-    """Writes the ConsumerGroup's spec.replicas where it has none: the API server answers a read of the scale
-    subresource with an error as long as there is none, and so no HPA and no KEDA could begin.
+    """Writes the ConsumerGroup's spec.replicas where it is not set.
+
+    Without it the API server answers a read of the scale subresource with an error, and neither an HPA nor
+    KEDA can start.
 
     Attributes:
-        replicas: how many.
+        replicas: the number of workers.
     """
 
     replicas: int
@@ -149,12 +151,12 @@ class FillReplicas:
 
 @dataclass(frozen=True)
 class EmitEvent:
-    """Tells people, by a Kubernetes Event about the ConsumerGroup.
+    """Emits a Kubernetes Event about the ConsumerGroup.
 
     Attributes:
         reason: one word in CamelCase.
         message: a sentence.
-        warning: whether a person is needed.
+        warning: whether somebody has to act.
     """
 
     reason: str
@@ -181,23 +183,26 @@ Action = (
 
 @dataclass(frozen=True)
 class Plan:
-    """What a turn wants done.
+    """The result of planning one group.
 
     Attributes:
-        actions: in this order; one that fails ends the turn.
-        status: the status as it should be then.
-        needs_fresh: more would be done, but on a snapshot that was looked at for this very turn only.
-        busy: something is under way: look at the workers, and again soon.
-        settled: the group is as it should be, as far as this observation tells.
-        unsettled: what keeps it from being settled, in words.
+        actions: what to do, in this order; an action that fails ends the reconciliation.
+        status: the status to write.
+        needs_fresh: whether more would be done on a snapshot that was read for this reconciliation.
+        busy: whether something is in progress, so that workers are polled and the group is planned again
+            soon.
+        settled: whether the group is settled, as far as this observation shows.
+        unsettled: why it is not, in words; "" when it is.
         step: the scaling step that begins, as (before, after).
         decision: the scaling decision.
-        replicas: how many workers that decision was made from.
-        unplanned: why the group rebalanced during a restart, without that being to blame; "".
-        taken_over: how each takeover that is over by now went: `asked`, `forced` (nobody was there to ask, or
-            did not answer), `restarted`; `fallback` for one that goes on by a restart; `stopped`.
-        orphans: our own members of the group that no worker should be.
-        wake_ms: when to look again at the latest (wall clock).
+        replicas: the number of workers that the decision started from.
+        unplanned: why the group rebalanced during a restart without the restart being the cause; "" if it did
+            not.
+        taken_over: the result of each takeover that has ended: `asked`, `forced` (there was no predecessor to
+            ask, or it did not respond), `restarted`, `fallback` for one that continues by a restart, or
+            `stopped`.
+        orphans: members of the group that belong to this ConsumerGroup but to none of its wanted workers.
+        wake_ms: when to plan again at the latest (wall clock, ms).
     """
 
     actions: tuple[Action, ...] = ()

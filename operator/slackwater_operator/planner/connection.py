@@ -1,4 +1,4 @@
-"""How the workers that run reach Kafka: not as the spec says before a roll has moved them there."""
+"""How the running workers connect to Kafka. This differs from the spec until a rollout has replaced them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slackwater_operator.api.v1alpha1.kafka import Kafka, Security
 from slackwater_operator.planner.status_memory import KafkaMemory
 
 OBSERVED = ("auto.offset.reset", "isolation.level", "max.poll.interval.ms")
-"""The properties that what is seen of a group depends on."""
+"""The properties that affect how the group is observed."""
 
 
 def in_force(
@@ -21,15 +21,15 @@ def in_force(
     *,
     deleting: bool = False,
 ) -> Kafka:
-    """What the workers have: what the status says, as long as a former template is there.
+    """The running workers' connection: that of the status while a pod or StatefulSet has another template.
 
     Args:
         wanted: spec.kafka.
-        held: what the status says that they had last; None: nothing.
-        templates: those of the group's pods and StatefulSets, by their hashes.
-        revision: the hash of the template that the spec makes.
-        deleting: whether the ConsumerGroup is being deleted. Its last workers then had what the status says,
-            also when their pods are gone: the group that ends is the one there.
+        held: the connection that the status has stored; None without one.
+        templates: the template hashes of the group's pods and StatefulSets.
+        revision: the hash of the template that the spec asks for.
+        deleting: whether the ConsumerGroup is being deleted. The stored connection then applies even without
+            pods: the Kafka group to end is the one that the last workers used.
     """
     if held is None or (not deleting and set(templates) <= {revision}):
         return wanted
@@ -37,7 +37,7 @@ def in_force(
 
 
 def remembered(kafka: Kafka, cluster_id: str) -> KafkaMemory:
-    """What the status keeps of how the workers reach Kafka."""
+    """What the status stores of the workers' connection."""
     security = {
         "protocol": kafka.security.protocol,
         "mechanism": kafka.security.mechanism,
@@ -54,7 +54,7 @@ def remembered(kafka: Kafka, cluster_id: str) -> KafkaMemory:
 
 
 def _kafka_of(held: KafkaMemory) -> Kafka | None:
-    """The same as it was; None where the status holds what cannot be."""
+    """The stored connection as spec.kafka; None if the status holds invalid values."""
     stored = {
         "bootstrapServers": held.bootstrap_servers,
         "security": dict(held.security),

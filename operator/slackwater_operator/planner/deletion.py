@@ -1,7 +1,7 @@
-"""The end of a group whose Kafka group is to be deleted with it (spec.deletionPolicy: Delete).
+"""Plans the end of a ConsumerGroup that is being deleted, with its Kafka group (spec.deletionPolicy: Delete).
 
-Without that policy there is no finalizer, and nothing to do here: the garbage collector takes the objects,
-and the controller takes the members out of the group when the pods are gone.
+Without that policy there is no finalizer and nothing to plan: Kubernetes' garbage collector deletes the
+objects, and the controller removes the members from the Kafka group when the pods are gone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from slackwater_operator.specs.statefulset import GRACE_BEYOND_DRAIN_MS
 
 DELETE = "Delete"
 _SESSION_MARGIN_MS = 30_000
-"""For a broker that looks for ended sessions late, and for clocks that differ."""
+"""Allows for a broker that detects expired sessions late, and for clocks that differ."""
 
 
 def wanted_finalizers(snapshot: GroupSnapshot) -> tuple[str, ...] | None:
@@ -37,7 +37,7 @@ def wanted_finalizers(snapshot: GroupSnapshot) -> tuple[str, ...] | None:
 
 
 def end(snapshot: GroupSnapshot) -> Plan:
-    """What is left to do for a ConsumerGroup that is being deleted."""
+    """The remaining actions for a ConsumerGroup that is being deleted."""
     if FINALIZER not in snapshot.finalizers:
         waits = f"the finalizers {', '.join(snapshot.finalizers)} block it" if snapshot.finalizers else ""
         return _plan(snapshot, [], waits)
@@ -58,9 +58,9 @@ def end(snapshot: GroupSnapshot) -> Plan:
 
 
 def _delete_group(snapshot: GroupSnapshot) -> Plan:
-    """The pods are gone: the members are removed, the group is deleted, the resource may go.
+    """Removes the members, deletes the Kafka group, and releases the resource. The pods are gone.
 
-    Kafka is not asked about a group.id that this ConsumerGroup does not have.
+    A Kafka group whose group.id this ConsumerGroup does not have is not queried.
     """
     assert snapshot.group is not None
     if snapshot.sharing.ahead:
@@ -104,14 +104,15 @@ def _delete_group(snapshot: GroupSnapshot) -> Plan:
 
 
 def _patience_ends_ms(snapshot: GroupSnapshot) -> int:
-    """Until when members that may be ours are waited for: their processes are gone, so their sessions end."""
+    """Until when to wait for members that may be ours (wall clock, ms): their processes have ended, so their
+    sessions expire."""
     assert snapshot.group is not None
     grace_ms = snapshot.group.spec.delivery.drain_timeout_ms + GRACE_BEYOND_DRAIN_MS
     return snapshot.deleted_ms + grace_ms + snapshot.group.session_timeout_ms + _SESSION_MARGIN_MS
 
 
 def _keep(snapshot: GroupSnapshot, why: str) -> Plan:
-    """The resource goes, Kafka's group and its offsets stay."""
+    """Releases the resource and keeps the Kafka group with its offsets."""
     assert snapshot.group is not None
     kept = f"Kafka group {snapshot.group.group_id} and its offsets are not deleted: {why}"
     return _plan(snapshot, [EmitEvent("GroupKept", kept, warning=True), _release(snapshot)])
@@ -126,7 +127,7 @@ def _plan(
     actions: list[Action],
     waits: str = "its workers and its Kafka group are deleted first",
 ) -> Plan:
-    """What is to be done, and then the status, where the resource is not about to be gone."""
+    """A plan with these actions, and then the status unless the resource is about to be deleted."""
     status = status_of_deletion(snapshot, waits)
     gone = any(isinstance(action, SetFinalizers) for action in actions)
     written = (WriteStatus(status),) if status != snapshot.status and not gone else ()

@@ -1,4 +1,4 @@
-"""What a snapshot comes to: which workers there should be, how they are, and whether the group is settled."""
+"""State that is derived from a snapshot: the wanted workers, their state, whether the group is settled."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from slackwater_operator.policies.rollout.stability import unsettled
 
 @dataclass(frozen=True)
 class DerivedState:
-    """A snapshot as the decisions look at it: members, each by the pod that serves it.
+    """A snapshot in the form that the policies use: members, each with the pod that serves it.
 
     Attributes:
-        replicas: how many members the StatefulSets have now, 0 without one.
-        names: their names.
-        workers: how they are, in that order. A worker is called by its member.
-        held: the partitions that each says it holds.
-        strangers: our own members of the group, as far as is known, that are not among `names`.
-        group: the group, None when the broker did not say.
-        unsettled: what keeps the group from being settled; "" when it is.
+        replicas: the number of members that the StatefulSets have now; 0 without a StatefulSet.
+        names: the members' names.
+        workers: the members' workers, in that order. A worker has its member's name.
+        held: the partitions that each worker reports to hold.
+        strangers: members of the group that are, or may be, ours but are not among `names`.
+        group: the group; None when the broker did not respond.
+        unsettled: why the group is not settled; "" when it is.
         lost: the pods whose node is lost, or may be.
     """
 
@@ -37,22 +37,22 @@ class DerivedState:
     lost: tuple[PlacedWorker, ...] = ()
 
     def worker(self, name: str) -> WorkerView | None:
-        """The worker of this member, if it should be."""
+        """The worker of a member; None if the member is not wanted."""
         return next((worker for worker in self.workers if worker.name == name), None)
 
     @property
     def running(self) -> int:
-        """How many of them are in the group and handle records."""
+        """The number of workers that are in the group and process records."""
         return sum(worker.running for worker in self.workers)
 
     @property
     def generation(self) -> int:
-        """The newest generation that one of them is in, -1 without any."""
+        """The newest generation of any worker; -1 without any."""
         return max((worker.generation for worker in self.workers), default=-1)
 
 
 def derive(snapshot: GroupSnapshot) -> DerivedState:
-    """Derives what the decisions need. `snapshot.group` must be there."""
+    """Derives the state. Requires `snapshot.group`."""
     assert snapshot.group is not None
     names = tuple(snapshot.group.instance_id(ordinal) for ordinal in range(snapshot.replicas))
     lag = lag_of(snapshot)
@@ -78,7 +78,7 @@ def derive(snapshot: GroupSnapshot) -> DerivedState:
 
 
 def _lost(snapshot: GroupSnapshot) -> tuple[PlacedWorker, ...]:
-    """The pods whose node is lost, or may be; also those that should be gone by now."""
+    """The pods whose node is lost or may be, including pods that should have been deleted by now."""
     group = snapshot.kafka_group
     placed = [
         PlacedWorker(
@@ -96,14 +96,14 @@ def _lost(snapshot: GroupSnapshot) -> tuple[PlacedWorker, ...]:
 
 
 def lag_of(snapshot: GroupSnapshot) -> Mapping[TopicPartition, int | None]:
-    """The lag of each partition, as far as it is known."""
+    """The lag of each partition, None where it is unknown."""
     return snapshot.kafka.lag if snapshot.kafka is not None else {}
 
 
 def worker_view(
     snapshot: GroupSnapshot, member: str, pod: PodSnapshot | None, lag: Mapping[TopicPartition, int | None]
 ) -> WorkerView:
-    """A member's worker in one of its pods; None: it has none there."""
+    """A member's worker in one of its pods; a worker that is not alive where the pod is None."""
     # Away counts from the end of the process that was in the group, not of those that failed since.
     restart = next(
         (
@@ -159,7 +159,8 @@ def worker_view(
 
 
 def _ended_ms(snapshot: GroupSnapshot, member: str) -> int | None:
-    """When the pod before ended: of a restart whose pod is gone, or a move to the other set by a restart."""
+    """When the previous pod ended, for a member whose restarted pod is gone or that moves to the other set by
+    restart."""
     for (
         restart
     ) in snapshot.memory.rollout.under_way:  # the pod is gone, and the note is all that is left of it
@@ -178,9 +179,9 @@ def _unsettled(
     held: dict[str, frozenset[TopicPartition]],
     lost: tuple[PlacedWorker, ...],
 ) -> str:
-    """What keeps the group from being settled: also pods that are still to go, or are on their way out.
+    """Why the group is not settled, including pods that are terminating or have to go.
 
-    A pod beside the one that serves its member unsettles nobody: it stands by, or has handed over.
+    A pod beside the one that serves its member does not count: it is in standby, or has handed over.
     """
     names = {worker.name for worker in workers}
     serving = {worker.pod for worker in workers}
@@ -200,6 +201,6 @@ def _unsettled(
 
 
 def _stays(snapshot: GroupSnapshot, pod: PodSnapshot) -> bool:
-    """Whether its set still has its ordinal."""
+    """Whether the pod's StatefulSet still has its ordinal."""
     there = snapshot.sets.get(pod.suffix)
     return there is not None and pod.ordinal in there.span

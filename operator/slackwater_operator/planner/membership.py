@@ -27,11 +27,11 @@ _ADVICE = (
 
 
 def note_group_id(context: PlanningContext) -> bool:
-    """Notes that somebody else has the group.id. Whether nothing may be done for that.
+    """Reports that another ConsumerGroup has the group.id. Returns whether planning ends there.
 
-    A set that is there stays as it is: its workers may be on another Kafka. Those that are in one group with
-    the owner's are stopped; nobody is removed from that group, since a member of the same name may be the
-    owner's by now. spec.suspend ends the workers in any case.
+    Existing StatefulSets are left as they are: their workers may be on another Kafka cluster. Workers in one
+    group with the owner's are stopped. No member is removed from that group, since a member of the same name
+    may belong to the owner by now. spec.suspend stops the workers in any case.
     """
     snapshot = context.snapshot
     assert snapshot.group is not None
@@ -56,7 +56,7 @@ def _stop_workers(context: PlanningContext) -> None:
 
 
 def in_use(snapshot: GroupSnapshot) -> str:
-    """Who has the group.id that this ConsumerGroup names, in words; "": nobody else."""
+    """Who has the group.id that this ConsumerGroup names, in words; "" if nobody else."""
     assert snapshot.group is not None
     group_id, sharing = snapshot.group.group_id, snapshot.sharing
     if sharing.ahead:
@@ -80,7 +80,7 @@ def in_use(snapshot: GroupSnapshot) -> str:
 
 
 def _leaves(snapshot: GroupSnapshot) -> str:
-    """Why this one's workers leave the group where they, too, have run in; "": they do not."""
+    """Why this ConsumerGroup's workers leave the group that they share with others; "" if they stay."""
     contest, sharing = snapshot.measured.contest, snapshot.sharing
     assert snapshot.group is not None
     if contest is None:
@@ -106,8 +106,10 @@ def _leaves(snapshot: GroupSnapshot) -> str:
 
 
 def _patience_ms(snapshot: GroupSnapshot) -> int:
-    """How long the members of one that gives way may be seen: its workers end, then their sessions do. The
-    other one's settings are not known; ours stand for them."""
+    """How long the members of a group that gives way may remain: its workers end, then their sessions expire.
+
+    The other group's settings are unknown; ours are used in their place.
+    """
     assert snapshot.group is not None
     grace_ms = snapshot.group.spec.delivery.drain_timeout_ms + GRACE_BEYOND_DRAIN_MS
     return grace_ms + snapshot.group.session_timeout_ms + MARGIN_MS
@@ -120,8 +122,8 @@ GATE_PATIENCE_MS = 120_000
 def remove_orphans(context: PlanningContext, replicas: int) -> RemovalDecision:
     """Removes the members that a scale-down has left over, once their pods are gone.
 
-    A removal is a rebalance, so that it waits for a restart or takeover to be over; and for a StatefulSet,
-    without which nobody can tell whose pods are still to come back.
+    A removal causes a rebalance, so it waits for the end of a restart or takeover. It also waits for a
+    StatefulSet: without one it is not known whose pods are still to return.
     """
     snapshot, derived = context.snapshot, context.derived
     assert snapshot.group is not None
@@ -148,7 +150,7 @@ def remove_orphans(context: PlanningContext, replicas: int) -> RemovalDecision:
 
 
 def open_gates(context: PlanningContext) -> None:
-    """Lets warm newcomers join, all of a batch together; while a member is being moved they wait."""
+    """Permits warm new workers to join, all of a batch at once. They wait while a member is being moved."""
     snapshot, derived = context.snapshot, context.derived
     decision = decide_gate(
         derived.group, derived.workers, now_ms=snapshot.now_ms, patience_ms=GATE_PATIENCE_MS

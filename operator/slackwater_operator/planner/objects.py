@@ -36,15 +36,16 @@ STATEFULSET, CONFIG_MAP = "StatefulSet", "ConfigMap"
 
 
 def foreign(snapshot: GroupSnapshot) -> list[tuple[str, str]]:
-    """The objects under our names that are not ours: they are never touched."""
+    """The objects under our names that belong to somebody else; they are never changed."""
     return sorted(where for where, live in snapshot.live.items() if not names.is_owned(live, snapshot.uid))
 
 
 def note_foreign(context: PlanningContext) -> bool:
-    """Notes names that are taken. Whether nothing can be done at all: those of the first objects.
+    """Reports names that are taken. Returns whether the group cannot start for that.
 
-    A group that has no StatefulSet yet needs the names of all that it may have, and no older group that may
-    have one of the same name: else both would run until one rolls. One that has a StatefulSet goes on.
+    A group without a StatefulSet needs the names of all its first objects, and must wait for an older group
+    that may have a StatefulSet of the same name: otherwise both would run until one of them rolls. A group
+    with a StatefulSet continues.
     """
     snapshot = context.snapshot
     taken = foreign(snapshot)
@@ -69,18 +70,18 @@ def note_foreign(context: PlanningContext) -> bool:
 
 
 def apply_around(context: PlanningContext) -> None:
-    """Service, ServiceAccount, ConfigMap, PodMonitor, and the budget of evictions, where they differ."""
+    """Applies Service, ServiceAccount, ConfigMap, PodDisruptionBudget and PodMonitor where they differ."""
     for manifest in _around(context):
         context.acts += _applied(context, manifest)
 
 
 def apply_sets(context: PlanningContext, template: Mapping[str, Any] | None) -> list[Action]:
-    """What gives the StatefulSets their ordinals (`draft.spans`) and the one that is filled its template.
+    """The actions that give the StatefulSets their ordinals (`context.spans`), and one of them its template.
 
     Args:
-        context: the plan, of which nothing is changed.
-        template: the pod template of the set at rest, or of two the one that is filled; None: it stays as it
-            is. Where takeovers begin it is that of the set which is made for them.
+        context: the plan; not changed.
+        template: the pod template of the only StatefulSet, or of the target of a takeover; None leaves it as
+            it is. Where takeovers begin it is the template of the StatefulSet that is created for them.
     """
     snapshot = context.snapshot
     acts: list[Action] = []
@@ -100,30 +101,31 @@ def apply_sets(context: PlanningContext, template: Mapping[str, Any] | None) -> 
 
 
 def _begins(context: PlanningContext) -> bool:
-    """Whether the set that is filled is not there yet: the one that is keeps its template."""
+    """Whether takeovers begin: the target StatefulSet does not exist yet, and the existing one keeps its
+    template."""
     return context.takes_over and context.snapshot.arrangement.left is None
 
 
 def _told(context: PlanningContext) -> bool:
-    """Whether a successor had been told to take over: its set keeps its template until that is over."""
+    """Whether a successor has been told to take over: its StatefulSet keeps its template until then."""
     moving = context.snapshot.memory.rollout.moving
     return moving is not None and moving.told_ms > 0
 
 
 def _make(context: PlanningContext, template: Mapping[str, Any], suffix: str, span: Ordinals) -> list[Action]:
-    """A set that is not there yet, and what its pods need first."""
+    """Creates a StatefulSet, and first what its pods need."""
     return key_for(context, template) + _applied(context, _manifest(context, template, suffix, span))
 
 
 def key_for(context: PlanningContext, template: Mapping[str, Any]) -> list[Action]:
-    """What makes the takeover Secret before pods of a template that mounts it, unless it is known to be."""
+    """Creates the takeover Secret before pods of a template that mounts it, unless it is known to exist."""
     needed = names.can_hand_over(dict(template)) and not context.snapshot.secret
     return [CreateSecret(names.takeover_secret(context.snapshot.name))] if needed else []
 
 
 def mend_secret(context: PlanningContext) -> None:
-    """Makes the takeover Secret again where it is gone: a pod that is started without it hangs, a preflight's
-    too."""
+    """Creates the takeover Secret again where it was deleted: a worker's or preflight's pod that starts
+    without it hangs."""
     snapshot = context.snapshot
     assert snapshot.revision is not None
     jobs = [
@@ -146,8 +148,8 @@ def _manifest(context: PlanningContext, template: Mapping[str, Any], suffix: str
 def clean_up(context: PlanningContext) -> None:
     """Deletes ConfigMaps that no revision in use names.
 
-    A pod of an old revision that comes back reads the old one, so that nothing is deleted before all pods
-    have the newest and no former revision is needed to go back to.
+    A pod of an earlier revision that returns reads the earlier ConfigMap. Nothing is therefore deleted until
+    all pods have the newest revision and no earlier one is needed for a rollback.
     """
     snapshot = context.snapshot
     assert snapshot.revision is not None
@@ -165,7 +167,7 @@ def clean_up(context: PlanningContext) -> None:
 
 
 def _named(manifest: Manifest) -> set[str]:
-    """The ConfigMaps that a StatefulSet's template names as volumes."""
+    """The ConfigMaps that a StatefulSet's template mounts."""
     volumes = manifest.get("spec", {}).get("template", {}).get("spec", {}).get("volumes") or []
     result = set()
     for volume in volumes:
@@ -211,7 +213,7 @@ def _may_be_evicted(context: PlanningContext) -> int:
 
 
 def _applied(context: PlanningContext, manifest: Manifest) -> list[Action]:
-    """What applies an object, where that would change anything and it is not somebody else's."""
+    """The action that applies an object, if it would change the object and the object is ours."""
     wanted = marked(manifest)
     where = manifest["kind"], manifest["metadata"]["name"]
     live = context.snapshot.live.get(where)
@@ -224,7 +226,7 @@ def _applied(context: PlanningContext, manifest: Manifest) -> list[Action]:
 
 
 def wanted_names(snapshot: GroupSnapshot) -> list[tuple[str, str, str]]:
-    """(apiVersion, kind, name) of the objects that a group wants, for whoever looks for them."""
+    """(apiVersion, kind, name) of the objects that a group wants, for the snapshot to look up."""
     objects = [
         *(
             ("apps/v1", STATEFULSET, names.statefulset(snapshot.name, suffix))
@@ -242,20 +244,20 @@ def wanted_names(snapshot: GroupSnapshot) -> list[tuple[str, str, str]]:
 
 
 def _asked_sets(snapshot: GroupSnapshot) -> list[str]:
-    """The suffixes of the sets that are looked for: before the first one is made all that it may have."""
+    """The suffixes of the StatefulSets to look up; all possible ones before the first exists."""
     takes_over = snapshot.group is not None and snapshot.group.spec.rollout.takes_over
     return list(names.SETS) if takes_over and snapshot.statefulset is None else wanted_sets(snapshot)
 
 
 def makes_set(snapshot: GroupSnapshot) -> bool:
-    """Whether a set is to be made whose pods need the takeover Secret."""
+    """Whether a StatefulSet is about to be created whose pods need the takeover Secret."""
     takes_over = snapshot.group is not None and snapshot.group.spec.rollout.takes_over
     return takes_over and len(wanted_sets(snapshot)) > len(snapshot.sets)
 
 
 def wanted_sets(snapshot: GroupSnapshot) -> list[str]:
-    """The suffixes of the sets that are there, or are to be made: the first one, or the one that a roll goes
-    to. Where nothing is to be made no other name is looked up."""
+    """The suffixes of the StatefulSets that exist or are about to be created: the first one, or the target of
+    a rollout."""
     takes_over = snapshot.group is not None and snapshot.group.spec.rollout.takes_over
     there = snapshot.statefulset
     if there is None:
@@ -267,7 +269,7 @@ def wanted_sets(snapshot: GroupSnapshot) -> list[str]:
 
 
 def _outdated(snapshot: GroupSnapshot, there: StatefulSetSnapshot, wanted: str) -> bool:
-    """Whether the set at rest has another template than the wanted one, or pods of another."""
+    """Whether the only StatefulSet has another template than the wanted one, or pods of another."""
     newest = there.update_revision
     return there.template != wanted or (bool(newest) and any(pod.revision != newest for pod in snapshot.pods))
 
@@ -292,22 +294,25 @@ _SUFFIX = {
 }
 
 _compared: dict[str, tuple[Manifest, str, bool]] = {}
-"""By uid: an object (objects that were read are never changed, but replaced), what it was compared with, and
-what came out. Comparing is the most of a turn's work, and nearly always what was compared the turn before."""
+"""By uid: a live object, the hash of the manifest that it was compared with, and the result.
+
+Comparing takes most of the time of planning, and its inputs are nearly always those of the previous
+reconciliation. A live object is replaced when it changes, never modified.
+"""
 _MOST_COMPARED = 20_000
 
 
 def marked(manifest: Manifest) -> Manifest:
-    """The manifest with its own hash as an annotation."""
+    """The manifest with its own hash as the annotation `slackwater.dev/applied`."""
     metadata = dict(manifest["metadata"])
     metadata["annotations"] = {**metadata.get("annotations", {}), APPLIED: short_hash(manifest)}
     return {**manifest, "metadata": metadata}
 
 
 def differs(manifest: Manifest, live: Manifest | None) -> bool:
-    """Whether applying `manifest` (as `marked` gives it) would change anything.
+    """Whether applying `manifest` (as returned by `marked`) would change the live object.
 
-    Data of a ConfigMap is not compared: ours are immutable, and who watches them keeps no data.
+    The data of a ConfigMap is not compared: ours are immutable, and the watch does not keep their data.
     """
     if live is None:
         return True
@@ -327,7 +332,7 @@ def differs(manifest: Manifest, live: Manifest | None) -> bool:
 
 
 def _contains(live: Any, wanted: Any) -> bool:
-    """Whether `live` says all that `wanted` does; the API server adds defaults and drops what is empty."""
+    """Whether `live` has all values of `wanted`; the API server adds defaults and drops empty values."""
     if isinstance(wanted, Mapping):
         if not isinstance(live, Mapping):
             return not wanted and live is None
@@ -338,7 +343,7 @@ def _contains(live: Any, wanted: Any) -> bool:
 
 
 def _contains_list(live: list[Any], wanted: list[Any]) -> bool:
-    """Lists of named things are merged by name on the server; others belong to us whole."""
+    """The same for lists: the server merges lists of named items by name; other lists are entirely ours."""
     if all(isinstance(item, Mapping) and "name" in item for item in wanted):
         by_name = {item["name"]: item for item in live if isinstance(item, Mapping) and "name" in item}
         return all(_contains(by_name.get(item["name"]), item) for item in wanted)

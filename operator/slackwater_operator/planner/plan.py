@@ -26,17 +26,18 @@ from slackwater_operator.policies.conditions import Trouble
 from slackwater_operator.policies.topics import TOPIC_MISSING, said_of_missing
 
 STEADY_MS = 60_000
-"""How long a group without changes may go unplanned."""
+"""The longest time between two plans of a group in which nothing changes."""
 
 HINDERED_MS = 5_000
-"""The same for one whose group.id somebody else has: that one's end is no event of this one."""
+"""The same for a group whose group.id another ConsumerGroup has: the end of that one causes no event here."""
 
 
 def plan(snapshot: GroupSnapshot) -> Plan:
-    """Decides what is to be done now.
+    """Plans the actions for one group.
 
-    The status comes first among the actions: what it says is going to be done may be found undone by the next
-    turn, but nothing is done that no status tells of.
+    The status comes first among the actions (write-ahead). An announced action may turn out not to have been
+    carried out; the next reconciliation then repeats it. No action is carried out that the status does not
+    announce.
     """
     if snapshot.deleting:
         return end(snapshot)
@@ -61,7 +62,7 @@ def plan(snapshot: GroupSnapshot) -> Plan:
 
 
 def _tell_topics(context: PlanningContext) -> None:
-    """Tells what has changed about the topics, and what is missing."""
+    """Reports changed and missing topics."""
     for change in context.snapshot.measured.topic_changes:
         context.decided("topics", change.action, change.message)
         context.report(change.reason, change.message, warning=change.warning)
@@ -116,13 +117,14 @@ def _plan(context: PlanningContext) -> Plan:
 
 
 def _next_ms(context: PlanningContext) -> int:
-    """When to look again at the latest while nothing is under way."""
+    """When to plan again at the latest while nothing is in progress (wall clock, ms)."""
     steady_ms = context.snapshot.now_ms + (HINDERED_MS if context.hindered else STEADY_MS)
     return steady_ms if context.due_ms is None else min(steady_ms, context.due_ms)
 
 
 def _actions(context: PlanningContext, status: dict[str, object]) -> tuple[Action, ...]:
-    """The status first (write-ahead); where only figures have changed in it, after what is more urgent."""
+    """The actions with the status first (write-ahead), or after the urgent ones where only figures in it have
+    changed."""
     written = _written(context.snapshot, status)
     if but_figures(status) == but_figures(context.snapshot.status):
         return (*context.news, *context.acts, *written, *context.events)

@@ -1,4 +1,4 @@
-"""A plan in the making: the concerns of a turn add to it, one after the other."""
+"""The state of a plan while it is made. The planner's modules add to it one after the other."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ _SOON_MS = 1_000
 
 @dataclass
 class PlanningContext:
-    """What a turn has decided so far.
+    """What has been decided so far in this reconciliation.
 
     Attributes:
-        snapshot: what it looks at.
-        look: what that comes to.
-        rollout: the rolling restart as the status will have it.
-        gaps_ms: the measured restarts.
-        desired: how many workers are wanted.
+        snapshot: the snapshot that is planned from.
+        derived: the state derived from it.
+        rollout: status.rollout as it will be written.
+        gaps_ms: the measured durations of restarts.
+        desired: the wanted number of workers.
         decisions: the decision records.
-        acts: what is to be done after the status is written.
-        news: what people are told of what was observed, whatever becomes of `acts`.
-        events: what people are told after `acts`.
-        troubles: what needs a person.
+        acts: the actions after the status is written.
+        news: Events about observations, emitted whatever becomes of `acts`.
+        events: Events about `acts`, emitted after them.
+        troubles: problems that need a person.
         scaling: the scaling decision.
         step: the scaling step that begins, as (before, after).
-        unplanned: why the group rebalanced during a restart, without that being to blame.
-        needs_fresh: something would be done on a fresh snapshot.
-        busy: something is under way.
-        hindered: somebody else has the group.id, so that nothing is begun.
-        gives_way: and keeps it, so that this one's workers are stopped.
-        template_changes: the StatefulSet that is filled (or at rest) gets another template in this turn.
-        takes_over: members are moved to pods of another StatefulSet, so that the template of the one at rest
-            stays as it is.
-        spans: by suffix the ordinals that each StatefulSet is to have; one that is not there yet is made.
-        skipped: the last records that the workers have skipped.
-        taken_over: how each takeover that is over by now went: `asked`, `forced`, `restarted`, or `stopped`.
-        due_ms: when a turn is needed at the latest although nothing is under way; None: no such time.
+        unplanned: why the group rebalanced during a restart without the restart being the cause.
+        needs_fresh: whether something would be done on a fresh snapshot.
+        busy: whether something is in progress.
+        hindered: whether another ConsumerGroup has the group.id, so that nothing is started.
+        gives_way: whether that one keeps it, so that this group's workers are stopped.
+        template_changes: whether the target StatefulSet (or the only one) gets another template now.
+        takes_over: whether members move to another StatefulSet, so that the existing one keeps its template.
+        spans: by suffix, the ordinals that each StatefulSet is to have; a missing StatefulSet is created.
+        skipped: the latest records that the workers have skipped.
+        taken_over: the result of each takeover that has ended: `asked`, `forced`, `restarted`, or `stopped`.
+        due_ms: when to plan again at the latest even if nothing is in progress (wall clock, ms); None for no
+            such time.
     """
 
     snapshot: GroupSnapshot
@@ -74,7 +74,7 @@ class PlanningContext:
 
     @classmethod
     def of(cls, snapshot: GroupSnapshot, derived: DerivedState) -> PlanningContext:
-        """An empty one."""
+        """A context without decisions."""
         memory = snapshot.memory
         return cls(
             snapshot,
@@ -88,35 +88,35 @@ class PlanningContext:
         )
 
     def change_rollout(self, **fields: Any) -> None:
-        """Changes what the status says of the rolling restart; a new phase begins now."""
+        """Changes fields of status.rollout; a new phase begins now."""
         phase = fields.get("phase", self.rollout.phase)
         if phase != self.rollout.phase:
             fields["since_ms"] = self.snapshot.now_ms
         self.rollout = replace(self.rollout, **fields)
 
     def decided(self, kind: str, action: str, reason: str) -> bool:
-        """Keeps a decision, if it differs from the one before of its kind; whether it does."""
+        """Stores a decision if it differs from the previous one of its kind. Returns whether it does."""
         before = self.decisions
         self.decisions = remember(before, self.snapshot.now_ms, kind, action, reason)
         return self.decisions is not before
 
     def tell(self, reason: str, message: str, *, warning: bool = False) -> None:
-        """Tells people what is done, once it is done."""
+        """Emits an Event after the actions."""
         self.events.append(EmitEvent(reason, message, warning))
 
     def report(self, reason: str, message: str, *, warning: bool = False) -> None:
-        """Tells people what was observed."""
+        """Emits an Event about an observation."""
         self.news.append(EmitEvent(reason, message, warning))
 
     def trouble(self, reason: str, message: str) -> None:
-        """Notes what needs a person."""
+        """Notes a problem that needs a person."""
         self.troubles.append(Trouble(reason, message))
 
     def wake(self, at_ms: int) -> None:
-        """Asks for a turn at this time, whether or not something is under way."""
+        """Plans again at `at_ms` (wall clock) at the latest, whether or not something is in progress."""
         self.due_ms = at_ms if self.due_ms is None else min(self.due_ms, at_ms)
 
     @property
     def wake_ms(self) -> int:
-        """When to look again at the latest while something is under way."""
+        """When to plan again at the latest while something is in progress (wall clock, ms)."""
         return self.snapshot.now_ms + _SOON_MS

@@ -1,4 +1,4 @@
-"""How many workers there are to be, which StatefulSet gets them, and when a step may begin."""
+"""Plans the number of workers: how many, in which StatefulSet, and when a step may begin."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from slackwater_operator.policies.scaling.decision import ManualInput, ScalingDe
 
 
 def replicas_now(snapshot: GroupSnapshot) -> int:
-    """How many workers are wanted now, before this turn's decision.
+    """The number of workers that is wanted before this reconciliation's decision.
 
-    With automatic scaling the StatefulSets' numbers are the memory of what was applied. What a suspended
-    group had before is in `status.desiredReplicas`, and so it is where another one had the group.id.
+    With automatic scaling the StatefulSets' numbers are the last applied ones. The number of a suspended
+    group, or of one whose group.id another one had, is in `status.desiredReplicas`.
     """
     assert snapshot.group is not None
     there, kept = snapshot.statefulset, snapshot.memory.desired
@@ -26,25 +26,24 @@ def replicas_now(snapshot: GroupSnapshot) -> int:
 
 
 def was_stopped(snapshot: GroupSnapshot) -> bool:
-    """Whether the workers were stopped, whatever number is wanted: the last turn found the group suspended,
-    or it has left its group.id to another one."""
+    """Whether the workers were stopped, whatever their number: the group was suspended, or left its group.id
+    to another."""
     suspended = snapshot.memory.conditions.get("Suspended", {}).get("status") == "True"
     return suspended or snapshot.memory.kafka is None
 
 
 def _has_target(snapshot: GroupSnapshot) -> bool:
-    """Whether the number of workers is the operator's to decide."""
+    """Whether the operator decides the number of workers."""
     assert snapshot.group is not None
     scaling = snapshot.group.spec.scaling
     return scaling is not None and scaling.automatic
 
 
 def asked_for(snapshot: GroupSnapshot) -> int:
-    """How many workers a user asks for who scales by hand, or has an HPA or KEDA do it.
+    """The number of workers that a user asks for, who scales by hand or by an HPA or KEDA.
 
-    Where spec.replicas is missing (it was never set, or `kubectl apply` has taken it away) that is as many as
-    there are: whoever hands the number over to an HPA, or takes the target of automatic scaling away, means
-    to change who decides.
+    Where spec.replicas is not set (it never was, or `kubectl apply` removed it) that is the present number:
+    whoever leaves the number to an HPA, or removes the target of automatic scaling, changes only who decides.
     """
     assert snapshot.group is not None
     wanted, least = snapshot.group.spec, snapshot.group.initial_replicas
@@ -56,9 +55,9 @@ def asked_for(snapshot: GroupSnapshot) -> int:
 
 
 def fill_replicas(context: PlanningContext) -> None:
-    """Has the number written to spec.replicas, where it is the user's and missing.
+    """Writes the number to spec.replicas where the user decides it and it is not set.
 
-    After all else, so that a cluster whose policies let nobody write a spec has its workers nevertheless.
+    It is the last action, so that a cluster whose policies forbid to write a spec still gets its workers.
     """
     group = context.snapshot.group
     assert group is not None
@@ -67,7 +66,7 @@ def fill_replicas(context: PlanningContext) -> None:
 
 
 def decide_replicas(context: PlanningContext) -> int:
-    """Decides how many workers there are to be, and so the StatefulSets' ordinals; gives that number."""
+    """Decides the number of workers and with it the StatefulSets' ordinals. Returns the number."""
     count = _decide(context)
     context.spans = _spans(context, count)
     if context.snapshot.group is not None and context.snapshot.group.spec.suspend:
@@ -76,7 +75,8 @@ def decide_replicas(context: PlanningContext) -> int:
 
 
 def _spans(context: PlanningContext, count: int) -> dict[str, Ordinals]:
-    """The ordinals of each set with that many workers. While a member is being taken over none changes."""
+    """The ordinals of each StatefulSet with that many workers. None changes while a member is being taken
+    over."""
     snapshot = context.snapshot
     there = snapshot.statefulset
     assert snapshot.group is not None
@@ -155,9 +155,9 @@ def _manual(context: PlanningContext, now: int) -> ScalingDecision:
 
 
 def _held(context: PlanningContext, wanted: int) -> str:
-    """Why a step must wait for a rolling restart; "" if it need not.
+    """Why a step has to wait for a rollout; "" if it need not.
 
-    Up from zero there is nobody whose restart it could disturb, and a suspended group is stopped at once.
+    A step up from zero disturbs no restart, and a suspended group is stopped at once.
     """
     snapshot = context.snapshot
     assert snapshot.group is not None
