@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support import parts
+from tests.support import parts, spark
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 
@@ -17,8 +17,7 @@ from tests.support.kafka import KafkaCluster
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# Spark's Java lives for a minute or two here: the second compiler would take more time than it saves.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+os.environ.setdefault(spark.SUBMIT_VARIABLE, spark.QUICK)
 
 GROUP_CONFIG = {"group.initial.rebalance.delay.ms": "150"}
 """Shorter than the brokers' default of 3 s, so that forming a group does not dominate the run."""

@@ -14,6 +14,8 @@ import pytest
 
 from tests.e2e.commands import Command, commands_of, run
 
+pytestmark = pytest.mark.parts("spark")
+
 FLIGHTS, POISON = 336_776, 300
 COLUMNS = {
     "year", "month", "day", "dep_time", "sched_dep_time", "dep_delay", "arr_time", "sched_arr_time",

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from slackwater.pipeline.engines import spark_archive, spark_session
+from slackwater.pipeline.engines import spark_session
 from slackwater.pipeline.engines.connect_server import ConnectServer
+from tests.support import spark
 from tests.support.controlplane import ControlPlane
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite
@@ -41,9 +42,7 @@ def test_a_rolling_restart_on_spark_costs_no_rebalance(
 ) -> None:
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         if not remote:  # as in the worker's Spark image
-            archive = site.folder / "spark.jsa"
-            assert spark_archive.main([str(archive)]) == 0
-            site.push("*", environment={spark_session.ARCHIVE_VARIABLE: str(archive)})
+            site.push("*", environment={spark_session.ARCHIVE_VARIABLE: str(spark.archive())})
         group = site.group(
             f"spark-{namespace}",
             partitions=6,

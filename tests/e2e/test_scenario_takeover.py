@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from slackwater.pipeline.engines import spark_archive, spark_session
+from slackwater.pipeline.engines import spark_session
+from tests.support import spark
 from tests.support.controlplane import ControlPlane, until
 from tests.support.kafka import KafkaCluster
 from tests.support.site import ClusterSite, Group, Pauses, Produced, around, now_ms, usual_pauses
@@ -93,9 +94,8 @@ def test_a_new_image_by_takeover_on_spark(
 ) -> None:
     workers, partitions = 3, 6
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
-        archive = site.folder / "spark.jsa"  # as in the worker's Spark image
-        assert spark_archive.main([str(archive)]) == 0
-        site.push("*", environment={spark_session.ARCHIVE_VARIABLE: str(archive)})
+        # As in the worker's Spark image.
+        site.push("*", environment={spark_session.ARCHIVE_VARIABLE: str(spark.archive())})
         spec: dict[str, Any] = {
             "partitions": partitions,
             "replicas": workers,

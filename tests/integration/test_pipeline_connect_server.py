@@ -12,7 +12,7 @@ import pytest
 from slackwater.pipeline.engines.connect_server import ConnectServer
 from slackwater.runtime.errors import StartError
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.parts("spark"), pytest.mark.timeout(180)]
 
 
 def ends(pid: int, timeout_s: float = 60) -> bool:

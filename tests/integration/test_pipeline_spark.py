@@ -19,7 +19,7 @@ from slackwater_operator.demo.source import read_rows, with_poison
 from tests.integration.pipeline_host import EngineHost, table
 from tests.support.workers.fakes import Bench
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.parts("spark"), pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module", params=["local", "connect"])

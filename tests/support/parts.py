@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from tests.support.controlplane import build
 from tests.support.java import programs
 from tests.support.kafka.jars import RELEASES, KafkaUnavailable, kafka_libs
+from tests.support.spark import SparkUnavailable, use_archive
 
 if TYPE_CHECKING:
     import pytest
@@ -34,6 +35,7 @@ def _java() -> None:
 PARTS: Mapping[str, Callable[[], object]] = {
     "kafka": _kafka,
     "java": _java,
+    "spark": use_archive,
     "kubectl": build.kubectl,
     "controlplane": build.binaries,
     "prometheus": lambda: (build.prometheus(), build.promtool()),
@@ -64,7 +66,7 @@ def make(names: Iterable[str], report: Callable[[str], None]) -> None:
         started = time.monotonic()
         try:
             PARTS[name]()
-        except (build.ToolsUnavailable, KafkaUnavailable) as exc:
+        except (build.ToolsUnavailable, KafkaUnavailable, SparkUnavailable) as exc:
             raise PartsUnavailable(str(exc)) from exc
         if (seconds := time.monotonic() - started) >= 1:
             report(f"parts: {name} made in {seconds:.0f} s")
