@@ -18,7 +18,7 @@ RECORDS_SKIPPED = "RecordsSkipped"
 
 
 def tell_lost(context: PlanningContext) -> None:
-    """Takes in what the workers say, with an Event for what is new."""
+    """Takes in what the workers report, and emits Events for what is new."""
     snapshot = context.snapshot
     reported = [skip for worker in snapshot.workers.values() if worker is not None for skip in worker.skipped]
     context.skipped, new = take_skips(context.skipped, reported, snapshot.now_ms)
@@ -32,7 +32,7 @@ def tell_lost(context: PlanningContext) -> None:
 
 
 def stopped_partitions(snapshot: GroupSnapshot) -> list[StoppedPartition]:
-    """The partitions that their workers read nothing more of."""
+    """The partitions that their workers have stopped reading."""
     running = [worker for worker in snapshot.workers.values() if worker is not None and worker.running]
     return sorted(
         {
@@ -45,13 +45,13 @@ def stopped_partitions(snapshot: GroupSnapshot) -> list[StoppedPartition]:
 
 
 def stopped_troubles(snapshot: GroupSnapshot) -> list[Trouble]:
-    """The same as what needs a person."""
+    """The stopped partitions as problems that need a person, one per reason."""
     stopped = by_reason(stopped_partitions(snapshot))
     return [Trouble(reason, stopped_text(partitions)) for reason, partitions in stopped.items()]
 
 
 def skipped_troubles(context: PlanningContext) -> list[Trouble]:
-    """The records that were skipped lately as what needs a person."""
+    """Recently skipped records as a problem that needs a person."""
     if not context.skipped:
         return []
     advice = "see Records skipped in docs/operate.md; this is shown for an hour"
@@ -59,22 +59,22 @@ def skipped_troubles(context: PlanningContext) -> list[Trouble]:
 
 
 SKIPS_SHOWN_MS = 3_600_000
-"""For how long skipped records keep the group Degraded."""
+"""How long skipped records keep the group Degraded."""
 _NAMED = 5
 
 
 def take_skips(
     kept: Sequence[Skip], reported: Iterable[Skip], now_ms: int
 ) -> tuple[tuple[Skip, ...], tuple[Skip, ...]]:
-    """What is to be kept of the skips, oldest first, and what of it is new.
+    """The skips to keep, oldest first, and the new ones among them.
 
-    A skip that is told twice counts once: the worker that had the partition may have ended before its commit.
-    No more than `SKIPS_KEPT` are kept; what is beyond that shows in the workers' metrics alone.
+    A skip that is reported twice counts once: the worker that had the partition may have ended before its
+    commit. At most `SKIPS_KEPT` are kept; the workers' metrics count the others.
 
     Args:
-        kept: those of before.
-        told: what the workers say.
-        now_ms: wall clock; a worker's clock that is ahead of it does not count.
+        kept: the skips kept so far.
+        reported: the skips that the workers report.
+        now_ms: wall clock; limits the times of workers whose clocks are ahead.
     """
     since_ms = now_ms - SKIPS_SHOWN_MS
     recent = [skip for skip in kept if skip.at_ms > since_ms]
@@ -89,7 +89,7 @@ def take_skips(
 
 
 def skips_text(skips: Sequence[Skip]) -> str:
-    """What was skipped, for a message."""
+    """The skipped records, for a message."""
     named = "; ".join(map(str, skips[:_NAMED]))
     more = f"; and {len(skips) - _NAMED} more ranges" if len(skips) > _NAMED else ""
     return (
@@ -99,7 +99,7 @@ def skips_text(skips: Sequence[Skip]) -> str:
 
 
 def stopped_text(stopped: Sequence[StoppedPartition]) -> str:
-    """Why partitions of one reason are stopped: the first one's message, and which others there are."""
+    """Why partitions of one reason are stopped: the first one's message, and the other partitions."""
     names = [str(partition.partition) for partition in stopped[1:]]
     if not names:
         return stopped[0].message

@@ -1,6 +1,7 @@
-"""Everything that a turn of a group looks at, as immutable values.
+"""The snapshot of a group: everything that planning uses, as immutable values.
 
-`gather` fills it; `turn` reads nothing else. What could not be found out is None, never zero or empty.
+The controller builds it (`controller.snapshots`); the planner reads nothing else. A value that could not be
+observed is None, never zero or empty.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from slackwater_operator.specs.statefulset import Revision
 
 STATEFULSET_REVISION_LABEL = "controller-revision-hash"
 APPLIED = "slackwater.dev/applied"
-"""Annotation of the objects that we apply: the hash of what we applied."""
+"""Annotation of the objects that the operator applies: the hash of the manifest."""
 
 GROUP_ID_IN_USE = "GroupIdInUse"
 """The reason of the condition Degraded where another ConsumerGroup has the group.id."""
@@ -49,29 +50,31 @@ class PodSnapshot:
 
     Attributes:
         name: its name.
-        uid: its uid: a pod that comes back under the name has another.
-        member: its worker's group.instance.id, which a pod of another set may have, too; its own name where
-            that is none of the group's.
-        suffix: which of the group's sets (`names.SETS`) it is of.
-        ordinal: its ordinal, -1 where its name has none.
-        revision: the StatefulSet's revision it was made from (`controller-revision-hash`).
-        template: the template's HASH (`slackwater.dev/revision`).
+        uid: its uid; a pod that is created again under the name has another one.
+        member: its worker's group.instance.id, which a pod of another set may have as well; the pod's name
+            if that is not one of the group's.
+        suffix: the suffix (`names.SETS`) of its StatefulSet.
+        ordinal: its ordinal; -1 if its name has none.
+        revision: the StatefulSet's revision that it was created from (`controller-revision-hash`).
+        template: the hash of its template (`slackwater.dev/revision`).
         phase: `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
         ready: its Ready condition.
         deleting: whether it has a deletionTimestamp.
-        node_lost: whether the node controller says that nobody hears of its node: its Ready condition is
-            False although the kubelet said last that its containers are ready.
-        deleted_ms: when it should be gone at the latest (its deletionTimestamp, grace period included); None
-            where it is not being deleted.
-        evicted: whether it has the condition DisruptionTarget (an eviction, a drained node; Kubernetes 1.26).
+        node_lost: whether the node controller reports its node as lost: its Ready condition is False
+            although the kubelet last reported ready containers.
+        deleted_ms: when it should be gone at the latest (its deletionTimestamp, which includes the grace
+            period); None if it is not being deleted.
+        evicted: whether it has the condition DisruptionTarget (an eviction, a drained node; Kubernetes
+            1.26).
         started: whether the container `worker` runs.
-        restarts: how many times that container was started again in this pod.
-        trouble: why that container waits (`CrashLoopBackOff`, `ImagePullBackOff`), or how it ended last; "".
-        ended_ms: when that container ended last, None when it has not.
-        ip: the pod's address, "" before it has one.
-        node: where it is, "" before it is scheduled.
+        restarts: how often that container was restarted in this pod.
+        trouble: why that container waits (`CrashLoopBackOff`, `ImagePullBackOff`), or how it last ended; ""
+            if neither.
+        ended_ms: when that container last ended; None if it has not.
+        ip: its address; "" before it has one.
+        node: its node; "" before it is scheduled.
         can_hand_over: whether its template has the key with which it can be asked to hand over.
-        port: where its worker answers.
+        port: the port of its worker's HTTP server.
     """
 
     name: str
@@ -104,12 +107,12 @@ class JobSnapshot:
     Attributes:
         name: its name.
         uid: its uid.
-        view: how far it is.
+        view: its progress or outcome.
         deleting: whether it has a deletionTimestamp.
-        attempt: how many Jobs have tried its revision, this one among them.
-        retry: the value that the annotation slackwater.dev/retry had when it was made.
-        failure: why the Job before it failed; "" where there was none.
-        ended_ms: when it failed; None: it has not, or that is not known.
+        attempt: how many Jobs have tried its revision, including this one.
+        retry: the value of the annotation slackwater.dev/retry when it was created.
+        failure: why the previous Job failed; "" for the first one.
+        ended_ms: when it failed; None if it has not, or if that is unknown.
     """
 
     name: str
@@ -124,25 +127,25 @@ class JobSnapshot:
 
 @dataclass(frozen=True)
 class Measured:
-    """What it takes several observations to tell; kept in memory by the controller.
+    """What the controller derives from several observations; kept in memory.
 
     Attributes:
-        scaling: what the automatic scaling decided on this observation; None where scaling is manual.
-        scaling_memory: what of that must outlive the operator (`Autoscaler.dump`).
-        produced_per_s: records produced to all partitions a second, None when not known.
-        consumed_per_s: records committed a second, None when not known.
-        capacity_per_s: what one worker can do a second, None when not known.
-        stalls: what does not move.
-        forced: why the broker may have made the group rebalance since the oldest restart under way began.
-        sessions_since_ms: when the broker began all sessions anew, as far as was seen.
-        topics_changed: what has changed about the topics since the oldest restart under way began; "".
-        topic_changes: what has changed about the topics, and has not been told yet.
-        unplanned: why the group rebalanced lately without us, a line each.
-        kafka_away_ms: for how long the cluster has not answered; 0 when it does.
-        kafka_problem: why it did not answer when it was asked last; "" when it did.
+        scaling: the automatic scaling's decision on this observation; None where scaling is manual.
+        scaling_memory: the part of its state that must outlive the operator (`Autoscaler.dump`).
+        produced_per_s: records produced to all partitions a second; None if unknown.
+        consumed_per_s: records committed a second; None if unknown.
+        capacity_per_s: records that one worker can process a second; None if unknown.
+        stalls: lack of progress (`policies.stalls`).
+        forced: why the broker may have caused a rebalance since the oldest restart in progress began.
+        sessions_since_ms: when the broker was last observed to begin all sessions anew.
+        topics_changed: changes of the topics since the oldest restart in progress began; "" without any.
+        topic_changes: changes of the topics that have not been reported yet.
+        unplanned: the causes of recent unplanned rebalances.
+        kafka_away_ms: for how long the cluster has not responded; 0 when it does.
+        kafka_problem: why it did not respond to the last request; "" when it did.
         unstable_for_ms: for how long the group has not been Stable; 0 when it is.
-        settled_since_ms: since when the group has been settled, None when it is not.
-        contest: which other ConsumerGroups have workers in the group, or had lately; None: none.
+        settled_since_ms: since when the group has been settled; None when it is not.
+        contest: other ConsumerGroups with workers in the group, now or recently; None without any.
         alone_ms: for how long the group has had workers of this ConsumerGroup only; 0 when it has others.
     """
 
@@ -167,54 +170,53 @@ class Measured:
 
 @dataclass(frozen=True)
 class GroupSnapshot:
-    """What a turn looks at.
+    """A group as it was observed.
 
     Attributes:
-        now_ms: the time, wall clock.
+        now_ms: the time (wall clock, ms).
         namespace: the group's namespace.
         name: the ConsumerGroup's name.
         uid: its uid.
         generation: its metadata.generation.
+        memory: what its status has stored (`status_memory.parse`).
         annotations: its annotations.
         finalizers: its finalizers.
         deleting: whether it has a deletionTimestamp.
-        deleted_ms: when that is; 0 where it has none.
-        status: its status as it is now.
-        memory: what that says of turns before.
-        group: the resource, None when it cannot be read; `error` says why then.
-        revision: what its workers should be started from; None when `group` is.
-        pod_monitors: whether a PodMonitor is wanted and the API server knows the kind.
-        live: by (kind, name) the objects that are there of those that are wanted, whoever owns them; of a
-            ConfigMap only metadata. Also a StatefulSet under a name that is not wanted now, but may be.
-        rivals: the ConsumerGroups of the namespace that are older, and may have a StatefulSet of the same
-            name as this one may (`names.rivals`).
-        running: what the workers reach Kafka with, which the group is looked at with, too: spec.kafka, or
-            what it was as long as a pod or a StatefulSet has that.
-        sharing: the other ConsumerGroups that name the same group.id on the same Kafka.
-        cluster_id: Kafka's id of the cluster that they are on; "" when it is not known.
-        next_id: Kafka's id of the cluster that spec.kafka leads to, where that is not `running`; "": it has
-            not told.
-        sharing_next: the same on the Kafka that spec.kafka leads to, where that is another than the workers
-            have.
-        sets: the group's StatefulSets by their suffix, without foreign ones: one at rest, two while its
-            members are being taken over.
-        secret: the resourceVersion of the takeover Secret; empty: there is none; None: not known, or not
-            asked for.
-        pods: its pods, in whatever state.
-        not_created: by name the pods that a StatefulSet lacks, and why they cannot be created, where that is
-            known.
+        deleted_ms: its deletionTimestamp; 0 without one.
+        status: its status.
+        group: the resource; None if it is invalid, and `error` then has the reason.
+        error: why the resource is invalid; "" if it is valid.
+        revision: the revision that the spec asks for; None if `group` is None.
+        pod_monitors: whether a PodMonitor is wanted and the API server has the kind.
+        live: by (kind, name), the existing ones of the wanted objects, whoever owns them; of a ConfigMap
+            only the metadata. Includes StatefulSets under names that may be wanted later.
+        rivals: older ConsumerGroups of the namespace that may have a StatefulSet of the same name
+            (`names.rivals`).
+        running: the running workers' connection, which observations use as well: spec.kafka, or an earlier
+            one as long as a pod or StatefulSet has it.
+        sharing: the other ConsumerGroups that name the same group.id on the same Kafka cluster.
+        cluster_id: the id of the workers' Kafka cluster; "" if unknown.
+        next_id: the id of the Kafka cluster that spec.kafka names, where that is not `running`; "" if
+            unknown.
+        sharing_next: `sharing` on the cluster that spec.kafka names, where that is not the workers'.
+        sets: the group's own StatefulSets by suffix: one, or two while members are being taken over.
+        secret: the resourceVersion of the takeover Secret; "" if it does not exist; None if unknown or not
+            requested.
+        pods: its pods, in any state.
+        not_created: by name, the pods that a StatefulSet lacks, and why they cannot be created, if known.
         jobs: its preflight Jobs.
         configmaps: the names and uids of its ConfigMaps.
-        workers: what its pods' workers said last, by pod name; None or absent: no answer.
-        kafka: the newest observation; None when there is none that is new enough to go by.
-        good_template: the pod template of the ControllerRevision that `status.rollout.good` names, if needed.
-        measured: what several observations tell.
-        unchanged: by (kind, name) the resourceVersion that applying left as it was, and what was applied (its
-            hash): it looks different from what was applied, but applying it again would change nothing.
-        fresh: whether pods, workers and Kafka were asked for this very turn. Who is stopped, or removed from
-            the group, is decided on a fresh snapshot only.
+        workers: by pod name, the workers' last status; None or absent without a response.
+        kafka: the newest observation; None if there is none that is recent enough.
+        good_template: the pod template of the ControllerRevision that `status.rollout.good` names, if
+            needed.
+        measured: what several observations show.
+        unchanged: by (kind, name), the resourceVersion that an apply did not change, and the hash of what
+            was applied: the object differs from the manifest, but another apply would change nothing.
+        fresh: whether pods, workers and Kafka were read for this reconciliation. Only a fresh snapshot
+            permits to stop a worker or to remove a member.
         figures_due: whether figures in the status that change all the time may be written again.
-        problems: what failed in the last turn's acts, as (reason, message).
+        problems: what failed in the last reconciliation's actions, as (reason, message).
     """
 
     now_ms: int
@@ -255,21 +257,21 @@ class GroupSnapshot:
     problems: tuple[tuple[str, str], ...] = ()
 
     def jobs_of(self, revision: str) -> tuple[JobSnapshot, ...]:
-        """The preflight Jobs that try a revision, by its template's hash; the newest last."""
+        """The preflight Jobs of a revision, by its template's hash; the newest last."""
         jobs = [job for job in self.jobs if job.name == names.preflight_job(self.name, revision, job.attempt)]
         return tuple(sorted(jobs, key=lambda job: job.attempt))
 
     @property
     def kafka_group(self) -> GroupView | None:
-        """The group as the broker told it, None when it did not."""
+        """The group as the broker reported it; None if it did not respond."""
         return self.kafka.group if self.kafka is not None else None
 
     @property
     def has_group_id(self) -> bool:
         """Whether this ConsumerGroup has used its group.id, and has not left it to another one.
 
-        A CustomResourceDefinition of an older version keeps no status.kafka: there a rollout that went well
-        and the last condition say it.
+        The CustomResourceDefinition of an older version does not keep status.kafka. A completed rollout and
+        the last condition show it there.
         """
         left = self.memory.conditions.get("Degraded", {}).get("reason") == GROUP_ID_IN_USE
         return self.memory.kafka is not None or (bool(self.memory.rollout.good) and not left)
@@ -287,8 +289,11 @@ class GroupSnapshot:
 
     @property
     def doubtful_members(self) -> frozenset[str]:
-        """Those that are called as workers of this ConsumerGroup, but of which it is not known whose they
-        are: of a version that does not say it, or seen in a rebalance only."""
+        """Instance ids that have the form of this ConsumerGroup's, of members whose owner is unknown.
+
+        Workers of older versions do not report their owner, and DescribeGroups does not show it during a
+        rebalance.
+        """
         return self._called_ours({""})
 
     def _called_ours(self, owners: set[str]) -> frozenset[str]:
@@ -304,7 +309,7 @@ class GroupSnapshot:
 
     @property
     def foreign_members(self) -> tuple[MemberView, ...]:
-        """The Kafka group's members that are no workers of this ConsumerGroup, by their names or marks."""
+        """The Kafka group's members that are not workers of this ConsumerGroup, by their names or owners."""
         assert self.group is not None
         members = self.kafka_group.members if self.kafka_group is not None else ()
         ours = self.own_members | self.doubtful_members
@@ -314,7 +319,7 @@ class GroupSnapshot:
 
     @property
     def rollout_policy(self) -> RolloutPolicy:
-        """spec.rollout; the annotation that pauses does so like spec.rollout.paused."""
+        """spec.rollout; the annotation slackwater.dev/paused has the effect of spec.rollout.paused."""
         assert self.group is not None
         return rollout_policy(
             self.group, paused=str(self.annotations.get(names.PAUSED, "")).lower() == "true"
@@ -322,10 +327,10 @@ class GroupSnapshot:
 
     @cached_property
     def failed(self) -> Failed | None:
-        """The template that failed, if that still counts.
+        """The failed template, while the failure still counts.
 
-        It counts while it is the wanted one and nobody has asked for another try; and while one of two sets
-        has it, since the way back from it comes before all else.
+        It counts while that template is the wanted one and no retry was requested, and while one of two
+        StatefulSets has it, since the rollback comes first.
         """
         failed = self.memory.rollout.failed
         if failed is None or self.revision is None:
@@ -337,7 +342,7 @@ class GroupSnapshot:
 
     @cached_property
     def arrangement(self) -> Arrangement:
-        """Which of the sets is filled (or at rest), and which is left."""
+        """Which StatefulSet is the target (or the only one), and which is the source."""
         moving = self.memory.rollout.moving
         return arrange(
             self.sets,
@@ -348,12 +353,12 @@ class GroupSnapshot:
 
     @property
     def statefulset(self) -> StatefulSetSnapshot | None:
-        """The set at rest, or of two the one that is filled; None when there is none."""
+        """The only StatefulSet, or of two the target; None without any."""
         return self.arrangement.filled
 
     @property
     def replicas(self) -> int:
-        """How many members there are to be now, whichever sets their pods are in."""
+        """The number of members that the StatefulSets have now."""
         count = members(self.sets)
         moving = self.memory.rollout.moving
         # The highest member is in neither set while it moves by a restart.
@@ -361,7 +366,7 @@ class GroupSnapshot:
         return count + 1 if away else count
 
     def member_of(self, pod_name: str) -> str:
-        """The member of one of the group's pods, by its name."""
+        """The member of one of the group's pods, by the pod's name."""
         return names.member_of(self.name, pod_name)
 
     def pod_named(self, name: str) -> PodSnapshot | None:
@@ -369,15 +374,15 @@ class GroupSnapshot:
         return next((pod for pod in self.pods if pod.name == name), None)
 
     def pods_of(self, member: str) -> tuple[PodSnapshot, ...]:
-        """The pods of this member, the one that serves it first."""
+        """The pods of this member; the one that serves it comes first."""
         return self._by_member.get(member, ())
 
     def pod(self, member: str) -> PodSnapshot | None:
-        """The pod that serves this member, or should: there may be another one beside it."""
+        """The pod that serves this member, or should; a second one may exist."""
         return next(iter(self.pods_of(member)), None)
 
     def successor(self, member: str) -> PodSnapshot | None:
-        """The other pod of this member: one that stands by, is on its way there, or was fenced."""
+        """The second pod of this member: it stands by, is about to, or was fenced."""
         return next(iter(self.pods_of(member)[1:]), None)
 
     @cached_property
@@ -388,8 +393,9 @@ class GroupSnapshot:
         return {member: self._serving_first(pods) for member, pods in result.items()}
 
     def _serving_first(self, pods: list[PodSnapshot]) -> tuple[PodSnapshot, ...]:
-        """Who serves: who runs in the group (of two whom the broker knows, else who began to run later); else
-        who is in it; else whom a standby calls so; else the pod of the set that is left."""
+        """The pods in this order: running in the group (of two, the one that the broker knows, else the one
+        that began to run later); in the group; named as the holder by a standby; the pod of the source
+        StatefulSet."""
         if len(pods) == 1:
             return (pods[0],)
         statuses = {pod.name: self.worker(pod) for pod in pods}
@@ -416,11 +422,11 @@ class GroupSnapshot:
         return tuple(sorted(pods, key=rank))
 
     def silent(self, pod: PodSnapshot) -> bool:
-        """Whether the worker in this pod was asked last for its status, and did not answer."""
+        """Whether the worker in this pod did not respond to the last request for its status."""
         return pod.name in self.workers and self.workers[pod.name] is None
 
     def worker(self, pod: PodSnapshot) -> WorkerStatus | None:
-        """What the worker in this pod said last; not what one before it under the name said."""
+        """The last status of the worker in this pod; not that of an earlier pod of the same name."""
         status = self.workers.get(pod.name)
         return status if status is not None and status.uid == pod.uid else None
 

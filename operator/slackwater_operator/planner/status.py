@@ -1,4 +1,4 @@
-"""The status that a turn leaves: memory for the next, conditions for everybody."""
+"""Composes the status: the stored state for later reconciliations, and the conditions for users."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def status_of_trouble(
     trouble: Trouble,
     now_ms: int,
 ) -> dict[str, Any]:
-    """The status where no turn can be made: as it was, but for what says so.
+    """The status where planning is not possible: the previous one, with the conditions that report why.
 
     Args:
-        status: as it was.
+        status: the previous status.
         before: its conditions by type.
         generation: the resource's metadata.generation.
-        trouble: what is wrong.
+        trouble: the problem.
         now_ms: wall clock.
     """
     observed = ConditionsInput(generation=generation, troubles=(trouble,))
@@ -83,11 +83,11 @@ def status_of_trouble(
 
 
 def status_of_deletion(snapshot: GroupSnapshot, waits: str) -> dict[str, Any]:
-    """The status of a ConsumerGroup that is being deleted: as it was, but not Ready.
+    """The status of a ConsumerGroup that is being deleted: the previous one, but not Ready.
 
     Args:
         snapshot: the group.
-        waits: what keeps it from being gone, in words; "" where nothing does.
+        waits: what delays the deletion, in words; "" if nothing does.
     """
     observed = ConditionsInput(generation=snapshot.generation, deleting=True, deletion_waits=waits)
     before = snapshot.memory.conditions
@@ -96,7 +96,7 @@ def status_of_deletion(snapshot: GroupSnapshot, waits: str) -> dict[str, Any]:
 
 
 def troubles(context: PlanningContext) -> tuple[Trouble, ...]:
-    """What needs a person, the gravest first."""
+    """The problems that need a person, the most serious first."""
     result = [*stopped_troubles(context.snapshot), *context.troubles]
     failed = context.rollout.failed
     if failed is not None:
@@ -114,15 +114,17 @@ def troubles(context: PlanningContext) -> tuple[Trouble, ...]:
 
 
 def _ready_members(context: PlanningContext) -> set[str]:
-    """The members with a ready pod that are in Kafka's group, where the broker says who is: a pod on a lost
-    node keeps its Ready condition for 40 s and more."""
+    """The members with a ready pod that are in Kafka's group, if the broker reports its members.
+
+    A pod on a lost node keeps its Ready condition for 40 s and more.
+    """
     ready = {pod.member for pod in context.snapshot.pods if pod.ready} & set(context.derived.names)
     group = context.derived.group
     return ready if group is None else ready & group.instance_ids
 
 
 def _lost_nodes(context: PlanningContext) -> list[Trouble]:
-    """Workers whose node is gone."""
+    """Workers whose node is lost."""
     message = advice(context.derived.lost)
     return [Trouble("NodeLost", message)] if message else []
 
@@ -141,7 +143,7 @@ def _missing_pods(context: PlanningContext) -> list[Trouble]:
 
 
 def _broken_pods(context: PlanningContext) -> list[Trouble]:
-    """Workers that end again and again, or cannot be started at all."""
+    """Workers that fail repeatedly, or cannot start."""
     broken = [
         worker
         for worker in context.derived.workers
@@ -156,8 +158,7 @@ def _broken_pods(context: PlanningContext) -> list[Trouble]:
 
 
 def _foreign_members(context: PlanningContext) -> list[Trouble]:
-    """Members of the group that are no workers of ours: another application's with the same group.id, or
-    another ConsumerGroup's."""
+    """Members of the group that are not our workers: another application's, or another ConsumerGroup's."""
     others, resource = context.snapshot.foreign_members, context.snapshot.group
     assert resource is not None
     if not others or context.hindered:
@@ -194,7 +195,7 @@ def _seen(context: PlanningContext) -> ConditionsInput:
 
 
 def _unsettled(context: PlanningContext) -> str:
-    """What keeps the group from being settled; what begins in this turn does, too."""
+    """Why the group is not settled, including a step that begins now."""
     if context.derived.unsettled:
         return context.derived.unsettled
     if context.snapshot.statefulset is None:
@@ -205,7 +206,7 @@ def _unsettled(context: PlanningContext) -> str:
 
 
 def _existing(snapshot: GroupSnapshot) -> int:
-    """How many members have a pod: `status.replicas`, which the scale subresource shows."""
+    """The number of members with a pod: `status.replicas`, which the scale subresource shows."""
     if len(snapshot.sets) > 1:
         return len({pod.member for pod in snapshot.pods if pod.ordinal >= 0})
     return sum(statefulset.existing for statefulset in snapshot.sets.values())
@@ -216,7 +217,7 @@ def _conditions_before(snapshot: GroupSnapshot) -> list[Mapping[str, Any]]:
 
 
 def _lag(snapshot: GroupSnapshot) -> int | None:
-    """The total lag to two digits, not written more often than figures may be."""
+    """The total lag, rounded to two digits; the previous one while figures are not due."""
     before = snapshot.status.get("lag")
     if not snapshot.figures_due and isinstance(before, int):
         return before
@@ -226,8 +227,8 @@ def _lag(snapshot: GroupSnapshot) -> int | None:
 
 
 def _kafka(context: PlanningContext) -> dict[str, Any] | None:
-    """Where the group has its group.id: as it was, where somebody else has that now; nothing, where that one
-    keeps it."""
+    """status.kafka: the connection of the group's workers; unchanged while another ConsumerGroup has the
+    group.id, and None where that one keeps it."""
     snapshot, before = context.snapshot, context.snapshot.memory.kafka
     assert snapshot.group is not None
     if context.gives_way:
@@ -256,7 +257,7 @@ def _scaling(context: PlanningContext) -> dict[str, Any] | None:
 
 
 def but_figures(status: Mapping[str, Any]) -> dict[str, Any]:
-    """A status without what changes all the time."""
+    """A status without the figures that change all the time."""
     kept = {name: value for name, value in status.items() if name != "lag"}
     return {**kept, "scaling": _but_figures(status.get("scaling") or {})}
 

@@ -1,7 +1,7 @@
-"""What turns before have left in the ConsumerGroup's status: all that must survive the operator's end.
+"""State that the ConsumerGroup's status stores between reconciliations, and that outlives the operator.
 
-Anybody with the right to may write into a status, so that whatever stands there is read as far as it makes
-sense and left out where it does not: `parse` raises nothing.
+Users with permission may write anything into a status. `parse` therefore takes valid values, ignores invalid
+ones, and raises nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PHASES = ("Idle", "Preflight", "Rolling", "Paused", "Refused", "Stopped", "Rolli
 IDLE, PREFLIGHT, ROLLING, PAUSED, REFUSED, STOPPED, ROLLING_BACK = PHASES
 
 STEPS = ("up", "down")
-"""What the scaling does when it does something."""
+"""The actions of a scaling step."""
 UP, DOWN = STEPS
 
 GAPS_KEPT = 20
@@ -29,15 +29,15 @@ DECISIONS_KEPT = 20
 
 @dataclass(frozen=True)
 class UnderWay:
-    """A restart that has been decided and is not over; written before the pod is deleted.
+    """A restart in progress. It is noted before the pod is deleted.
 
     Attributes:
         name: the pod.
-        uid: the uid of the pod that is to go: while one of that uid lives, nothing has been done yet.
-        generation: the group's generation then, -1 when the worker was not in it.
-        lag: how far its partitions were behind then, None when that was not known.
-        since_ms: when it was decided.
-        ended_ms: when the old pod was gone; None while it is there.
+        uid: the uid of the pod to delete; while a pod of that uid is alive, nothing has been done yet.
+        generation: the group's generation at that time; -1 if the worker was not in the group.
+        lag: the lag of its partitions at that time; None if unknown.
+        since_ms: when the restart was decided.
+        ended_ms: when the old pod was gone; None while it exists.
     """
 
     name: str
@@ -48,7 +48,7 @@ class UnderWay:
     ended_ms: int | None = None
 
     def dump(self) -> dict[str, Any]:
-        """As it stands in the status."""
+        """The form in the status."""
         return _without_none(
             {
                 "name": self.name,
@@ -63,12 +63,12 @@ class UnderWay:
 
 @dataclass(frozen=True)
 class Failed:
-    """A template that is not tried again.
+    """A template that failed, and is not tried again.
 
     Attributes:
-        template: its HASH.
-        reason: what went wrong.
-        retry: the value of the annotation slackwater.dev/retry then: another one means to try again.
+        template: its hash.
+        reason: what failed.
+        retry: the value of the annotation slackwater.dev/retry at that time; another value requests a retry.
     """
 
     template: str
@@ -76,20 +76,21 @@ class Failed:
     retry: str = ""
 
     def dump(self) -> dict[str, Any]:
-        """As it stands in the status."""
+        """The form in the status."""
         return {"hash": self.template, "reason": self.reason, "retry": self.retry}
 
 
 @dataclass(frozen=True)
 class Tries:
-    """The preflights of a template that failed for their environment; another one follows.
+    """Preflights of a template that failed because of their environment; another one follows.
 
     Attributes:
-        template: its HASH.
-        reason: what went wrong the last time.
+        template: its hash.
+        reason: why the last one failed.
         attempts: how many have failed.
-        again_ms: when the next one may start.
-        retry: the value of the annotation slackwater.dev/retry then: another one means to try at once.
+        again_ms: when the next one may start (wall clock, ms).
+        retry: the value of the annotation slackwater.dev/retry at that time; another value starts it at
+            once.
     """
 
     template: str
@@ -99,7 +100,7 @@ class Tries:
     retry: str = ""
 
     def dump(self) -> dict[str, Any]:
-        """As it stands in the status."""
+        """The form in the status."""
         return {
             "hash": self.template,
             "reason": self.reason,
@@ -111,24 +112,26 @@ class Tries:
 
 @dataclass(frozen=True)
 class RolloutMemory:
-    """The rollout: restarts, or takeovers.
+    """status.rollout: the state of a rollout by restarts or takeovers.
 
     Attributes:
         phase: one of `PHASES`.
         target: the StatefulSet's revision that all pods should have.
-        good: the last revision that all pods had while the group was settled: a ControllerRevision's name.
-        failed: the template that failed, None when none has.
-        tries: the preflights of the wanted template that failed for their environment, None without any.
-        updated: how many pods have the target revision.
-        under_way: the restarts that are not over.
-        from_set: the StatefulSet that takeovers leave, "" where none go on.
-        to_set: the StatefulSet that they fill.
-        moving: the takeover that is not over, None when there is none.
-        ended_ms: where that goes by a restart, when the pod before was gone; None while it is there.
-        since_ms: since when it has been in this phase.
+        good: the last revision that all pods had while the group was settled: the name of a
+            ControllerRevision.
+        failed: the template that failed; None if none has.
+        tries: the preflights of the wanted template that failed because of their environment; None without
+            any.
+        updated: the number of pods with the target revision.
+        under_way: the restarts in progress.
+        from_set: the source StatefulSet of takeovers; "" without takeovers.
+        to_set: the target StatefulSet of takeovers.
+        moving: the takeover in progress; None without one.
+        ended_ms: for a takeover by restart, when the previous pod was gone; None while it exists.
+        since_ms: since when the rollout has been in this phase.
         reason: why it is in this phase.
-        expected_rebalance: why this rollout makes the group rebalance; noted before it begins, "" where it
-            does not.
+        expected_rebalance: why this rollout causes a rebalance, noted before it begins; "" if it causes
+            none.
     """
 
     phase: str = IDLE
@@ -147,7 +150,7 @@ class RolloutMemory:
     expected_rebalance: str = ""
 
     def dump(self) -> dict[str, Any]:
-        """As it stands in the status."""
+        """The form in the status."""
         return _without_none(
             {
                 "phase": self.phase,
@@ -169,11 +172,11 @@ class RolloutMemory:
 
 @dataclass(frozen=True)
 class DecisionRecord:
-    """A decision that differed from the one before of its kind.
+    """A decision that differed from the previous one of its kind.
 
     Attributes:
-        at_ms: when it was made first.
-        kind: `scaling`, `rollout`, `gate`, `membership`, `preflight`, `suspend`, `topics`.
+        at_ms: when it was first made.
+        kind: `scaling`, `rollout`, `gate`, `membership`, `preflight`, `suspend` or `topics`.
         action: what it does, in a word.
         reason: why, in a sentence.
     """
@@ -184,20 +187,20 @@ class DecisionRecord:
     reason: str
 
     def dump(self) -> dict[str, Any]:
-        """As it stands in the status."""
+        """The form in the status."""
         return {"at": self.at_ms, "kind": self.kind, "action": self.action, "reason": self.reason}
 
 
 @dataclass(frozen=True)
 class KafkaMemory:
-    """Where the ConsumerGroup has its group.id to itself, and how its workers get there.
+    """status.kafka: where the ConsumerGroup uses its group.id, and how its workers connect there.
 
     Attributes:
-        bootstrap_servers: how its workers reach that Kafka.
-        cluster_id: Kafka's id of it; "" when it was not told yet.
-        security: their spec.kafka.security, by the names that it has there.
-        properties: of their spec.kafka.properties those that what is seen of the group depends on.
-        exclusive: whether its workers have had the group to themselves for long, since it had no pods last.
+        bootstrap_servers: the workers' bootstrap servers.
+        cluster_id: the id of the Kafka cluster; "" if not reported yet.
+        security: the workers' spec.kafka.security, with the same keys.
+        properties: those of the workers' spec.kafka.properties that affect how the group is observed.
+        exclusive: whether its workers have had the group to themselves for long, since it last had no pods.
     """
 
     bootstrap_servers: str
@@ -207,7 +210,7 @@ class KafkaMemory:
     exclusive: bool = False
 
     def dump(self) -> dict[str, Any]:
-        """As it stands in the status."""
+        """The form in the status."""
         return _without_none(
             {
                 "bootstrapServers": self.bootstrap_servers,
@@ -221,17 +224,17 @@ class KafkaMemory:
 
 @dataclass(frozen=True)
 class Memory:
-    """What a turn remembers.
+    """The stored state.
 
     Attributes:
-        rollout: the rolling restart.
-        desired: how many workers were wanted last, None before the first decision.
-        scaling: what the automatic scaling keeps, as `decide` dumps it.
-        restart_gaps_ms: how long the last restarts kept a worker away, oldest first.
+        rollout: the rollout.
+        desired: the last wanted number of workers; None before the first decision.
+        scaling: the state of automatic scaling (`Autoscaler.dump`).
+        restart_gaps_ms: the durations of the last restarts, oldest first.
         decisions: the last decisions, oldest first.
-        conditions: the conditions by type, as they stand in the status.
+        conditions: the conditions by type, as in the status.
         skipped: the last records that the workers have skipped, oldest first.
-        kafka: where it has its group.id; None: it has never had it.
+        kafka: where it uses its group.id; None if it never has.
     """
 
     rollout: RolloutMemory = field(default_factory=RolloutMemory)
@@ -245,7 +248,7 @@ class Memory:
 
 
 def parse(status: object) -> Memory:
-    """Reads the memory out of a status, whatever that holds."""
+    """Reads the stored state from a status; invalid values are ignored."""
     stored = _mapping(status)
     return Memory(
         rollout=_rollout(_mapping(stored.get("rollout"))),
@@ -270,10 +273,10 @@ def parse(status: object) -> Memory:
 def remember(
     kept: tuple[DecisionRecord, ...], now_ms: int, kind: str, action: str, reason: str
 ) -> tuple[DecisionRecord, ...]:
-    """`kept` with a decision, if that differs in its action from the last one of its kind.
+    """`kept` with the decision added, if its action differs from that of the last decision of its kind.
 
-    A reason whose figures alone have changed is no other decision: it is not kept again. But a step of the
-    scaling from or to another number of workers is another, also right after one.
+    A reason in which only figures have changed is not another decision. A scaling step from or to another
+    number of workers is one, even right after the last step.
     """
     last = next((decision for decision in reversed(kept) if decision.kind == kind), None)
     if last is not None and last.action == action and _told(action, last.reason) == _told(action, reason):
@@ -282,7 +285,8 @@ def remember(
 
 
 def _told(action: str, reason: str) -> str:
-    """What two alike decisions have in common; a step's reason is "1 to 3: ...", and the rest has figures."""
+    """The part of a reason that distinguishes decisions: without figures, except for a step's "1
+    to 3: ..."."""
     if action not in STEPS:
         return _worded(reason)
     step, _, why = reason.partition(":")
@@ -317,7 +321,7 @@ def _rollout(stored: Mapping[str, Any]) -> RolloutMemory:
 
 
 def _dump_moving(moving: Moving, ended_ms: int | None) -> dict[str, Any]:
-    """As it stands in the status."""
+    """The form in the status."""
     return _without_none(
         {
             "ordinal": moving.ordinal,
@@ -409,7 +413,7 @@ def _decisions(stored: object) -> list[DecisionRecord]:
 
 
 def dump_skip(skip: Skip) -> dict[str, Any]:
-    """As it stands in the status."""
+    """The form in the status."""
     return {
         "topic": skip.partition.topic,
         "partition": skip.partition.partition,

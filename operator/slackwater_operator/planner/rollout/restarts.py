@@ -1,7 +1,8 @@
-"""The rolling restart: which pods go next, which are back, and what to do when one does not come back.
+"""Plans the rolling restart: which pods are restarted next, which are back, and what follows a failed
+restart.
 
-A restart is written into the status with the pod's uid before the pod is deleted. A turn that finds a pod of
-that uid alive knows that it was not deleted, whoever made the note.
+A restart is noted in the status, with the pod's uid, before the pod is deleted. While a pod of that uid is
+alive, it has not been deleted, whichever operator wrote the note.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ from slackwater_operator.policies.rollout.restarts import (
 from slackwater_operator.specs.statefulset import template_hash
 
 FIRST_PROOF_MS = 5_000
-"""How long the first worker of a revision must have been running before another one is restarted."""
+"""How long the first worker of a revision must run before the next one is restarted."""
 PROOF_MS = 1_000
-"""The same for those after it."""
+"""The same for the later ones."""
 IDLE_GRACE_S = 1
 """How long a worker that never joined may take to end."""
 
 
 def roll(context: PlanningContext, chosen: Chosen, removal: RemovalDecision) -> None:
-    """Takes the rolling restart one step further."""
+    """Advances the rolling restart by one step."""
     context.change_rollout(from_set="", to_set="", moving=None, ended_ms=None)
     _track(context)
     there = context.snapshot.statefulset
@@ -72,7 +73,8 @@ def roll(context: PlanningContext, chosen: Chosen, removal: RemovalDecision) -> 
 
 
 def _given_up(context: PlanningContext, there: StatefulSetSnapshot) -> bool:
-    """Whether the template that is there has failed, with none to go back to: nobody else is restarted."""
+    """Whether the present template has failed and there is none to roll back to: no other worker
+    is restarted."""
     failed = context.rollout.failed
     return failed is not None and failed.template == there.template and context.rollout.phase != ROLLING_BACK
 
@@ -132,9 +134,9 @@ def _phase(context: PlanningContext, decision: RolloutDecision, paused: bool) ->
 def _held(
     context: PlanningContext, chosen: Chosen, removal: RemovalDecision, decision: RolloutDecision
 ) -> str:
-    """Why nobody else is restarted now although the decision says so; "" if it need not wait.
+    """Why no worker is restarted now although the decision is to; "" if the restart need not wait.
 
-    A worker that does not run is not waited for: that one is away already.
+    A worker that does not run is away already, so its restart does not wait.
     """
     running = [
         worker
@@ -153,7 +155,7 @@ def _held(
 
 
 def _restart(context: PlanningContext, names: Sequence[str], reason: str) -> None:
-    """Notes the restarts, and has the pods deleted after the note is written."""
+    """Notes the restarts, and deletes the pods after the note is written."""
     snapshot = context.snapshot
     noted = {restart.name: restart for restart in context.rollout.under_way}
     for name in names:
@@ -177,9 +179,10 @@ def _restart(context: PlanningContext, names: Sequence[str], reason: str) -> Non
 
 
 def _replace_hopeless(context: PlanningContext, there: StatefulSetSnapshot, budget_ms: int) -> bool:
-    """Replaces pods of a former revision that will not come up: they are away, and this may be the cure.
+    """Replaces pods of an earlier revision that cannot start: they are away already, and the new revision
+    may fix them.
 
-    Such a pod says nothing of the target, so that it must not stop the rolling restart to it.
+    Such a pod shows nothing about the new revision, so it must not stop the rolling restart.
     """
     now_ms, under_way = (
         context.snapshot.now_ms,
@@ -209,7 +212,7 @@ def _replace_hopeless(context: PlanningContext, there: StatefulSetSnapshot, budg
 
 
 def _crashing(context: PlanningContext, there: StatefulSetSnapshot) -> str:
-    """Which worker fails again and again with the target's revision; "" if none does."""
+    """Which worker fails repeatedly with the target revision, in words; "" if none does."""
     for pod in context.snapshot.pods:
         worker = context.derived.worker(pod.member)
         newest = pod.revision == there.update_revision and not pod.deleting
@@ -219,7 +222,7 @@ def _crashing(context: PlanningContext, there: StatefulSetSnapshot) -> str:
 
 
 def _stop(context: PlanningContext, there: StatefulSetSnapshot, decision: RolloutDecision) -> None:
-    """The template counts as failed; the former one is gone back to, where there is one."""
+    """Marks the template as failed, and rolls back to the previous one if there is one."""
     good = context.snapshot.good_template
     other = good is not None and template_hash(good) != there.template
     context.change_rollout(
@@ -233,7 +236,7 @@ def _stop(context: PlanningContext, there: StatefulSetSnapshot, decision: Rollou
 
 
 def end_restarts(context: PlanningContext, chosen: Chosen) -> bool:
-    """Waits for the restarts under way, where members are taken over from now on; whether there are any."""
+    """Waits for the restarts in progress before takeovers begin. Returns whether there are any."""
     _track(context)
     there = context.snapshot.statefulset
     if not context.rollout.under_way or there is None:
@@ -250,7 +253,7 @@ def _only_wait(
     phase: str = STOPPED,
     reason: str = "",
 ) -> None:
-    """Nobody is restarted any more; who is away is noted until they are back."""
+    """Restarts no other worker; keeps the notes of those that are away until they are back."""
     observed = _input(context, there)
     back = tuple(
         restart.name
@@ -264,7 +267,7 @@ def _only_wait(
 
 
 def _rest(context: PlanningContext, chosen: Chosen) -> None:
-    """Nobody is to be restarted: what is the phase, and is this a revision to come back to?"""
+    """Sets the phase where no worker has to be restarted, and notes a revision to roll back to."""
     context.change_rollout(expected_rebalance="")
     there, derived = context.snapshot.statefulset, context.derived
     if chosen.rejected:
@@ -284,7 +287,7 @@ def _rest(context: PlanningContext, chosen: Chosen) -> None:
 
 
 def _track(context: PlanningContext) -> None:
-    """Notes whose old pod is gone by now."""
+    """Notes the restarts whose old pod is gone by now."""
     kept = []
     for restart in context.rollout.under_way:
         pod = context.snapshot.pod_named(restart.name)
@@ -295,7 +298,8 @@ def _track(context: PlanningContext) -> None:
 
 
 def _forget_undone(context: PlanningContext, decision: RolloutDecision) -> None:
-    """Forgets restarts that were noted but never begun (the operator ended in between) nor are due now."""
+    """Drops restarts that were noted but not begun (the operator stopped in between) and that are
+    not due now."""
     kept = []
     for restart in context.rollout.under_way:
         pod = context.snapshot.pod_named(restart.name)
@@ -310,7 +314,8 @@ def _forget_undone(context: PlanningContext, decision: RolloutDecision) -> None:
 
 
 def _ended(context: PlanningContext, restart: UnderWay) -> int:
-    """When the old pod's process ended: about when its pod was found gone, not after its successor began."""
+    """When the old pod's process ended: about when its pod was first missing, but before its
+    successor started."""
     pod = context.snapshot.pod_named(restart.name)
     status = context.snapshot.worker(pod) if pod is not None else None
     known = [context.snapshot.now_ms]
@@ -320,7 +325,7 @@ def _ended(context: PlanningContext, restart: UnderWay) -> int:
 
 
 def _take_back(context: PlanningContext, decision: RolloutDecision) -> None:
-    """Ends the notes of those who are back, and keeps how long each was away."""
+    """Removes the notes of workers that are back, and stores how long each was away."""
     gaps = list(context.gaps_ms)
     for restart in context.rollout.under_way:
         if context.snapshot.member_of(restart.name) not in decision.back:
@@ -366,9 +371,10 @@ def _input(context: PlanningContext, there: StatefulSetSnapshot) -> RolloutInput
 
 
 def _proven(context: PlanningContext, there: StatefulSetSnapshot, worker: WorkerView) -> WorkerView:
-    """A restarted worker as the decision sees it: back only when it has been running for a while.
+    """A restarted worker as the decision should see it: back only after it has run for a while.
 
-    One that joins and fails at its first records would be taken for back, and the next one be stopped.
+    Otherwise a worker that joins and fails at its first records would count as back, and the next one be
+    stopped.
     """
     restarted = any(
         context.snapshot.member_of(restart.name) == worker.name for restart in context.rollout.under_way
@@ -394,5 +400,5 @@ def _updated(context: PlanningContext, there: StatefulSetSnapshot) -> int:
 
 
 def _pods(context: PlanningContext, there: StatefulSetSnapshot) -> list[PodSnapshot]:
-    """The pods that the set at rest is to have."""
+    """The pods that the StatefulSet is to have."""
     return [pod for pod in context.snapshot.pods if pod.suffix == there.suffix and pod.ordinal in there.span]

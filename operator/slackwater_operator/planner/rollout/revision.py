@@ -34,17 +34,17 @@ from slackwater_operator.specs.statefulset import template_hash
 _GRACE_MS = 60_000
 
 PREFLIGHT_SAYS = "preflight: "
-"""What the reason of a failure begins with where it was the preflight's."""
+"""The prefix of a failure's reason where the preflight failed."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What the StatefulSet's template is to be.
+    """The StatefulSet's template as chosen.
 
     Attributes:
-        template: the template to apply; None: it stays as it is (or there is none yet).
-        waiting: why the wanted one is not applied yet; "" when it is, or is not to be.
-        rejected: why the wanted one is not tried (again); "" when it is.
+        template: the template to apply; None leaves it as it is (or there is none yet).
+        waiting: why the wanted template is not applied yet; "" if it is, or is rejected.
+        rejected: why the wanted template is not tried (again); "" if it is.
     """
 
     template: Mapping[str, Any] | None = None
@@ -53,7 +53,7 @@ class Chosen:
 
 
 def choose(context: PlanningContext) -> Chosen:
-    """Decides on the template, and has the preflight made."""
+    """Chooses the template, and creates and deletes preflight Jobs."""
     snapshot = context.snapshot
     assert snapshot.revision is not None
     wanted, there = snapshot.revision, snapshot.statefulset
@@ -92,7 +92,8 @@ def _choose(context: PlanningContext) -> Chosen:
 
 
 def _in_use(context: PlanningContext) -> Chosen:
-    """Where the spec leads to now, somebody else has the group.id: the workers stay where they are."""
+    """Keeps the workers where they are: another ConsumerGroup has the group.id on the cluster that the spec
+    names now."""
     sharing, group = context.snapshot.sharing_next, context.snapshot.group
     assert group is not None
     other = (*sharing.ahead, *sharing.unclear)[0]
@@ -105,13 +106,13 @@ def _in_use(context: PlanningContext) -> Chosen:
 
 
 def _elsewhere(snapshot: GroupSnapshot) -> bool:
-    """Whether the spec leads to another Kafka cluster than the one that the workers are on."""
+    """Whether the spec names another Kafka cluster than the workers use."""
     here = snapshot.kafka.cluster_id if snapshot.kafka is not None else ""
     return bool(here and snapshot.next_id and snapshot.pods) and here != snapshot.next_id
 
 
 def _other_kafka(context: PlanningContext) -> Chosen:
-    """A roll would have some workers here and some there: only all together can go to another cluster."""
+    """Keeps the workers where they are: a rollout would split the group between two clusters."""
     snapshot = context.snapshot
     assert snapshot.group is not None
     assert snapshot.kafka is not None
@@ -125,9 +126,10 @@ def _other_kafka(context: PlanningContext) -> Chosen:
 
 
 def _rejected(context: PlanningContext, failed: Failed) -> Chosen:
-    """The wanted template has failed: the former one, if that is to be gone back to, or what there is.
+    """The choice where the wanted template has failed: the previous template for a rollback, else the
+    present one.
 
-    Where members were taken over, the former one is that of the set that is left: nothing is to be applied.
+    In a rollout by takeover the source StatefulSet still has the previous template, so nothing is applied.
     """
     assert context.snapshot.group is not None
     takes_over = context.snapshot.group.spec.rollout.takes_over
@@ -142,7 +144,7 @@ def _rejected(context: PlanningContext, failed: Failed) -> Chosen:
 
 
 def forget_failure(context: PlanningContext) -> None:
-    """Forgets a failure that counts no longer (`GroupSnapshot.failed`). To be called first."""
+    """Drops a failure that no longer counts (`GroupSnapshot.failed`). Call it first."""
     there, revision, tries = context.snapshot.statefulset, context.snapshot.revision, context.rollout.tries
     assert revision is not None
     over = tries is not None and (
@@ -152,12 +154,12 @@ def forget_failure(context: PlanningContext) -> None:
 
 
 def retry_of(context: PlanningContext) -> str:
-    """The value of the annotation that asks for another try."""
+    """The value of the annotation that requests a retry."""
     return str(context.snapshot.annotations.get(names.RETRY, ""))
 
 
 def _preflight(context: PlanningContext) -> Chosen:
-    """Has the wanted template tried by a Job; gives it once that has passed."""
+    """Tries the wanted template with a Job; chooses it once the Job has passed."""
     snapshot = context.snapshot
     assert snapshot.group is not None
     assert snapshot.revision is not None
@@ -222,7 +224,7 @@ def _preflight(context: PlanningContext) -> Chosen:
 
 
 def _newest_job(context: PlanningContext) -> JobSnapshot | None:
-    """The Job that tries the wanted template, or has tried it last; None: there is none."""
+    """The Job that tries the wanted template, or tried it last; None without one."""
     assert context.snapshot.revision is not None
     jobs = context.snapshot.jobs_of(context.snapshot.revision.hash)
     left = [job for job in jobs if not job.deleting]
@@ -230,8 +232,11 @@ def _newest_job(context: PlanningContext) -> JobSnapshot | None:
 
 
 def _tries(context: PlanningContext, job: JobSnapshot | None) -> Tries | None:
-    """The preflights of the wanted template that failed for their environment: as the Job after them says,
-    else the status, which may not keep it."""
+    """The preflights of the wanted template that failed because of their environment.
+
+    The annotations of the following Job count; without a Job the status does, which an older CRD may not
+    keep.
+    """
     tries, revision = context.rollout.tries, context.snapshot.revision
     assert revision is not None
     if job is not None and not job.deleting:
@@ -241,15 +246,18 @@ def _tries(context: PlanningContext, job: JobSnapshot | None) -> Tries | None:
 
 
 def _due(context: PlanningContext, tries: Tries) -> bool:
-    """Whether another preflight may start; a clock that was put back makes nobody wait for longer."""
+    """Whether another preflight may start. A clock that was set back does not lengthen the wait."""
     now_ms = context.snapshot.now_ms
     waits = now_ms < tries.again_ms <= now_ms + LONGEST_RETRY_MS
     return not waits or tries.retry != retry_of(context)
 
 
 def _noted(context: PlanningContext, job: JobSnapshot) -> Tries | None:
-    """What the status says of a Job that has failed for its environment: its pod and the Events about it,
-    which said so, may be gone by now. None: it says nothing of this one."""
+    """What the status has stored about a Job that failed because of its environment; None if it is about
+    another Job.
+
+    The pod and the Events that showed the cause may be gone by now.
+    """
     tries, revision = context.rollout.tries, context.snapshot.revision
     assert revision is not None
     known = tries is not None and (tries.template, tries.attempts) == (revision.hash, job.attempt)
@@ -257,7 +265,7 @@ def _noted(context: PlanningContext, job: JobSnapshot) -> Tries | None:
 
 
 def _failed_again(context: PlanningContext, decision: PreflightDecision, job: JobSnapshot) -> Tries:
-    """The preflight failed for its environment: its Job stays until another is due, and says when that is."""
+    """Notes a preflight that failed because of its environment; its Job stays until the next one is due."""
     snapshot, noted = context.snapshot, _noted(context, job)
     assert snapshot.revision is not None
     assert snapshot.group is not None
@@ -280,7 +288,8 @@ def _failed_again(context: PlanningContext, decision: PreflightDecision, job: Jo
 
 
 def _tried(tries: Tries) -> str:
-    """For people. Without figures that change with each try, so that the condition stays the same."""
+    """The message for users, without figures that change with each try, so that the condition
+    stays the same."""
     return (
         f"revision {tries.template}: {tries.reason}; it is tried again within {LONGEST_RETRY_MS // 60_000} "
         f"min, or as soon as the annotation {names.RETRY} changes"
@@ -288,12 +297,12 @@ def _tried(tries: Tries) -> str:
 
 
 def announce_rebalance(context: PlanningContext, template: str) -> None:
-    """Notes why the group is going to rebalance, if a rollout to the wanted revision makes it.
+    """Notes why the group is about to rebalance, if a rollout to the wanted revision causes that.
 
     Args:
-        context: the turn.
-        template: the HASH of the template that is rolled out. Nothing is known of another than the wanted
-            one.
+        context: the plan.
+        template: the hash of the template that is rolled out. Nothing is announced for another one than the
+            wanted revision, whose topics and assignors are unknown.
     """
     snapshot = context.snapshot
     if snapshot.group is None or snapshot.revision is None or template != snapshot.revision.hash:
@@ -307,7 +316,7 @@ def announce_rebalance(context: PlanningContext, template: str) -> None:
 
 
 def _topics(snapshot: GroupSnapshot) -> frozenset[str] | None:
-    """The topics that the wanted revision reads; None: not known."""
+    """The topics that the wanted revision consumes; None if unknown."""
     assert snapshot.group is not None
     if snapshot.group.spec.topics:
         return frozenset(snapshot.group.spec.topics)

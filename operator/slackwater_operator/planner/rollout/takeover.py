@@ -55,12 +55,15 @@ from slackwater_operator.policies.takeover.types import (
 from slackwater_operator.specs.statefulset import template_hash
 
 _IRREVOCABLE = (TELL, RETIRE, WITHDRAW, STOP)
-"""What is decided on a fresh snapshot only."""
+"""Actions that are decided on a fresh snapshot only."""
 
 
 def takes_over(context: PlanningContext, chosen: Chosen) -> bool:
-    """Whether members are to be moved to another set: two sets come together into one, whatever the strategy;
-    from one a roll begins where there is somebody to take over from."""
+    """Whether members move to another StatefulSet.
+
+    Two StatefulSets are always merged into one, whatever the strategy. With one, takeovers begin where the
+    template changes and there are members.
+    """
     snapshot, there = context.snapshot, context.snapshot.statefulset
     assert snapshot.group is not None
     if snapshot.arrangement.left is not None:
@@ -73,7 +76,7 @@ def takes_over(context: PlanningContext, chosen: Chosen) -> bool:
 
 
 def take_over(context: PlanningContext, chosen: Chosen, removal: RemovalDecision) -> None:
-    """Takes the rollout by takeover one step further."""
+    """Advances the rollout by takeover by one step."""
     snapshot = context.snapshot
     if end_restarts(context, chosen):
         return
@@ -117,8 +120,12 @@ def take_over(context: PlanningContext, chosen: Chosen, removal: RemovalDecision
 
 
 def _as_noted(context: PlanningContext, decision: TakeoverDecision) -> TakeoverDecision:
-    """With the note that is written already where the same was decided just before, and not done: whoever
-    wrote it ended. Written anew each time it would keep one who ends again and again from getting further."""
+    """The decision with the note that was written already, if the same was decided just before and not
+    carried out.
+
+    The operator that wrote the note has stopped. A new note each time would keep an operator that stops
+    again and again from making progress.
+    """
     before, note = context.rollout.moving, decision.note
     if before is None or note is None or decision.moved or decision.action not in (EXTEND, RETIRE):
         return decision
@@ -128,7 +135,8 @@ def _as_noted(context: PlanningContext, decision: TakeoverDecision) -> TakeoverD
 
 
 def _unheard(context: PlanningContext, decision: TakeoverDecision, new: SetView) -> bool:
-    """Whether a successor was noted as told, but has not heard of it: whoever noted it ended before."""
+    """Whether a successor that was noted as told has not received the request, since the operator stopped
+    before."""
     before = context.rollout.moving
     if decision.action != WAIT or before is None or not before.told_ms or decision.note != before:
         return False
@@ -144,7 +152,7 @@ def _unheard(context: PlanningContext, decision: TakeoverDecision, new: SetView)
 def _held(
     context: PlanningContext, chosen: Chosen, removal: RemovalDecision, decision: TakeoverDecision
 ) -> str:
-    """Why no takeover is begun now although the decision says so; "" if it need not wait."""
+    """Why no takeover begins now although the decision is to; "" if it need not wait."""
     before = context.rollout.moving
     if decision.note is None or not (before is None or decision.moved):
         return ""
@@ -170,7 +178,7 @@ def _phase(
 
 
 def _take_down(context: PlanningContext, decision: TakeoverDecision) -> None:
-    """The decision into the memory: its record, the note, and what became of the takeover before."""
+    """Stores the decision: its record, the note, and the result of the previous takeover."""
     before = context.rollout.moving
     pod = f" {context.rollout.to_set}-{decision.ordinal}" if decision.ordinal >= 0 else ""
     context.decided("rollout", f"{decision.action}{pod}", decision.reason)
@@ -185,12 +193,13 @@ def _take_down(context: PlanningContext, decision: TakeoverDecision) -> None:
 
 
 def _could_ask(context: PlanningContext, ordinal: int) -> bool:
-    """Whether all of the member's pods have a key, so that a restart was not what is meant from the first."""
+    """Whether all of the member's pods have a key, so that a takeover by restart was not intended from the
+    start."""
     return all(pod.can_hand_over for pod in context.snapshot.pods if pod.ordinal == ordinal)
 
 
 def _end_note(context: PlanningContext, decision: TakeoverDecision) -> None:
-    """Tells of the takeover that is over, if one is."""
+    """Reports the takeover that has ended, if one has."""
     before = context.rollout.moving
     if not decision.moved:
         return
@@ -218,7 +227,7 @@ def _act(context: PlanningContext, decision: TakeoverDecision, old: SetView, new
 
 
 def _suffix(snapshot: GroupSnapshot, set_name: str) -> str:
-    """Which of the group's sets this is, by its name."""
+    """The suffix of one of the group's StatefulSets, by its name."""
     return next(suffix for suffix in names.SETS if names.statefulset(snapshot.name, suffix) == set_name)
 
 
@@ -242,11 +251,11 @@ def _address(pod: PodSnapshot) -> str:
 
 
 def _stop(context: PlanningContext, decision: TakeoverDecision, left: str, filled: str) -> None:
-    """The template that is being filled in counts as failed: what has moved goes back.
+    """Marks the target template as failed, so that members that have moved go back.
 
-    A successor that is not the member goes at once. One whose predecessor has been retired (it moved by
-    restart) stays for the way back: withdrawn, its ordinal would be in no set, and if it is the highest, the
-    group would count a member less.
+    A successor that is not the member is deleted at once. A successor whose predecessor was retired (it
+    moved by restart) stays for the way back: otherwise its ordinal would be in neither StatefulSet, and if
+    it is the highest, the group would count one member less.
     """
     snapshot = context.snapshot
     assert snapshot.group is not None
@@ -272,7 +281,7 @@ def _stop(context: PlanningContext, decision: TakeoverDecision, left: str, fille
 
 
 def _done(context: PlanningContext, left: str) -> None:
-    """The set that was left is empty: it goes after its last pod, and its name is free for the next roll."""
+    """Deletes the source StatefulSet after its last pod; its name is then free for the next rollout."""
     there = context.snapshot.sets.get(left)
     pods = [pod for pod in context.snapshot.pods if pod.suffix == left]
     if there is not None and not pods and not there.existing and not there.deleting:
@@ -280,9 +289,9 @@ def _done(context: PlanningContext, left: str) -> None:
 
 
 def _template_settles(context: PlanningContext, filled: StatefulSetSnapshot) -> bool:
-    """Whether the set that is filled gets another template, and pods of the one before have to go first.
+    """Whether the target StatefulSet gets another template, and pods of its previous one have to go first.
 
-    Only those that serve nobody are made anew. Those that do serve stay; after this roll another one follows.
+    Only pods that serve no member are replaced. Those that serve one stay; another rollout follows this one.
     """
     snapshot = context.snapshot
     if context.template_changes or not filled.update_revision:
@@ -304,13 +313,13 @@ def _template_settles(context: PlanningContext, filled: StatefulSetSnapshot) -> 
 
 
 def _may_serve(snapshot: GroupSnapshot, pod: PodSnapshot) -> bool:
-    """Whether its worker is in the group; one that does not answer may be."""
+    """Whether the pod's worker is in the group, or may be because it does not respond."""
     status = snapshot.worker(pod)
     return status.is_member if status is not None else pod.started
 
 
 def _note_ended(context: PlanningContext, old: SetView) -> None:
-    """Notes when the pod before was gone, where a member is moved by a restart: from then on it is away."""
+    """Notes when the previous pod was gone, for a member that moves by restart: it is away from then on."""
     snapshot, moving = context.snapshot, context.rollout.moving
     if moving is None or moving.by != RESTART or context.rollout.ended_ms is not None:
         return
@@ -320,9 +329,9 @@ def _note_ended(context: PlanningContext, old: SetView) -> None:
 
 
 def tell_orphans(context: PlanningContext) -> None:
-    """Tells a standby to take over that is the only pod its member has, in whatever way that came about.
+    """Tells a standby to take over if it is its member's only pod, whatever the cause.
 
-    Nobody serves its partitions, and nobody else will.
+    Otherwise no worker would serve the member's partitions.
     """
     snapshot, moving = context.snapshot, context.rollout.moving
     assert snapshot.group is not None
@@ -353,7 +362,7 @@ def tell_orphans(context: PlanningContext) -> None:
 
 
 def _comes_back(snapshot: GroupSnapshot, pod: PodSnapshot) -> bool:
-    """Whether another set has its ordinal, so that another pod of its member comes."""
+    """Whether another StatefulSet has the ordinal, so that another pod of the member will be created."""
     return any(
         pod.ordinal in statefulset.span
         for suffix, statefulset in snapshot.sets.items()
@@ -362,7 +371,7 @@ def _comes_back(snapshot: GroupSnapshot, pod: PodSnapshot) -> bool:
 
 
 def _two_sets(context: PlanningContext) -> tuple[SetView, SetView]:
-    """The set that is left and the one that is filled, which may not be there yet."""
+    """The source and the target StatefulSet; the target may not exist yet."""
     snapshot = context.snapshot
     filled, left = snapshot.arrangement.filled, snapshot.arrangement.left
     assert filled is not None
@@ -378,7 +387,7 @@ def _view(statefulset: StatefulSetSnapshot, spans: dict[str, Ordinals]) -> SetVi
 
 
 def _goes_back(context: PlanningContext, old: SetView) -> bool:
-    """Whether what is left has failed."""
+    """Whether the source StatefulSet has the failed template."""
     left, failed = context.snapshot.arrangement.left, context.rollout.failed
     if left is None or failed is None:
         return False
@@ -386,7 +395,7 @@ def _goes_back(context: PlanningContext, old: SetView) -> bool:
 
 
 def _policy_of(context: PlanningContext, chosen: Chosen) -> TakeoverPolicy:
-    """spec.rollout; whether successors stand by is told by the template that they get."""
+    """spec.rollout; the template of the successors shows whether they can stand by."""
     snapshot = context.snapshot
     assert snapshot.group is not None
     there = snapshot.statefulset
@@ -401,7 +410,7 @@ def _policy_of(context: PlanningContext, chosen: Chosen) -> TakeoverPolicy:
 
 
 def _input(context: PlanningContext, old: SetView, new: SetView, *, back: bool) -> TakeoverInput:
-    """What `decide_takeover` looks at; where a scaling step begins now, the members that there will be."""
+    """The input of `decide_takeover`; where a scaling step begins now, with the members after it."""
     snapshot = context.snapshot
     count = context.step[1] if context.step is not None else context.derived.replicas
     return TakeoverInput(
@@ -431,7 +440,7 @@ def _member(snapshot: GroupSnapshot, ordinal: int, old: SetView, new: SetView) -
 
 
 def _updated(snapshot: GroupSnapshot) -> int:
-    """How many members are served by a pod of the revision that is being filled in."""
+    """The number of members that a pod of the target revision serves."""
     there = snapshot.statefulset
     if there is None or snapshot.arrangement.left is None or not there.update_revision:
         return 0
@@ -440,7 +449,7 @@ def _updated(snapshot: GroupSnapshot) -> int:
 
 
 def _outdated(snapshot: GroupSnapshot, there: StatefulSetSnapshot) -> list[PodSnapshot]:
-    """Pods of a set that are of another template than it has now."""
+    """The pods of a StatefulSet that have another template than it has now."""
     if not there.update_revision:
         return []
     own = [pod for pod in snapshot.pods if pod.suffix == there.suffix and pod.ordinal in there.span]
@@ -451,7 +460,7 @@ _PHASES = {"drain": "drain", "answer": "answer", "join": "join", "first_record":
 
 
 def _note_taken_over(context: PlanningContext, moving: Moving) -> None:
-    """Tells of a takeover that went well. One by restart was a restart: its gap counts for the budget."""
+    """Reports a successful takeover. A takeover by restart counts for the restart budget."""
     snapshot = context.snapshot
     assert snapshot.group is not None
     member = snapshot.group.instance_id(moving.ordinal)
@@ -473,7 +482,7 @@ def _note_taken_over(context: PlanningContext, moving: Moving) -> None:
 
 
 def _told(takeover: TakeoverStatus | None) -> str:
-    """What the successor said of it, in words."""
+    """The successor's report of the takeover, in words."""
     if takeover is None:
         return "has taken over"
     how = " without its predecessor's response" if takeover.forced else ""
