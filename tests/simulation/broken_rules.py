@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from slackwater.kafka.consumer.offsets.commit_order import CommitOrder
-from slackwater.kafka.consumer.offsets.commits import GroupOffsets
 from slackwater.kafka.consumer.offsets.committer import Committer
+from slackwater.kafka.consumer.offsets.group_offsets import CommitOrder, GroupOffsets
 from slackwater.kafka.errors import KafkaError
 from slackwater.kafka.protocol.assignors.balanced_plan import share_out
 from slackwater.kafka.protocol.assignors.base import GroupAssignment, GroupSubscription

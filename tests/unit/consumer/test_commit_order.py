@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from slackwater.kafka.consumer.offsets.commit_order import CommitOrder, OvertakenError
+from slackwater.kafka.consumer.offsets.group_offsets import CommitOrder, OvertakenError
 from slackwater.kafka.errors import CommitFailedError, KafkaTimeoutError
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.kafka.consumer.offsets.commit_queue import CommitFuture, CommitQueue
+from slackwater.kafka.consumer.offsets.committer import CommitFuture, CommitQueue
 from slackwater.kafka.errors import KafkaError, KafkaTimeoutError, NotCoordinatorError
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
-from slackwater.kafka.consumer.offsets.commits import GroupOffsets
+from slackwater.kafka.consumer.offsets.group_offsets import GroupOffsets
 from slackwater.kafka.errors import CommitFailedError, KafkaConnectionError
 from slackwater.kafka.net import ByVersion
 from slackwater.kafka.protocol.membership.states import State

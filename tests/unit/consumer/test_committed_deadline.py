@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
-from slackwater.kafka.consumer.offsets import commits
-from slackwater.kafka.consumer.offsets.commits import GroupOffsets
+from slackwater.kafka.consumer.offsets import group_offsets as commits
+from slackwater.kafka.consumer.offsets.group_offsets import GroupOffsets
 from slackwater.kafka.errors import KafkaTimeoutError
 from slackwater.kafka.net import ByVersion
 from slackwater.kafka.protocol.subscription import Subscription

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from slackwater.kafka.consumer.lookups.retrying_lookup import Looking
+from slackwater.kafka.consumer.offsets.retrying_lookup import Looking
 from slackwater.kafka.errors import KafkaError
 from slackwater.kafka.protocol.subscription import PartitionState, Subscription
 from slackwater.kafka.structs import TopicPartition

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from slackwater.kafka.consumer.standby.connections import StandbyConnections
+from slackwater.kafka.consumer.standby import StandbyConnections
 from slackwater.kafka.errors import (
     CoordinatorNotAvailableError,
     GroupAuthorizationFailedError,

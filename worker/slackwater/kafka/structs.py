@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class TopicPartition(NamedTuple):
@@ -95,3 +96,17 @@ class MembershipSnapshot:
     generations: tuple[GenerationSeen, ...] = ()
     returned: bool = False
     protocol: str = ""
+
+
+def check_partitions(partitions: Iterable[Any]) -> list[TopicPartition]:
+    """Partitions that a user gave, as a list; plain pairs are taken. Raises TypeError for anything else."""
+    given = list(partitions)
+    for pair in given:
+        if not is_partition(pair) or not isinstance(pair[1], int):
+            raise TypeError(f"expected a TopicPartition, not {pair!r}")
+    return [pair if isinstance(pair, TopicPartition) else TopicPartition(*pair) for pair in given]
+
+
+def is_partition(given: Any) -> bool:
+    """Whether ``given`` is one partition, and not a collection of them."""
+    return isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)

@@ -14,17 +14,23 @@ from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.consumer.engine import Engine
 from slackwater.kafka.consumer.iteration import to_table
 from slackwater.kafka.consumer.listener import callback_for, listener_error
-from slackwater.kafka.consumer.lookups.lookups import Lookups, check_offsets, check_partitions, is_partition
-from slackwater.kafka.consumer.offsets.commit_queue import CommitFuture, Offsets
+from slackwater.kafka.consumer.lookups import Lookups
+from slackwater.kafka.consumer.offsets.committer import CommitFuture, Offsets, check_offsets
 from slackwater.kafka.consumer.shared_calls import ConsumerBase
-from slackwater.kafka.consumer.standby.standby import refuse_in_standby
+from slackwater.kafka.consumer.standby import refuse_in_standby
 from slackwater.kafka.consumer.wakeups import Waiter, Wakeups
 from slackwater.kafka.errors import IllegalStateError
 from slackwater.kafka.net.threads import close_later, record_decoder, warn_unclosed
 from slackwater.kafka.protocol.membership.notices import NoticeKind
 from slackwater.kafka.protocol.subscription import EARLIEST, LATEST
 from slackwater.kafka.records import ConsumerRecord, RecordColumns
-from slackwater.kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from slackwater.kafka.structs import (
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+    check_partitions,
+    is_partition,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
-from slackwater.kafka.consumer.offsets.commits import GroupOffsets, Offsets
+from slackwater.kafka.consumer.offsets.group_offsets import GroupOffsets
 from slackwater.kafka.errors import (
     IllegalStateError,
     KafkaError,
@@ -22,7 +22,6 @@ from slackwater.kafka.protocol.membership.member import Membership
 from slackwater.kafka.protocol.membership.requests import Lane, Send
 from slackwater.kafka.protocol.membership.states import MembershipConfig, State
 from slackwater.kafka.protocol.subscription import Subscription
-from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import EncodeError, ErrorCode
 from slackwater.kafka.wire.schema import Response
@@ -251,18 +250,6 @@ class Group:
         racks = metadata.replica_racks(topics) if self._config.client_rack else None
         self.membership.metadata_changed(metadata.partition_counts(topics), self.now_ms(), racks)
         self.touch()
-
-    # -- offsets ---------------------------------------------------------------------------------
-
-    async def committed(
-        self, partitions: Collection[TopicPartition], timeout_ms: int
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """See :meth:`GroupOffsets.committed`."""
-        return await self.offsets.committed(partitions, timeout_ms)
-
-    async def commit(self, offsets: Offsets, timeout_ms: int) -> None:
-        """See :meth:`GroupOffsets.commit`."""
-        await self.offsets.commit(offsets, timeout_ms)
 
     # -- leaving ---------------------------------------------------------------------------------
 

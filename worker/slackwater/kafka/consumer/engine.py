@@ -18,7 +18,7 @@ from slackwater.kafka.consumer.listener import callback_for, check_listener
 from slackwater.kafka.consumer.metrics.consumer_metrics import ConsumerMetrics
 from slackwater.kafka.consumer.offsets.committer import NO_GROUP, Committer
 from slackwater.kafka.consumer.offsets.positions import Positions
-from slackwater.kafka.consumer.standby.standby import Standby
+from slackwater.kafka.consumer.standby import Standby
 from slackwater.kafka.consumer.ungrouped_assignment import notices_without_group
 from slackwater.kafka.errors import (
     IllegalStateError,
@@ -107,7 +107,8 @@ class Engine:
             config, self.cluster, self.subscription, self.buffer, self.group, self.backoff, self._background
         )
         self.positions = Positions(
-            self.cluster, config, self.subscription, self.group, self.backoff,
+            self.cluster, config, self.subscription,
+            self.group.offsets if self.group is not None else None, self.backoff,
             may_look=lambda: not self._is_dead,
             on_change=self._on_positions, on_error=self._on_error, refresh=self.refresh_soon,
             place=self.standby.place,

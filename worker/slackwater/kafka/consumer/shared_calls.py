@@ -13,9 +13,8 @@ from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.consumer.engine import Engine
 from slackwater.kafka.consumer.interceptors import Interceptors
 from slackwater.kafka.consumer.iteration import RecordIterator, Records, Stuck, all_records
-from slackwater.kafka.consumer.lookups.lookups import check_offsets, check_partitions
 from slackwater.kafka.consumer.metrics.raw import KafkaMetric, MetricName
-from slackwater.kafka.consumer.offsets.commit_queue import CommitQueue, Offsets
+from slackwater.kafka.consumer.offsets.committer import CommitQueue, Offsets, check_offsets
 from slackwater.kafka.errors import IllegalStateError
 from slackwater.kafka.protocol.membership.states import State
 from slackwater.kafka.protocol.subscription import EARLIEST, LATEST
@@ -27,6 +26,7 @@ from slackwater.kafka.structs import (
     OffsetAndMetadata,
     SkippedRecords,
     TopicPartition,
+    check_partitions,
 )
 from slackwater.kafka.wire.primitives import ZERO_UUID
 

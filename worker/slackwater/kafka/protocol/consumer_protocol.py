@@ -8,10 +8,10 @@ is how members of different age share a group.
 from __future__ import annotations
 
 import struct
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from slackwater.kafka.protocol.offsets import group_by_topic
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import DecodeError
@@ -47,14 +47,6 @@ class MemberAssignment:
 
     partitions: tuple[TopicPartition, ...]
     user_data: bytes | None = None
-
-
-def group_by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
-    """Partitions as sorted (topic, sorted partition numbers): the same set gives the same bytes."""
-    found: dict[str, list[int]] = defaultdict(list)
-    for topic, number in partitions:
-        found[topic].append(number)
-    return [(topic, sorted(found[topic])) for topic in sorted(found)]
 
 
 def encode_subscription(subscription: MemberSubscription, version: int = 3) -> bytes:

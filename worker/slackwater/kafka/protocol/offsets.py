@@ -7,10 +7,10 @@ has offsets of a deleted topic cannot.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from slackwater.kafka.protocol.consumer_protocol import group_by_topic
 from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
 
@@ -214,3 +214,11 @@ def read_epoch_ends(
         for topic in response.topics
         for one in topic.partitions
     }
+
+
+def group_by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+    """Partitions as sorted (topic, sorted partition numbers): the same set gives the same bytes."""
+    numbers_by_topic: dict[str, list[int]] = defaultdict(list)
+    for topic, number in partitions:
+        numbers_by_topic[topic].append(number)
+    return [(topic, sorted(numbers_by_topic[topic])) for topic in sorted(numbers_by_topic)]

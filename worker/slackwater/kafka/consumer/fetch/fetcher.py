@@ -19,12 +19,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain, count
 
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.consumer.fetch.buffer import Chunk, FetchBuffer
-from slackwater.kafka.consumer.fetch.fetched_positions import Ahead, FetchedAhead
 from slackwater.kafka.consumer.fetch.targets import FetchTargets
 from slackwater.kafka.consumer.metrics.fetch import FetchMetrics, FetchTally
 from slackwater.kafka.errors import KafkaError, for_code
@@ -453,3 +452,41 @@ def _own(data: Buffer) -> Buffer:
     if isinstance(data, memoryview) and len(data.obj) > 2 * len(data):  # type: ignore[arg-type]
         return bytes(data)
     return data
+
+
+@dataclass(slots=True)
+class Ahead:
+    """How far a partition has been fetched since its last jump (``version``).
+
+    ``broken``: it is not fetched past ``offset`` before what was fetched has been handed over.
+    ``not_before``: the log does not reach to ``offset``, and is not asked again earlier, unless it jumps.
+    """
+
+    version: int
+    offset: int
+    broken: bool = False
+    not_before: float = 0.0
+
+
+class FetchedAhead:
+    """Of all partitions. ``on_jump`` is told of each that is to be fetched from its position anew."""
+
+    def __init__(self, *, on_jump: Callable[[TopicPartition], object]) -> None:
+        self._ahead: dict[TopicPartition, Ahead] = {}
+        self._on_jump = on_jump
+
+    def of(self, state: PartitionState) -> Ahead:
+        """How far it is, to be changed in place. To be called for partitions that have a position."""
+        ahead = self._ahead.get(state.tp)
+        if ahead is None or ahead.version != state.version:
+            assert state.position is not None
+            ahead = self._ahead[state.tp] = Ahead(state.version, state.position)
+            self._on_jump(state.tp)
+        elif state.position is not None and ahead.offset < state.position:
+            # What is prefetched was moved on beyond what has been fetched of it.
+            ahead.offset, ahead.broken, ahead.not_before = state.position, False, 0.0
+        return ahead
+
+    def set(self, tp: TopicPartition, ahead: Ahead) -> None:
+        """More of it has been fetched."""
+        self._ahead[tp] = ahead

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
-from slackwater.kafka.consumer.coordinator import Group
-from slackwater.kafka.consumer.lookups.retrying_lookup import Look, Looking, Pending
+from slackwater.kafka.consumer.offsets.group_offsets import GroupOffsets
 from slackwater.kafka.consumer.offsets.lost_positions import LostPositions
+from slackwater.kafka.consumer.offsets.retrying_lookup import Look, Looking, Pending
 from slackwater.kafka.consumer.offsets.validation import Validation
 from slackwater.kafka.errors import (
     KafkaError,
@@ -45,7 +45,7 @@ class Positions:
         cluster: Cluster,
         config: ConsumerConfig,
         subscription: Subscription,
-        group: Group | None,
+        group_offsets: GroupOffsets | None,
         backoff: Backoff,
         *,
         may_look: Callable[[], bool],
@@ -57,7 +57,7 @@ class Positions:
     ) -> None:
         self._place = place or subscription.start_at
         self._cluster, self._config = cluster, config
-        self._subscription, self._group, self._backoff = subscription, group, backoff
+        self._subscription, self._group_offsets, self._backoff = subscription, group_offsets, backoff
         self._on_change, self._on_error, self._wall_ms = on_change, on_error, wall_ms
         self._reported: dict[TopicPartition, int] = {}
         self._told: dict[KafkaError, dict[TopicPartition, int]] = {}
@@ -128,8 +128,10 @@ class Positions:
     async def _initialize(self, states: Sequence[PartitionState]) -> bool:
         versions = {state.tp: state.version for state in states}
         committed = {}
-        if self._group is not None:
-            committed = await self._group.committed(list(versions), self._config.default_api_timeout_ms)
+        if self._group_offsets is not None:
+            committed = await self._group_offsets.committed(
+                list(versions), self._config.default_api_timeout_ms
+            )
         policy = self._config.reset_policy
         without: list[PartitionState] = []
         for tp, version in versions.items():

@@ -10,7 +10,8 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from slackwater.kafka.protocol.assignors.base import Members
-from slackwater.kafka.protocol.consumer_protocol import MemberSubscription, group_by_topic, member_reader
+from slackwater.kafka.protocol.consumer_protocol import MemberSubscription, member_reader
+from slackwater.kafka.protocol.offsets import group_by_topic
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire.errors import DecodeError
 from slackwater.kafka.wire.primitives import Reader

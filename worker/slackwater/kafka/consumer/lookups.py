@@ -1,15 +1,15 @@
-"""Questions to the cluster that change nothing, for both faces; and checks of what they are given."""
+"""Read-only requests to the cluster, for both consumer classes: offsets, topics, partitions."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterable, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from slackwater.kafka.consumer.engine import Engine
 from slackwater.kafka.consumer.offsets.positions import offsets_only, same_time
 from slackwater.kafka.errors import IllegalStateError, KafkaError, KafkaTimeoutError, raise_for_code
-from slackwater.kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition
+from slackwater.kafka.structs import OffsetAndMetadata, OffsetAndTimestamp, TopicPartition, check_partitions
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 
@@ -42,7 +42,7 @@ class Lookups:
         """The group's committed offsets."""
         if self._core.group is None:
             raise IllegalStateError("committed(): this needs a group_id")
-        found = await self._core.group.committed(partitions, timeout_ms)
+        found = await self._core.group.offsets.committed(partitions, timeout_ms)
         for tp, at in found.items():
             state = self._core.subscription.partitions.get(tp)
             if state is not None and at is not None:
@@ -123,39 +123,3 @@ class Lookups:
                 if loop.time() + delay >= deadline:
                     raise KafkaTimeoutError(f"no metadata within {timeout_ms} ms: {exc}") from exc
                 await asyncio.sleep(delay)
-
-
-def check_partitions(partitions: Iterable[Any]) -> list[TopicPartition]:
-    """The partitions as a list; a TypeError for what is none."""
-    found = list(partitions)
-    for one in found:
-        if not is_partition(one) or not isinstance(one[1], int):
-            raise TypeError(f"expected a TopicPartition, not {one!r}")
-    return [one if isinstance(one, TopicPartition) else TopicPartition(*one) for one in found]
-
-
-def is_partition(given: Any) -> bool:
-    """Whether this is one partition, and not several."""
-    return isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
-
-
-def check_offsets(
-    offsets: Mapping[Any, Any], purpose: str = "commit"
-) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The offsets of a commit, or for another purpose; plain integers and kafka-python's tuples are taken."""
-    if not isinstance(offsets, Mapping):
-        raise TypeError(
-            f"the offsets to {purpose} must be a mapping {{TopicPartition: OffsetAndMetadata or int}}, "
-            f"not {offsets!r}"
-        )
-    found: dict[TopicPartition, OffsetAndMetadata] = {}
-    for key, given in offsets.items():
-        (tp,) = check_partitions([key])
-        value = (given,) if isinstance(given, int) else given
-        if not isinstance(value, tuple) or not isinstance(value[0], int) or isinstance(value[0], bool):
-            raise TypeError(f"expected an OffsetAndMetadata for {tp}, not {given!r}")
-        one = OffsetAndMetadata(*value)
-        if one.offset < 0:
-            raise ValueError(f"the offset to {purpose} for {tp} is negative: {one.offset}")
-        found[tp] = one._replace(metadata=one.metadata or "")
-    return found

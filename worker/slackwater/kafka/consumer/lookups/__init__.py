@@ -1,1 +1,0 @@
-"""Requests that read cluster state."""

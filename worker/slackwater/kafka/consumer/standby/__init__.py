@@ -1,1 +1,0 @@
-"""Stands by for a takeover of a membership."""
