@@ -1,8 +1,8 @@
 """The command ``slackwater``. Each subcommand is a module of its own, imported when it is called.
 
 Other distributions add subcommands through the entry point group ``slackwater.commands``. They are
-looked up only where the subcommand is not one of ours: reading the installed distributions takes
-longer than a worker's way to its group should.
+looked up only if the subcommand is not one of :data:`COMMANDS`: reading the installed distributions takes
+longer than a returning worker can spare before it joins its group.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ INTERRUPTED = 130
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """An argument parser whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
@@ -44,7 +44,7 @@ def _version(_: argparse.Namespace) -> int:
 
 
 def _register(subparsers: Any, arguments: list[str]) -> None:
-    """Adds the subcommand that ``arguments`` names; all of them where it is none of ours."""
+    """Adds the subcommand that ``arguments`` names; all of them if it is not one of :data:`COMMANDS`."""
     named = next((argument for argument in arguments if not argument.startswith("-")), "")
     if named == "version":
         return
@@ -63,7 +63,7 @@ def _register(subparsers: Any, arguments: list[str]) -> None:
 
 
 def _register_if_it_loads(subparsers: Any, entry: Any) -> None:
-    """For the list of commands: one that is broken must not hide the others."""
+    """Adds the subcommand of ``entry`` for the list of commands. A broken one must not hide the others."""
     try:
         entry.load()(subparsers)
     except Exception as exc:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from slackwater.runtime.delivery.dead_letters import DeadLetters
     from slackwater.runtime.interfaces import AnyEngine, Consumer, Sink, StandbyConsumer
     from slackwater.runtime.preflight import Check, KafkaChecks
-    from slackwater.runtime.takeover.group_observer import Watch
+    from slackwater.runtime.takeover.group_observer import GroupObserver
     from slackwater.runtime.worker_context import TakeoverContext
 
 
@@ -77,7 +77,7 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
         pod = pod_of(os.environ, instance)
         reached = from_environment(os.environ)
         config = settings(file, os.environ)
-        takeover_context = takeover_means(config, clock, str(file))
+        takeover_context = takeover_context_of(config, clock, str(file))
         parts = KafkaParts(config, instance, str(file), pod, owner_of(os.environ))
     except WorkerError as exc:
         events.emit("error", message=str(exc))
@@ -105,10 +105,9 @@ def work(file: Path, stopping: Stopping, *, debug: bool) -> int:
     return code
 
 
-def takeover_means(config: WorkerConfig, clock: Clock, file: str) -> TakeoverContext | None:
-    """What a worker needs for takeovers; None where the configuration has none. Raises ConfigError for a key
-    that cannot be used.
-    """
+def takeover_context_of(config: WorkerConfig, clock: Clock, file: str) -> TakeoverContext | None:
+    """The context of takeovers; None if the configuration has none. Raises ConfigError for an unusable
+    key."""
     if config.takeover is None:
         return None
     from slackwater.runtime.call_threads import ThreadRunner
@@ -131,7 +130,7 @@ def try_out(file: Path) -> int:
     events = EventLog(instance, clock, sys.stdout)
     try:
         config = settings(file, os.environ)
-        takeover_means(config, clock, str(file))
+        takeover_context_of(config, clock, str(file))
         parts = KafkaParts(config, instance, str(file))
     except WorkerError as exc:
         events.emit("check", name="configuration", ok=False, message=str(exc), ms=0)
@@ -200,11 +199,11 @@ class KafkaParts:
             receive_message_max_bytes=self._client.receive_message_max_bytes,
         )
 
-    def watch(self) -> Watch:
-        """Looks at the group from outside."""
-        from slackwater.runtime.takeover.group_observer import KafkaWatch
+    def group_observer(self) -> GroupObserver:
+        """Observes the group from outside."""
+        from slackwater.runtime.takeover.group_observer import KafkaGroupObserver
 
-        return KafkaWatch(self._config.group_id, self._instance, self._admin)
+        return KafkaGroupObserver(self._config.group_id, self._instance, self._admin)
 
     def check_topics(self) -> None:
         """Raises StartError for a topic of the configuration that does not exist."""
@@ -247,8 +246,10 @@ class KafkaParts:
             from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
             from slackwater.kafka.protocol.assignors import MarkedAssignor
 
-            made = ConsumerConfig.from_properties(properties, **options).assignors()
-            options["partition_assignment_strategy"] = [MarkedAssignor(one, self._owner) for one in made]
+            assignors = ConsumerConfig.from_properties(properties, **options).assignors()
+            options["partition_assignment_strategy"] = [
+                MarkedAssignor(assignor, self._owner) for assignor in assignors
+            ]
             properties = {name: text for name, text in properties.items() if name not in _OF_ASSIGNORS}
         return KafkaConsumer.from_properties(properties, **options)
 

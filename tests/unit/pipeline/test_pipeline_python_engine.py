@@ -15,7 +15,7 @@ from slackwater.kafka.records import BatchBuilder, decode
 from slackwater.kafka.structs import TopicPartition
 from slackwater.pipeline.engines.arrow import ArrowEngine
 from slackwater.pipeline.engines.python import PythonEngine, RowFailed
-from slackwater.runtime.delivery.output_split import split
+from slackwater.runtime.delivery.batch import split_output
 from slackwater.runtime.errors import HandlerError, HandlerTimeoutError
 from slackwater.runtime.interfaces import RecordEngine
 
@@ -184,7 +184,7 @@ def test_the_manual_s_example_keeps_each_position_whatever_the_payload_says(tmp_
         )
         table = engine.transform_records(polled)
         batch = pa.RecordBatch.from_pylist([{"offset": record.offset} for record in polled])
-        part = split(table, {TopicPartition("t", 2): batch})[TopicPartition("t", 2)]
+        part = split_output(table, {TopicPartition("t", 2): batch})[TopicPartition("t", 2)]
     finally:
         engine.close()
         del sys.modules["manual_example"]

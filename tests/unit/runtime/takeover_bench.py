@@ -248,10 +248,10 @@ class Parts:
     def last(self) -> Member:
         return self.made[-1]
 
-    def watch(self) -> Parts:
+    def group_observer(self) -> Parts:
         return self
 
-    def look(self, *, offsets: bool) -> MemberView:
+    def observe(self, *, offsets: bool) -> MemberView:
         return self.group.member(offsets=offsets)
 
     def check_topics(self) -> None: ...

@@ -301,16 +301,16 @@ def test_what_another_owner_has_taken_away_is_given_back_and_not_committed(bench
 
 def test_a_signature_counts_from_its_first_commit(bench: Bench) -> None:
     """One that was stopped before, and looks up what its heir has committed, is not the later of the two."""
-    bench.delivery.notes._context.pod = "w-0-pod"
+    bench.delivery.position_commits._context.pod = "w-0-pod"
     tp = bench.produce(0, *values(3))
     heir = CommitNote(START_MS, "w-0", pod="w-0-pod", since_ms=START_MS + 5_000)
     bench.cluster.committed[tp] = OffsetAndMetadata(0, heir.encode())
     bench.assign(tp)
     bench.steps(1)
     assert bench.consumer.looked_up
-    assert bench.delivery.notes.since_ms == 0
+    assert bench.delivery.position_commits.since_ms == 0
     bench.until_idle()
-    assert bench.delivery.notes.since_ms == START_MS + 5_001
+    assert bench.delivery.position_commits.since_ms == START_MS + 5_001
 
 
 def test_a_commit_refused_after_the_publish_is_replayed_over_the_same_file(bench: Bench) -> None:

@@ -10,7 +10,7 @@ from slackwater.kafka.structs import GenerationSeen, MembershipSnapshot, TopicPa
 from slackwater.runtime.delivery.partition import CommitNote
 from slackwater.runtime.telemetry import events
 from slackwater.runtime.telemetry.metrics import Metrics
-from slackwater.runtime.telemetry.report import MOST_SAMPLES, Lagging, Rebalances
+from slackwater.runtime.telemetry.report import MOST_SAMPLES, LagAge, Rebalances
 from slackwater.runtime.telemetry.restart_timings import Restart
 from slackwater.runtime.telemetry.status import Status
 from tests.support.workers.fakes import Bench, VirtualClock
@@ -67,25 +67,25 @@ def test_takeovers_of_every_outcome_are_counted_from_zero() -> None:
 
 def test_the_drain_is_known_from_the_last_commits_note() -> None:
     restart = Restart("w-0", 5_000)
-    restart.found(A, CommitNote(3_000, "w-0", None, 1_000))
-    restart.found(B, CommitNote(4_000, "w-0", None, 1_000))
+    restart.committed_known(A, CommitNote(3_000, "w-0", None, 1_000))
+    restart.committed_known(B, CommitNote(4_000, "w-0", None, 1_000))
     restart.joined(7_000)
     restart.joined(9_000)  # a later rebalance is none of the return
     assert not restart.served(A, 8_000)
     assert restart.seconds() == {"drain": 2.0, "replace": 2.0, "join": 2.0}
     assert restart.served(B, 8_500)
     assert restart.seconds()["first_record"] == 1.5
-    restart.found(TopicPartition("flights", 2), CommitNote(1, "w-0"))
+    restart.committed_known(TopicPartition("flights", 2), CommitNote(1, "w-0"))
     assert restart.seconds()["replace"] == 2.0, "what comes later is none of the return"
 
 
 def test_partitions_of_others_and_clocks_that_differ() -> None:
     restart = Restart("w-0", 5_000)
-    restart.found(A, CommitNote(3_000, "w-1"))
-    restart.found(B, None)
+    restart.committed_known(A, CommitNote(3_000, "w-1"))
+    restart.committed_known(B, None)
     assert restart.document() is None
     assert restart.seconds() == {}
-    restart.found(A, CommitNote(6_000, "w-0"))
+    restart.committed_known(A, CommitNote(6_000, "w-0"))
     assert restart.seconds() == {"replace": 0}
     restart.left(A)
     assert not restart.served(A, 9_000)
@@ -100,47 +100,47 @@ def seen(
 
 def test_a_rebalance_and_its_second_half_are_one() -> None:
     rebalances = Rebalances()
-    assert rebalances.look(seen("stable"), 0) is None
+    assert rebalances.observe(seen("stable"), 0) is None
     assert rebalances.document() is None
-    assert rebalances.look(seen("preparing"), 1_000) is None
+    assert rebalances.observe(seen("preparing"), 1_000) is None
     assert rebalances.document() == {"started_ms": 1_000, "ended_ms": None}
-    assert rebalances.look(seen("joining"), 1_500) is None
-    assert rebalances.look(seen("stable", 2), 2_000) == 1_000
-    assert rebalances.look(seen("joining", 2), 2_100) is None
-    assert rebalances.look(seen("stable", 3, follow_up=True), 2_600) == 500
+    assert rebalances.observe(seen("joining"), 1_500) is None
+    assert rebalances.observe(seen("stable", 2), 2_000) == 1_000
+    assert rebalances.observe(seen("joining", 2), 2_100) is None
+    assert rebalances.observe(seen("stable", 3, follow_up=True), 2_600) == 500
     assert rebalances.document() == {"started_ms": 1_000, "ended_ms": 2_600}
-    assert rebalances.look(seen("syncing", 3), 9_000) is None
-    assert rebalances.look(seen("stable", 4), 9_100) == 100
+    assert rebalances.observe(seen("syncing", 3), 9_000) is None
+    assert rebalances.observe(seen("stable", 4), 9_100) == 100
     assert rebalances.document() == {"started_ms": 9_000, "ended_ms": 9_100}
 
 
 def test_a_return_is_no_rebalance() -> None:
     rebalances = Rebalances()
-    rebalances.look(seen("joining", -1), 100)
-    assert rebalances.look(seen("stable", 5, returned=True), 200) is None
+    rebalances.observe(seen("joining", -1), 100)
+    assert rebalances.observe(seen("stable", 5, returned=True), 200) is None
     assert rebalances.document() is None
 
 
 def test_how_long_a_partition_is_behind() -> None:
-    lagging = Lagging()
-    assert lagging.saw(A, 0, 100, 100) == 0
-    assert lagging.saw(A, 1_000, 150, 100) == 0  # seen just now
-    assert lagging.saw(A, 3_000, 170, 100) == 2
-    assert lagging.saw(A, 4_000, 170, 149) == 3  # one of the first is left
-    assert lagging.saw(A, 5_000, 170, 150) == 2  # behind only what came at 3 s
-    assert lagging.saw(A, 6_000, 170, 170) == 0
-    assert lagging.saw(A, 7_000, 10, 5) == 0  # the topic was made anew
-    assert lagging.saw(A, 8_000, 10, 5) == 1
-    lagging.keep({B})
-    assert lagging.saw(A, 9_000, 10, 5) == 0
+    lag_age = LagAge()
+    assert lag_age.observe(A, 0, 100, 100) == 0
+    assert lag_age.observe(A, 1_000, 150, 100) == 0  # seen just now
+    assert lag_age.observe(A, 3_000, 170, 100) == 2
+    assert lag_age.observe(A, 4_000, 170, 149) == 3  # one of the first is left
+    assert lag_age.observe(A, 5_000, 170, 150) == 2  # behind only what came at 3 s
+    assert lag_age.observe(A, 6_000, 170, 170) == 0
+    assert lag_age.observe(A, 7_000, 10, 5) == 0  # the topic was made anew
+    assert lag_age.observe(A, 8_000, 10, 5) == 1
+    lag_age.keep({B})
+    assert lag_age.observe(A, 9_000, 10, 5) == 0
 
 
 def test_a_long_backlog_takes_bounded_room() -> None:
-    lagging = Lagging()
+    lag_age = LagAge()
     for second in range(10 * MOST_SAMPLES):
-        behind = lagging.saw(A, second * 1_000, second + 1, 0)
+        behind = lag_age.observe(A, second * 1_000, second + 1, 0)
     assert behind == 10 * MOST_SAMPLES - 1
-    assert len(lagging._ends[A]) <= MOST_SAMPLES
+    assert len(lag_age._ends[A]) <= MOST_SAMPLES
 
 
 def test_status_knows_since_when() -> None:

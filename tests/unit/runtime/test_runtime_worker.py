@@ -47,13 +47,13 @@ from tests.support.workers.fakes import (
 )
 
 
-class FakeWatch:
+class FakeGroupObserver:
     """Knows the member or not."""
 
     def __init__(self, parts: FakeParts) -> None:
         self._parts = parts
 
-    def look(self, *, offsets: bool) -> MemberView:
+    def observe(self, *, offsets: bool) -> MemberView:
         assert not offsets, "it is of no use to a worker without a key for takeovers"
         known = self._parts.ask()
         return MemberView("w-0", "Stable", "w-0-id", "w-0") if known else MemberView("w-0", "Empty")
@@ -76,8 +76,8 @@ class FakeParts:
         self.topics_error: Exception | None = None
         self.after_join: list[Callable[[], None]] = []
 
-    def watch(self) -> FakeWatch:
-        return FakeWatch(self)
+    def group_observer(self) -> FakeGroupObserver:
+        return FakeGroupObserver(self)
 
     def standby(self) -> StandbyConsumer:
         raise AssertionError("no worker here stands by")

@@ -56,16 +56,16 @@ def test_a_way_there_and_back() -> None:
     way = [
         (Event.OTHERS, Role.SUCCESSOR),
         (Event.WARM, Role.STANDBY),
-        (Event.TOLD, Role.TAKING_OVER),
+        (Event.ORDERED, Role.TAKING_OVER),
         (Event.REFUSED, Role.STANDBY),
-        (Event.TOLD, Role.TAKING_OVER),
+        (Event.ORDERED, Role.TAKING_OVER),
         (Event.JOINED, Role.RUNNING),
         (Event.ASKED, Role.HANDING_OVER),
         (Event.KEPT, Role.RUNNING),
         (Event.ASKED, Role.HANDING_OVER),
         (Event.FENCED, Role.SUCCESSOR),
         (Event.WARM, Role.STANDBY),
-        (Event.LEFT_ALONE, Role.TAKING_OVER),
+        (Event.SUCCESSOR_GONE, Role.TAKING_OVER),
         (Event.JOINED, Role.RUNNING),
         (Event.FENCED, Role.SUCCESSOR),
         (Event.WARM, Role.STANDBY),
@@ -109,16 +109,16 @@ def test_the_holder_is_who_signed_last_as_this_member() -> None:
 def test_a_worker_is_gone_after_three_tries_and_two_seconds() -> None:
     silence = Silence()
     assert not silence.gone(1e9), "nobody has asked"
-    silence.told(False, 1_000)
-    silence.told(False, 1_500)
+    silence.probed(False, 1_000)
+    silence.probed(False, 1_500)
     assert not silence.gone(9_000), "two tries"
-    silence.told(False, 2_000)
+    silence.probed(False, 2_000)
     assert not silence.gone(2_999)
     assert silence.gone(3_000)
-    silence.told(True, 3_100)
+    silence.probed(True, 3_100)
     assert silence.answered
     assert not silence.gone(9_000)
-    silence.told(False, 3_200)
+    silence.probed(False, 3_200)
     assert not silence.answered
 
 
@@ -128,31 +128,31 @@ def test_a_seat_is_taken_back_when_nothing_was_committed_for_long_enough(
 ) -> None:
     rule = TakeBack(session_ms)
     for asked in (0, 500, 1_000):
-        rule.silence.told(False, asked)
-    rule.saw("a", 100)
-    rule.saw("b", 1_000)
-    rule.saw("b", 1_000 + still_ms - 1)
+        rule.silence.probed(False, asked)
+    rule.observe("a", 100)
+    rule.observe("b", 1_000)
+    rule.observe("b", 1_000 + still_ms - 1)
     assert rule.due(100_000) == "", "what was seen last is what counts, not the time"
-    rule.saw("b", 1_000 + still_ms)
+    rule.observe("b", 1_000 + still_ms)
     assert f"committed nothing for {still_ms / 1000:.1f} s" in rule.due(1_000 + still_ms)
-    rule.saw("c", 100_000)
+    rule.observe("c", 100_000)
     assert rule.due(100_001) == ""
 
 
 def test_a_seat_is_not_taken_back_from_who_answers() -> None:
     rule = TakeBack(6_000)
-    rule.saw("a", 0)
-    rule.saw("a", 60_000)
+    rule.observe("a", 0)
+    rule.observe("a", 60_000)
     assert rule.due(60_000) == "", "nobody has asked"
     for asked in range(0, 60_000, 500):
-        rule.silence.told(asked % 1_500 == 0, asked)
+        rule.silence.probed(asked % 1_500 == 0, asked)
     assert rule.due(60_000) == ""
 
 
 def test_a_seat_of_which_nothing_was_seen_is_not_taken_back() -> None:
     rule = TakeBack(6_000)
     for asked in (0, 500, 1_000):
-        rule.silence.told(False, asked)
+        rule.silence.probed(False, asked)
     assert rule.due(60_000) == ""
 
 
@@ -160,18 +160,18 @@ def test_who_was_not_fenced_goes_on_at_the_deadline() -> None:
     rule = Unfenced(1_000, 5_000)
     assert rule.due(5_999) == ""
     assert "within 5000 ms" in rule.due(6_000)
-    rule.silence.told(True, 5_900)
+    rule.silence.probed(True, 5_900)
     assert rule.due(6_000) == "", "its successor lives"
     assert rule.due(10_999) == ""
     assert "within 10000 ms" in rule.due(11_000)
-    rule.silence.told(False, 11_000)
+    rule.silence.probed(False, 11_000)
     assert rule.due(11_000)
 
 
 def test_who_was_not_fenced_goes_on_before_that_where_nobody_can_come() -> None:
     rule = Unfenced(1_000, 5_000)
     for asked in (1_000, 1_500, 2_000):
-        rule.silence.told(False, asked)
+        rule.silence.probed(False, asked)
     assert rule.due(2_999) == ""
     assert rule.due(3_000) == "its successor is gone"
     rule = Unfenced(1_000, 5_000)
@@ -179,46 +179,46 @@ def test_who_was_not_fenced_goes_on_before_that_where_nobody_can_come() -> None:
     assert rule.due(1_000) == "its successor has withdrawn"
 
 
-# ---- adoption
+# ---- handed_over
 
 
 def test_what_was_left_is_taken_once_and_proven() -> None:
     left = {A: committed(5), B: committed(6)}
-    adoption = HandedOverOffsets(left, 7)
-    assert adoption.proven
-    assert adoption.take([A], 7) == {A: left[A]}
-    assert not adoption.proven
-    assert adoption.take([B], 7) == {}, "another assignment: others may have had it"
+    handed_over = HandedOverOffsets(left, 7)
+    assert handed_over.proven
+    assert handed_over.take([A], 7) == {A: left[A]}
+    assert not handed_over.proven
+    assert handed_over.take([B], 7) == {}, "another assignment: others may have had it"
     asked = []
 
     def look(partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata | None]:
         asked.append(partitions)
         return {A: committed(5)}
 
-    assert adoption.prove(look) == {}
+    assert handed_over.prove(look) == {}
     assert asked == [[A]]
-    assert adoption.proven
+    assert handed_over.proven
 
 
 @pytest.mark.parametrize("there", [None, committed(6), committed(5, "flights-a-3", 9)])
 def test_what_does_not_hold_comes_back_as_it_is(there: OffsetAndMetadata | None) -> None:
-    adoption = HandedOverOffsets({A: committed(5), B: committed(6)}, 7)
-    adoption.take([A, B], 7)
-    assert adoption.prove(lambda _: {A: there, B: committed(6)}) == {A: there}
-    assert adoption.proven
+    handed_over = HandedOverOffsets({A: committed(5), B: committed(6)}, 7)
+    handed_over.take([A, B], 7)
+    assert handed_over.prove(lambda _: {A: there, B: committed(6)}) == {A: there}
+    assert handed_over.proven
 
 
 def test_in_another_generation_nothing_is_taken() -> None:
-    adoption = HandedOverOffsets({A: committed(5)}, 7)
-    assert adoption.take([A], 8) == {}
-    assert adoption.proven
+    handed_over = HandedOverOffsets({A: committed(5)}, 7)
+    assert handed_over.take([A], 8) == {}
+    assert handed_over.proven
 
 
 def test_partitions_that_go_need_no_proof() -> None:
-    adoption = HandedOverOffsets({A: committed(5)}, 7)
-    adoption.take([A], 7)
-    adoption.drop([A, B])
-    assert adoption.proven
+    handed_over = HandedOverOffsets({A: committed(5)}, 7)
+    handed_over.take([A], 7)
+    handed_over.drop([A, B])
+    assert handed_over.proven
 
 
 # ---- signatures in the notes
@@ -233,14 +233,14 @@ def test_a_signature_is_later_than_the_one_before() -> None:
 def test_a_sign_of_life_moves_nothing_and_keeps_what_the_note_says() -> None:
     owned = OwnedPartition(A, signature=Signature("flights-b-3", 9))
     note = CommitNote(100, "flights-3", (3, 8), 90, "flights-a-3", 5)
-    owned.found(7, note.encode())
+    owned.set_committed(7, note.encode())
     sign = owned.sign_of(500, "flights-3")
     assert sign is not None
     assert sign.offset == 7
     found = CommitNote.decode(sign.metadata)
     assert found == CommitNote(100, "flights-3", (3, 8), 90, "flights-b-3", 9, 500)
     owned.stored(sign)
-    assert (owned.silent_ms(700), owned.found_note) == (200, note)
+    assert (owned.silent_ms(700), owned.initial_note) == (200, note)
     commit = CommitNote.decode(owned.commit_of(8, 900, "flights-3").metadata)
     assert commit == CommitNote(900, "flights-3", None, None, "flights-b-3", 9)
 
@@ -248,13 +248,13 @@ def test_a_sign_of_life_moves_nothing_and_keeps_what_the_note_says() -> None:
 def test_what_others_noted_is_not_signed_over() -> None:
     owned = OwnedPartition(A, signature=Signature("flights-b-3", 9))
     for offset, metadata in ((None, ""), (4, "foreign"), (4, CommitNote(1, "flights-5").encode())):
-        owned.found(offset, metadata)
+        owned.set_committed(offset, metadata)
         assert owned.sign_of(500, "flights-3") is None
 
 
 def test_without_takeovers_a_note_is_as_it_was() -> None:
     owned = OwnedPartition(A)
-    owned.found(4, CommitNote(1, "flights-3").encode())
+    owned.set_committed(4, CommitNote(1, "flights-3").encode())
     assert json.loads(owned.commit_of(5, 9, "flights-3").metadata) == {"at": 9, "instance": "flights-3"}
 
 

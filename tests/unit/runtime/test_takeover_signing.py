@@ -137,7 +137,7 @@ def test_who_has_no_key_fills_no_memory(verifier: Verifier) -> None:
     for number in range(100):
         with pytest.raises(Unauthorized):
             verifier.verify("POST", "/takeover", BODY, signed(key=OTHER_KEY, nonce=f"{number:032x}"))
-    assert verifier._seen == {}
+    assert verifier._nonces == {}
 
 
 def test_an_answer_is_checked_with_all_that_it_covers() -> None:

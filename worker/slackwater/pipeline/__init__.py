@@ -1,4 +1,4 @@
-"""What the records go through: the engines that run a user's handler, and the sinks that store its rows.
+"""The engines that run a user's handler, and the sinks that store its rows.
 
 Importing this package loads neither Spark nor Arrow; making an engine or a sink doesn't either: a
 returning worker joins its group first, and loads them in :meth:`Engine.start`.

@@ -16,7 +16,7 @@ class Task(Protocol):
     """A call that runs elsewhere."""
 
     def wait(self, timeout_ms: float) -> bool:
-        """Whether the call has ended, after waiting for it for at most ``timeout_ms``."""
+        """Waits for at most ``timeout_ms``. Returns whether the call has ended."""
 
     def result(self) -> Any:
         """What the ended call returned; raises what it raised."""

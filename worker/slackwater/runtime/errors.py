@@ -1,4 +1,4 @@
-"""What ends a worker, each with its exit code (``docs/worker.md``, "Configuration file")."""
+"""The errors that end a worker, each with its exit code (``docs/worker.md``, "Configuration file")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the worker's loop works with: an engine, a sink, a consumer. Engines and sinks live in ``pipeline``.
+"""Interfaces that the worker's loop uses: engine, sink, consumer. Engines and sinks are in ``pipeline``.
 
 An engine is used by one thread at a time, but not always by the same one. Errors that carry an exit
 code of their own are :mod:`slackwater.runtime.errors`; any other exception of ``transform`` counts as
@@ -41,7 +41,7 @@ class Engine(Protocol):
         """
 
     def warm_up(self) -> None:
-        """Does once what the first batch would otherwise wait for. May take seconds."""
+        """Does in advance what the first batch would otherwise wait for. May take seconds."""
 
     def transform(self, table: pa.Table) -> pa.Table:
         """The handler's output for ``table`` (schema ``slackwater.kafka.records.ARROW_SCHEMA``).
@@ -51,7 +51,7 @@ class Engine(Protocol):
         """
 
     def close(self) -> None:
-        """Lets go of what ``start`` took. Called once, also when ``start`` failed or a call still runs."""
+        """Releases what ``start`` acquired. Called once, also when ``start`` failed or a call still runs."""
 
 
 @runtime_checkable
@@ -105,14 +105,14 @@ class Sink(Protocol):
         """
 
     def topic_ids(self, topic: str) -> Collection[str]:
-        """The ids of the topics of this name that it holds rows of, as far as it was told.
+        """The ids of the topics of this name that it holds rows of, as far as :meth:`identify` gave them.
 
         Raises ``SinkError`` or OSError.
         """
 
     def identify(self, partition: TopicPartition, topic_id: str, *, continues: bool) -> None:
         """What is staged of ``partition`` from now on is of the topic with this id ("": not known). It is
-        never published in the place of what came of another topic of its name.
+        never published in place of rows of another topic of that name.
 
         ``continues``: a worker's commit says that rows of this very partition were delivered before. Looks
         nothing up and raises nothing: that is for the first ``stage``.
@@ -147,7 +147,7 @@ class Columns(Protocol):
 
 
 class Consumer(Protocol):
-    """What the loop needs of ``slackwater.kafka.KafkaConsumer``. All calls come from one thread."""
+    """The part of ``slackwater.kafka.KafkaConsumer`` that the loop uses. All calls come from one thread."""
 
     def subscribe(
         self, topics: Collection[str] = (), pattern: str | None = None, *, listener: Any

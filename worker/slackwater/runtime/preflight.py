@@ -126,7 +126,10 @@ RETRY_MS = 500.0
 
 
 class KafkaChecks:
-    """All over one admin client, which the first check opens."""
+    """The checks of a preflight that ask the brokers. They only read.
+
+    All use one admin client, which the first check opens.
+    """
 
     def __init__(
         self, config: WorkerConfig, admin: Callable[[], KafkaAdmin], clock: Clock, file: str = ""
@@ -156,11 +159,13 @@ class KafkaChecks:
         from slackwater.kafka.errors import KafkaConnectionError, KafkaTimeoutError
 
         cluster = self._admin.describe_cluster()
-        asked = {ConfigResource(ResourceType.BROKER, str(one.node_id)): one for one in cluster.brokers}
-        found = self._admin.describe_configs(asked)
+        asked = {
+            ConfigResource(ResourceType.BROKER, str(broker.node_id)): broker for broker in cluster.brokers
+        }
+        configs = self._admin.describe_configs(asked)
         away = [
-            f"{asked[one].host}:{asked[one].port} ({error})"
-            for one, error in found.errors.items()
+            f"{asked[resource].host}:{asked[resource].port} ({error})"
+            for resource, error in configs.errors.items()
             if isinstance(error, KafkaConnectionError | KafkaTimeoutError)
         ]
         if away:
@@ -168,8 +173,8 @@ class KafkaChecks:
                 f"brokers that cannot be reached from here: {', '.join(away)}; these addresses the cluster "
                 "gives (advertised.listeners): open the network path, or correct them"
             )
-        self._brokers = next(iter(found.values_ok.values()), {})
-        names = ", ".join(sorted(f"{one.host}:{one.port}" for one in cluster.brokers))
+        self._brokers = next(iter(configs.values_ok.values()), {})
+        names = ", ".join(sorted(f"{broker.host}:{broker.port}" for broker in cluster.brokers))
         return f"{len(asked)} of {len(asked)} brokers were reached: {names}"
 
     def _connect(self) -> KafkaAdmin:
@@ -221,14 +226,14 @@ class KafkaChecks:
     def _look_at_topics(self) -> str:
         admin, config = self._reached(), self._config
         names = [*config.topics, *([config.dead_letter_topic] if config.dead_letter_topic else [])]
-        found = admin.describe_topics(names)
-        if found.errors:
-            why = "; ".join(sorted({str(error) for error in found.errors.values()}))
+        topics = admin.describe_topics(names)
+        if topics.errors:
+            why = "; ".join(sorted({str(error) for error in topics.errors.values()}))
             raise StartError(
-                f"no topic {', '.join(sorted(found.errors))} at {config.bootstrap_servers}: create it, or "
+                f"no topic {', '.join(sorted(topics.errors))} at {config.bootstrap_servers}: create it, or "
                 f"correct topics and deadLetterTopic ({why})"
             )
-        counts = [f"{name} ({len(told.partitions)} partitions)" for name, told in found.values_ok.items()]
+        counts = [f"{name} ({len(topic.partitions)} partitions)" for name, topic in topics.values_ok.items()]
         if config.topic_pattern is not None:
             pattern = TopicPattern(config.topic_pattern)
             matching = [name for name in admin.list_topics() if pattern.matches(name)]

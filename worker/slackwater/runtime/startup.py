@@ -1,4 +1,7 @@
-"""What a worker asks and loads before it has records, on the handler's thread."""
+"""The start of a worker: looks up its member, and loads engine, sink and dead letters.
+
+Runs on the handler's thread.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ from slackwater.runtime.errors import (
     WorkerError,
 )
 from slackwater.runtime.interfaces import AnyEngine, Consumer, Sink, StandbyConsumer
-from slackwater.runtime.takeover.group_observer import MemberView, Watch
+from slackwater.runtime.takeover.group_observer import GroupObserver, MemberView
 from slackwater.runtime.telemetry.events import Log
 
 
 class Parts(Protocol):
-    """Makes what a worker consists of; none of the calls is made before it is needed."""
+    """Makes the parts of a worker. Each call is made only when its part is needed."""
 
-    def watch(self) -> Watch:
+    def group_observer(self) -> GroupObserver:
         """Opens nothing before its first look."""
 
     def check_topics(self) -> None:
@@ -46,7 +49,7 @@ class Parts(Protocol):
 
 
 class Loaded(NamedTuple):
-    """What records go through."""
+    """The engine, the sink and the dead letters, ready for use."""
 
     engine: AnyEngine
     sink: Sink
@@ -54,7 +57,7 @@ class Loaded(NamedTuple):
 
 
 class Loader:
-    """Its calls take long."""
+    """Looks up and loads. Its calls block: run them on the handler's thread."""
 
     def __init__(
         self,
@@ -68,14 +71,12 @@ class Loader:
         self._config, self._parts, self._clock, self._log = config, parts, clock, log
         self._quietly = quietly
 
-    def member(self, watch: Watch) -> MemberView:
-        """What the group knows of this worker's member; asks for at most startTimeoutMs. Raises
-        StartError.
-        """
+    def member(self, observer: GroupObserver) -> MemberView:
+        """The group's view of this worker's member. Tries for at most startTimeoutMs. Raises StartError."""
         deadline = self._clock.mono_ms() + self._config.start_timeout_ms
         while True:
             try:
-                return watch.look(offsets=self._config.takeover is not None)
+                return observer.observe(offsets=self._config.takeover is not None)
             except KafkaError as exc:
                 if self._clock.mono_ms() >= deadline or not exc.retriable:
                     raise StartError(self._unreachable(exc)) from exc
@@ -106,7 +107,8 @@ class Loader:
             raise StartError(f"the engine {name} cannot start: {type(exc).__name__}: {exc}") from exc
 
     def _warm_up(self, engine: AnyEngine) -> None:
-        """A handler that fails without a record fails in each process: that is for the user to mend."""
+        """Raises HandlerUnfitError for a handler that fails without records: it would fail in every
+        process."""
         try:
             engine.warm_up()
         except HandlerTimeoutError:

@@ -25,7 +25,7 @@ from slackwater.runtime.fault_points import Reached, go_on
 from slackwater.runtime.interfaces import Consumer
 from slackwater.runtime.shutdown import Stopping
 from slackwater.runtime.startup import Loaded, Loader, Parts
-from slackwater.runtime.takeover.group_observer import Watch
+from slackwater.runtime.takeover.group_observer import GroupObserver
 from slackwater.runtime.takeover.roles import Event, Role, Roles, at_start
 from slackwater.runtime.telemetry.events import EventLog, Log
 from slackwater.runtime.telemetry.http_server import HealthServer
@@ -52,7 +52,7 @@ class _Stopped(Exception):
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a worker is given from outside."""
+    """What a worker uses of its process and its machine."""
 
     clock: Clock
     events: EventLog
@@ -107,7 +107,7 @@ class Worker:
         self._health: HealthServer | None = None
         self._consumer: Consumer | None = None
         self._delivery: Delivery | None = None
-        self._watch: Watch | None = None
+        self._observer: GroupObserver | None = None
         self._coordinator: TakeoverCoordinator | None = None
         self._leftover: list[InFlight] = []
         """Batches that were given up while the handler had them."""
@@ -115,9 +115,9 @@ class Worker:
     def run(self) -> int:
         """Works until it is stopped or fails. Returns the exit code; raises nothing."""
         try:
-            self._watch = self._parts.watch()
+            self._observer = self._parts.group_observer()
             if self._around.takeover_context is not None:
-                self._coordinator = self._make_coordinator(self._around.takeover_context, self._watch)
+                self._coordinator = self._make_coordinator(self._around.takeover_context, self._observer)
             takeover_handler = self._coordinator.takeover_handler if self._coordinator is not None else None
             health = self._config.health
             self._health = HealthServer(
@@ -130,7 +130,7 @@ class Worker:
             )
             self._health.serve()
             self.enter("starting")
-            self._work(self._watch)
+            self._work(self._observer)
             code = EXIT_OK
         except _Stopped:
             code = EXIT_OK
@@ -138,22 +138,26 @@ class Worker:
             code = self._failed(exc)
         return self._end(code)
 
-    def _make_coordinator(self, takeover_context: TakeoverContext, watch: Watch) -> TakeoverCoordinator:
+    def _make_coordinator(
+        self, takeover_context: TakeoverContext, observer: GroupObserver
+    ) -> TakeoverCoordinator:
         from slackwater.runtime.takeover.coordinator import (
             TakeoverCoordinator,  # what it imports takes a returning worker some ms
         )
 
-        return TakeoverCoordinator(self._context, takeover_context, watch, self, self._roles, self._stopping)
+        return TakeoverCoordinator(
+            self._context, takeover_context, observer, self, self._roles, self._stopping
+        )
 
     # ---- the way to work
 
-    def _work(self, watch: Watch) -> None:
-        member = self.wait_for(self._around.runner.submit(lambda: self._loader.member(watch)))
+    def _work(self, observer: GroupObserver) -> None:
+        member = self.wait_for(self._around.runner.submit(lambda: self._loader.member(observer)))
         takes_over = self._coordinator is not None
         if self._roles.take(at_start(member, self.status.pod, takes_over=takes_over)) is Role.SUCCESSOR:
             self.status.holder = member.holder
         else:
-            self._quietly(watch.close)
+            self._quietly(observer.close)
         while not self._work_as_member():
             pass
 
@@ -209,8 +213,8 @@ class Worker:
         coordinator.expect()
         if self._context.engine is None:
             self.enter("warming")
-            if not self._load(unless=coordinator.told_alone):
-                self._roles.take(Event.TOLD)
+            if not self._load(unless=coordinator.ordered_alone):
+                self._roles.take(Event.ORDERED)
                 coordinator.takes_over_alone()
                 self._return()
                 return
@@ -221,7 +225,7 @@ class Worker:
             coordinator.joined()
 
     def _adopt(self, consumer: Consumer, delivery: Delivery) -> None:
-        """What was prepared is polled from now on."""
+        """Polls the prepared consumer from now on."""
         self._consumer, self._delivery = consumer, delivery
         self.enter("joining")
 
@@ -289,8 +293,8 @@ class Worker:
         self._drain(delivery)
 
     def _drain(self, delivery: Delivery) -> None:
-        """Also of a worker whose successor is on its way: it has drained before its answer, and commits
-        no more.
+        """Drains and closes the consumer. A worker that waits for its successor has drained before its
+        answer, and commits nothing more.
         """
         self.enter("draining")
         began = self._clock.mono_ms()
@@ -340,7 +344,7 @@ class Worker:
     # ---- the end
 
     def _failed(self, exc: Exception) -> int:
-        """Tells what went wrong. Returns the exit code."""
+        """Reports the error. Returns the exit code."""
         if isinstance(exc, FencedInstanceIdError):
             exc = fenced()
         if isinstance(exc, WorkerError):
@@ -367,8 +371,8 @@ class Worker:
         if self._coordinator is not None:
             self._quietly(self._coordinator.close)
         self._quietly(self._close_engine)
-        if self._watch is not None:
-            self._quietly(self._watch.close)
+        if self._observer is not None:
+            self._quietly(self._observer.close)
         self._quietly(self._parts.close)
         self.enter("stopped" if code == EXIT_OK else "failed")
         if self._health is not None:

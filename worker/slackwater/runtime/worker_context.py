@@ -1,4 +1,4 @@
-"""What the parts of a worker share: its context, the context of takeovers, and the main loop."""
+"""What the parts of a worker share: its context, the context of takeovers, and its main loop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class WorkerContext:
-    """All but the consumer. Engine and sink come with the warm-up; ``letters`` only with a topic for them."""
+    """All parts but the consumer. Engine and sink are set after the warm-up, ``letters`` if there is a
+    topic."""
 
     config: WorkerConfig
     instance: str
@@ -56,7 +57,7 @@ class TakeoverContext:
 
 
 class MainLoop(Protocol):
-    """What a worker's main thread lends to those who wait on it."""
+    """How code on the main thread waits while the group is served."""
 
     def turn(self) -> None:
         """Lets a short time pass. Raises what ends the worker."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from slackwater.pipeline.engines import handler as handlers
 from slackwater.pipeline.engines.handler import InProcessEngine
-from slackwater.runtime.delivery.output_split import split
+from slackwater.runtime.delivery.batch import split_output
 from slackwater.runtime.errors import HandlerError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class ArrowEngine(InProcessEngine):
-    """Calls the handler ``spec``. ``timeout_ms`` bounds each call."""
+    """Calls the handler ``spec``. ``timeout_ms`` limits each call."""
 
     def warm_up(self) -> None:
         """Calls the handler with a table without rows. Raises HandlerError where it cannot take one, or
@@ -34,7 +34,7 @@ class ArrowEngine(InProcessEngine):
                 f"handler {self._spec} fails on a table without rows, which it must accept: "
                 f"{handlers.describe(exc)}"
             ) from exc
-        split(output, {})
+        split_output(output, {})
 
     def transform(self, table: pa.Table) -> pa.Table:
         """The handler's result. Raises HandlerError after ``timeout_ms``, else what the handler raises."""

@@ -42,7 +42,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 class ConnectServer:
-    """A server on a free loopback port. ``conf`` goes before its settings, ``log_path`` gets its output.
+    """A server on a free loopback port. ``conf`` takes precedence over its settings; its output goes to
+    ``log_path``.
 
     It ends with this process, also when that is killed (Linux). All calls block and may come from any
     thread; in asyncio: ``await asyncio.to_thread(server.start)``.
@@ -133,7 +134,7 @@ class ConnectServer:
                 break
         raise StartError(
             f"Spark Connect at {self.remote} does not answer a query; "
-            f"what server and query said is in {self._log_path}"
+            f"the output of server and query is in {self._log_path}"
         )
 
     def answers(self, timeout_s: float = _PROBE_TIMEOUT_S) -> bool:
@@ -219,7 +220,7 @@ def _has_ended(pid: int, timeout_s: float) -> bool:
 
 
 class _PortTaken(StartError):
-    """Somebody took the port between our look and the server's start."""
+    """Another process took the port between the check and the server's start."""
 
 
 def _free_port() -> int:

@@ -40,10 +40,10 @@ def load(spec: str, path: Sequence[str] = ()) -> Handler:
             raise HandlerLoadError(f"handler {spec}: {folder} in handlerPath is not a folder")
     sys.path[:0] = [folder for folder in folders if folder not in sys.path]
     module = _import(spec, name, folders)
-    found = getattr(module, function, None)
-    if not callable(found):
+    handler = getattr(module, function, None)
+    if not callable(handler):
         raise HandlerLoadError(f"handler {spec}: {_no_function(module, function)}")
-    return found  # type: ignore[no-any-return]  # what it takes and gives shows in warm-up
+    return handler  # type: ignore[no-any-return]  # what it takes and gives shows in warm-up
 
 
 def _import(spec: str, name: str, folders: Sequence[str]) -> ModuleType:

@@ -1,4 +1,4 @@
-"""The engine ``python``: the handler takes a list of records and gives rows, one mapping each."""
+"""The engine ``python``: the handler takes a list of records and returns rows, one mapping each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from slackwater.pipeline.engines import handler as handlers
 from slackwater.pipeline.engines.handler import InProcessEngine
-from slackwater.runtime.delivery.output_split import split
+from slackwater.runtime.delivery.batch import split_output
 from slackwater.runtime.errors import HandlerError, RecordsError
 from slackwater.runtime.interfaces import PLACE_COLUMNS
 
@@ -28,7 +28,7 @@ class RowFailed(Exception):
 
 
 class PythonEngine(InProcessEngine):
-    """Calls the handler ``spec``. ``timeout_ms`` bounds each call, with the making of the rows."""
+    """Calls the handler ``spec``. ``timeout_ms`` limits each call, including the conversion of its rows."""
 
     def warm_up(self) -> None:
         """Calls the handler with no records. Raises HandlerError where it cannot take that, or gives what
@@ -44,7 +44,7 @@ class PythonEngine(InProcessEngine):
                 f"handler {self._spec} fails on an empty list, which it must accept: "
                 f"{handlers.describe(cause)}"
             ) from exc
-        split(output, {})
+        split_output(output, {})
 
     def transform_records(self, records: list[ConsumerRecord]) -> pa.Table:
         """The handler's rows for ``records``, as Arrow.
@@ -75,17 +75,18 @@ class PythonEngine(InProcessEngine):
 
 
 def _in_hand(exc: BaseException) -> str:
-    """Names the record that the handler was at: a local variable of its innermost frame that has one."""
+    """Names the record that the handler was processing: a local variable of the innermost frame with a
+    record."""
     from slackwater.kafka import ConsumerRecord
 
-    found = ""
+    record = ""
     trace: TracebackType | None = exc.__traceback__
     while trace is not None:
         for value in trace.tb_frame.f_locals.values():
             if isinstance(value, ConsumerRecord):
-                found = f", at {value.topic}-{value.partition} offset {value.offset}"
+                record = f", at {value.topic}-{value.partition} offset {value.offset}"
         trace = trace.tb_next
-    return found
+    return record
 
 
 _NO_ARRAY = (TypeError, ValueError, OverflowError, NotImplementedError, KeyError)
@@ -155,7 +156,7 @@ def _check(row: Any, at: int, handler: str) -> None:
 
 
 def _check_place(name: str, values: Sequence[Any], handler: str) -> None:
-    """Refuses what Arrow would make a position of all the same: 5.5 becomes 5, and bytes become text."""
+    """Refuses values that Arrow would convert to a position: 5.5 to 5, and bytes to text."""
     fits = _is_text if name == PLACE_COLUMNS[0] else _is_integer
     for at, value in enumerate(values):
         if not fits(value):
@@ -208,7 +209,8 @@ def _check_whole(values: list[Any], type_: pa.DataType | None) -> None:
 
 
 def _odd(values: list[Any]) -> tuple[int, str]:
-    """The first value that makes no array with those of the type that most have; and what it should be."""
+    """The index of the first value that does not fit the most frequent type, and a text that names that
+    type."""
     import pyarrow as pa
 
     usual = Counter(type(value) for value in values if value is not None).most_common(1)[0][0]
@@ -232,7 +234,7 @@ def _odd(values: list[Any]) -> tuple[int, str]:
 
 
 def _first_bad(values: list[Any], type_: pa.DataType | None) -> int:
-    """The first value that makes no array with those before it (found by halving)."""
+    """The index of the first value that makes no array with those before it, found by bisection."""
     import pyarrow as pa
 
     good, bad = 0, len(values)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from slackwater.pipeline.engines import handler as handlers
 from slackwater.pipeline.engines.spark_session import Backend, SparkFailure, failure_of, make_backend, summary
 from slackwater.runtime.call_threads import CallTimedOut, TimedCalls
-from slackwater.runtime.delivery.output_split import split
+from slackwater.runtime.delivery.batch import split_output
 from slackwater.runtime.errors import HandlerError, HandlerTimeoutError, StartError, WorkerError
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class SparkEngine:
             raise HandlerError(
                 f"handler {self._spec} fails on a batch without rows, which it must accept: {problem}"
             ) from exc
-        split(output, {})
+        split_output(output, {})
 
     def transform(self, table: pa.Table) -> pa.Table:
         """The handler's rows for ``table``, as Arrow.
@@ -138,7 +138,7 @@ class SparkEngine:
         return to_arrow()
 
     def _explained(self, exc: Exception) -> Exception:
-        """The error to raise for ``exc``: itself, if the handler's own Python raised it."""
+        """The error to raise for ``exc``: ``exc`` itself if the handler's own Python raised it."""
         if not _from_spark(exc):
             return exc
         if _session_lost(exc):
@@ -179,8 +179,8 @@ def _frame(spark: SparkSession, table: pa.Table) -> DataFrame:
 
 
 def _there_and_back(spark: SparkSession) -> pa.Table:
-    """Rows go to Spark and come back, which no batch without rows shows it: that would cost the first batch
-    half a second and more. They are not the handler's, which may not like them."""
+    """Sends rows to Spark and reads them back. Without this the first batch takes half a second longer,
+    because the handler's warm-up has no rows. The handler does not get these rows: it may not accept them."""
     import pyarrow as pa
 
     from slackwater.kafka.records import ARROW_SCHEMA
@@ -190,7 +190,7 @@ def _there_and_back(spark: SparkSession) -> pa.Table:
 
 
 def _from_spark(exc: BaseException) -> bool:
-    """Whether Spark raised ``exc``, or the way to it (Py4J, gRPC, a closed socket of theirs)."""
+    """Whether ``exc`` comes from Spark or from the connection to it (Py4J, gRPC, a closed socket)."""
     return any(
         kind.__module__.partition(".")[0] in ("pyspark", "py4j", "grpc") for kind in type(exc).__mro__
     ) or isinstance(exc, ConnectionError | EOFError)

@@ -36,9 +36,9 @@ def make(target: Path) -> None:
         assert gateway is not None
         java = gateway.proc
         rows = spark.createDataFrame(pa.table({"offset": range(100), "value": [b'{"n": 1}'] * 100}))
-        told = rows.selectExpr("offset", "from_json(cast(value as string), 'n int').n as n")
-        told.toArrow()
-        told.write.parquet(f"{folder}/out")
+        parsed = rows.selectExpr("offset", "from_json(cast(value as string), 'n int').n as n")
+        parsed.toArrow()
+        parsed.write.parquet(f"{folder}/out")
         backend.close()
         # Java writes the archive when it ends, which it does when its standard input is closed.
         java.stdin.close()

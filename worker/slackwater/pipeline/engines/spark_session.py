@@ -140,7 +140,7 @@ class LocalBackend:
 
 
 class ConnectBackend:
-    """A session of one's own on a server that others use too. Needs no Java here."""
+    """A session of this worker on a server that other workers use too. Needs no Java on this machine."""
 
     def __init__(self, remote: str, conf: Mapping[str, str]) -> None:
         self._remote, self._conf = remote, {**TUNED, **conf}
@@ -199,17 +199,18 @@ def prepare_environment() -> java.Java:
     Raises StartError where there is no usable Java.
     """
     try:
-        found = java.find()
+        installed = java.find()
     except java.JavaNotUsable as exc:
         raise StartError(f"Spark found no Java: {exc}") from None
-    os.environ["JAVA_HOME"] = str(found.home)
+    os.environ["JAVA_HOME"] = str(installed.home)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    return found
+    return installed
 
 
 def _retry_briefly(spark: Any) -> None:
-    """The client's own policy tries for ten minutes, in which a worker would neither work nor end."""
+    """Limits the client's retries: by default they last ten minutes, in which a worker neither works nor
+    ends."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     spark.client.set_retry_policies([DefaultPolicy(max_retries=4, max_backoff=1_000)])
@@ -225,15 +226,15 @@ _ENVIRONMENT = re.compile(
     r"|SparkContext was shut down|stopped SparkContext|Python worker (exited|failed)"
     r"|Connection (refused|reset)|UNAVAILABLE|RESOURCE_EXHAUSTED"
 )
-"""Failures that are not the records' doing."""
+"""Failures that records do not cause."""
 
 
 class SparkFailure(QueryFailed):
-    """A query of the handler failed in Spark. The message is one line; the whole is its cause."""
+    """A query of the handler failed in Spark. The message is one line; the cause has the whole text."""
 
 
 def failure_of(exc: BaseException) -> SparkFailure:
-    """``exc``, which Spark has raised, in one line."""
+    """A SparkFailure for ``exc``, which Spark has raised."""
     return SparkFailure(summary(exc), environment=_ENVIRONMENT.search(_text(exc)) is not None)
 
 
@@ -260,8 +261,8 @@ def _text(exc: BaseException) -> str:
 
 def _where(frames: str) -> str:
     """The innermost frame that is not Spark's own."""
-    found = [m for m in _USER_FRAME.finditer(frames) if "pyspark" not in m["file"]]
-    return f" ({found[-1]['file']} line {found[-1]['line']})" if found else ""
+    matches = [match for match in _USER_FRAME.finditer(frames) if "pyspark" not in match["file"]]
+    return f" ({matches[-1]['file']} line {matches[-1]['line']})" if matches else ""
 
 
 def _without_package(cause: str) -> str:

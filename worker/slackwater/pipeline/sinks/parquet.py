@@ -1,6 +1,6 @@
 """Parquet files that a replay overwrites: one file a (topic, partition, start offset).
 
-``PATH/flights-3-00000000000000000042.parquet`` holds what became of the batch of flights-3 that began at
+``PATH/flights-3-00000000000000000042.parquet`` holds the rows of the batch of flights-3 that began at
 offset 42. A worker that dies between the rename and the commit is followed by one that starts at the same
 committed offset, wherever its batch then ends, so it replaces the file: every row is there once
 (docs/design/spark.md). The next file starts where this batch's commit says.
@@ -81,7 +81,8 @@ class ParquetSink:
         """Where each partition is staged."""
         self._topics = SinkTopics(self._folder)
         self._identities: dict[tuple[str, int], tuple[str, bool]] = {}
-        """What :meth:`identify` was told of each partition: by the main thread, while another one stages."""
+        """The arguments of :meth:`identify` by partition, set by the main thread while another thread
+        stages."""
         self._plain: dict[tuple[str, str], bool] = {}
         """By topic and its id, whether its files have plain names, without the id."""
         staging = self._folder / STAGING
@@ -128,7 +129,7 @@ class ParquetSink:
             raise _sink_error(f"read {self._folder / TOPICS}", exc) from exc
 
     def identify(self, partition: TopicPartition, topic_id: str, *, continues: bool) -> None:
-        """Has the files of another topic than the first of its name called by their topic's id, too. Looks
+        """Makes the files of any topic but the first of its name carry the topic's id in their names. Looks
         nothing up before something is staged.
         """
         self._identities[partition] = topic_id, continues
@@ -196,9 +197,9 @@ class ParquetSink:
         except OSError as exc:
             raise _sink_error(f"write to {self._folder}", exc) from exc
         finally:
-            for one in (temporary, target):
+            for path in (temporary, target):
                 with contextlib.suppress(OSError):
-                    one.unlink(missing_ok=True)
+                    path.unlink(missing_ok=True)
         return str(self._folder)
 
 
@@ -224,7 +225,7 @@ class StagedFile:
 
 
 class StagedRemoval:
-    """Of a batch without rows: the file that an earlier try of it has left is to go."""
+    """A batch without rows: publishing removes the file that an earlier try of it has left."""
 
     def __init__(self, temporary: Path, target: Path) -> None:
         """``temporary``: where the file is moved to, in a folder that is there only as long as the partition
@@ -249,7 +250,7 @@ class StagedRemoval:
 
 
 class StagedNothing:
-    """Of a batch without rows that was not tried before."""
+    """A batch without rows that was not tried before: nothing is to be done."""
 
     def publish(self) -> None:
         """Changes nothing."""
@@ -368,9 +369,9 @@ class SinkTopics:
             names = [file.name for file in (self._folder / topic).iterdir()]
         except FileNotFoundError:
             return frozenset()
-        found = {name for name in names if name != _FIRST and not name.startswith(".")}
+        ids = {name for name in names if name != _FIRST and not name.startswith(".")}
         first = self._first(topic)
-        return frozenset(found | {first} if first else found)
+        return frozenset(ids | {first} if first else ids)
 
     def is_first(self, topic: str, topic_id: str, may_become: Callable[[], bool]) -> bool:
         """Whether the topic with this id is the one whose files have plain names; notes what it is.
@@ -395,7 +396,8 @@ class SinkTopics:
             return ""
 
     def _become_first(self, topic: str, topic_id: str) -> str:
-        """Whoever comes first is it, also of two workers at once. Returns whose id it is."""
+        """Records ``topic_id`` as the first, unless another id is recorded already. Safe with several workers
+        at once. Returns the id that is recorded."""
         folder = self._folder / topic
         folder.mkdir(parents=True, exist_ok=True)
         temporary = folder / f".{uuid.uuid4().hex}"

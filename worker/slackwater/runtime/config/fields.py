@@ -102,12 +102,12 @@ def settings_of(value: Any, path: str) -> dict[str, str]:
     """A mapping of dotted names to text; numbers and true/false are taken as they are written."""
     if not isinstance(value, dict):
         raise Fault(path, f"must be a mapping of names to text, not {kind_of(value)}")
-    found = {}
+    settings = {}
     for key, item in value.items():
         if not isinstance(item, (str, int, float)):
             raise Fault(f"{path}.{key}", f"must be text, not {kind_of(item)}")
-        found[str(key)] = str(item).lower() if isinstance(item, bool) else str(item)
-    return found
+        settings[str(key)] = str(item).lower() if isinstance(item, bool) else str(item)
+    return settings
 
 
 def section(kind: type, fields: Mapping[str, tuple[str, Parser]], required: tuple[str, ...] = ()) -> Parser:

@@ -195,17 +195,17 @@ class WorkerConfig:
 
 
 def _properties(value: Any, path: str) -> dict[str, str]:
-    found = settings_of(value, path)
+    settings = settings_of(value, path)
     for name, instead in RESERVED_PROPERTIES.items():
-        if name in found:
+        if name in settings:
             raise Fault(f"{path}.{name}", f"cannot be set here; {instead}")
-    for name in found:
+    for name in settings:
         if name.startswith(("security.", "sasl.", "ssl.")):
             raise Fault(f"{path}.{name}", "cannot be set here; set the field security instead")
     for name in ("session.timeout.ms", "max.poll.interval.ms", "max.poll.records"):
-        if name in found and not (found[name].isdigit() and int(found[name]) > 0):
-            raise Fault(f"{path}.{name}", f"must be a whole number above 0, not {found[name]!r}")
-    return found
+        if name in settings and not (settings[name].isdigit() and int(settings[name]) > 0):
+            raise Fault(f"{path}.{name}", f"must be a whole number above 0, not {settings[name]!r}")
+    return settings
 
 
 def _handler(value: Any, path: str) -> str:

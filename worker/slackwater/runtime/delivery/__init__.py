@@ -1,1 +1,1 @@
-"""From a polled batch to committed offsets."""
+"""Delivers records: from a polled batch to committed offsets."""

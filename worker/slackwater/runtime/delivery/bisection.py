@@ -93,11 +93,11 @@ def _failing_alone(
             bad[piece[0]] = fault
             continue
         for half in _halves(piece):
-            found = yield half
-            if found is None:
+            fault_of_half = yield half
+            if fault_of_half is None:
                 passing.append(half)
             else:
-                failing.append((half, found))
+                failing.append((half, fault_of_half))
     return bad, passing
 
 
@@ -122,18 +122,18 @@ def _failing_together(
             bad[piece[0]] = fault
             continue
         for half in _halves(piece):
-            found = yield sorted([*good, *half])
-            if found is None:
+            fault_of_half = yield sorted([*good, *half])
+            if fault_of_half is None:
                 good.extend(half)
             else:
-                failing.append((half, found))
+                failing.append((half, fault_of_half))
 
 
 def _check_not_size(record: int, good: Sequence[int]) -> Generator[Sequence[int], Fault | None, None]:
     """Raises SizeFaultError where ``record``, which fails with all of ``good``, passes with either half."""
     for half in _halves(good):
-        found = yield sorted([*half, record])
-        if found is not None:
+        fault = yield sorted([*half, record])
+        if fault is not None:
             return
     raise SizeFaultError
 

@@ -118,22 +118,22 @@ class PositionCommits:
         return owned.commit_of(offset, self._clock.wall_ms(), self._instance, self.drain_ms, rejected)
 
     def due(self, but: Collection[TopicPartition] = ()) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Commits for partitions without new records, where there is something to tell: that they are still
-        served, or, in a drain, were until now; or where they are read to. Not of those in ``but``, which are
-        in flight.
+        """Commits that are due for partitions without new records: they say that a partition is still served
+        (in a drain: was served until now), or up to where it is read. None for those in ``but``, which are in
+        flight.
 
         Without the first, a restart gap would count from a quiet partition's last record.
         """
-        now, found = self._clock.wall_ms(), {}
+        now, offsets = self._clock.wall_ms(), {}
         for tp, owned in self._owned.items():
             if tp in but or not owned.looked_up or owned.stopped is not None:
                 continue
             end = self._read_to(owned)
             if end is not None:
-                found[tp] = self.served(owned, end)
+                offsets[tp] = self.served(owned, end)
             elif owned.committed is not None and owned.had_records and self._is_old(owned, now):
-                found[tp] = self.served(owned, owned.committed)
-        return found
+                offsets[tp] = self.served(owned, owned.committed)
+        return offsets
 
     def _is_old(self, owned: OwnedPartition, now: int) -> bool:
         note, drain = owned.note, self.drain_ms
@@ -163,10 +163,10 @@ class PositionCommits:
         """For partitions that are assigned now; None: the pod is called as the member."""
         return Signature(self._context.pod, self._clock.wall_ms()) if self._context.pod else None
 
-    def found(self, owned: OwnedPartition, there: OffsetAndMetadata | None) -> None:
+    def set_committed(self, owned: OwnedPartition, committed: OffsetAndMetadata | None) -> None:
         """Takes in what is committed of a partition; it is to be signed soon."""
-        owned.found(there.offset if there else None, there.metadata if there else "")
-        note = owned.found_note
+        owned.set_committed(committed.offset if committed else None, committed.metadata if committed else "")
+        note = owned.initial_note
         if owned.signature is not None and note is not None and note.instance == self._instance:
             owned.signature = owned.signature.after([note])
         self._sign_at_ms = 0.0
@@ -179,13 +179,13 @@ class PositionCommits:
         if not self._context.takes_over or self.drain_ms is not None or mono < self._sign_at_ms:
             return
         self._sign_at_ms = mono + self._refresh_ms / SIGN_CHECKS
-        now, found = self._clock.wall_ms(), {}
+        now, offsets = self._clock.wall_ms(), {}
         for tp, owned in self._owned.items():
             if owned.looked_up and (not owned.signed or owned.silent_ms(now) >= self._refresh_ms):
                 owned.signed = True
                 if (signed := owned.sign_of(now, self._instance)) is not None:
-                    found[tp] = signed
-        self.commit(found)
+                    offsets[tp] = signed
+        self.commit(offsets)
 
     # ---- the handover
 
@@ -260,17 +260,17 @@ class HandedOverOffsets:
         return not self._unproven
 
     def prove(
-        self, look: Callable[[list[TopicPartition]], Mapping[TopicPartition, OffsetAndMetadata | None]]
+        self, look_up: Callable[[list[TopicPartition]], Mapping[TopicPartition, OffsetAndMetadata | None]]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Compares what was taken with what ``look`` finds; what is different comes back, as it was found.
+        """Compares the offsets taken with those that ``look_up`` returns. Returns those that differ.
 
-        Raises what ``look`` raises; nothing is proven then.
+        Raises what ``look_up`` raises; nothing is proven then.
         """
-        found = look(sorted(self._unproven))
+        committed = look_up(sorted(self._unproven))
         wrong = {}
         for tp, left in self._unproven.items():
-            there = found.get(tp)
-            if there is None or (there.offset, there.metadata) != (left.offset, left.metadata):
-                wrong[tp] = there
+            offset = committed.get(tp)
+            if offset is None or (offset.offset, offset.metadata) != (left.offset, left.metadata):
+                wrong[tp] = offset
         self._unproven.clear()
         return wrong

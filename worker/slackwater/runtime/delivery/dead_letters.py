@@ -38,7 +38,7 @@ TIMESTAMP_HEADER = "slackwater.timestamp"
 
 
 class LateError(Exception):
-    """It is too late to write dead letters: whether the partition is still ours is not known any more."""
+    """It is too late to write dead letters: this worker may no longer own the partition."""
 
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -113,8 +113,8 @@ class DeadLetters:
         count = self._store.partition_count()
         new = [
             (owned, letter)
-            for owned, found in letters
-            for letter in found
+            for owned, rejected in letters
+            for letter in rejected
             if letter.offset not in _known(owned)
         ]
         records = [
@@ -145,17 +145,17 @@ class DeadLetters:
 
     def _scan(self, target: int, sources: list[OwnedPartition]) -> None:
         since = min(owned.letters_since_ms or 0 for owned in sources)
-        found: dict[tuple[str, int], set[int]] = {owned.tp: set() for owned in sources}
+        stored: dict[tuple[str, int], set[int]] = {owned.tp: set() for owned in sources}
         topic_ids: dict[tuple[str, int], str] = {owned.tp: owned.topic_id for owned in sources}
         for headers in self._store.headers_since(target, max(0, since - CLOCK_SLACK_MS) or None):
             origin = self._origin(headers)
-            if origin is None or origin[0] not in found:
+            if origin is None or origin[0] not in stored:
                 continue
             tp, offset, topic_id = origin
             if topic_id in ("", topic_ids[tp]) or not topic_ids[tp]:
-                found[tp].add(offset)
+                stored[tp].add(offset)
         for owned in sources:
-            owned.letters = found[owned.tp]
+            owned.letters = stored[owned.tp]
 
     def _origin(self, headers: Headers) -> tuple[tuple[str, int], int, str] | None:
         """Where a letter of this group came from (partition, offset, the topic's id or ""); None for other
@@ -288,8 +288,8 @@ class DeadLetterTopic:
     def _start(reader: Any, tp: TopicPartition, since_ms: int | None) -> int | None:
         if since_ms is None:
             return int(reader.beginning_offsets([tp])[tp])
-        found = reader.offsets_for_times({tp: since_ms}).get(tp)
-        return None if found is None or found.offset < 0 else int(found.offset)
+        start = reader.offsets_for_times({tp: since_ms}).get(tp)
+        return None if start is None or start.offset < 0 else int(start.offset)
 
     def _connected(self) -> Any:
         if self._producer is None:

@@ -45,13 +45,13 @@ _MOST_LINES = 3
 
 
 class InFlight:
-    """Holds at most one batch; what it needs of its delivery comes as calls."""
+    """Holds at most one batch. It calls its delivery through the functions it is given."""
 
     def __init__(
         self,
         context: WorkerContext,
         committer: Committer,
-        notes: PositionCommits,
+        position_commits: PositionCommits,
         *,
         seek_back: Callable[[Mapping[TopicPartition, int]], None],
         ended: Callable[[Batch | None], None],
@@ -60,7 +60,7 @@ class InFlight:
         committed, or None."""
         self._context, self._config, self._clock = context, context.config, context.clock
         self._reached = context.reached
-        self._committer, self._position_commits = committer, notes
+        self._committer, self._position_commits = committer, position_commits
         self._seek_back, self._ended = seek_back, ended
         self.batch: Batch | None = None
         self._isolation: Isolation | None = None
@@ -70,7 +70,7 @@ class InFlight:
         batch yet."""
 
     def begin(self, parts: dict[TopicPartition, Part]) -> None:
-        """Hands ``parts`` over to the handler, when it is known which of their records are dead letters."""
+        """Hands ``parts`` to the handler, after reading back which of their records are dead letters."""
         assert self.batch is None
         self.batch = Batch(parts, Stage.HANDLING, None, self._clock.mono_ms())
         unknown = [part.owned for part in parts.values() if part.owned.may_have_letters(part.start)]
@@ -285,7 +285,7 @@ class InFlight:
         )
 
     def _take_in(self, batch: Batch, handled: Handled) -> None:
-        """What the handler's thread has made; what was given up meanwhile is removed."""
+        """Takes in the handler's results. Those of partitions that were given up meanwhile are removed."""
         batch.ms.update(handled.ms)
         for tp, staged in handled.staged.items():
             part = batch.parts.get(tp)
@@ -299,7 +299,7 @@ class InFlight:
     # ---- dead letters
 
     def _read_letters_back(self, batch: Batch) -> None:
-        """Looks which of the batch's letters are stored, where that is not known."""
+        """Reads back which of the batch's letters are stored, unless that is known."""
         lettered = [part.owned for part in batch.parts.values() if part.letters]
         if lettered:
             self._enter(batch, Stage.READING, partial(self._letters(batch).read_back, lettered))

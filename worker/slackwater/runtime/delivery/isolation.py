@@ -1,4 +1,4 @@
-"""A batch that fails as a whole: which of its records are at fault, and what becomes of the others."""
+"""Finds the records at fault in a batch that fails as a whole, and handles the others."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NONE = "The handler or its environment is at fault, so no record is rejected"
 
 
 class IsolationError(Exception):
-    """The failure is not to be blamed on records. The message says why, as a sentence without its stop."""
+    """Records are not at fault. The message says why, as a sentence without a full stop."""
 
 
 def fault_of(exc: BaseException) -> Fault | None:
@@ -113,8 +113,8 @@ class Isolation:
         """
         try:
             self._trial = self._search.send(fault)
-        except StopIteration as found:
-            self._finish(found.value, rejected_before)
+        except StopIteration as end:
+            self._finish(end.value, rejected_before)
         except TooManyFaultsError as exc:
             raise IsolationError(
                 f"More than {exc.most} of its {len(self._rows)} records fail, for example with: "
@@ -139,7 +139,8 @@ class Isolation:
             )
 
     def _check_all(self, faults: Mapping[int, Fault], rejected_before: int | None) -> None:
-        """No record is good, so that nothing shows that the handler itself works."""
+        """Raises IsolationError if the handler may be at fault: no record passed, so nothing shows that it
+        works."""
         other = next((fault for fault in faults.values() if not fault.by_value), None)
         if other is not None:
             raise IsolationError(

@@ -1,9 +1,9 @@
-"""The worker's loop: poll, hand over, write, fence, publish, commit; and what a rebalance does to it.
+"""The delivery loop: polls, hands batches to the handler, publishes and commits, and handles rebalances.
 
 The main thread owns everything here but the handler, which runs on the runner's thread. It goes on
 polling meanwhile, with all partitions paused, so that rebalances and max.poll.interval.ms are served.
-A poll may call the listener methods below; what they find wrong is raised after the poll, because the
-client must be able to end its rebalance.
+A poll may call the listener methods below. Their errors are raised after the poll, because the client must
+be able to end its rebalance.
 
 At least once: offsets are committed after the write. Effectively once in files: a batch's file is named
 by the committed offset, so a replay overwrites it; and a fence before the publish shows that the
@@ -70,15 +70,15 @@ class Delivery:
         self._pace = BatchInterval(context.config.batch_interval_ms)
         self._failure: Exception | None = None
         self.closing = False
-        """Set before the consumer is closed, which tells its listener that partitions are revoked: a static
-        member's stay with it, so nobody is to hear of that.
+        """Set before the consumer is closed. Closing calls the listener with revoked partitions, but those of
+        a static member stay with it, so the calls are ignored.
         """
         self._polled_at_ms: float | None = None
-        self._adoption = HandedOverOffsets()
+        self._handed_over = HandedOverOffsets()
         committer = Committer(consumer, context.clock, context.metrics, context.log)
-        self.notes = PositionCommits(consumer, committer, context, self._owned)
+        self.position_commits = PositionCommits(consumer, committer, context, self._owned)
         self.in_flight = InFlight(
-            context, committer, self.notes, seek_back=self._seek_back, ended=self._batch_ended
+            context, committer, self.position_commits, seek_back=self._seek_back, ended=self._batch_ended
         )
 
     # ---- the loop
@@ -90,7 +90,7 @@ class Delivery:
 
     def release(self) -> None:
         """Takes records again."""
-        self._held, self.notes.drain_ms = False, None
+        self._held, self.position_commits.drain_ms = False, None
         self._resume()
 
     def show(self) -> None:
@@ -98,14 +98,14 @@ class Delivery:
         self._report.show()
         self._report.lag()
 
-    def take_over(self, record: TakeoverRecord, adoption: HandedOverOffsets) -> None:
-        """To be told before the join of a successor: what its predecessor has left, which is worked from
-        without looking it up.
+    def take_over(self, record: TakeoverRecord, handed_over: HandedOverOffsets) -> None:
+        """Call it before a successor joins. ``handed_over``: its predecessor's offsets, which are used
+        without looking them up.
         """
-        self._report.record, self._adoption = record, adoption
+        self._report.record, self._handed_over = record, handed_over
 
     def step(self, timeout_ms: float = 100) -> None:
-        """One turn: a poll and what follows from it, in ``timeout_ms`` or little more.
+        """Polls once and handles the result, in ``timeout_ms`` or little more.
 
         Raises WorkerError where the worker must end.
         """
@@ -129,13 +129,13 @@ class Delivery:
             if self._proven():
                 self._commit_due()
         if self._proven():
-            self.notes.sign()
+            self.position_commits.sign()
         self._report.lag()
 
     def _commit_due(self) -> None:
         """Commits what is due without records."""
-        if due := self.notes.due():
-            self.notes.commit(due)
+        if due := self.position_commits.due():
+            self.position_commits.commit(due)
             self._report.show()
 
     def drain(self, timeout_ms: float) -> None:
@@ -145,7 +145,7 @@ class Delivery:
         when the partitions are drained. What was given up is read again after a :meth:`release`.
         """
         deadline, began = self._clock.mono_ms() + timeout_ms, self._clock.wall_ms()
-        self.notes.drain_ms = began
+        self.position_commits.drain_ms = began
         self._cut_rest()
         self.hold()
         while self.in_flight.holds(self._owned) and not self._give_up():
@@ -158,7 +158,7 @@ class Delivery:
         self.abandon_all()
         self._seek_back(starts)
         if self._proven():
-            self.notes.commit(self.notes.due())
+            self.position_commits.commit(self.position_commits.due())
 
     def abandon_all(self) -> None:
         """Gives up the batch in flight, if there is one, and removes what it has staged."""
@@ -181,8 +181,8 @@ class Delivery:
         return self._consumer.membership().state == SETTLED
 
     def left(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What is committed, for a successor."""
-        return self.notes.left() if self._adoption.proven else {}
+        """The committed offsets, for a successor."""
+        return self.position_commits.left() if self._handed_over.proven else {}
 
     def _backs_off(self) -> bool:
         batch = self.in_flight.batch
@@ -194,10 +194,10 @@ class Delivery:
         """New partitions: nothing is taken of them before their committed offset is known, or what a
         predecessor has left of it."""
         new = [tp for tp in assigned if tp not in self._owned]
-        signature, now = self.notes.signature(), self._clock.mono_ms()
+        signature, now = self.position_commits.signature(), self._clock.mono_ms()
         self._owned.update({tp: OwnedPartition(tp, now, signature=signature) for tp in new})
-        for tp, left in self._adoption.take(new, self._consumer.membership().generation).items():
-            self._found(self._owned[tp], left)
+        for tp, left in self._handed_over.take(new, self._consumer.membership().generation).items():
+            self._set_committed(self._owned[tp], left)
         waiting = [tp for tp in new if self._held or not self._owned[tp].looked_up]
         if waiting:
             self._consumer.pause(*waiting)
@@ -223,7 +223,7 @@ class Delivery:
         self.in_flight.abandon(partitions, why)
         for tp in partitions:
             self._owned.pop(tp, None)
-        self._adoption.drop(partitions)
+        self._handed_over.drop(partitions)
         self._report.moved(event, partitions)
 
     def _finish(self, partitions: Collection[TopicPartition]) -> None:
@@ -360,28 +360,29 @@ class Delivery:
         if not new:
             return
         try:
-            found = self._consumer.committed(new, metadata=True, timeout_ms=LOOK_UP_TIMEOUT_MS)
+            committed = self._consumer.committed(new, metadata=True, timeout_ms=LOOK_UP_TIMEOUT_MS)
         except KafkaError as exc:
             self._not_looked_up(f"the committed offsets of {', '.join(map(str, new))}", exc)
             return
         for tp in new:
-            self._found(self._owned[tp], found[tp])
+            self._set_committed(self._owned[tp], committed[tp])
         self._resume()
         self._report.show()
 
     def _not_looked_up(self, what: str, exc: KafkaError) -> None:
-        """Goes on without ``what``, to be asked for again; raises where that is no use."""
+        """Continues without ``what``, which is looked up again. Raises for an error that a repetition does
+        not mend."""
         if isinstance(exc, FencedInstanceIdError):
             raise fenced() from exc
         if not exc.retriable:
             raise WorkerError(f"cannot read {what}: {exc}") from exc
         self._context.log.seldom("committed", f"cannot read {what} yet; retrying: {exc}")
 
-    def _found(self, owned: OwnedPartition, found: OffsetAndMetadata | None) -> None:
-        self.notes.found(owned, found)
-        self._report.found(owned)
+    def _set_committed(self, owned: OwnedPartition, committed: OffsetAndMetadata | None) -> None:
+        self.position_commits.set_committed(owned, committed)
+        self._report.committed_known(owned)
 
-    # ---- what a predecessor has left
+    # ---- offsets that a predecessor has handed over
 
     def _advance(self) -> None:
         """Takes the batch in flight further; nothing of it is written before its start is proven."""
@@ -390,24 +391,24 @@ class Delivery:
 
     def _proven(self) -> bool:
         """Whether all partitions begin where the broker says; asks it if need be."""
-        if self._adoption.proven:
+        if self._handed_over.proven:
             return True
         try:
-            wrong = self._adoption.prove(
+            wrong = self._handed_over.prove(
                 lambda asked: self._consumer.committed(asked, metadata=True, timeout_ms=LOOK_UP_TIMEOUT_MS)
             )
         except KafkaError as exc:
             self._not_looked_up("the committed offsets that were taken over", exc)
             self._clock.sleep(SLICE_MS)  # a handler that is done would have the loop turn without end
             return False
-        for tp, there in wrong.items():
-            self._correct(self._owned[tp], there)
+        for tp, committed in wrong.items():
+            self._correct(self._owned[tp], committed)
         return True
 
-    def _correct(self, owned: OwnedPartition, there: OffsetAndMetadata | None) -> None:
+    def _correct(self, owned: OwnedPartition, committed: OffsetAndMetadata | None) -> None:
         """Begins a partition anew: more was committed of it after the predecessor's answer."""
         before = owned.committed
-        self._found(owned, there)
+        self._set_committed(owned, committed)
         if owned.committed in (None, before):
             return
         self._context.log.line(
@@ -486,7 +487,7 @@ class Delivery:
         new = now < owned.assigned_ms + self._config.batch_interval_ms
         return not owned.taken and (new or not owned.had_records)
 
-    # ---- what the batch in flight asks for
+    # ---- calls from the batch in flight
 
     def _seek_back(self, starts: Mapping[TopicPartition, int]) -> None:
         assigned = self._consumer.assignment()

@@ -1,4 +1,4 @@
-"""What a worker knows of a partition while it owns it, and the note in its commits."""
+"""The state of a partition that a worker owns, and the note in the partition's commits."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class OwnedPartition:
     """The committed offset, which names the next batch's file. None: never committed."""
     metadata: str = ""
     """The committed metadata as it stands at the broker."""
-    found_note: CommitNote | None = None
+    initial_note: CommitNote | None = None
     """The note as it was at assignment."""
     had_records: bool = False
     """Whether it was served since its assignment, if only by finding nothing to read."""
@@ -149,10 +149,10 @@ class OwnedPartition:
         """Whether records of it may be taken."""
         return self.looked_up and self.identified and self.stopped is None
 
-    def found(self, offset: int | None, metadata: str) -> None:
+    def set_committed(self, offset: int | None, metadata: str) -> None:
         """Takes in what the broker has committed for the partition."""
         self.looked_up, self.committed, self.metadata = True, offset, metadata
-        self.found_note = CommitNote.decode(metadata)
+        self.initial_note = CommitNote.decode(metadata)
 
     def stored(self, commit: OffsetAndMetadata) -> None:
         """Takes in a commit of ours that the broker has accepted."""
@@ -222,13 +222,13 @@ class OwnedPartition:
         Where the note at assignment was no worker's, anything may be in the dead-letter topic.
         """
         note = self.note or CommitNote(None, instance, topic_id=self.topic_id)
-        since, old_end = note.letters or (now_ms if self.found_note is not None else 0, end)
+        since, old_end = note.letters or (now_ms if self.initial_note is not None else 0, end)
         return OffsetAndMetadata(start, replace(note, letters=(since, max(end, old_end))).encode())
 
     def may_have_letters(self, start: int) -> bool:
         """Whether an earlier try has announced dead letters for offsets from ``start`` on, and nobody has
         looked yet which of them it has stored."""
-        announced = self.found_note.letters if self.found_note is not None else None
+        announced = self.initial_note.letters if self.initial_note is not None else None
         return self.letters is None and announced is not None and announced[1] > start
 
     @property
@@ -237,13 +237,13 @@ class OwnedPartition:
 
         To be asked before :meth:`letters_fence_of` is committed for a first time.
         """
-        if self.found_note is None:
+        if self.initial_note is None:
             return 0
         note = self.note
         return note.letters[0] if note is not None and note.letters is not None else None
 
     def gap_ms(self, now_ms: int) -> int | None:
         """How long the partition was not served until ``now_ms``; None where nobody served it before."""
-        if self.found_note is None or self.found_note.at_ms is None:
+        if self.initial_note is None or self.initial_note.at_ms is None:
             return None
-        return max(0, now_ms - self.found_note.at_ms)
+        return max(0, now_ms - self.initial_note.at_ms)

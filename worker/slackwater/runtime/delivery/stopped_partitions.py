@@ -50,14 +50,14 @@ class TopicIdentities:
                 delivered = sink.topic_ids(owned.tp.topic)
             except Exception as exc:
                 raise sink_error(f"identify the topic of its rows of {owned.tp}", exc) from exc
-        return predecessor(owned.found_note, owned.committed, current, delivered)
+        return predecessor(owned.initial_note, owned.committed, current, delivered)
 
     def take(self, owned: OwnedPartition) -> bool:
         """Sets the partition's ``topic_id``, and tells the sink. False: another topic has the name now."""
         if before := self.predecessor(owned):
             owned.topic_id = before
             return False
-        note, sink = owned.found_note, self._context.sink
+        note, sink = owned.initial_note, self._context.sink
         assert sink is not None
         known = owned.topic_id or (note.topic_id if note is not None else "")
         owned.topic_id = self.current(owned.tp) or known
@@ -108,7 +108,7 @@ def truncated(tp: TopicPartition, position: int, end: int | None, group: str) ->
 
 
 def go_on(topic: str, group: str) -> str:
-    """What to do, for a message."""
+    """The part of a message that says what to do."""
     return (
         "To continue: stop the group (spec.suspend: true), set the offset to begin at "
         f"(kafka-consumer-groups.sh --group {group} --topic {topic} --reset-offsets --to-earliest "

@@ -1,1 +1,1 @@
-"""Hands a member over from a predecessor to a successor."""
+"""Hands a group membership over from one pod to another."""

@@ -1,6 +1,6 @@
-"""A worker's dealings with the other pod of its member: one object that has standby, succession and
-handover, and what goes from one to the other. The worker calls it at the points where a takeover touches
-its way.
+"""Coordinates a worker with the other pod of its member: standby, succession and handover.
+
+The worker calls it at each point of its life at which a takeover may begin or end.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from slackwater.runtime.delivery.commits import HandedOverOffsets
 from slackwater.runtime.delivery.loop import Delivery
 from slackwater.runtime.interfaces import Consumer, StandbyConsumer
 from slackwater.runtime.shutdown import Stopping
-from slackwater.runtime.takeover.group_observer import Watch
+from slackwater.runtime.takeover.group_observer import GroupObserver
 from slackwater.runtime.takeover.http_handler import TakeoverHandler, TakeoverRequests
 from slackwater.runtime.takeover.messages import join_address
 from slackwater.runtime.takeover.predecessor import Handover
@@ -33,15 +33,15 @@ class TakeoverCoordinator:
         self,
         context: WorkerContext,
         takeover_context: TakeoverContext,
-        watch: Watch,
+        observer: GroupObserver,
         loop: MainLoop,
         roles: Roles,
         stopping: Stopping,
     ) -> None:
-        self._context, self._takeover_context, self._watch, self._loop, self._roles = (
+        self._context, self._takeover_context, self._observer, self._loop, self._roles = (
             context,
             takeover_context,
-            watch,
+            observer,
             loop,
             roles,
         )
@@ -66,16 +66,16 @@ class TakeoverCoordinator:
     # ---- before this pod is the member
 
     def expect(self) -> None:
-        """Another pod is the member: orders to take over are taken."""
+        """Another pod is the member: accepts orders to take over."""
         self._requests.keep("this pod is not the member")
         self._requests.take_orders()
 
-    def told_alone(self) -> bool:
+    def ordered_alone(self) -> bool:
         """Whether there is an order to take over from nobody."""
         return self._requests.peek_order() == ""
 
     def takes_over_alone(self) -> None:
-        """That order is carried out before this worker is warm."""
+        """Carries out that order before this worker is warm."""
         self._requests.refuse_orders(IS_MEMBER)
         self._record = TakeoverRecord(self._context, self._context.status.holder or "")
         self._context.metrics.count("takeovers", ("forced",))
@@ -90,7 +90,7 @@ class TakeoverCoordinator:
             self._context,
             self._takeover_context,
             self._requests,
-            self._watch,
+            self._observer,
             self._loop,
             make_consumer=make_consumer,
             make_delivery=make_delivery,
@@ -100,7 +100,7 @@ class TakeoverCoordinator:
         self._standby.enter()
 
     def take_over(self, adopt: Callable[[Consumer, Delivery], None]) -> bool:
-        """Stands by until it has begun to join in its predecessor's place: ``adopt`` is told with what.
+        """Stands by until it has begun to join in its predecessor's place, with what it passes to ``adopt``.
 
         False: the member is no longer in the group, and this worker is to join as a new one, by
         :meth:`take_standby`.
@@ -126,9 +126,9 @@ class TakeoverCoordinator:
     def _carry_out(self, standby: Standby, call: Call) -> Outcome:
         record = self._record = TakeoverRecord(self._context, self._context.status.holder or "")
         self._succession = None
-        standby.told()
+        standby.order_taken()
         self._loop.enter("taking-over")
-        if call.event is Event.LEFT_ALONE:
+        if call.event is Event.SUCCESSOR_GONE:
             self._context.events.emit("took_back", reason=call.reason)
             self._context.log.line(f"resumes its membership: {call.reason}")
             return Outcome()
@@ -137,7 +137,7 @@ class TakeoverCoordinator:
         self._succession = Succession(
             self._context,
             self._takeover_context,
-            self._watch,
+            self._observer,
             self._loop,
             record,
             predecessor=call.predecessor,
@@ -147,7 +147,7 @@ class TakeoverCoordinator:
         return self._succession.run()
 
     def _join(self, outcome: Outcome, call: Call, adopt: Callable[[Consumer, Delivery], None]) -> None:
-        """The quick part: what can wait comes after the join has begun."""
+        """Begins the join first; everything that can wait comes after it."""
         standby, record = self._standby, self._record
         assert standby is not None
         assert standby.consumer is not None
@@ -163,7 +163,7 @@ class TakeoverCoordinator:
             standby.consumer.take_over({})
         self._standby = None
         adopt(standby.consumer, standby.delivery)
-        taken_back = call.event is Event.LEFT_ALONE
+        taken_back = call.event is Event.SUCCESSOR_GONE
         how = "taken_back" if taken_back else "asked" if answer is not None else "forced"
         self._context.metrics.count("takeovers", (how,))
         self._requests.refuse_orders(IS_MEMBER)
@@ -184,7 +184,7 @@ class TakeoverCoordinator:
         return standby.consumer, standby.delivery
 
     def joins(self, delivery: Delivery) -> None:
-        """A join that is no successor's begins; but where it was told to, in place of a predecessor."""
+        """Called when a join begins that is not a handover. If it was ordered, it replaces a predecessor."""
         if self._record is not None and self._roles.role is Role.TAKING_OVER:
             self._record.joins()
             delivery.take_over(self._record, HandedOverOffsets())
@@ -194,12 +194,12 @@ class TakeoverCoordinator:
     def serves(self) -> None:
         """This worker is the member and runs: its successor may ask."""
         self._former = None
-        self._takeover_context.watcher.submit(self._watch.close)
+        self._takeover_context.watcher.submit(self._observer.close)
         self._requests.refuse_orders(IS_MEMBER)
         self._requests.hand_over()
 
     def ends(self) -> None:
-        """It stops: nobody is handed over to any more."""
+        """It stops: refuses requests for the handover from now on."""
         self._requests.keep("this worker stops")
 
     def hand_over(self, delivery: Delivery) -> bool:
@@ -214,7 +214,7 @@ class TakeoverCoordinator:
         self._requests.keep("another pod is the member now")
         self._succession = None
         given = self._handover.given if self._roles.role is Role.HANDING_OVER else None
-        since = max(delivery.notes.since_ms, self._context.status.joined_ms or 0)
+        since = max(delivery.position_commits.since_ms, self._context.status.joined_ms or 0)
         self._former = Former(since, given)
         if given is not None:
             self._context.events.emit("handed_over", by=given.by)

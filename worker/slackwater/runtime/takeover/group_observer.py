@@ -60,26 +60,26 @@ class MemberView:
         return note.pod if note is not None else self.client_id
 
 
-class Watch(Protocol):
+class GroupObserver(Protocol):
     """Looks at the group without being in it. Its calls come from one thread."""
 
-    def look(self, *, offsets: bool) -> MemberView:
+    def observe(self, *, offsets: bool) -> MemberView:
         """The member as the group has it now; with ``offsets`` what is committed, too. Raises KafkaError."""
 
     def close(self) -> None:
         """Closes the connections. May be called again; a look after that opens them anew."""
 
 
-class KafkaWatch:
-    """A :class:`slackwater.runtime.takeover.group_observer.Watch`."""
+class KafkaGroupObserver:
+    """A :class:`GroupObserver` over a Kafka admin client."""
 
     def __init__(self, group_id: str, instance: str, connect: Callable[[], KafkaAdmin]) -> None:
-        """``connect``: a new client, which the watch closes. Raises KafkaError where no broker is there."""
+        """``connect``: a new client, which the observer closes. Raises KafkaError where no broker answers."""
         self._group_id, self._instance, self._connect = group_id, instance, connect
         self._admin: KafkaAdmin | None = None
 
-    def look(self, *, offsets: bool) -> MemberView:
-        """See :class:`~slackwater.runtime.takeover.group_observer.Watch`. After an error it connects anew."""
+    def observe(self, *, offsets: bool) -> MemberView:
+        """See :class:`GroupObserver`. After an error it connects anew."""
         try:
             if self._admin is None:
                 self._admin = self._connect()
@@ -90,7 +90,7 @@ class KafkaWatch:
 
     def _look(self, admin: KafkaAdmin, offsets: bool) -> MemberView:
         group = admin.describe_groups([self._group_id]).unwrap()[self._group_id]
-        member = next((one for one in group.members if one.instance_id == self._instance), None)
+        member = next((member for member in group.members if member.instance_id == self._instance), None)
         if member is None:
             return MemberView(self._instance, group.state)
         known = group.state == STABLE

@@ -1,5 +1,6 @@
-"""The requests that one pod makes of another in a takeover. Each takes bounded time, and none is made on
-the main thread but the withdrawal.
+"""Sends takeover requests to other pods.
+
+Each request takes a limited time. Only the withdrawal is sent on the main thread.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ PROBE_MS = 1_000.0
 
 
 class Unreachable(Exception):
-    """Nobody takes the request at that address, or has gone while at it."""
+    """The address accepts no connection, or closed it before it answered."""
 
 
 class NoAnswer(Exception):
-    """Somebody has taken the request, and did not answer in time."""
+    """The request was accepted and not answered in time."""
 
 
 class Unsigned(Exception):
-    """An answer by somebody who has not the group's key."""
+    """An answer that is not signed with the group's key."""
 
 
 class Reply(NamedTuple):
@@ -95,12 +96,12 @@ class HttpPeers:
         began = self._clock.mono_ms()
         target = self._asked[1] if self._asked[0] == address else ""
         nonce, (status, answer, signed) = self._send(method, address, body, target, timeout_ms)
-        if status == 401 and (told := _process_of(answer, target)) not in ("", target):
+        if status == 401 and (process := _process_of(answer, target)) not in ("", target):
             # The process was not known, or is another by now. The body names the member and who asks, so that
             # nobody gains who names another process here.
-            self._asked = (address, told)
+            self._asked = (address, process)
             left = max(timeout_ms - (self._clock.mono_ms() - began), 1.0)
-            nonce, (status, answer, signed) = self._send(method, address, body, told, left)
+            nonce, (status, answer, signed) = self._send(method, address, body, process, left)
         if not check_answer(self._key, nonce, status, answer, signed):
             raise Unsigned(f"{address} answers {status}, not signed with this group's key{_error(answer)}")
         try:
@@ -134,11 +135,11 @@ class HttpPeers:
         try:
             connection.request(method, path, body or None, dict(headers))
             answer = connection.getresponse()
-            told = answer.read(MOST_BYTES + 1)
-            if len(told) > MOST_BYTES:
+            content = answer.read(MOST_BYTES + 1)
+            if len(content) > MOST_BYTES:
                 raise ValueError(f"its response is larger than {MOST_BYTES} bytes")
             if not limit.over:
-                return answer.status, told, answer.getheader(ANSWER_HEADER, "")
+                return answer.status, content, answer.getheader(ANSWER_HEADER, "")
             why = ""
         except (OSError, http.client.HTTPException, ValueError) as exc:
             why = one_line(exc) or type(exc).__name__
@@ -185,8 +186,8 @@ def _process_of(body: bytes, known: str) -> str:
     "" where it says nothing, or names another pod than the target that is ``known``.
     """
     try:
-        told = decode(body)
-        pod, process = text(told.get("pod"), "pod"), text(told.get("process"), "process")
+        document = decode(body)
+        pod, process = text(document.get("pod"), "pod"), text(document.get("process"), "process")
         return target_of(pod, process) if not known or known.rpartition("/")[0] == pod else ""
     except ValueError:
         return ""

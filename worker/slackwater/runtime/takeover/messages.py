@@ -1,6 +1,4 @@
-"""The bodies of the requests that a takeover consists of. All are JSON objects; a fault is a ValueError
-in a line.
-"""
+"""The bodies of takeover requests and answers. All are JSON objects; a fault is a ValueError of one line."""
 
 from __future__ import annotations
 
@@ -98,19 +96,19 @@ class HandoverRequest:
         Raises ValueError.
         """
         document = decode(body)
-        found = cls(
+        request = cls(
             _text(document, "instance"),
             _text(document, "by"),
             _text(document, "address"),
             _number(document, "deadline_ms"),
         )
-        if found.deadline_ms <= 0:
-            raise ValueError(f"deadline_ms must be above 0, not {found.deadline_ms}")
-        host, _, port = found.address.rpartition(":")
+        if request.deadline_ms <= 0:
+            raise ValueError(f"deadline_ms must be above 0, not {request.deadline_ms}")
+        host, _, port = request.address.rpartition(":")
         if host.strip("[]") in _WILDCARDS:
-            found = replace(found, address=join_address(peer_host, split_address(f"x:{port}")[1]))
-        split_address(found.address)
-        return found
+            request = replace(request, address=join_address(peer_host, split_address(f"x:{port}")[1]))
+        split_address(request.address)
+        return request
 
 
 @dataclass(frozen=True)
@@ -140,7 +138,7 @@ class HandoverAnswer:
         offsets = document.get("offsets")
         if not isinstance(offsets, dict):
             raise ValueError(f"offsets must be a mapping, not {type(offsets).__name__}")
-        found = {}
+        parsed = {}
         for name, pair in offsets.items():
             topic, _, partition = str(name).rpartition("-")
             if not topic or not partition.isascii() or not partition.isdigit() or len(partition) > 10:
@@ -148,13 +146,13 @@ class HandoverAnswer:
             if not isinstance(pair, list) or len(pair) != 2:
                 raise ValueError(f"{one_line(name, 300)}: must be [offset, metadata]")
             tp = TopicPartition(topic, whole(int(partition), "a partition", 0, _MAX_INT32))
-            found[tp] = OffsetAndMetadata(
+            parsed[tp] = OffsetAndMetadata(
                 whole(pair[0], f"the offset of {one_line(tp, 300)}"),
                 text(pair[1], f"the metadata of {one_line(tp, 300)}", MOST_BYTES),
             )
         return cls(
             _number(document, "generation", -1, _MAX_INT32),
-            found,
+            parsed,
             _number(document, "drain_ms"),
             _number(document, "committed_ms"),
         )

@@ -1,7 +1,7 @@
 """The predecessor's side of a takeover: drain, commit, answer, and wait for the fence.
 
-Until it is fenced it is the member, and goes on polling with everything paused, so that the group hears of
-nothing. If its successor does not come, it goes on as if nothing had been.
+Until it is fenced it is the member and polls with all partitions paused, so that the group does not notice.
+If its successor does not join, it resumes its work.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Handover:
         )
         self._roles, self._stopping, self._clock = roles, stopping, context.clock
         self.given: HandedOver | None = None
-        """By whom it was asked, and is to be fenced."""
+        """The successor that was answered, and that will fence this process."""
 
     def run(self, delivery: Delivery, asked: Asked) -> bool:
-        """Answers ``asked``, and waits for what comes of it.
+        """Answers ``asked``, and waits until the successor has joined or will not join.
 
         Returns whether the worker is to end as it is: a stop was requested after the answer. False: it
         goes on. Raises FencedError when the successor has joined: after the answer, or at its deadline.
@@ -80,7 +80,7 @@ class Handover:
         return HandoverAnswer(self._context.status.generation, delivery.left(), began, self._clock.wall_ms())
 
     def _wait(self, delivery: Delivery, asked: Asked) -> bool:
-        """Polls until the broker says that another is the member, or there is none to be."""
+        """Polls until the broker says that another process is the member, or the successor will not join."""
         unfenced = Unfenced(self._clock.mono_ms(), asked.request.deadline_ms)
         probe = partial(self._takeover_context.peers.alive, asked.request.address)
         probing: Task | None = None
@@ -91,16 +91,16 @@ class Handover:
             if probing is None and now - probed_ms >= PROBE_EVERY_MS:
                 probed_ms, probing = now, self._takeover_context.caller.submit(probe)
             elif probing is not None and probing.wait(0):
-                unfenced.silence.told(probing.result(), probed_ms)
+                unfenced.silence.probed(probing.result(), probed_ms)
                 probing = None
             unfenced.withdrawn = self._requests.withdrawn
             reason = unfenced.due(now)
-            if reason and delivery.notes.still_owner():
+            if reason and delivery.position_commits.still_owner():
                 return self._go_on(delivery, reason)
         return True
 
     def _go_on(self, delivery: Delivery, reason: str) -> bool:
-        """Nobody has come: back to work."""
+        """The successor has not joined: resumes work."""
         self.given = None
         self._roles.take(Event.KEPT)
         delivery.release()

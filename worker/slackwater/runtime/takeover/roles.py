@@ -35,9 +35,9 @@ class Event(Enum):
     OWN = "this pod is the member"
     OTHERS = "another pod is the member"
     WARM = "all is loaded"
-    TOLD = "it was told to take over"
+    ORDERED = "it was ordered to take over"
     GONE = "the member is no longer in the group"
-    LEFT_ALONE = "the pod that took over is gone"
+    SUCCESSOR_GONE = "the pod that took over is gone"
     REFUSED = "the predecessor refused"
     JOINED = "it is the member, and all is loaded"
     ASKED = "its successor asked for the handover"
@@ -52,9 +52,9 @@ TABLE: dict[tuple[Role, Event], Role] = {
     (Role.NEW, Event.JOINED): Role.RUNNING,
     (Role.RETURNING, Event.JOINED): Role.RUNNING,
     (Role.SUCCESSOR, Event.WARM): Role.STANDBY,
-    (Role.SUCCESSOR, Event.TOLD): Role.TAKING_OVER,
-    (Role.STANDBY, Event.TOLD): Role.TAKING_OVER,
-    (Role.STANDBY, Event.LEFT_ALONE): Role.TAKING_OVER,
+    (Role.SUCCESSOR, Event.ORDERED): Role.TAKING_OVER,
+    (Role.STANDBY, Event.ORDERED): Role.TAKING_OVER,
+    (Role.STANDBY, Event.SUCCESSOR_GONE): Role.TAKING_OVER,
     (Role.STANDBY, Event.GONE): Role.NEW,
     (Role.TAKING_OVER, Event.REFUSED): Role.STANDBY,
     (Role.TAKING_OVER, Event.JOINED): Role.RUNNING,
@@ -109,8 +109,8 @@ class Silence:
         self.answered = False
         """Its last answer, if there was one, said that it lives."""
 
-    def told(self, alive: bool, asked_ms: float) -> None:
-        """Takes in what came of a question that was asked at ``asked_ms``."""
+    def probed(self, alive: bool, asked_ms: float) -> None:
+        """Takes in whether it answered the probe that was sent at ``asked_ms``."""
         self.answered = alive
         if alive:
             self._failures, self._since_ms = 0, None
@@ -137,21 +137,21 @@ class TakeBack:
     def __init__(self, session_timeout_ms: int) -> None:
         self.silence = Silence()
         self._still_ms = max(STILL_AT_LEAST_MS, session_timeout_ms / 5)
-        self._seen: object = None
-        self._seen_since_ms: float | None = None
-        self._seen_until_ms = 0.0
+        self._committed: object = None
+        self._unchanged_since_ms: float | None = None
+        self._observed_ms = 0.0
 
-    def saw(self, committed: object, asked_ms: float) -> None:
+    def observe(self, committed: object, asked_ms: float) -> None:
         """Takes in the holder's commits, notes and all, as they were at ``asked_ms`` or later."""
-        if self._seen_since_ms is None or committed != self._seen:
-            self._seen, self._seen_since_ms = committed, asked_ms
-        self._seen_until_ms = asked_ms
+        if self._unchanged_since_ms is None or committed != self._committed:
+            self._committed, self._unchanged_since_ms = committed, asked_ms
+        self._observed_ms = asked_ms
 
     def due(self, now_ms: float) -> str:
         """Why to join again now; "" where there is no reason to."""
-        if self._seen_since_ms is None or not self.silence.gone(now_ms):
+        if self._unchanged_since_ms is None or not self.silence.gone(now_ms):
             return ""
-        still = self._seen_until_ms - self._seen_since_ms
+        still = self._observed_ms - self._unchanged_since_ms
         if still < self._still_ms:
             return ""
         return f"its successor does not answer, and has committed nothing for {still / 1000:.1f} s"

@@ -1,4 +1,4 @@
-"""Signatures of the requests that a takeover consists of, and of their answers.
+"""Signatures of takeover requests and of their answers.
 
 HMAC-SHA256 (RFC 2104) with the group's key. A request's signature covers method, path, time, nonce, body, and
 the process that it is for (its pod's name, and a random token of its start): so it cannot be used for another
@@ -33,7 +33,7 @@ _PROCESS = re.compile("[0-9a-f]{32}")
 
 
 class Unauthorized(Exception):
-    """A request that is not taken. The message says why, and gives nothing away."""
+    """A request that is refused. The message says why, and reveals nothing of the key."""
 
 
 def read_key(text: str) -> bytes:
@@ -112,7 +112,7 @@ class Verifier:
     def __init__(self, key: bytes, clock: Clock, target: str) -> None:
         """``target``: who requests must be for, of :func:`target_of`."""
         self._key, self._clock, self._target = key, clock, target
-        self._seen: dict[str, int] = {}
+        self._nonces: dict[str, int] = {}
         """Nonce -> until when (wall clock, ms) a request with it would be taken."""
         self._lock = threading.Lock()
 
@@ -123,24 +123,24 @@ class Verifier:
         """
         if not header:
             raise Unauthorized(f"the request is not signed ({SCHEME})")
-        found = _HEADER.fullmatch(_plain(header).strip())
-        if found is None:
+        match = _HEADER.fullmatch(_plain(header).strip())
+        if match is None:
             raise Unauthorized(
                 f"the header Authorization must be {SCHEME} ts=<ms>,nonce=<32 hex>,sig=<64 hex>"
             )
-        ts, nonce = found["ts"], found["nonce"]
+        ts, nonce = match["ts"], match["nonce"]
         expected = _request_signature(self._key, method, path, body, ts, nonce, self._target)
-        if not hmac.compare_digest(expected, found["sig"]):
+        if not hmac.compare_digest(expected, match["sig"]):
             if hmac.compare_digest(
-                _request_signature(self._key, method, path, body, ts, nonce, ""), found["sig"]
+                _request_signature(self._key, method, path, body, ts, nonce, ""), match["sig"]
             ):
                 raise Unauthorized(
                     "the signature names no process, as those of older versions; upgrade the operator before "
                     "the workers' image"
                 )
             raise Unauthorized("the signature is not by this group's key, or not for this pod's process")
-        self._use(found["nonce"], int(found["ts"]))
-        return found["nonce"]
+        self._use(match["nonce"], int(match["ts"]))
+        return match["nonce"]
 
     def _use(self, nonce: str, at_ms: int) -> None:
         now = self._clock.wall_ms()
@@ -150,11 +150,11 @@ class Verifier:
                 "the machines' clocks must agree to a minute"
             )
         with self._lock:
-            for old in [one for one, until in self._seen.items() if until < now]:
-                del self._seen[old]
-            if nonce in self._seen:
+            for old in [used for used, until in self._nonces.items() if until < now]:
+                del self._nonces[old]
+            if nonce in self._nonces:
                 raise Unauthorized("the request was made before (its nonce is used)")
-            self._seen[nonce] = at_ms + WINDOW_MS
+            self._nonces[nonce] = at_ms + WINDOW_MS
 
 
 def _request_signature(

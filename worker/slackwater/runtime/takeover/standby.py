@@ -1,4 +1,4 @@
-"""A worker that is ready to take over: it looks at the group once a second, reads ahead what its
+"""A worker that is ready to take over. It observes the group once a second, reads ahead what its
 predecessor reads, and waits for one of three things: the order to take over, the end of its member in the
 group, or, where it has handed over itself, the end of its successor.
 """
@@ -15,13 +15,13 @@ from slackwater.runtime.delivery.commits import fenced
 from slackwater.runtime.delivery.loop import Delivery
 from slackwater.runtime.errors import TwinError, WorkerError
 from slackwater.runtime.interfaces import StandbyConsumer
-from slackwater.runtime.takeover.group_observer import MemberView, Watch
+from slackwater.runtime.takeover.group_observer import GroupObserver, MemberView
 from slackwater.runtime.takeover.http_handler import TakeoverRequests
 from slackwater.runtime.takeover.messages import HandedOver
 from slackwater.runtime.takeover.roles import PROBE_EVERY_MS, Event, TakeBack
 from slackwater.runtime.worker_context import MainLoop, TakeoverContext, WorkerContext
 
-LOOK_EVERY_MS = 1_000.0
+OBSERVE_EVERY_MS = 1_000.0
 RETRY_MS = 1_000.0
 
 
@@ -37,7 +37,7 @@ class Former:
 
 @dataclass(frozen=True)
 class Call:
-    """What a standby waits for. ``predecessor``: in an order: its address, or "" for nobody."""
+    """The event that ends a standby. ``predecessor``: of an order: its address, or "" for nobody."""
 
     event: Event
     predecessor: str = ""
@@ -45,35 +45,35 @@ class Call:
 
 
 class Standby:
-    """One spell of standing by. Its consumer and delivery are those that will take over."""
+    """A worker's time as a standby. Its consumer and delivery are those that will take over."""
 
     def __init__(
         self,
         context: WorkerContext,
         takeover_context: TakeoverContext,
         requests: TakeoverRequests,
-        watch: Watch,
+        observer: GroupObserver,
         loop: MainLoop,
         *,
         make_consumer: Callable[[], StandbyConsumer],
         make_delivery: Callable[[StandbyConsumer], Delivery],
         former: Former | None = None,
     ) -> None:
-        self._context, self._takeover_context, self._requests, self._watch, self._loop = (
+        self._context, self._takeover_context, self._requests, self._observer, self._loop = (
             context,
             takeover_context,
             requests,
-            watch,
+            observer,
             loop,
         )
         self._clock, self._status = context.clock, context.status
         self._make_consumer, self._make_delivery, self._former = make_consumer, make_delivery, former
         self._take_back = TakeBack(context.config.session_timeout_ms)
-        self._looking: Task | None = None
+        self._observing: Task | None = None
         self._probing: Task | None = None
-        self._looked_ms = self._probed_ms = -float("inf")
+        self._observed_ms = self._probed_ms = -float("inf")
         self._prefetched = 0
-        self._since_ms, self._reason, self._told = 0, "", False
+        self._since_ms, self._reason, self._ordered = 0, "", False
         self.member = MemberView(context.instance)
         self.consumer: StandbyConsumer | None = None
         self.delivery: Delivery | None = None
@@ -81,13 +81,13 @@ class Standby:
     # ---- getting ready
 
     def prepare(self) -> None:
-        """Connects, and has a first look at the group. Waits for a broker that is away; raises
+        """Connects, and observes the group once. Waits for a broker that is away; raises
         WorkerError for what does not mend itself.
         """
         while True:
             try:
                 self._loop.wait_for(self._takeover_context.watcher.submit(self._connect))
-                self.member = self._loop.wait_for(self._takeover_context.watcher.submit(self._look))
+                self.member = self._loop.wait_for(self._takeover_context.watcher.submit(self._observe))
                 break
             except KafkaError as exc:
                 if not exc.retriable:
@@ -104,8 +104,8 @@ class Standby:
             self.delivery = self._make_delivery(self.consumer)
         self.consumer.stand_by(config.topics, config.topic_pattern, self.delivery)
 
-    def _look(self) -> MemberView:
-        return self._watch.look(offsets=True)
+    def _observe(self) -> MemberView:
+        return self._observer.observe(offsets=True)
 
     # ---- standing by
 
@@ -117,31 +117,29 @@ class Standby:
         if not self._since_ms:
             self._since_ms = self._clock.wall_ms()
             self.delivery.show()
-        self._reason, self._told = reason, False
+        self._reason, self._ordered = reason, False
         if reason:
             self._requests.next_order()  # one that came while the other was carried out
-        self._looked_ms = self._clock.mono_ms()
-        self._take_in(self.member, self._looked_ms)
+        self._observed_ms = self._clock.mono_ms()
+        self._take_in(self.member, self._observed_ms)
         self._loop.enter("standby")
         self._context.events.emit("standby", holder=self._status.holder, reason=reason)
 
     def wait(self) -> Call:
-        """Stands by until something calls for more. Raises TwinError where the holder is a pod of this
-        name.
-        """
+        """Stands by until one of the three events. Raises TwinError if the holder is a pod of this name."""
         while True:
             order = self._requests.next_order()
             if order is not None:
-                return Call(Event.TOLD, order)
+                return Call(Event.ORDERED, order)
             self._watch_group()
             self._watch_successor()
             if (call := self._called()) is not None:
                 return call
             self._loop.turn()
 
-    def told(self) -> None:
+    def order_taken(self) -> None:
         """An order is carried out."""
-        self._told = True
+        self._ordered = True
         self._show()
 
     def _called(self) -> Call | None:
@@ -150,17 +148,17 @@ class Standby:
         if self._former is None or self._former.to is None or not self.member.taken:
             return None
         reason = self._take_back.due(self._clock.mono_ms())
-        return Call(Event.LEFT_ALONE, reason=reason) if reason else None
+        return Call(Event.SUCCESSOR_GONE, reason=reason) if reason else None
 
     def _watch_group(self) -> None:
         now = self._clock.mono_ms()
-        if self._looking is None:
-            if now - self._looked_ms >= LOOK_EVERY_MS:
-                self._looked_ms, self._looking = now, self._takeover_context.watcher.submit(self._look)
-        elif self._looking.wait(0):
-            task, self._looking = self._looking, None
+        if self._observing is None:
+            if now - self._observed_ms >= OBSERVE_EVERY_MS:
+                self._observed_ms, self._observing = now, self._takeover_context.watcher.submit(self._observe)
+        elif self._observing.wait(0):
+            task, self._observing = self._observing, None
             try:
-                self._take_in(task.result(), self._looked_ms)
+                self._take_in(task.result(), self._observed_ms)
             except KafkaError as exc:
                 self._context.log.seldom("look", f"cannot read the state of the group: {exc}")
 
@@ -175,14 +173,14 @@ class Standby:
                 self._probing = self._takeover_context.caller.submit(probe)
         elif self._probing.wait(0):
             task, self._probing = self._probing, None
-            self._take_back.silence.told(task.result(), self._probed_ms)
+            self._take_back.silence.probed(task.result(), self._probed_ms)
 
     def _take_in(self, member: MemberView, asked_ms: float) -> None:
-        """What a look has shown."""
+        """Takes in an observation of the group."""
         self.member = member
         self._refuse_twin(member)
         if member.taken:
-            self._take_back.saw(sorted(member.committed.items()), asked_ms)
+            self._take_back.observe(sorted(member.committed.items()), asked_ms)
         if member.stable:
             assert self.consumer is not None
             offsets = {tp: member.committed[tp].offset for tp in member.partitions if tp in member.committed}
@@ -210,7 +208,7 @@ class Standby:
             "since_ms": self._since_ms,
             "handed_over": self._former is not None and self._former.to is not None,
             "prefetched_partitions": self._prefetched,
-            "told": self._told,
+            "told": self._ordered,
             "reason": self._reason,
         }
 

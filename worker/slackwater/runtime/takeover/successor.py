@@ -1,4 +1,4 @@
-"""How a successor asks its predecessor for the handover, and when it does without."""
+"""The successor's side of a takeover: asks its predecessor for the handover, or takes over without it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from slackwater.kafka.errors import KafkaError
-from slackwater.runtime.takeover.group_observer import Watch
+from slackwater.runtime.takeover.group_observer import GroupObserver
 from slackwater.runtime.takeover.http_client import NoAnswer, Reply, Unreachable, Unsigned
 from slackwater.runtime.takeover.messages import HandoverAnswer, HandoverRequest
 from slackwater.runtime.telemetry.takeover_timings import TakeoverRecord
@@ -33,7 +33,7 @@ class Succession:
         self,
         context: WorkerContext,
         takeover_context: TakeoverContext,
-        watch: Watch,
+        observer: GroupObserver,
         loop: MainLoop,
         record: TakeoverRecord,
         *,
@@ -44,10 +44,10 @@ class Succession:
         """``predecessor``: its ``host:port``. ``target``: who requests to it are signed for, "": not known.
         ``address``: where this worker answers.
         """
-        self._context, self._takeover_context, self._watch, self._loop, self._record = (
+        self._context, self._takeover_context, self._observer, self._loop, self._record = (
             context,
             takeover_context,
-            watch,
+            observer,
             loop,
             record,
         )
@@ -58,7 +58,7 @@ class Succession:
         """Whether the predecessor may be waiting for this worker's join."""
 
     def run(self) -> Outcome:
-        """Asks, in twice the deadline at most. Whatever ends it but an outcome withdraws the question."""
+        """Requests the handover, in twice the deadline at most. An exception withdraws the request."""
         try:
             unsettled = self._until_stable()
             outcome = Outcome(refused=unsettled) if unsettled else self._ask()
@@ -70,7 +70,7 @@ class Succession:
         return outcome
 
     def withdraw(self) -> None:
-        """Tells the predecessor that nobody comes, if it may wait. Takes a second or two at most."""
+        """Withdraws the request, if the predecessor may be waiting. Takes two seconds at most."""
         if self._may_wait:
             self._may_wait = False
             self._takeover_context.peers.withdraw(self._predecessor, self._context.pod)
@@ -83,7 +83,7 @@ class Succession:
         while True:
             try:
                 member = self._loop.wait_for(
-                    self._takeover_context.watcher.submit(partial(self._watch.look, offsets=False))
+                    self._takeover_context.watcher.submit(partial(self._observer.observe, offsets=False))
                 )
                 if member.stable:
                     return ""
@@ -98,7 +98,7 @@ class Succession:
         until = self._clock.mono_ms() + ms
         self._loop.until(lambda: self._clock.mono_ms() >= until)
 
-    # ---- the question
+    # ---- the request
 
     def _ask(self) -> Outcome:
         began = self._clock.mono_ms()

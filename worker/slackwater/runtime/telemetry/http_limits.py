@@ -69,7 +69,7 @@ class Deadlines:
 
     def __init__(self, mono_s: Callable[[], float] = time.monotonic) -> None:
         self._mono_s = mono_s
-        self._found: dict[socket.socket, _Deadline] = {}
+        self._deadlines: dict[socket.socket, _Deadline] = {}
         self._lock = threading.Lock()
 
     def reading(self, sock: socket.socket, limit_s: float = REQUEST_S) -> None:
@@ -87,20 +87,20 @@ class Deadlines:
     def over(self, sock: socket.socket) -> bool:
         """Whether the request was not there in time."""
         with self._lock:
-            found = self._found.get(sock)
-            return found is not None and found.over
+            deadline = self._deadlines.get(sock)
+            return deadline is not None and deadline.over
 
     def forget(self, sock: socket.socket) -> None:
         """The socket is about to be closed."""
         with self._lock:
-            self._found.pop(sock, None)
+            self._deadlines.pop(sock, None)
 
     def enforce(self) -> None:
         """Ends reading and writing on the sockets that are late."""
         now = self._mono_s()
         # With the lock: a socket that is closed meanwhile could have its number taken by another.
         with self._lock:
-            for sock, deadline in self._found.items():
+            for sock, deadline in self._deadlines.items():
                 if deadline.at_s is not None and deadline.at_s <= now and not deadline.over:
                     deadline.over = True
                     with contextlib.suppress(OSError):
@@ -108,7 +108,7 @@ class Deadlines:
 
     def _set(self, sock: socket.socket, deadline: _Deadline) -> None:
         with self._lock:
-            self._found[sock] = deadline
+            self._deadlines[sock] = deadline
 
 
 def refuse(sock: socket.socket) -> None:

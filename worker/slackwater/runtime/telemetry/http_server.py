@@ -89,10 +89,10 @@ def _listen(config: HealthConfig, file: str) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(
             host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        found = socket.socket(family, socket.SOCK_STREAM)
+        listener = socket.socket(family, socket.SOCK_STREAM)
         if host == "::":
             # Whatever net.ipv6.bindv6only says: IPv4, too.
-            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     except OSError as exc:
         raise ConfigError(
             f"{config.host!r} is not an address of this machine ({exc.strerror})",
@@ -100,18 +100,18 @@ def _listen(config: HealthConfig, file: str) -> socket.socket:
             field="health.host",
         ) from None
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(address)
-        found.listen(64)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(64)
     except OSError as exc:
-        found.close()
+        listener.close()
         raise ConfigError(
             f"cannot listen on {config.host}:{config.port}: {exc.strerror}; free the port or choose another "
             "(0: any free one)",
             file=file,
             field="health.port",
         ) from None
-    return found
+    return listener
 
 
 def _server(
@@ -185,8 +185,8 @@ class _Input:
 
     def read(self, size: int) -> bytes:
         """The body; fewer bytes where the client has gone or was too slow."""
-        found: bytes = self._file.read(size)
-        return found
+        content: bytes = self._file.read(size)
+        return content
 
     def close(self) -> None:
         """Closes the file."""

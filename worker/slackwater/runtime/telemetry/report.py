@@ -1,4 +1,4 @@
-"""What a delivery tells the outside: events, metrics, status, the restart gap. It decides nothing."""
+"""Reports on a delivery: events, metrics, status, lag, rebalances, the restart gap. It decides nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RETENTION = "retention"
 
 
 class Report:
-    """Looks at the consumer and at ``owned``, which its delivery keeps."""
+    """Reads the consumer and ``owned``, which its delivery keeps."""
 
     def __init__(
         self, consumer: Consumer, context: WorkerContext, owned: Mapping[TopicPartition, OwnedPartition]
@@ -31,9 +31,9 @@ class Report:
         """Kept by the delivery."""
         self.record: TakeoverRecord | None = None
         """Where this member came by a takeover: that is no return, and has no restart gap."""
-        self._last_seen: GenerationSeen | None = None
+        self._last_joined: GenerationSeen | None = None
         self._lag_at_ms = -LAG_EVERY_MS
-        self._lagging = Lagging()
+        self._lag_age = LagAge()
         self._rebalances = Rebalances()
         self._restart = Restart(context.instance, context.status.started_ms)
 
@@ -60,52 +60,52 @@ class Report:
         """Emits ``joined`` for each generation joined since the last call."""
         now = self._consumer.membership()
         self._rebalance(now)
-        for seen in now.generations:
-            if not self._is_new(seen):
+        for joined in now.generations:
+            if not self._is_new(joined):
                 continue
-            self._last_seen = seen
-            returned = now.returned and seen == now.generations[-1]
-            kind = "returned" if returned else "follow_up" if seen.follow_up else "joined"
+            self._last_joined = joined
+            returned = now.returned and joined == now.generations[-1]
+            kind = "returned" if returned else "follow_up" if joined.follow_up else "joined"
             self._context.metrics.count("rebalances", (kind,))
-            self._joined(seen, returned=returned)
+            self._joined(joined, returned=returned)
             self._context.events.emit(
                 "joined",
-                generation=seen.generation,
+                generation=joined.generation,
                 member_id=now.member_id,
                 leader=now.is_leader,
-                follow_up=seen.follow_up,
+                follow_up=joined.follow_up,
                 returned=returned,
             )
         status = self._context.status
         if (status.generation, status.is_leader) != (now.generation, now.is_leader):
             self.show()
 
-    def _joined(self, seen: GenerationSeen, *, returned: bool) -> None:
+    def _joined(self, joined: GenerationSeen, *, returned: bool) -> None:
         status, now_ms = self._context.status, self._context.clock.wall_ms()
         self._restart.joined(now_ms)
         status.joined_ms, status.returned = self._restart.joined_ms, returned
         if self.record is not None:
-            self.record.joined(seen.generation)
-        status.generations = [*status.generations, (seen.generation, seen.follow_up, now_ms)][-KEPT:]
+            self.record.joined(joined.generation)
+        status.generations = [*status.generations, (joined.generation, joined.follow_up, now_ms)][-KEPT:]
 
     def _rebalance(self, now: MembershipSnapshot) -> None:
         """Notes when a rebalance begins and ends for this worker, as finely as it polls."""
-        took_ms = self._rebalances.look(now, self._context.clock.wall_ms())
+        took_ms = self._rebalances.observe(now, self._context.clock.wall_ms())
         if took_ms is not None:
             self._context.metrics.observe("rebalance_seconds", took_ms / 1000)
         self._context.status.rebalance = self._rebalances.document()
 
-    def found(self, owned: OwnedPartition) -> None:
+    def committed_known(self, owned: OwnedPartition) -> None:
         """A partition's committed offset and note are known."""
         if self.record is not None:
-            self.record.found(owned)
+            self.record.committed_known(owned)
             return
-        self._restart.found(owned.tp, owned.found_note)
+        self._restart.committed_known(owned.tp, owned.initial_note)
         self._context.status.restart = self._restart.document()
 
-    def _is_new(self, seen: GenerationSeen) -> bool:
-        last = self._last_seen
-        return last is None or (seen.at_ms, seen.generation) > (last.at_ms, last.generation)
+    def _is_new(self, joined: GenerationSeen) -> bool:
+        last = self._last_joined
+        return last is None or (joined.at_ms, joined.generation) > (last.at_ms, last.generation)
 
     def first_records(self, owned: OwnedPartition, offset: int, *, quiet: bool = False) -> None:
         """The partition is served again from now on. ``quiet``: there is nothing to read."""
@@ -117,11 +117,11 @@ class Report:
         gap = owned.gap_ms(now_ms)
         if self.record is not None:
             self.record.served(owned.tp, gap)
-        if gap is None or owned.found_note is None:
+        if gap is None or owned.initial_note is None:
             return
         self._context.metrics.count("unserved_seconds", (owned.tp.topic, str(owned.tp.partition)), gap / 1000)
         session = self._context.config.session_timeout_ms
-        before = owned.found_note.instance
+        before = owned.initial_note.instance
         restart = before == self._context.instance
         self._context.events.emit(
             "first_records",
@@ -195,10 +195,10 @@ class Report:
         tp, first, end = skipped.partition, skipped.from_offset, skipped.to_offset
         labels = tp.topic, str(tp.partition), RETENTION
         self._context.metrics.count("records_skipped", labels, skipped.records)
-        told = {"partition": str(tp), "from": first, "to": end, "cause": RETENTION}
+        details = {"partition": str(tp), "from": first, "to": end, "cause": RETENTION}
         status = self._context.status
-        status.skipped = [*status.skipped, {**told, "at_ms": self._context.clock.wall_ms()}][-KEPT:]
-        self._context.events.emit("skipped", **told, records=skipped.records)
+        status.skipped = [*status.skipped, {**details, "at_ms": self._context.clock.wall_ms()}][-KEPT:]
+        self._context.events.emit("skipped", **details, records=skipped.records)
         self._context.log.line(
             f"{tp}: skipped {skipped.records} records, offsets {first} to {end - 1}: the log begins at {end} "
             "now (retention, or DeleteRecords). Goes on there"
@@ -222,12 +222,12 @@ class Report:
             status.holder = status.pod or status.instance
         owned = dict(sorted(self._owned.items()))
         status.assignment = [[tp.topic, tp.partition] for tp in owned]
-        status.committed = {str(tp): one.committed for tp, one in owned.items()}
+        status.committed = {str(tp): partition.committed for tp, partition in owned.items()}
         parts = self.in_flight.parts if self.in_flight is not None else {}
         status.in_flight = {str(tp): [part.start, part.end] for tp, part in parts.items()}
         positions = {name: at for name, at in status.committed.items() if at is not None}
         status.positions = {**positions, **{name: span[1] for name, span in status.in_flight.items()}}
-        stopped = {tp: one.stopped for tp, one in owned.items() if one.stopped is not None}
+        stopped = {tp: partition.stopped for tp, partition in owned.items() if partition.stopped is not None}
         status.stopped = [
             {"partition": str(tp), "reason": why.reason, "message": why.message, "since_ms": why.since_ms}
             for tp, why in stopped.items()
@@ -247,12 +247,12 @@ class Report:
             return
         self._lag_at_ms = now
         lag, behind = {}, {}
-        self._lagging.keep(set(self._owned))
+        self._lag_age.keep(set(self._owned))
         for tp, owned in self._owned.items():
             end = self._consumer.highwater(tp)
             if end is not None and owned.committed is not None:
                 lag[tp] = max(0, end - owned.committed)
-                behind[tp] = self._lagging.saw(tp, now, end, owned.committed)
+                behind[tp] = self._lag_age.observe(tp, now, end, owned.committed)
         self._context.status.lag = {str(tp): records for tp, records in sorted(lag.items())}
         self._context.metrics.replace(
             "lag_records", {(tp.topic, str(tp.partition)): float(records) for tp, records in lag.items()}
@@ -265,14 +265,20 @@ class Report:
 MOST_SAMPLES = 256
 
 
-class Lagging:
-    """Times are monotonic ms, offsets those of the partitions that are owned."""
+class LagAge:
+    """For how long each partition has had records that are not committed.
+
+    Kafka has no such figure, and the records' timestamps may be of any time. So the observed end offsets are
+    kept with their times: the first end beyond the committed offset says since when. Records that were there
+    when the partition was assigned count from then. Times are monotonic ms.
+    """
 
     def __init__(self) -> None:
         self._ends: dict[TopicPartition, list[tuple[float, int]]] = {}
 
-    def saw(self, tp: TopicPartition, now_ms: float, end: int, committed: int) -> float:
-        """Takes in where a partition ends and what is committed; for how many seconds it is behind."""
+    def observe(self, tp: TopicPartition, now_ms: float, end: int, committed: int) -> float:
+        """Takes in a partition's end and committed offset. Returns for how many seconds it has been
+        behind."""
         samples = self._ends.setdefault(tp, [])
         if samples and end < samples[-1][1]:
             samples.clear()  # made anew, or a leader that has lost records
@@ -281,7 +287,7 @@ class Lagging:
         while len(samples) > 1 and samples[0][1] <= committed:
             samples.pop(0)
         if len(samples) > MOST_SAMPLES:
-            del samples[1::2]  # a long backlog is told less finely
+            del samples[1::2]  # a long backlog is reported less finely
         since, first = samples[0]
         return (now_ms - since) / 1000 if first > committed else 0.0
 
@@ -297,14 +303,19 @@ OUTSIDE = ("out", "dead")
 
 
 class Rebalances:
-    """The second half of a cooperative rebalance (KIP-429) goes on with the first. A return is none."""
+    """When the last rebalance began and ended for this worker, by the membership at each poll.
+
+    The second half of a cooperative rebalance (KIP-429) continues the first. A return is no rebalance.
+    """
 
     def __init__(self) -> None:
         self._began_ms: int | None = None
         self._last: tuple[int, int] | None = None
 
-    def look(self, now: MembershipSnapshot, now_ms: int) -> int | None:
-        """Takes in the membership at wall clock `now_ms`; how long a rebalance took that has just ended."""
+    def observe(self, now: MembershipSnapshot, now_ms: int) -> int | None:
+        """Takes in the membership at wall clock ``now_ms``. Returns how long a rebalance took (ms) that has
+        just ended; None: none has.
+        """
         if now.state in OUTSIDE:
             self._began_ms = None
             return None
@@ -320,7 +331,7 @@ class Rebalances:
         return now_ms - began_ms
 
     def document(self) -> dict[str, int | None] | None:
-        """For /status: the one that goes on, else the last one; None before the first."""
+        """For /status: the rebalance in progress, else the last one; None before the first."""
         if self._began_ms is not None:
             return {"started_ms": self._began_ms, "ended_ms": None}
         return None if self._last is None else {"started_ms": self._last[0], "ended_ms": self._last[1]}

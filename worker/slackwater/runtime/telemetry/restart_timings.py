@@ -1,4 +1,5 @@
-"""The phases of a worker's return: what the commits' notes say of the process before, and its own times."""
+"""The timings of a worker's restart, from the previous process's commit notes and this process's own
+times."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ class Restart:
 
     def __init__(self, instance: str, started_ms: int) -> None:
         self._instance, self._started_ms = instance, started_ms
-        self._position_commits: dict[TopicPartition, CommitNote] = {}
+        self._notes: dict[TopicPartition, CommitNote] = {}
         self._waiting: set[TopicPartition] = set()
         self._served: set[TopicPartition] = set()
         self.joined_ms: int | None = None
@@ -31,12 +32,12 @@ class Restart:
         if self.joined_ms is None:
             self.joined_ms = now_ms
 
-    def found(self, tp: TopicPartition, note: CommitNote | None) -> None:
+    def committed_known(self, tp: TopicPartition, note: CommitNote | None) -> None:
         """A partition has come, with the note of its last commit."""
         before = note is not None and note.instance == self._instance and note.at_ms is not None
         if note is None or not before or tp in self._served or self.first_record_ms is not None:
             return
-        self._position_commits[tp] = note
+        self._notes[tp] = note
         self._waiting.add(tp)
 
     def served(self, tp: TopicPartition, now_ms: int) -> bool:
@@ -56,13 +57,13 @@ class Restart:
 
     def document(self) -> dict[str, Any] | None:
         """The moments for /status; None where no process of this name is known to have been before."""
-        if not self._position_commits:
+        if not self._notes:
             return None
         return {
             "drain_ms": min(
-                (n.drain_ms for n in self._position_commits.values() if n.drain_ms is not None), default=None
+                (n.drain_ms for n in self._notes.values() if n.drain_ms is not None), default=None
             ),
-            "served_until_ms": min(n.at_ms for n in self._position_commits.values() if n.at_ms is not None),
+            "served_until_ms": min(n.at_ms for n in self._notes.values() if n.at_ms is not None),
             "started_ms": self._started_ms,
             "joined_ms": self.joined_ms,
             "first_record_ms": self.first_record_ms,
@@ -70,10 +71,10 @@ class Restart:
 
     def seconds(self) -> dict[str, float]:
         """How long each phase took, as far as it is known; a negative one (two clocks) counts as 0."""
-        told = self.document()
-        if told is None:
+        document = self.document()
+        if document is None:
             return {}
-        marks = list(told.values())
+        marks = list(document.values())
         return {
             phase: max(0, after - before) / 1000
             for phase, before, after in zip(PHASES, marks, marks[1:], strict=False)

@@ -1,4 +1,4 @@
-"""What the endpoints show of a worker, written by the main thread and read by the server's."""
+"""The status of a worker, which the main thread writes and the threads of the HTTP server read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a takeover took: for /status, the metrics and the event. It decides nothing.
+"""The timings of a takeover, for /status, the metrics and the event. It decides nothing.
 
 Times are wall clock, ms; those of the predecessor by its own clock, so a difference between the two may be
 negative, and counts as 0 then.
@@ -58,7 +58,7 @@ class TakeoverRecord:
             )
         self._show()
 
-    def found(self, owned: OwnedPartition) -> None:
+    def committed_known(self, owned: OwnedPartition) -> None:
         """A partition has come, with what is committed of it."""
         if owned.tp not in self._pauses and owned.gap_ms(0) is not None and not self._told:
             self._waiting.add(owned.tp)

@@ -9,8 +9,8 @@ import pytest
 
 from slackwater.kafka.records import ARROW_SCHEMA
 from slackwater.kafka.structs import TopicPartition
+from slackwater.runtime.delivery.batch import split_output
 from slackwater.runtime.delivery.dead_letters import letters_of
-from slackwater.runtime.delivery.output_split import split
 from slackwater.runtime.errors import HandlerError
 
 A, B = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -50,14 +50,14 @@ def output(**changes: Any) -> pa.Table:
 
 def test_rows_go_to_their_partition_in_order() -> None:
     table = output().take([3, 0, 4, 2, 1])
-    parts = split(table, INPUTS)
+    parts = split_output(table, INPUTS)
     assert parts[A].rows.column("offset").to_pylist() == [5, 9, 6]
     assert parts[B].rows.column("offset").to_pylist() == [0, 1]
     assert parts[A].dead == parts[B].dead == []
 
 
 def test_rows_with_an_error_are_dead_and_the_column_goes() -> None:
-    parts = split(output(_error=pa.array([None, "bad", None, "worse", None])), INPUTS)
+    parts = split_output(output(_error=pa.array([None, "bad", None, "worse", None])), INPUTS)
     assert parts[A].dead == [(6, "bad")]
     assert parts[A].rows.column("offset").to_pylist() == [5, 9]
     assert parts[B].dead == [(0, "worse")]
@@ -67,11 +67,11 @@ def test_rows_with_an_error_are_dead_and_the_column_goes() -> None:
 def test_a_record_that_became_several_rows_dies_once() -> None:
     table = output(_error=pa.array(["a", None, "c", None, None]))
     table = pa.concat_tables([table, output(_error=pa.array(["b", None, None, None, None]))])
-    assert split(table, INPUTS)[A].dead == [(5, "a"), (9, "c")]
+    assert split_output(table, INPUTS)[A].dead == [(5, "a"), (9, "c")]
 
 
 def test_no_rows_for_a_partition_is_a_part_without_rows() -> None:
-    parts = split(output().slice(0, 3), INPUTS)
+    parts = split_output(output().slice(0, 3), INPUTS)
     assert parts[B].rows.num_rows == 0
     assert parts[B].rows.column_names == ARROW_SCHEMA.names
 
@@ -82,16 +82,16 @@ def test_other_number_types_of_the_place_are_taken() -> None:
         pa.array(["flights"] * 5).dictionary_encode(),
     ):
         table = output(partition=pa.array([0, 0, 0, 1, 1], pa.int64()), topic=topic)
-        assert split(table, INPUTS)[B].rows.num_rows == 2
+        assert split_output(table, INPUTS)[B].rows.num_rows == 2
 
 
 def test_a_record_may_have_several_rows_in_a_batch_with_gaps() -> None:
-    parts = split(output().take([0, 0, 2, 2, 2]), INPUTS)
+    parts = split_output(output().take([0, 0, 2, 2, 2]), INPUTS)
     assert parts[A].rows.column("offset").to_pylist() == [5, 5, 9, 9, 9]
 
 
 def test_an_error_column_of_nulls_only_is_no_error() -> None:
-    assert split(output(_error=pa.nulls(5)), INPUTS)[A].dead == []
+    assert split_output(output(_error=pa.nulls(5)), INPUTS)[A].dead == []
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_an_error_column_of_nulls_only_is_no_error() -> None:
 )
 def test_a_wrong_result_is_named(result: Any, words: str) -> None:
     with pytest.raises(HandlerError, match=words) as raised:
-        split(result, INPUTS)
+        split_output(result, INPUTS)
     assert raised.value.exit_code == 4
 
 
