@@ -27,7 +27,7 @@ TYPES = (
     "Suspended",
 )
 UNREACHABLE_AFTER_MS = 120_000
-"""How long a cluster may be away before that is a person's business."""
+"""How long a Kafka cluster may be unreachable before the group is Degraded."""
 
 _TRUE, _FALSE, _UNKNOWN = "True", "False", "Unknown"
 _HELD = {
@@ -51,12 +51,12 @@ _LIMITS = {
 
 @dataclass(frozen=True)
 class Trouble:
-    """Something that needs a person: becomes `Degraded`.
+    """A problem that needs a person; the condition `Degraded` shows it.
 
     Attributes:
-        reason: in CamelCase: `InvalidSpec`, `NameTaken`, `PreflightFailed`, `RolloutStopped`, `Forbidden`,
-            ...
-        message: what is wrong and what to do.
+        reason: in CamelCase: `InvalidSpec`, `NameTaken`, `PreflightFailed`, `RolloutStopped`, `Forbidden`
+            and others.
+        message: what is wrong, and what to do.
     """
 
     reason: str
@@ -65,29 +65,29 @@ class Trouble:
 
 @dataclass(frozen=True)
 class ConditionsInput:
-    """What the conditions are made of.
+    """The input of all conditions.
 
     Attributes:
-        generation: the resource's metadata.generation, which they become the observedGeneration of.
+        generation: the resource's metadata.generation, which becomes their observedGeneration.
         suspended: spec.suspend.
         deleting: whether the resource is being deleted.
-        deletion_waits: what keeps it from being gone; "" where nothing is known to.
-        replicas: how many workers are wanted.
+        deletion_waits: what delays the deletion; "" if nothing is known to.
+        replicas: the wanted number of workers.
         members: how many of them are in the group and running.
-        partitions: how many partitions the topics have; None: not known.
-        group: the group, None when the broker did not say.
-        unsettled: what keeps the group from being settled (`settled.unsettled`); "" when it is.
-        kafka_away_ms: how long the cluster has not answered; 0 when it does.
+        partitions: the number of partitions of the topics; None if unknown.
+        group: the group; None when the broker did not respond.
+        unsettled: why the group is not settled (`stability.unsettled`); "" when it is.
+        kafka_away_ms: for how long the cluster has not responded; 0 when it does.
         problems: what could not be observed, in words.
         lag_known: whether the lag of all partitions is known.
-        scaling: the scaling decision, None before the first.
-        rollout_phase: status.rollout.phase: `Idle`, `Preflight`, `Rolling`, `Paused`, `Refused`, `Stopped` or
-            `RollingBack`.
-        rollout_reason: why, in words that do not change all the time.
-        stalls: what does not move.
-        stopped: the partitions that nothing more is read of before a person has decided where to go on.
-        troubles: what needs a person, the gravest first.
-        unplanned: why the group rebalanced lately without us, a line each; empty when it did not.
+        scaling: the scaling decision; None before the first.
+        rollout_phase: status.rollout.phase: `Idle`, `Preflight`, `Rolling`, `Paused`, `Refused`, `Stopped`
+            or `RollingBack`.
+        rollout_reason: the reason of the phase, without figures that change all the time.
+        stalls: lack of progress.
+        stopped: the partitions that are not read until a person decides where to continue.
+        troubles: the problems that need a person, the most serious first.
+        unplanned: the causes of recent unplanned rebalances; empty without any.
     """
 
     generation: int
@@ -114,12 +114,12 @@ class ConditionsInput:
 def conditions(
     observed: ConditionsInput, previous: Sequence[Mapping[str, Any]], *, now_ms: int
 ) -> list[dict[str, Any]]:
-    """The conditions as `status.conditions` holds them: type, status, observedGeneration, reason, message,
-    lastTransitionTime.
+    """Computes `status.conditions`: type, status, observedGeneration, reason, message, lastTransitionTime of
+    each.
 
     Args:
-        seen: what they are made of.
-        previous: those of before, whose times are kept where the status does not flip.
+        observed: their input.
+        previous: the previous conditions; lastTransitionTime is kept where the status is the same.
         now_ms: wall clock.
     """
     before = {condition.get("type"): condition for condition in previous}

@@ -1,6 +1,6 @@
-"""A ConsumerGroup's state and decisions in words, and what would have to change for another decision.
+"""Explains a ConsumerGroup: its state, its decisions, and what would have to change for other decisions.
 
-A pure function of the resource as the API server gives it: its spec and its status.
+A pure function of the resource as the API server returns it: its spec and its status.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _ALWAYS_SHOWN = "Ready"
 
 @dataclass(frozen=True)
 class Explanation:
-    """What to show.
+    """An explanation, as lines of text.
 
     Attributes:
-        title: which group.
-        state: how it is, a line each.
+        title: the group.
+        state: its state.
         decisions: the last scaling decision with its figures, then the last decisions, newest first.
-        otherwise: what would have to change for another decision, a line each.
+        otherwise: what would have to change for another decision.
     """
 
     title: str
@@ -37,7 +37,7 @@ class Explanation:
     otherwise: tuple[str, ...]
 
     def lines(self) -> list[str]:
-        """All of it as text, with headings."""
+        """All lines, with headings."""
         parts = (("State", self.state), ("Decisions", self.decisions), ("Otherwise", self.otherwise))
         result = [self.title]
         for heading, lines in parts:
@@ -50,8 +50,8 @@ def explain(resource: Mapping[str, Any], now_ms: int) -> Explanation:
     """Explains a ConsumerGroup.
 
     Args:
-        resource: the object, of which `metadata`, `spec` and `status` are read; what is missing is left out.
-        now_ms: wall clock, for how long ago things were.
+        resource: the object; `metadata`, `spec` and `status` are read, and missing fields are left out.
+        now_ms: wall clock, to say how long ago something was.
     """
     metadata, status = _mapping(resource.get("metadata")), _mapping(resource.get("status"))
     group, wrong = _read(resource)
@@ -132,7 +132,8 @@ def _rollout(status: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int
 
 
 def _moving(rollout: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int) -> list[str]:
-    """The sets while there are two, and the takeover under way: who, from where to where, and how far."""
+    """The two StatefulSets of a rollout by takeover, and the takeover in progress: member, direction and
+    progress."""
     left, filled, moving = rollout.get("fromSet"), rollout.get("toSet"), _mapping(rollout.get("moving"))
     if not left or not filled:
         return []
@@ -151,7 +152,7 @@ def _moving(rollout: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int
 
 
 def _conditions(status: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int) -> list[str]:
-    """The conditions that are not as they should be, and Ready."""
+    """The conditions that report a problem, and Ready."""
     result = []
     for condition in _items(status.get("conditions")):
         kind, holds = str(condition.get("type")), str(condition.get("status"))
@@ -211,7 +212,7 @@ def _when_scaled(group: ConsumerGroup, status: Mapping[str, Any], now_ms: int) -
 
 
 def _not_obeyed(group: ConsumerGroup, replicas: int) -> list[str]:
-    """Of a number that somebody may have set in the belief that it counts."""
+    """That a number of workers in the spec has no effect, where a user may expect one."""
     asked, scaling = group.spec.replicas, group.spec.scaling
     if asked is None or asked == replicas or scaling is None:
         return []
@@ -266,7 +267,7 @@ def _when_taken_over(rollout: Mapping[str, Any]) -> list[str]:
 
 
 def _ago(now_ms: int, at_ms: object) -> str:
-    """How long ago, for people; "" when that is not known."""
+    """How long ago, in words; "" if unknown."""
     if isinstance(at_ms, bool) or not isinstance(at_ms, int | float) or at_ms <= 0:
         return ""
     seconds = max(0, now_ms - int(at_ms)) // 1000

@@ -1,4 +1,4 @@
-"""What Kubernetes' Events say of an object that does not come up: a pod that is not created, or waits."""
+"""Reads Kubernetes' Events about an object that does not start: a pod that is not created, or waits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ObjectEvent:
         reason: in CamelCase: `FailedCreate`, `FailedScheduling`, `FailedMount`.
         note: the message.
         warning: whether its type is Warning.
-        at_ms: when it was last seen, 0 where that is not known.
+        at_ms: when it last occurred (wall clock, ms); 0 if unknown.
     """
 
     reason: str
@@ -32,10 +32,10 @@ class ObjectEvent:
 
 
 def pod_not_created(events: Iterable[ObjectEvent], pod: str) -> str:
-    """Why a StatefulSet's controller cannot create a pod; "" where it can, or has not said.
+    """Why a StatefulSet's controller cannot create a pod; "" if it can, or has not reported why.
 
     Args:
-        events: those about the StatefulSet.
+        events: the Events about the StatefulSet.
         pod: the pod's name.
     """
     about = [event for event in events if f"od {pod} " in event.note]  # "create Pod NAME in StatefulSet ..."
@@ -47,14 +47,15 @@ def pod_not_created(events: Iterable[ObjectEvent], pod: str) -> str:
 
 
 def job_pod(events: Iterable[ObjectEvent]) -> str:
-    """The name of the pod that a Job's controller created last, by the Events about the Job; ""."""
+    """The name of the last pod that a Job's controller created, from the Events about the Job; ""
+    if unknown."""
     created = [event for event in events if event.reason == _CREATED and event.note.startswith(_CREATED_POD)]
     newest = max(created, key=lambda event: event.at_ms, default=None)
     return newest.note[len(_CREATED_POD) :].strip() if newest is not None else ""
 
 
 def job_pod_not_created(events: Iterable[ObjectEvent]) -> str:
-    """Why a Job's controller cannot create its pod; "" where it did, or has not said."""
+    """Why a Job's controller cannot create its pod; "" if it did, or has not reported why."""
     kept = [event for event in events if event.reason in (_FAILED_CREATE, _CREATED)]
     newest = max(kept, key=lambda event: event.at_ms, default=None)
     if newest is None or newest.reason != _FAILED_CREATE:
@@ -63,7 +64,8 @@ def job_pod_not_created(events: Iterable[ObjectEvent]) -> str:
 
 
 def pod_held_up(events: Iterable[ObjectEvent]) -> str:
-    """What keeps a pod from running: the newest warning about it that names a cause; "" once it has run."""
+    """What prevents a pod from running: the newest warning about it that names a cause; "" once
+    it has run."""
     kept = [
         event
         for event in events
@@ -76,5 +78,5 @@ def pod_held_up(events: Iterable[ObjectEvent]) -> str:
 
 
 def cut(text: str) -> str:
-    """On one line, at most 500 characters."""
+    """The text on one line, at most 500 characters."""
     return one_line(" ".join(text.split()), _LONGEST)

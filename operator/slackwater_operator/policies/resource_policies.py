@@ -1,4 +1,4 @@
-"""The user's wishes (`ConsumerGroup`) as the decisions take them."""
+"""The policies that a ConsumerGroup's spec asks for, in the types that the decisions use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ all the same: the workers' own default (`takeover.deadlineMs`)."""
 
 
 def rollout_policy(group: ConsumerGroup, *, paused: bool = False) -> RolloutPolicy:
-    """spec.rollout; `paused`: what pauses it besides spec.rollout.paused does."""
+    """spec.rollout. `paused` pauses the rollout as spec.rollout.paused does."""
     wanted = group.spec.rollout
     return RolloutPolicy(
         wanted.max_unavailable, wanted.session_budget, group.session_timeout_ms, wanted.paused or paused
@@ -29,8 +29,8 @@ def takeover_policy(
     Args:
         group: the resource.
         paused: as for `rollout_policy`.
-        hands_over: whether the template of the set that is filled has the key for takeovers; None: as the
-            spec says. A former template, on the way back, may say otherwise.
+        hands_over: whether the target StatefulSet's template has the key for takeovers; None: as the spec
+            says. In a rollback the previous template may differ from the spec.
     """
     wanted = group.spec.rollout
     return TakeoverPolicy(
@@ -43,7 +43,7 @@ def takeover_policy(
 
 
 def scaling_policy(group: ConsumerGroup) -> ScalingPolicy:
-    """spec.scaling; without it nothing is decided by load."""
+    """spec.scaling; without it the load does not determine the number of workers."""
     scaling = group.spec.scaling
     if scaling is None:
         return ScalingPolicy()

@@ -1,6 +1,7 @@
-"""What does not move, over several observations: stuck consumers, hot partitions, idle topics, idle members.
+"""Detects lack of progress over several observations: stuck consumers, hot partitions, idle topics, idle
+members.
 
-Nothing is judged during a rebalance, or on what is not known; the times begin anew after it.
+Nothing is judged during a rebalance, or from unknown values. All times begin anew afterwards.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ _NAMED = 5
 
 @dataclass(frozen=True)
 class Stall:
-    """Something that does not move.
+    """A lack of progress.
 
     Attributes:
-        kind: `stuck` (assigned, lag, no commit for long), `hot` (asks for more than one worker can do),
-            `idle` (a topic to which nothing is produced, without lag: nothing is wrong), `spare` (members
-            without
-            partitions: more workers than partitions), `markers` (a lag of one or two that never shrinks while
-            nothing is produced: transaction markers, which are no records).
+        kind: `stuck` (assigned, with lag, and no commit for long), `hot` (needs more than one worker),
+            `idle` (a topic without new records and without lag, which is no fault), `spare` (members without
+            partitions: more workers than partitions), `markers` (a lag of one or two that remains while
+            nothing is produced: transaction markers, which are not records).
         partitions: the partitions concerned, in order.
-        members: the members concerned, in order: who holds a stuck partition, who has none.
-        message: one sentence for people, without figures that change all the time.
+        members: the members concerned, in order: the owner of a stuck partition, or those without
+            partitions.
+        message: one sentence for users, without figures that change all the time.
     """
 
     kind: str
@@ -52,7 +53,8 @@ class Stall:
 
 
 class StallWatch:
-    """Watches one group's partitions. In memory only: after a restart of the operator times begin anew."""
+    """Follows one group's partitions. In memory only: after a restart of the operator all times
+    begin anew."""
 
     def __init__(
         self,
@@ -61,7 +63,7 @@ class StallWatch:
         hot_after_ms: int = HOT_AFTER_MS,
         idle_after_ms: int = IDLE_AFTER_MS,
     ) -> None:
-        """Begins with nothing known."""
+        """Starts without observations."""
         self.stuck_after_ms = stuck_after_ms
         self._hot_after_ms = hot_after_ms
         self._idle_after_ms = idle_after_ms
@@ -74,14 +76,13 @@ class StallWatch:
     def observe(
         self, snapshot: KafkaSnapshot | None, *, now_ms: int, hot: Collection[TopicPartition] = ()
     ) -> None:
-        """Takes an observation in.
+        """Takes in an observation.
 
         Args:
-            snapshot: the newest; None: the cluster did not answer.
-            now_ms: when.
-            hot: partitions that ask for more than one worker can do (`ScalingDecision.skewed`,
-                `Autoscaler.hot()`). All of them at once are no hot partition: there the limit is their
-                number.
+            snapshot: the newest one; None when the cluster did not respond.
+            now_ms: the time.
+            hot: the partitions that need more than one worker (`ScalingDecision.skewed`,
+                `Autoscaler.hot()`). If all of them do, none is hot: their number is then the limit.
         """
         self._now_ms = now_ms
         self._group = snapshot.group if snapshot is not None else None
@@ -111,7 +112,8 @@ class StallWatch:
             track.heat(partition in hot and not every, now_ms)
 
     def stalls(self) -> tuple[Stall, ...]:
-        """What does not move as of the last observation: at most one of each kind, in the order above."""
+        """The lack of progress as of the last observation: at most one of each kind, in the order of
+        `Stall.kind`."""
         if not self._judged:
             return ()
         kinds = (self._stuck(), self._hot(), self._idle(), self._spare(), self._with_markers())
@@ -150,7 +152,7 @@ class StallWatch:
         return Stall(HOT, tuple(sorted(partitions)), (), said)
 
     def _idle(self) -> Stall | None:
-        """Topics to which nothing is produced, without lag: all their partitions."""
+        """All partitions of topics without new records and without lag."""
         busy = {
             partition.topic
             for partition, track in self._tracks.items()
@@ -195,7 +197,7 @@ class StallWatch:
 
 @dataclass(slots=True)
 class _Track:
-    """A partition as it was seen last, and since when. Times begin when its watching does."""
+    """A partition's last observation and its times, which begin when it is first observed."""
 
     began_ms: int
     end: int | None = None
@@ -209,19 +211,19 @@ class _Track:
         self.begin(self.began_ms)
 
     def begin(self, now_ms: int) -> None:
-        """Begins its times anew."""
+        """Restarts all times."""
         self.began_ms = self.moved_ms = self.produced_ms = now_ms
         self.hot_since_ms = None
 
     @property
     def lag(self) -> int | None:
-        """Its lag, None when not known."""
+        """Its lag; None if unknown."""
         if self.end is None or self.position is None:
             return None
         return max(0, self.end - self.position)
 
     def take(self, end: int | None, position: int | None, owner: str, now_ms: int) -> None:
-        """Takes what was seen in. What is not known, or a new owner, begins the times anew."""
+        """Takes in offsets and owner. Unknown values and a new owner restart the times."""
         if end is None or position is None or owner != self.owner:
             self.begin(now_ms)
         else:
@@ -232,7 +234,7 @@ class _Track:
         self.end, self.position, self.owner = end, position, owner
 
     def heat(self, hot: bool, now_ms: int) -> None:
-        """Notes whether it asks for more than one worker can do."""
+        """Notes whether it needs more than one worker."""
         self.hot_since_ms = (self.hot_since_ms if self.hot_since_ms is not None else now_ms) if hot else None
 
     def markers(self, now_ms: int, after_ms: int) -> bool:

@@ -1,7 +1,7 @@
-"""What changes about a group's topics: partitions that are added, topics that come and go.
+"""Detects changes of a group's topics: added partitions, created and deleted topics.
 
-Each such change makes the group rebalance: its leader sees it when it looks at the metadata. So it is told by
-its name, and the rebalance has a cause.
+Each such change causes a rebalance when the group's leader refreshes its metadata. It is reported by name,
+so that the rebalance has a known cause.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _LINGERS_MS = 60_000
 
 @dataclass(frozen=True)
 class TopicChange:
-    """A change.
+    """A change of a topic.
 
     Attributes:
-        at_ms: when it was seen.
-        reason: in a word, for an Event: `TopicMissing`, `TopicCreated` or `PartitionsAdded`.
-        action: what happened, with a verb at first, for the decisions: `grow flights to 9`.
+        at_ms: when it was observed.
+        reason: the Event's reason: `TopicMissing`, `TopicCreated` or `PartitionsAdded`.
+        action: what happened, beginning with a verb, for the decision records: `grow flights to 9`.
         message: a sentence: `topic flights grew from 6 to 9 partitions`.
     """
 
@@ -40,12 +40,12 @@ class TopicChange:
 
     @property
     def warning(self) -> bool:
-        """Whether a person is needed."""
+        """Whether a person has to act."""
         return self.reason == TOPIC_MISSING
 
 
 def said_of_missing(topics: Sequence[str]) -> str:
-    """What is wrong where topics are missing, and what to do."""
+    """Which topics are missing, and what to do."""
     single = len(topics) == 1
     more = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
     named = ", ".join(topics[:_NAMED]) + more
@@ -54,10 +54,10 @@ def said_of_missing(topics: Sequence[str]) -> str:
 
 
 class TopicWatch:
-    """Watches one group's topics. In memory only: the first look finds no change.
+    """Follows one group's topics. In memory only: the first observation shows no change.
 
     Attributes:
-        untold: the changes that nobody has been told of yet, oldest first.
+        untold: the changes that have not been reported yet, oldest first.
     """
 
     def __init__(self) -> None:
@@ -68,13 +68,13 @@ class TopicWatch:
         self.untold: tuple[TopicChange, ...] = ()
 
     def observe(self, snapshot: KafkaSnapshot, *, now_ms: int, topics: Collection[str]) -> None:
-        """Takes an observation in.
+        """Takes in an observation.
 
         Args:
-            snapshot: the newest.
-            now_ms: when.
-            topics: the topics that are listed, empty with a pattern. Where others are listed than before,
-                that is no change of the topics.
+            snapshot: the newest one.
+            now_ms: the time.
+            topics: the topics that the spec lists; empty with a pattern. A change of the list is not a
+                change of the topics.
         """
         listed = tuple(sorted(topics))
         counts, missing = (
@@ -92,12 +92,12 @@ class TopicWatch:
         self.untold = (*self.untold, *changes)[-_KEPT:]
 
     def since(self, at_ms: int) -> str:
-        """What has changed since `at_ms`, or shortly before, in words; "" if nothing has."""
+        """The changes since `at_ms`, or shortly before, in words; "" without any."""
         messages = [change.message for change in self._seen if change.at_ms >= at_ms - _LINGERS_MS]
         return "; ".join(dict.fromkeys(messages))
 
     def told(self, changes: Collection[TopicChange]) -> None:
-        """These have been told."""
+        """Marks changes as reported."""
         self.untold = tuple(change for change in self.untold if change not in changes)
 
 

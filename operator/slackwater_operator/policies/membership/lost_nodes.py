@@ -1,4 +1,5 @@
-"""Workers whose node is gone: their pods stay as the kubelet left them, and nobody replaces them."""
+"""Detects workers whose node is lost: the pods stay as the kubelet left them, and Kubernetes does not
+replace them."""
 
 from __future__ import annotations
 
@@ -35,8 +36,9 @@ class PlacedWorker:
 def lost_workers(workers: Sequence[PlacedWorker], *, now_ms: int) -> tuple[PlacedWorker, ...]:
     """The workers whose node is lost, or may be.
 
-    A worker that hangs or is cut off alone is none of them: its kubelet finds its probes to fail, and sets
-    its pod to unready. Silent, out of the group and yet ready is what only a kubelet that is gone leaves.
+    A worker that hangs, or that alone is cut off, is not among them: its kubelet sees the probes fail and
+    marks its pod as not ready. Only with a kubelet that is gone does a worker not respond, leave the group,
+    and have a ready pod.
     """
     return tuple(worker for worker in workers if worker.node and worker.silent and _lost(worker, now_ms))
 
@@ -47,7 +49,7 @@ def _lost(worker: PlacedWorker, now_ms: int) -> bool:
 
 
 def advice(lost: Sequence[PlacedWorker]) -> str:
-    """For people: which pods, which node, and the way out; "" where none is lost."""
+    """Which pods and which node, and what to do, in words; "" without lost workers."""
     if not lost:
         return ""
     node = lost[0].node

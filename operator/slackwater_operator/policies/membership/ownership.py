@@ -1,9 +1,9 @@
-"""Whose members a Kafka group has: which ConsumerGroup each was started by, as far as that is known.
+"""Which ConsumerGroup each member of a Kafka group belongs to, as far as that is known.
 
-A worker marks its subscription with its ConsumerGroup's uid, which DescribeGroups shows while the group is
-Stable. One of a version that does not is known by its member id: Kafka's id of one process's membership,
-which the process tells in its /status. Whoever is known by neither may be somebody else's, whatever it is
-called.
+A worker's subscription contains its ConsumerGroup's uid, which DescribeGroups shows while the group is
+Stable. A worker of a version that does not write the uid is identified by its member id, which Kafka assigns
+to one process's membership and which the process reports in its /status. A member that is known by neither
+may belong to somebody else, whatever its name.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from dataclasses import replace
 from slackwater_operator.model.group import GroupView, MemberView
 
 _KEPT = 4_096
-"""So many member ids are remembered beyond those in the group."""
+"""How many member ids are stored besides those in the group."""
 
 
 class Owners:
-    """What the members of one Kafka group have said, by their member ids: an id never changes hands."""
+    """The owners of one Kafka group's members, by member id. A member id never changes its owner."""
 
     def __init__(self) -> None:
-        """Knows nobody."""
+        """Starts without owners."""
         self._owners: dict[str, str] = {}
 
     def observe(self, group: GroupView | None) -> None:
-        """Takes in an observation, None: there is none. Forgets the oldest where there are too many."""
+        """Takes in an observation; None without one. Forgets the oldest owners where there are too many."""
         if group is None:
             return
         self._owners.update({member.member_id: member.owner for member in group.members if member.owner})
@@ -35,17 +35,17 @@ class Owners:
                 del self._owners[member_id]
 
     def told(self, member_ids: Iterable[str], uid: str) -> None:
-        """Takes in the member ids that workers of the ConsumerGroup `uid` have told in their /status."""
+        """Takes in the member ids that workers of the ConsumerGroup `uid` report in their /status."""
         self._owners.update({member_id: uid for member_id in member_ids if member_id})
 
     def fill_in(self, group: GroupView, uid: str, former: Collection[str] = ()) -> GroupView:
         """The group with each member's owner, as far as it is known.
 
         Args:
-            group: the group as the broker showed it.
+            group: the group as the broker reported it.
             uid: the ConsumerGroup's uid.
-            former: the uids of ConsumerGroups of the same name that are gone, and their pods with them: their
-                members count as this one's.
+            former: the uids of deleted ConsumerGroups of the same name whose pods are gone; their members
+                count as this one's.
         """
         return replace(group, members=tuple(self._filled(member, uid, former) for member in group.members))
 
@@ -55,13 +55,13 @@ class Owners:
 
 
 def listed(members: Collection[MemberView]) -> str:
-    """Members in words, the first three of many."""
+    """Members in words; of many, the first three."""
     more = f" and {len(members) - 3} more" if len(members) > 3 else ""
     return ", ".join(sorted(map(_named, members))[:3]) + more
 
 
 def _named(member: MemberView) -> str:
-    """A member that is not ours, in words: what somebody finds it by."""
+    """A member that is not ours, in words by which it can be identified."""
     client = [f"client id {member.client_id}"] if member.client_id else []
     host = [f"at {member.host.removeprefix('/')}"] if member.host else []
     owner = [f"of the ConsumerGroup with uid {member.owner}"] if member.owner else []

@@ -1,8 +1,8 @@
-"""How many workers others may evict: the PodDisruptionBudget's maxUnavailable.
+"""How many workers may be evicted: the PodDisruptionBudget's maxUnavailable.
 
-An evicted pod is a restart that we did not begin. It costs no rebalance under the same conditions as ours, so
-it is let through under the same conditions. The disruption controller itself subtracts pods that are not
-ready.
+An eviction is a restart that the operator did not begin. It causes no rebalance under the same conditions as
+the operator's restarts, and is allowed under those. The disruption controller itself subtracts pods that are
+not ready.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from slackwater_operator.policies.rollout.restarts import RolloutPolicy, refusal
 
 @dataclass(frozen=True)
 class DisruptionInput:
-    """What was observed.
+    """The observation.
 
     Attributes:
-        unsettled: what keeps the group from being settled (`settled.unsettled`); "" when it is.
-        workers: how many workers should be.
-        under_way: how many restarts are under way.
+        unsettled: why the group is not settled (`stability.unsettled`); "" when it is.
+        workers: the wanted number of workers.
+        under_way: the number of restarts in progress.
         gaps_ms: how long workers were away in the restarts measured so far.
-        produced_per_s: records produced a second, None when not known.
-        capacity_per_s: what one worker can do a second, None when not known.
+        produced_per_s: records produced a second; None if unknown.
+        capacity_per_s: records that one worker can process a second; None if unknown.
     """
 
     unsettled: str
@@ -35,11 +35,11 @@ class DisruptionInput:
 
 @dataclass(frozen=True)
 class DisruptionDecision:
-    """The budget now.
+    """The budget.
 
     Attributes:
         max_unavailable: the PodDisruptionBudget's maxUnavailable.
-        reason: one sentence for people.
+        reason: one sentence for users.
     """
 
     max_unavailable: int
