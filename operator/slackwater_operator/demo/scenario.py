@@ -11,6 +11,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from slackwater.clock import SYSTEM_CLOCK
 from slackwater_operator.demo.children import Child, DemoError
@@ -28,14 +29,18 @@ from slackwater_operator.local.report.views import OperationReport
 from slackwater_operator.local.run import LocalRun
 
 UP, DOWN = 5, 2
-_SETTLE_S = 180.0
-_FLOW_S = 120.0
+_FAULT_S = 120.0
+"""How long a reported problem must last without progress before the demo gives up."""
+_REMIND_S = 60.0
 _CATCH_UP_S = 45.0
 _KEPT_UP_RECORDS = 3_000
-_CAUGHT_UP_S = 600.0
 _REFRESH_S = 0.25
 _FLOWING_RECORDS = 5_000
 _RANDOM_KILL_S = (2.0, 45.0)
+_PASSING = "UnplannedRebalances:"
+"""A problem that stays in the status for ten minutes after its cause is gone."""
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -80,6 +85,7 @@ class Scenario:
         """
         self._run = run
         self._display = display
+        self._logs = logs
         self._topic = topic
         self._random_kill = random_kill
         self._figures = Figures()
@@ -97,11 +103,11 @@ class Scenario:
         refresh = asyncio.create_task(self._refresh())
         chaos: asyncio.Task[None] | None = None
         try:
-            await self._run.wait_until_stable(_SETTLE_S)
+            await self._done("the group is settled", self._run.wait_until_stable(None))
             await self._feed.start()
-            await self._feed.wait_for("produced", timeout_s=30.0)
+            await self._done("the feed produces", self._feed.wait_for("produced"))
             self._began_ms = SYSTEM_CLOCK.wall_ms()
-            await self._until("records flow", lambda: self._committed() > _FLOWING_RECORDS, _FLOW_S)
+            await self._until("records flow", lambda: self._committed() > _FLOWING_RECORDS)
             if self._random_kill is not None:
                 chaos = asyncio.create_task(self._kill_at_random(self._random_kill))
             await self._operations()
@@ -120,20 +126,20 @@ class Scenario:
         start = self._run.replicas
         victim = self._run.group.instance_id(1)
         await self._catch_up()
-        await self._operation("takeover", 0, self._run.takeover())
+        await self._operation("takeover", 0, self._run.takeover(timeout_s=None))
         await self._flow()
-        await self._operation(ROLLING_RESTART, 0, self._run.rolling_restart())
+        await self._operation(ROLLING_RESTART, 0, self._run.rolling_restart(timeout_s=None))
         await self._catch_up()
         await self._flow()
-        await self._operation(f"kill -9 {victim}", 0, self._run.kill(victim))
+        await self._operation(f"kill -9 {victim}", 0, self._run.kill(victim, timeout_s=None))
         await self._flow()
-        await self._operation(f"scale {start} to {UP}", 1, self._run.set_replicas(UP))
+        await self._operation(f"scale {start} to {UP}", 1, self._run.set_replicas(UP, timeout_s=None))
         await self._flow()
-        await self._operation(f"scale {UP} to {DOWN}", 1, self._run.set_replicas(DOWN))
+        await self._operation(f"scale {UP} to {DOWN}", 1, self._run.set_replicas(DOWN, timeout_s=None))
         self._next_records()
 
     async def _operation(self, name: str, allowed: int, doing: Awaitable[OperationReport]) -> None:
-        report = await doing
+        report = await self._done(f"the operation is done ({name})", doing)
         self._figures.operations.append(_figures_of(name, allowed, report))
         timeout = self._run.group.session_timeout_ms
         self._figures.restarts += [_restart(name, timeout, one) for one in report.restarts]
@@ -143,18 +149,18 @@ class Scenario:
         """Lets records flow through the settled group before the next thing is done to it."""
         self._next_records()
         target = self._committed() + _FLOWING_RECORDS
-        await self._until("records flow", lambda: self._committed() > target, _FLOW_S)
+        await self._until("records flow", lambda: self._committed() > target)
 
     def _next_records(self) -> None:
         """Has the feed produce what it has kept back for the time until the next operation is over."""
         self._feed.signal(signal.SIGUSR1)
 
     async def _catch_up(self) -> None:
-        """Waits for a while until the backlog of what was done before is gone: a partition waits for its turn
-        in a backlog, whoever serves it, and that would be measured with the next thing."""
-        with contextlib.suppress(DemoError):
-            await self._until("the backlog is gone", self._kept_up, _CATCH_UP_S)
-        self._check()
+        """Waits up to 45 s for the backlog of the last operation to go: in a backlog partitions are read by
+        turns, whoever serves them, and the next operation's figures would include that."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CATCH_UP_S):
+                await self._until("the backlog is gone", self._kept_up)
 
     def _kept_up(self) -> bool:
         lag = self._run.snapshot().total_lag
@@ -162,19 +168,49 @@ class Scenario:
 
     async def _finish(self) -> None:
         self._display.say("all operations are done: produce what is left, and catch up")
-        done = await self._feed.wait_for("done", timeout_s=_CAUGHT_UP_S)
+        done = await self._done("all records are produced", self._feed.wait_for("done"))
         total = int(done.data["records"])
-        await self._until("everything is handled", lambda: self._committed() >= total, _CAUGHT_UP_S)
+        await self._until("everything is handled", lambda: self._committed() >= total)
         self._figures.seconds = (SYSTEM_CLOCK.wall_ms() - self._began_ms) / 1000
 
-    async def _until(self, what: str, reached: Callable[[], bool], timeout_s: float) -> None:
+    async def _done(self, what: str, work: Awaitable[T]) -> T:
+        """The result of `work`. Ends it, and raises, as `_until` does."""
+        task = asyncio.ensure_future(work)
         try:
-            async with asyncio.timeout(timeout_s):
-                while not reached():
-                    self._check()
-                    await asyncio.sleep(_REFRESH_S)
-        except TimeoutError:
-            raise DemoError(f"waited {timeout_s:.0f} s in vain until {what}") from None
+            await self._until(what, task.done)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        return task.result()
+
+    async def _until(self, what: str, reached: Callable[[], bool]) -> None:
+        """Waits until `reached`. Without a time limit while no fault is reported, as the machine may be slow.
+
+        Raises:
+            DemoError: the feed has ended or failed; or the group's status has reported a problem for two
+                minutes in which nothing was committed and the operation in progress went no further.
+            RunError: the run cannot go on.
+        """
+        loop = asyncio.get_running_loop()
+        progress: object = None
+        progress_s = problem_s = reminded_s = loop.time()
+        while not reached():
+            self._check()
+            now_s, snapshot = loop.time(), self._run.snapshot()
+            before, progress = progress, (self._committed(), snapshot.operation and snapshot.operation.status)
+            problems = [text for text in snapshot.problems if not text.startswith(_PASSING)]
+            if progress != before:
+                progress_s = reminded_s = now_s
+            if progress != before or not problems:
+                problem_s = now_s
+            waited = f"waiting until {what}: no progress for {now_s - progress_s:.0f} s"
+            if now_s - problem_s >= _FAULT_S:
+                raise DemoError(f"{waited}; {'; '.join(problems)} (logs: {self._logs})")
+            if now_s - reminded_s >= _REMIND_S:
+                reminded_s = now_s
+                self._display.say(f"{waited} (logs: {self._logs}; Ctrl-C ends the demo)")
+            await asyncio.sleep(_REFRESH_S)
 
     def _check(self) -> None:
         self._feed.check()

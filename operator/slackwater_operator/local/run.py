@@ -134,7 +134,7 @@ class LocalRun:
         for secret in secrets:
             self._backend.objects.put(secret)
 
-    async def wait_until_stable(self, timeout_s: float = 300.0) -> None:
+    async def wait_until_stable(self, timeout_s: float | None = 300.0) -> None:
         """Waits until nothing is being done and the group is settled.
 
         Raises:
@@ -154,12 +154,12 @@ class LocalRun:
         except TimeoutError:
             raise TimeoutError(f"not settled after {timeout_s:.0f} s: {waited_for}") from None
 
-    async def set_replicas(self, replicas: int, *, timeout_s: float = 300.0) -> OperationReport:
+    async def set_replicas(self, replicas: int, *, timeout_s: float | None = 300.0) -> OperationReport:
         """Sets spec.replicas, and waits until the group is settled with that many workers.
 
         Args:
             replicas: how many there should be.
-            timeout_s: how long it may take.
+            timeout_s: how long it may take; None: without a limit.
 
         Raises:
             ValueError: outside of spec.scaling's bounds, or spec.scaling has a target, which decides.
@@ -176,12 +176,12 @@ class LocalRun:
             text = f"scale from {before} to {replicas}"
             return await self._operate(kind, text, timeout_s, subjects=subjects)
 
-    async def roll(self, source: Source | None = None, *, timeout_s: float = 900.0) -> OperationReport:
+    async def roll(self, source: Source | None = None, *, timeout_s: float | None = 900.0) -> OperationReport:
         """Restarts all workers, or has all taken over, as spec.rollout.strategy says.
 
         Args:
             source: the resource to roll to, where it has changed; its name and groupId must not.
-            timeout_s: how long it may take.
+            timeout_s: how long it may take; None: without a limit.
 
         Raises:
             ValueError: the name or groupId is another.
@@ -198,7 +198,7 @@ class LocalRun:
             text = "take over all workers" if takes_over else "restart all workers"
             return await self._operate(kind, text, timeout_s, done=self._state.rollout_left)
 
-    async def apply(self, source: Source, *, timeout_s: float = 900.0) -> OperationReport:
+    async def apply(self, source: Source, *, timeout_s: float | None = 900.0) -> OperationReport:
         """Puts a changed resource in place of the one that is there, as `kubectl apply` does.
 
         Errors: as `roll`.
@@ -209,23 +209,23 @@ class LocalRun:
                 "apply", "apply the resource", timeout_s, done=self._state.rollout_left
             )
 
-    async def rolling_restart(self, *, timeout_s: float = 900.0) -> OperationReport:
+    async def rolling_restart(self, *, timeout_s: float | None = 900.0) -> OperationReport:
         """Sets spec.rollout.strategy to Restart and rolls. Errors: as `roll`."""
         self._set_strategy("Restart")
         return await self.roll(timeout_s=timeout_s)
 
-    async def takeover(self, *, timeout_s: float = 900.0) -> OperationReport:
+    async def takeover(self, *, timeout_s: float | None = 900.0) -> OperationReport:
         """Sets spec.rollout.strategy to Takeover and rolls; workers without the key for takeovers are
         restarted with it in place. Errors: as `roll`."""
         self._set_strategy("Takeover")
         return await self.roll(timeout_s=timeout_s)
 
-    async def kill(self, name: str, *, timeout_s: float = 300.0) -> OperationReport:
+    async def kill(self, name: str, *, timeout_s: float | None = 300.0) -> OperationReport:
         """Ends a worker with SIGKILL, and waits until it is back and the group is settled.
 
         Args:
             name: a member, which stands for the pod that serves it; or the name of a pod.
-            timeout_s: how long it may take.
+            timeout_s: how long it may take; None: without a limit.
 
         Raises:
             ValueError: there is no such worker, or it has no process now.
@@ -377,7 +377,7 @@ class LocalRun:
         self,
         kind: str,
         text: str,
-        timeout_s: float,
+        timeout_s: float | None,
         *,
         subjects: tuple[str, ...] = (),
         done: Callable[[], str] = lambda: "",

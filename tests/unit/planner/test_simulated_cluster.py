@@ -52,7 +52,7 @@ def test_a_member_that_is_away_longer_than_its_session_is_removed() -> None:
 
 def test_a_rebalance_waits_for_every_member() -> None:
     group = group_of("a", "b")
-    group.remove(["a"])
+    group.remove({"a": ""})
     group.join("c", "c-1", TICK_MS)
     group.tick(2 * TICK_MS, {"c-1"})
     assert group.state == "PreparingRebalance", "b has not joined"
@@ -64,7 +64,7 @@ def test_a_rebalance_waits_for_every_member() -> None:
 def test_the_last_removal_leaves_an_empty_group_with_its_positions() -> None:
     group = group_of("a")
     group.positions[group.partitions[0]] = 7
-    group.remove(["a"])
+    group.remove({"a": ""})
     assert (group.state, group.generation) == ("Empty", 2)
     assert group.snapshot(0).group == group.view()
     assert group.positions[group.partitions[0]] == 7

@@ -194,7 +194,7 @@ class RunSnapshot:
         out: how many rows they wrote.
         dead: how many went to the dead-letter topic.
         consumed_per_s: records committed a second over the last window, None when not measured yet.
-        problems: what could not be observed, and why partitions are not read, in words.
+        problems: what could not be observed, and why the group is Degraded or Stalled, in words.
     """
 
     ts_ms: int
@@ -240,7 +240,7 @@ def take_snapshot(
     degraded = [
         f"{one['reason']}: {one['message']}"
         for one in status.get("conditions") or []
-        if one["type"] == "Degraded" and one["status"] == "True"
+        if one["type"] in ("Degraded", "Stalled") and one["status"] == "True"
     ]
     return RunSnapshot(
         ts_ms=SYSTEM_CLOCK.wall_ms(),
