@@ -92,13 +92,13 @@ async def _show(args: argparse.Namespace) -> int:
     kube = await Kube.connect(request_timeout_s=REQUEST_TIMEOUT_S, context=args.context)
     namespace = args.namespace or kube.access.namespace
     try:
-        found = await _found(kube, namespace, args.group)
-        print(_told(found, args.output), flush=True)
+        resource = await _found(kube, namespace, args.group)
+        print(_told(resource, args.output), flush=True)
         while args.watch:
-            found = await _changed(kube, namespace, args.group, found)
+            resource = await _changed(kube, namespace, args.group, resource)
             if args.output == "text" and sys.stdout.isatty():
                 print(CLEAR, end="")
-            print(_told(found, args.output), flush=True)
+            print(_told(resource, args.output), flush=True)
     finally:
         await kube.close()
     return 0
@@ -116,20 +116,20 @@ async def _changed(kube: Kube, namespace: str, name: str, last: Object) -> Objec
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
         try:
-            found = await kube.get(API_VERSION, KIND, namespace, name)
+            resource = await kube.get(API_VERSION, KIND, namespace, name)
         except KubeUnavailable:
             continue
-        if found is None:
+        if resource is None:
             raise ExplainError(f"{KIND} {namespace}/{name} was deleted")
-        if found["metadata"]["resourceVersion"] != last["metadata"]["resourceVersion"]:
-            return found
+        if resource["metadata"]["resourceVersion"] != last["metadata"]["resourceVersion"]:
+            return resource
 
 
 async def _found(kube: Kube, namespace: str, name: str) -> Object:
     try:
-        found = await kube.get(API_VERSION, KIND, namespace, name)
-        if found is not None:
-            return found
+        resource = await kube.get(API_VERSION, KIND, namespace, name)
+        if resource is not None:
+            return resource
         raise ExplainError(await _missing(kube, namespace, name))
     except KubeUnavailable as error:
         raise ExplainError(f"{error.message}; check the context") from error
@@ -143,7 +143,7 @@ async def _missing(kube: Kube, namespace: str, name: str) -> str:
         return f"{kube.access.server} does not know {KIND}; install Slackwater there, or use another context"
     problem = f"there is no {KIND} {name} in namespace {namespace}"
     try:
-        here = [str(one["metadata"]["name"]) for one in await _names(kube, namespace)]
+        here = [str(group["metadata"]["name"]) for group in await _names(kube, namespace)]
     except KubeForbidden:
         return problem
     near = difflib.get_close_matches(name, here, n=1, cutoff=0.5)
@@ -157,10 +157,10 @@ async def _missing(kube: Kube, namespace: str, name: str) -> str:
 
 async def _elsewhere(kube: Kube, name: str) -> list[str]:
     try:
-        found = await _names(kube, None)
+        groups = await _names(kube, None)
     except KubeForbidden:
         return []
-    return [str(one["metadata"]["namespace"]) for one in found if one["metadata"]["name"] == name][:5]
+    return [str(group["metadata"]["namespace"]) for group in groups if group["metadata"]["name"] == name][:5]
 
 
 async def _names(kube: Kube, namespace: str | None) -> list[Object]:

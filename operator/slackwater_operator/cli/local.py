@@ -148,17 +148,17 @@ async def _watch(run: LocalRun) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STATUS_S):
                 await run.wait_failed()
-        told = status_line(run.snapshot())
-        if told != last:
-            _line(told)
-            last = told
+        line = status_line(run.snapshot())
+        if line != last:
+            _line(line)
+            last = line
 
 
 def status_line(shown: RunSnapshot) -> str:
     """A run in one line: the group, each worker with its partitions, the lag, what is being done."""
     workers = ", ".join(
-        f"{one.pod} {one.phase}" + (f" ({len(one.assignment)})" if one.phase == "running" else "")
-        for one in shown.workers
+        f"{worker.pod} {worker.phase}" + (f" ({len(worker.assignment)})" if worker.phase == "running" else "")
+        for worker in shown.workers
     )
     lag = "unknown" if shown.total_lag is None else str(shown.total_lag)
     parts = [

@@ -77,12 +77,15 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
     """
     parser = _parser(environment)
     args = parser.parse_args(arguments)
-    named = args.namespace or [one.strip() for one in environment.get(PREFIX + "NAMESPACE", "").split(",")]
-    namespaces = tuple(dict.fromkeys(one for one in named if one))
-    for one in namespaces:
-        if not _NAME.fullmatch(one):
+    named = args.namespace or [
+        namespace.strip() for namespace in environment.get(PREFIX + "NAMESPACE", "").split(",")
+    ]
+    namespaces = tuple(dict.fromkeys(namespace for namespace in named if namespace))
+    for namespace in namespaces:
+        if not _NAME.fullmatch(namespace):
             parser.error(
-                f"--namespace {one}: not a valid namespace name (give the option once for each namespace)"
+                f"--namespace {namespace}: not a valid namespace name (give the option once for each "
+                "namespace)"
             )
     if not _LEASE_NAME.fullmatch(args.lease):
         parser.error(f"--lease {args.lease}: not a valid Lease name")
@@ -160,22 +163,26 @@ class _Environment:
         self._parser = parser
         self._environment = environment
 
-    def text(self, option: str, default: str, shown: str, told: str) -> None:
-        self._parser.add_argument(option, default=self._of(option, default), metavar=shown, help=told)
+    def text(self, option: str, default: str, shown: str, description: str) -> None:
+        self._parser.add_argument(option, default=self._of(option, default), metavar=shown, help=description)
 
-    def flag(self, option: str, told: str) -> None:
+    def flag(self, option: str, description: str) -> None:
         value = self._of(option, "").lower()
         if value not in ("", "0", "1", "false", "true"):
             self._parser.error(f"{self._name(option)}={value} must be true or false")
-        self._parser.add_argument(option, action="store_true", default=value in ("1", "true"), help=told)
+        self._parser.add_argument(
+            option, action="store_true", default=value in ("1", "true"), help=description
+        )
 
-    def choice(self, option: str, default: str, among: Sequence[str], told: str) -> None:
+    def choice(self, option: str, default: str, among: Sequence[str], description: str) -> None:
         value = self._of(option, default)
         if value not in among:
             self._parser.error(f"{self._name(option)}={value} must be one of {', '.join(among)}")
-        self._parser.add_argument(option, default=value, choices=among, help=f"{told} ({default})")
+        self._parser.add_argument(option, default=value, choices=among, help=f"{description} ({default})")
 
-    def number(self, option: str, default: int, shown: str, told: str, *, least: int, most: int) -> None:
+    def number(
+        self, option: str, default: int, shown: str, description: str, *, least: int, most: int
+    ) -> None:
         def checked(value: str) -> int:
             if not value.isdecimal() or not least <= int(value) <= most:
                 raise argparse.ArgumentTypeError(f"{value} must be a number between {least} and {most}")
@@ -186,7 +193,7 @@ class _Environment:
         except argparse.ArgumentTypeError as error:
             self._parser.error(f"{self._name(option)}={error}")
         self._parser.add_argument(
-            option, type=checked, default=preset, metavar=shown, help=f"{told} ({default})"
+            option, type=checked, default=preset, metavar=shown, help=f"{description} ({default})"
         )
 
     def _of(self, option: str, default: str) -> str:

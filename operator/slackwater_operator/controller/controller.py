@@ -172,14 +172,16 @@ class Controller:
         )
 
     def _watch_clusters(self) -> None:
-        named = [each for one in self._sessions.values() for each in (one.cluster, one.next_cluster)]
-        used = {one for one in named if one is not None}
+        named = [
+            each for session in self._sessions.values() for each in (session.cluster, session.next_cluster)
+        ]
+        used = {cluster for cluster in named if cluster is not None}
         for cluster in used - self._rounds.keys():
             self._rounds[cluster] = asyncio.create_task(self._observe(cluster), name=f"observe {cluster}")
         over = self._rounds.keys() - used
         for cluster in over:
             self._rounds.pop(cluster).cancel()
-            if str(cluster) not in {str(one) for one in used}:
+            if str(cluster) not in {str(other) for other in used}:
                 self._metrics.forget_cluster(str(cluster))
         if over:
             task = asyncio.create_task(self._clusters.retain(used))
@@ -196,14 +198,16 @@ class Controller:
             if due:
                 due_ms = now_ms + self._settings.round_ms
                 rounds += 1
-            here = [one for one in self._sessions.values() if one.cluster == cluster]
-            asked = [one for one in here if one.busy or (due and (rounds % 2 or not one.calm))]
+            here = [session for session in self._sessions.values() if session.cluster == cluster]
+            asked = [
+                session for session in here if session.busy or (due and (rounds % 2 or not session.calm))
+            ]
             again = rounds % _TRY_OUT_AGAIN == 0
-            nearing = [one for one in self._sessions.values() if one.next_cluster == cluster]
+            nearing = [session for session in self._sessions.values() if session.next_cluster == cluster]
             try:
                 if asked:
                     await self._round(cluster, asked)
-                if due and nearing and (again or any(one.next_id is None for one in nearing)):
+                if due and nearing and (again or any(session.next_id is None for session in nearing)):
                     await self._try_out(cluster, nearing)
             except Exception:
                 log.exception("Kafka cluster %s could not be observed", cluster)
@@ -211,24 +215,24 @@ class Controller:
             await asyncio.sleep(self._settings.busy_round_ms / 1000)
 
     async def _round(self, cluster: ClusterIdentity, asked: list[Session]) -> None:
-        wanted = [one.wanted for one in asked if one.wanted is not None]
-        found = await self._clusters.observe(cluster, wanted)
-        self._metrics.observed(str(cluster), found.took_s, errors=1 if found.problem else 0)
+        wanted = [session.wanted for session in asked if session.wanted is not None]
+        result = await self._clusters.observe(cluster, wanted)
+        self._metrics.observed(str(cluster), result.took_s, errors=1 if result.problem else 0)
         now_ms = self._clock.wall_ms()
         for session in asked:
-            seen = found.snapshots.get(session.key)
-            if take_observation(session, seen, now_ms, found.problem):
+            observed = result.snapshots.get(session.key)
+            if take_observation(session, observed, now_ms, result.problem):
                 session.wake.set()
             elif session.snapshot is not None and session.plan is not None:
-                shown = figures(session, replace(session.snapshot, kafka=seen), session.plan)
+                shown = figures(session, replace(session.snapshot, kafka=observed), session.plan)
                 self._metrics.show(Key(*session.key), shown)
 
     async def _try_out(self, cluster: ClusterIdentity, nearing: list[Session]) -> None:
         """Finds out whether the Kafka that a changed spec leads to answers, and which one it is."""
-        found = await self._clusters.identify(cluster)
+        cluster_id = await self._clusters.identify(cluster)
         for session in nearing:
-            if session.next_cluster == cluster and session.next_id != found:
-                session.next_id = found
+            if session.next_cluster == cluster and session.next_id != cluster_id:
+                session.next_id = cluster_id
                 session.wake.set()
 
     # -- turns ------------------------------------------------------------------------------------------
@@ -356,9 +360,9 @@ class Controller:
         """Takes in what the turn has shown and begun, and exports it."""
         key = Key(*session.key)
         learn(session, snapshot, plan, done=done)
-        for one in new_rebalances(session, snapshot):
-            seconds = one.took_ms / 1000 if one.took_ms is not None else None
-            self._metrics.rebalanced(key, one.cause, seconds)
+        for rebalance in new_rebalances(session, snapshot):
+            seconds = rebalance.took_ms / 1000 if rebalance.took_ms is not None else None
+            self._metrics.rebalanced(key, rebalance.cause, seconds)
         unowned_s = unowned_partition_seconds(session, snapshot, self._settings.round_ms)
         if unowned_s:
             self._metrics.unowned(key, unowned_s)
@@ -399,7 +403,7 @@ class Controller:
 
 def _new_decisions(snapshot: GroupSnapshot, plan: Plan) -> Iterable[tuple[str, str]]:
     """The decisions that were not in the status before."""
-    known = {(one.at_ms, one.kind, one.action) for one in snapshot.memory.decisions}
-    for one in plan.status.get("decisions") or []:
-        if (one["at"], one["kind"], one["action"]) not in known:
-            yield one["kind"], one["action"].split(" ")[0]
+    known = {(decision.at_ms, decision.kind, decision.action) for decision in snapshot.memory.decisions}
+    for decision in plan.status.get("decisions") or []:
+        if (decision["at"], decision["kind"], decision["action"]) not in known:
+            yield decision["kind"], decision["action"].split(" ")[0]

@@ -24,8 +24,8 @@ def figures(session: Session, snapshot: GroupSnapshot, plan: Plan) -> GroupFigur
     drain = autoscaler.drain_seconds(replicas) if kafka is not None else None
     session_ms = snapshot.group.session_timeout_ms if snapshot.group is not None else 0
     return GroupFigures(
-        lag_records={one: float(value) for one, value in lag.items() if value is not None},
-        lag_seconds={one: value for one, value in seconds.items() if value is not None},
+        lag_records={partition: float(value) for partition, value in lag.items() if value is not None},
+        lag_seconds={partition: value for partition, value in seconds.items() if value is not None},
         produced_per_second=autoscaler.produced_per_s,
         consumed_per_second=autoscaler.consumed_per_s,
         capacity_per_second=autoscaler.capacity_per_s,
@@ -36,7 +36,7 @@ def figures(session: Session, snapshot: GroupSnapshot, plan: Plan) -> GroupFigur
         pods={
             "desired": float(_desired(snapshot, status)),
             "existing": float(len(snapshot.pods)),
-            "ready": float(sum(one.ready for one in snapshot.pods)),
+            "ready": float(sum(pod.ready for pod in snapshot.pods)),
         },
         state=group.state if group is not None else "",
         generation=status.get("generation"),
@@ -57,7 +57,11 @@ def figures(session: Session, snapshot: GroupSnapshot, plan: Plan) -> GroupFigur
         takeover_pause_seconds=_takeover_pauses(session.workers),
         rollout_pods={name: float(count) for name, count in _revisions(snapshot).items()},
         rollout_phase=str((status.get("rollout") or {}).get("phase", "")),
-        conditions={one["type"]: one["status"] for one in status.get("conditions") or [] if "type" in one},
+        conditions={
+            condition["type"]: condition["status"]
+            for condition in status.get("conditions") or []
+            if "type" in condition
+        },
     )
 
 
@@ -67,7 +71,7 @@ def _desired(snapshot: GroupSnapshot, status: Mapping[str, Any]) -> int:
 
 
 def _revisions(snapshot: GroupSnapshot) -> Counter[str]:
-    return Counter(one.template for one in snapshot.pods if one.template)
+    return Counter(pod.template for pod in snapshot.pods if pod.template)
 
 
 def _phases(statuses: Mapping[str, WorkerStatus | None]) -> dict[tuple[str, str], float]:
@@ -76,9 +80,9 @@ def _phases(statuses: Mapping[str, WorkerStatus | None]) -> dict[tuple[str, str]
     drain: from the signal to the last commit; replace: to the new process; join: to its place in the group;
     first_record: to the first record of each of its partitions.
     """
-    found = {}
-    for pod, told in statuses.items():
-        times = told.restart if told is not None else None
+    phases = {}
+    for pod, status in statuses.items():
+        times = status.restart if status is not None else None
         if times is None:
             continue
         marks = (
@@ -89,35 +93,35 @@ def _phases(statuses: Mapping[str, WorkerStatus | None]) -> dict[tuple[str, str]
         )
         for phase, begin, end in marks:
             if begin is not None and end is not None:
-                found[pod, phase] = max(0, end - begin) / 1000
-    return found
+                phases[pod, phase] = max(0, end - begin) / 1000
+    return phases
 
 
 def _takeover_phases(statuses: Mapping[str, WorkerStatus | None]) -> dict[tuple[str, str], float]:
     """The phases of each pod's last takeover, in s: drain, answer, join, first_record."""
     return {
         (pod, phase): took_ms / 1000
-        for pod, told in statuses.items()
-        if told is not None and told.takeover is not None
-        for phase, took_ms in told.takeover.phases_ms.items()
+        for pod, status in statuses.items()
+        if status is not None and status.takeover is not None
+        for phase, took_ms in status.takeover.phases_ms.items()
     }
 
 
 def _takeover_pauses(statuses: Mapping[str, WorkerStatus | None]) -> dict[str, float]:
     """For each pod the longest time that a partition was not served in its last takeover, in s."""
     return {
-        pod: max(told.takeover.pauses_ms.values()) / 1000
-        for pod, told in statuses.items()
-        if told is not None and told.takeover is not None and told.takeover.pauses_ms
+        pod: max(status.takeover.pauses_ms.values()) / 1000
+        for pod, status in statuses.items()
+        if status is not None and status.takeover is not None and status.takeover.pauses_ms
     }
 
 
 def _ratios(statuses: Mapping[str, WorkerStatus | None], session_ms: int) -> dict[str, float]:
     """Each worker's last restart as a share of the session: from the last commit to the join."""
-    found = {}
-    for pod, told in statuses.items():
-        times = told.restart if told is not None else None
+    ratios = {}
+    for pod, status in statuses.items():
+        times = status.restart if status is not None else None
         if times is None or times.served_until_ms is None or times.joined_ms is None or not session_ms:
             continue
-        found[pod] = max(0, times.joined_ms - times.served_until_ms) / session_ms
-    return found
+        ratios[pod] = max(0, times.joined_ms - times.served_until_ms) / session_ms
+    return ratios

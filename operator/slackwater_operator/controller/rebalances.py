@@ -102,8 +102,8 @@ class RebalanceWatch:
         if self._newest is None:
             self._newest = max(first)
             return []
-        found: list[Rebalance] = []
-        for generation in sorted(one for one in first if one > self._newest):
+        rebalances: list[Rebalance] = []
+        for generation in sorted(number for number in first if number > self._newest):
             follows, at_ms = first[generation]
             if not (follows and generation == self._newest + 1):
                 cause, away_ms = self._cause(at_ms, restarting=restarting, forced=forced)
@@ -111,12 +111,12 @@ class RebalanceWatch:
                 if away_ms and not looked:
                     self._awaits_ms = at_ms
                     break
-                found.append(Rebalance(generation, at_ms, cause, (took_ms or {}).get(generation)))
+                rebalances.append(Rebalance(generation, at_ms, cause, (took_ms or {}).get(generation)))
                 if cause == UNPLANNED:
                     why = forced or "no known cause"
                     self._unplanned.append((now_ms, f"generation {generation}: {why}"))
             self._newest = generation
-        return found
+        return rebalances
 
     def unplanned(self, now_ms: int) -> tuple[str, ...]:
         """The unplanned rebalances of the last ten minutes, a line each."""

@@ -45,18 +45,18 @@ def _settle(session: Session, snapshot: GroupSnapshot, plan: Plan) -> None:
 
 def new_rebalances(session: Session, snapshot: GroupSnapshot) -> list[Rebalance]:
     """The rebalances that the workers have told of since the last turn."""
-    told = [one for one in session.workers.values() if one is not None]
+    statuses = [status for status in session.workers.values() if status is not None]
     took = {
-        one.generation: one.rebalance_ms[1] - one.rebalance_ms[0]
-        for one in told
-        if one.rebalance_ms is not None and one.rebalance_ms[1] is not None
+        status.generation: status.rebalance_ms[1] - status.rebalance_ms[0]
+        for status in statuses
+        if status.rebalance_ms is not None and status.rebalance_ms[1] is not None
     }
     if snapshot.memory.rollout.expected_rebalance:
         session.rebalances.announced(snapshot.now_ms)
     if snapshot.measured.topic_changes:
-        session.rebalances.topics_changed(max(one.at_ms for one in snapshot.measured.topic_changes))
+        session.rebalances.topics_changed(max(change.at_ms for change in snapshot.measured.topic_changes))
     return session.rebalances.observe(
-        [generation for one in told for generation in one.generations],
+        [generation for status in statuses for generation in status.generations],
         now_ms=snapshot.now_ms,
         restarting=bool(snapshot.memory.rollout.under_way) or snapshot.memory.rollout.moving is not None,
         forced=snapshot.measured.forced,
@@ -74,6 +74,6 @@ def unowned_partition_seconds(session: Session, snapshot: GroupSnapshot, longest
     kafka = snapshot.kafka
     if kafka is None or not snapshot.replicas or not since_ms:
         return 0.0
-    told = [one for one in session.workers.values() if one is not None and one.running]
-    held = {partition for one in told for partition in one.assignment}
+    running = [status for status in session.workers.values() if status is not None and status.running]
+    held = {partition for status in running for partition in status.assignment}
     return len(set(kafka.partitions) - held) * min(snapshot.now_ms - since_ms, longest_ms) / 1000

@@ -43,7 +43,7 @@ async def make_topics(bootstrap: str, group_id: str, topics: Mapping[str, int], 
     try:
         async with AsyncAdmin(bootstrap_servers=bootstrap, client_id="slackwater-demo") as admin:
             present = sorted(set(await admin.list_topics()) & topics.keys())
-            groups = [one.group_id for one in await admin.list_groups() if one.group_id == group_id]
+            groups = [group.group_id for group in await admin.list_groups() if group.group_id == group_id]
             if (present or groups) and not replace:
                 named = ", ".join([*(f"topic {name}" for name in present), *(f"group {g}" for g in groups)])
                 raise DemoError(

@@ -115,7 +115,7 @@ def _workers(snapshot: RunSnapshot, colours: dict[str, str]) -> Table:
             str(row.generation) if row.generation >= 0 else "-",
             _number(row.lag),
             str(row.restarts),
-            " ".join(str(one.partition) for one in row.assignment),
+            " ".join(str(assigned.partition) for assigned in row.assignment),
         )
     return table
 

@@ -128,14 +128,18 @@ class Report:
 
     def checks(self) -> list[Check]:
         """Everything that decides the exit code."""
-        found = self.accounting
+        accounting = self.accounting
         made = [
-            Check("nothing lost", found.lost == 0, f"{found.lost} records; {'; '.join(found.examples)}"),
-            Check("nothing duplicated", found.duplicated == 0, f"{found.duplicated} records"),
+            Check(
+                "nothing lost",
+                accounting.lost == 0,
+                f"{accounting.lost} records; {'; '.join(accounting.examples)}",
+            ),
+            Check("nothing duplicated", accounting.duplicated == 0, f"{accounting.duplicated} records"),
             Check(
                 "every poison record dead-lettered",
-                found.dead_lettered == self.poison,
-                f"{found.dead_lettered} of {self.poison}",
+                accounting.dead_lettered == self.poison,
+                f"{accounting.dead_lettered} of {self.poison}",
             ),
             Check(
                 "totals equal the source's, by carrier and by day",
@@ -175,15 +179,17 @@ class Report:
             "takeovers": [
                 {**asdict(takeover), "longest_ms": takeover.longest_ms} for takeover in self.takeovers
             ],
-            "pauses": [asdict(one) for one in self.pauses()],
+            "pauses": [asdict(pause) for pause in self.pauses()],
             "lag": [[round(at, 1), lag] for at, lag in self.lag],
             "checks": [asdict(check) for check in self.checks()],
         }
 
     def pauses(self) -> list[Pauses]:
         """The pauses of each member that was rolled, then the median and the worst of each column."""
-        restarts = {one.instance: one for one in self.restarts if one.operation == ROLLING_RESTART}
-        takeovers = {one.instance: one for one in self.takeovers}
+        restarts = {
+            restart.instance: restart for restart in self.restarts if restart.operation == ROLLING_RESTART
+        }
+        takeovers = {takeover.instance: takeover for takeover in self.takeovers}
         rows = []
         for name in sorted({*restarts, *takeovers}):
             restart, takeover = restarts.get(name), takeovers.get(name)
@@ -198,7 +204,7 @@ class Report:
             )
         if not rows:
             return []
-        figures = zip(*(one.ms for one in rows), strict=True)
+        figures = zip(*(row.ms for row in rows), strict=True)
         columns = [[ms for ms in column if ms is not None] for column in figures]
         middle = [round(median(column)) if column else None for column in columns]
         worst = [max(column, default=None) for column in columns]
@@ -216,10 +222,11 @@ class Report:
         )
 
     def _records(self) -> list[str]:
-        found = self.accounting
+        accounting = self.accounting
         return [
-            f"Records   in {found.records_in:,}   out {found.records_out:,}   "
-            f"dead-lettered {found.dead_lettered:,}   lost {found.lost:,}   duplicated {found.duplicated:,}",
+            f"Records   in {accounting.records_in:,}   out {accounting.records_out:,}   "
+            f"dead-lettered {accounting.dead_lettered:,}   lost {accounting.lost:,}   "
+            f"duplicated {accounting.duplicated:,}",
             f"          {self.records_per_second:,.0f} a second over {self.seconds:.1f} s "
             f"({self.engine}, {self.broker})",
         ]
@@ -227,8 +234,9 @@ class Report:
     def _operations(self) -> list[str]:
         lines = [f"{'Operation':<28}{'took':>9}{'rebalances':>12}{'longest unowned':>18}"]
         lines += [
-            f"{one.name:<28}{one.seconds:>7.1f} s{one.rebalances:>12}{one.longest_unowned_ms / 1000:>16.2f} s"
-            for one in self.operations
+            f"{operation.name:<28}{operation.seconds:>7.1f} s{operation.rebalances:>12}"
+            f"{operation.longest_unowned_ms / 1000:>16.2f} s"
+            for operation in self.operations
         ]
         if self.random_kill:
             lines.append(f"Killed at a random moment: {self.random_kill}")
@@ -236,25 +244,25 @@ class Report:
 
     def _restarts(self) -> list[str]:
         lines = [f"{'Restart':<14}{'in':<28}{'away':>9}{'gap':>9}{'of session':>12}  generation"]
-        for one in self.restarts:
-            gap = "-" if one.gap_ms is None else f"{one.gap_ms / 1000:.2f} s"
-            kept = "kept" if one.same_generation else "changed"
+        for restart in self.restarts:
+            gap = "-" if restart.gap_ms is None else f"{restart.gap_ms / 1000:.2f} s"
+            kept = "kept" if restart.same_generation else "changed"
             lines.append(
-                f"{one.instance:<14}{one.operation:<28}{one.away_ms / 1000:>7.2f} s{gap:>9}"
-                f"{one.session_share:>12.1%}  {kept}"
+                f"{restart.instance:<14}{restart.operation:<28}{restart.away_ms / 1000:>7.2f} s{gap:>9}"
+                f"{restart.session_share:>12.1%}  {kept}"
             )
         return lines
 
     def _pauses(self) -> list[str]:
-        told = {one.instance: one.outcome for one in self.takeovers}
+        outcomes = {takeover.instance: takeover.outcome for takeover in self.takeovers}
         lines = [
             f"{'Pauses':<14}{'by restart':>20}{'by takeover':>22}",
             f"{'':<14}{'gap':>9}{'longest':>11}{'gap':>11}{'longest':>11}  generation",
         ]
-        for one in self.pauses():
-            widths = zip(one.ms, (9, 11, 11, 11), strict=True)
+        for pause in self.pauses():
+            widths = zip(pause.ms, (9, 11, 11, 11), strict=True)
             figures = "".join(f"{_seconds(ms):>{width}}" for ms, width in widths)
-            lines.append(f"{one.name:<14}{figures}  {told.get(one.name, '')}".rstrip())
+            lines.append(f"{pause.name:<14}{figures}  {outcomes.get(pause.name, '')}".rstrip())
         return [*lines, "(longest: of a partition; where there is a backlog, partitions are read by turns)"]
 
     def _lag(self) -> list[str]:

@@ -142,8 +142,8 @@ class Scenario:
         report = await self._done(f"the operation is done ({name})", doing)
         self._figures.operations.append(_figures_of(name, allowed, report))
         timeout = self._run.group.session_timeout_ms
-        self._figures.restarts += [_restart(name, timeout, one) for one in report.restarts]
-        self._figures.takeovers += [_takeover(one) for one in report.takeovers]
+        self._figures.restarts += [_restart(name, timeout, restart) for restart in report.restarts]
+        self._figures.takeovers += [_takeover(takeover) for takeover in report.takeovers]
 
     async def _flow(self) -> None:
         """Lets records flow through the settled group before the next thing is done to it."""
@@ -263,25 +263,25 @@ def _figures_of(name: str, allowed: int, report: OperationReport) -> OperationFi
 TOTAL_RECORDS = FLIGHTS + POISON
 
 
-def _restart(operation: str, session_timeout_ms: int, one: Restart) -> RestartFigures:
+def _restart(operation: str, session_timeout_ms: int, restart: Restart) -> RestartFigures:
     return RestartFigures(
-        instance=one.instance,
+        instance=restart.instance,
         operation=operation,
-        away_ms=one.away_ms,
-        gap_ms=one.gap_ms,
+        away_ms=restart.away_ms,
+        gap_ms=restart.gap_ms,
         session_timeout_ms=session_timeout_ms,
-        same_generation=one.same_generation,
-        partition_gap_ms=one.partition_gap_ms,
+        same_generation=restart.same_generation,
+        partition_gap_ms=restart.partition_gap_ms,
     )
 
 
-def _takeover(one: Takeover) -> TakeoverFigures:
+def _takeover(takeover: Takeover) -> TakeoverFigures:
     return TakeoverFigures(
-        instance=one.instance,
-        before=one.before,
-        after=one.pod,
-        forced=one.forced,
-        same_generation=one.same_generation,
-        gap_ms=one.gap_ms,
-        pauses_ms={str(partition): ms for partition, ms in one.pauses_ms.items()},
+        instance=takeover.instance,
+        before=takeover.before,
+        after=takeover.pod,
+        forced=takeover.forced,
+        same_generation=takeover.same_generation,
+        gap_ms=takeover.gap_ms,
+        pauses_ms={str(partition): ms for partition, ms in takeover.pauses_ms.items()},
     )

@@ -127,14 +127,14 @@ def account(
     as lost if it is in neither, and as duplicated once for every time it is there beyond the first.
     """
     out, rejected = Counter(written), Counter(dead)
-    seen = out + rejected
+    occurrences = out + rejected
     expected = {(topic, n, offset) for (topic, n), end in ends.items() for offset in range(end)}
-    lost = sorted(expected - seen.keys())
-    repeated = sorted(identity for identity, times in seen.items() if times > 1)
-    strangers = sorted(seen.keys() - expected)
+    lost = sorted(expected - occurrences.keys())
+    repeated = sorted(identity for identity, times in occurrences.items() if times > 1)
+    strangers = sorted(occurrences.keys() - expected)
     named = [
         *(f"lost {identity}" for identity in lost[:_MOST_NAMED]),
-        *(f"{seen[identity]} times {identity}" for identity in repeated[:_MOST_NAMED]),
+        *(f"{occurrences[identity]} times {identity}" for identity in repeated[:_MOST_NAMED]),
         *(f"never produced {identity}" for identity in strangers[:_MOST_NAMED]),
     ]
     return Accounting(
@@ -142,7 +142,7 @@ def account(
         records_out=out.total(),
         dead_lettered=rejected.total(),
         lost=len(lost),
-        duplicated=sum(seen[identity] - 1 for identity in repeated) + len(strangers),
+        duplicated=sum(occurrences[identity] - 1 for identity in repeated) + len(strangers),
         examples=tuple(named),
     )
 
@@ -181,7 +181,7 @@ def _dead_letters(consumer: KafkaConsumer, topic: str) -> list[Identity]:
     partitions = _partitions(consumer, topic)
     left = {tp: end for tp, end in consumer.end_offsets(partitions).items() if end > 0}
     consumer.assign(list(left))
-    found: list[Identity] = []
+    identities: list[Identity] = []
     empty = 0
     while left:
         polled = consumer.poll(timeout_ms=_POLL_MS)
@@ -191,8 +191,8 @@ def _dead_letters(consumer: KafkaConsumer, topic: str) -> list[Identity]:
         for records in polled.values():
             for record in records:
                 headers = {name: (value or b"").decode() for name, value in record.headers}
-                found.append(
+                identities.append(
                     (headers[TOPIC_HEADER], int(headers[PARTITION_HEADER]), int(headers[OFFSET_HEADER]))
                 )
         left = {tp: end for tp, end in left.items() if consumer.position(tp) < end}
-    return found
+    return identities

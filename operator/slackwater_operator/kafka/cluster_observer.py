@@ -127,7 +127,7 @@ class ClusterObserver:
             "connect_timeout_ms": REQUEST_TIMEOUT_MS,
             **options,
         }
-        servers = [one.strip() for one in bootstrap_servers.split(",")]
+        servers = [server.strip() for server in bootstrap_servers.split(",")]
         cluster = Cluster(servers, client_id=client_id, **settings)
         try:
             await cluster.start(timeout_ms)
@@ -152,11 +152,11 @@ class ClusterObserver:
         failed = await self._refresh_topics(asking, wanted)
         if failed is not None and not self._known:
             raise failed
-        partitions = {one.key: self.partitions(one) for one in wanted}
+        partitions = {group.key: self.partitions(group) for group in wanted}
         facts = await self._ask(asking, wanted, partitions)
         if not asking.answers and wanted:
             raise failed or _first_error(facts)
-        return {one.key: self._snapshot(at_ms, one, partitions[one.key], facts) for one in wanted}
+        return {group.key: self._snapshot(at_ms, group, partitions[group.key], facts) for group in wanted}
 
     async def identify(self) -> str:
         """Kafka's id of the cluster; "" where it tells none.
@@ -206,10 +206,10 @@ class ClusterObserver:
         """Deletes a group with its offsets. Gives why that is not done; "" if it is, or was gone already."""
         attempts = Attempts(REQUEST_TIMEOUT_MS, self._backoff)
         try:
-            found = await group_requests.delete(self._cluster, attempts, [group_id])
+            outcomes = await group_requests.delete(self._cluster, attempts, [group_id])
         except KafkaError as error:
             return str(error)
-        error_of_group = found.errors.get(group_id)
+        error_of_group = outcomes.errors.get(group_id)
         gone = error_of_group is None or isinstance(error_of_group, GroupIdNotFoundError)
         return "" if gone else str(error_of_group)
 
@@ -226,11 +226,11 @@ class ClusterObserver:
         """
         now, known = self._clock.mono_ms(), self._known
         new = False
-        for one in wanted:
-            if one.topic_pattern is not None:
+        for group in wanted:
+            if group.topic_pattern is not None:
                 new |= now - self._all_wanted_ms > TOPICS_FORGOTTEN_MS
                 self._all_wanted_ms = now
-            for topic in (*one.topics, *one.checked_topics):
+            for topic in (*group.topics, *group.checked_topics):
                 new |= topic not in known
                 self._wanted_ms[topic] = now
         self._wanted_ms = {t: ms for t, ms in self._wanted_ms.items() if now - ms <= TOPICS_FORGOTTEN_MS}
@@ -281,15 +281,15 @@ class ClusterObserver:
         return matching
 
     def _topic_problems(self, wanted: GroupWanted[K]) -> list[str]:
-        known, found = self._known, self._topics(wanted)
-        if wanted.topic_pattern is not None and not found:
+        known, topics = self._known, self._topics(wanted)
+        if wanted.topic_pattern is not None and not topics:
             return [f"no topic matches {wanted.topic_pattern!r}; create one, or correct topicPattern"]
         problems = [
             f"no broker has reported topic {name} yet" for name in sorted(wanted.topics) if name not in known
         ]
         missing = self._missing(wanted)
         problems += [f"topic {name} does not exist; create it" for name in missing]
-        for name in found:
+        for name in topics:
             code = known[name].error_code
             if code and name not in missing and not known[name].partitions:
                 problems.append(str(for_code(code, f"topic {name}")))
@@ -303,11 +303,13 @@ class ClusterObserver:
         wanted: Sequence[GroupWanted[K]],
         partitions: Mapping[K, tuple[TopicPartition, ...]],
     ) -> _Facts:
-        groups = list(dict.fromkeys(one.group_id for one in wanted))
-        kinds = sorted({one.read_committed for one in wanted})
+        groups = list(dict.fromkeys(group.group_id for group in wanted))
+        kinds = sorted({group.read_committed for group in wanted})
         unions = {
             kind: list(
-                dict.fromkeys(p for one in wanted if one.read_committed is kind for p in partitions[one.key])
+                dict.fromkeys(
+                    p for group in wanted if group.read_committed is kind for p in partitions[group.key]
+                )
             )
             for kind in kinds
         }
@@ -320,9 +322,9 @@ class ClusterObserver:
         facts = _Facts(described, committed, dict(zip(kinds, ends, strict=True)), asking.coordinators)
         fresh = [
             p
-            for one in wanted
-            for p in partitions[one.key]
-            if _is_fresh(facts.committed.get(one.group_id), p)
+            for group in wanted
+            for p in partitions[group.key]
+            if _is_fresh(facts.committed.get(group.group_id), p)
         ]
         facts.starts = await asking.offsets(dict.fromkeys(fresh), EARLIEST, read_committed=False)
         return facts
@@ -334,8 +336,7 @@ class ClusterObserver:
         group = facts.groups[wanted.group_id]
         if isinstance(group, KafkaError):
             problems.append(f"group {wanted.group_id}: {group}")
-        told = facts.ends[wanted.read_committed]
-        ends = _known(partitions, told, problems)
+        ends = _known(partitions, facts.ends[wanted.read_committed], problems)
         committed = facts.committed[wanted.group_id]
         positions: dict[TopicPartition, int] = {}
         if isinstance(committed, KafkaError):
@@ -370,25 +371,25 @@ def _is_fresh(committed: Committed | KafkaError | None, partition: TopicPartitio
 
 def _known(
     partitions: Iterable[TopicPartition],
-    told: Mapping[TopicPartition, int | KafkaError],
+    answers: Mapping[TopicPartition, int | KafkaError],
     problems: list[str],
 ) -> dict[TopicPartition, int]:
     """The offsets that are known; why the others are not goes to `problems`."""
-    found: dict[TopicPartition, int] = {}
-    for one in partitions:
-        offset = told.get(one)
+    offsets: dict[TopicPartition, int] = {}
+    for partition in partitions:
+        offset = answers.get(partition)
         if isinstance(offset, int):
-            found[one] = offset
+            offsets[partition] = offset
         else:
             problems.append(
-                f"the broker's response does not contain {one}" if offset is None else str(offset)
+                f"the broker's response does not contain {partition}" if offset is None else str(offset)
             )
-    return found
+    return offsets
 
 
 def _first_error(facts: _Facts) -> KafkaError:
     for outcomes in (facts.groups, facts.committed):
-        for told in outcomes.values():
-            if isinstance(told, KafkaError):
-                return told
+        for outcome in outcomes.values():
+            if isinstance(outcome, KafkaError):
+                return outcome
     return KafkaConnectionError("no broker has responded")

@@ -120,7 +120,7 @@ class Clusters:
             snapshots = await self._with(cluster, lambda observer: observer.observe(wanted))
         except KafkaError as error:
             took = asyncio.get_running_loop().time() - began
-            return Round({one.key: None for one in wanted}, str(error), took)
+            return Round({group.key: None for group in wanted}, str(error), took)
         return Round(snapshots, "", asyncio.get_running_loop().time() - began)
 
     async def identify(self, cluster: ClusterIdentity) -> str | None:
@@ -148,12 +148,16 @@ class Clusters:
 
     async def retain(self, clusters: Collection[ClusterIdentity]) -> None:
         """Closes the connections to all other clusters: no group uses them any more."""
-        unused = [one for one in self._slots if one not in set(clusters)]
-        await asyncio.gather(*(self._drop(one) for one in unused))
+        unused = [cluster for cluster in self._slots if cluster not in set(clusters)]
+        await asyncio.gather(*(self._drop(cluster) for cluster in unused))
 
     def requests(self) -> dict[ClusterIdentity, Counter[str]]:
         """Requests sent so far by API, of each cluster that has a connection."""
-        return {one: slot.observer.requests for one, slot in self._slots.items() if slot.observer is not None}
+        return {
+            cluster: slot.observer.requests
+            for cluster, slot in self._slots.items()
+            if slot.observer is not None
+        }
 
     async def close(self) -> None:
         """Closes all connections."""

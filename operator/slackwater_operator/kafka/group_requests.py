@@ -66,7 +66,7 @@ class Asking:
         async def some(node_id: int, groups: list[str]) -> dict[str, GroupView | KafkaError]:
             answer = await self._send(node_id, m.DescribeGroupsRequest(groups=groups))
             self.coordinators.update(dict.fromkeys(groups, node_id))
-            return {told.group_id: _group(told) for told in answer.groups}
+            return {group.group_id: _group(group) for group in answer.groups}
 
         async def ask(node_id: int, at_node: list[str]) -> dict[str, GroupView | KafkaError]:
             return await _in_parts(at_node, _AT_ONCE, partial(some, node_id))
@@ -87,20 +87,20 @@ class Asking:
     async def _fetch(self, node_id: int, groups: list[str]) -> dict[str, Committed | KafkaError]:
         request = ByVersion(m.OffsetFetchRequest, partial(o.offset_fetch_of_groups, groups, None))
         answer = await self._send(node_id, request, version_cap=o.FETCH_VERSION_CAP)
-        told = o.read_offset_fetch_of_groups(answer, groups[0])
-        return {group: _committed(group, one) for group, one in told.items()}
+        offsets = o.read_offset_fetch_of_groups(answer, groups[0])
+        return {group: _committed(group, committed) for group, committed in offsets.items()}
 
     async def _by_coordinator(
         self,
         groups: Collection[str],
         ask: Callable[[int, list[str]], Awaitable[Mapping[str, T | KafkaError]]],
     ) -> dict[str, T | KafkaError]:
-        found = await self._at_coordinators(groups, ask)
-        moved = _forget_moved(self._cluster, found)
+        results = await self._at_coordinators(groups, ask)
+        moved = _forget_moved(self._cluster, results)
         if moved:
-            found.update(await self._at_coordinators(moved, ask))
-            _forget_moved(self._cluster, found)
-        return found
+            results.update(await self._at_coordinators(moved, ask))
+            _forget_moved(self._cluster, results)
+        return results
 
     async def _at_coordinators(
         self,
@@ -135,12 +135,16 @@ class Asking:
         """ListOffsets, one request a leader. `which`: `EARLIEST` or `LATEST`; with `read_committed` the end
         is that of the decided transactions.
         """
-        found = await self._at_leaders(partitions, which, read_committed)
-        moved = [one for one, told in found.items() if isinstance(told, KafkaError) and told.invalid_metadata]
+        results = await self._at_leaders(partitions, which, read_committed)
+        moved = [
+            partition
+            for partition, result in results.items()
+            if isinstance(result, KafkaError) and result.invalid_metadata
+        ]
         if moved:
             await self.refresh()
-            found.update(await self._at_leaders(moved, which, read_committed))
-        return found
+            results.update(await self._at_leaders(moved, which, read_committed))
+        return results
 
     async def refresh(self) -> KafkaError | None:
         """Asks for metadata; gives why that failed."""
@@ -157,12 +161,12 @@ class Asking:
         metadata = self._cluster.metadata
         nodes: dict[int, list[TopicPartition]] = {}
         results: dict[TopicPartition, int | KafkaError] = {}
-        for one in partitions:
-            leader = metadata.leader(one)
+        for partition in partitions:
+            leader = metadata.leader(partition)
             if leader is None:
-                results[one] = for_code(ErrorCode.LEADER_NOT_AVAILABLE, str(one))
+                results[partition] = for_code(ErrorCode.LEADER_NOT_AVAILABLE, str(partition))
             else:
-                nodes.setdefault(leader, []).append(one)
+                nodes.setdefault(leader, []).append(partition)
 
         async def at(node_id: int, some: list[TopicPartition]) -> dict[TopicPartition, int | KafkaError]:
             try:
@@ -170,9 +174,9 @@ class Asking:
             except KafkaError as error:
                 return dict.fromkeys(some, error)
             return {
-                TopicPartition(topic.name, told.partition_index): _offset(topic.name, told)
+                TopicPartition(topic.name, partition.partition_index): _offset(topic.name, partition)
                 for topic in answer.topics
-                for told in topic.partitions
+                for partition in topic.partitions
             }
 
         for part in await asyncio.gather(*(at(node_id, some) for node_id, some in nodes.items())):
@@ -183,14 +187,14 @@ class Asking:
         self, partitions: list[TopicPartition], which: int, read_committed: bool
     ) -> m.ListOffsetsRequest:
         topics: dict[str, m.ListOffsetsRequestTopic] = {}
-        for one in partitions:
-            topic = topics.get(one.topic)
+        for partition in partitions:
+            topic = topics.get(partition.topic)
             if topic is None:
-                topic = topics[one.topic] = m.ListOffsetsRequestTopic(name=one.topic)
+                topic = topics[partition.topic] = m.ListOffsetsRequestTopic(name=partition.topic)
             topic.partitions.append(
                 m.ListOffsetsRequestPartition(
-                    partition_index=one.partition,
-                    current_leader_epoch=self._cluster.metadata.leader_epoch(one),
+                    partition_index=partition.partition,
+                    current_leader_epoch=self._cluster.metadata.leader_epoch(partition),
                     timestamp=which,
                 )
             )
@@ -235,58 +239,62 @@ async def _in_parts(
             return dict.fromkeys(some, error)
 
     parts = (groups[at : at + size] for at in range(0, len(groups), size))
-    return {group: told for one in await asyncio.gather(*map(part, parts)) for group, told in one.items()}
+    return {
+        group: result
+        for results in await asyncio.gather(*map(part, parts))
+        for group, result in results.items()
+    }
 
 
-def _forget_moved(cluster: Cluster, found: Mapping[str, object]) -> list[str]:
+def _forget_moved(cluster: Cluster, results: Mapping[str, object]) -> list[str]:
     """The groups that are to be looked for again: their coordinator has moved, or is away."""
-    moved = [group for group, told in found.items() if isinstance(told, _MOVED)]
+    moved = [group for group, result in results.items() if isinstance(result, _MOVED)]
     for group in moved:
         cluster.forget_coordinator(group)
     return moved
 
 
-def _committed(group_id: str, told: o.GroupOffsets) -> Committed | KafkaError:
-    if told.error_code:
-        return for_code(told.error_code, f"committed offsets of group {group_id!r}")
-    found: Committed = {tp: one.offset for tp, one in told.offsets.items() if one is not None}
-    for tp, code in told.errors.items():
-        found[tp] = for_code(code, f"committed offset of {tp} in group {group_id!r}")
-    return found
+def _committed(group_id: str, answer: o.GroupOffsets) -> Committed | KafkaError:
+    if answer.error_code:
+        return for_code(answer.error_code, f"committed offsets of group {group_id!r}")
+    committed: Committed = {tp: entry.offset for tp, entry in answer.offsets.items() if entry is not None}
+    for tp, code in answer.errors.items():
+        committed[tp] = for_code(code, f"committed offset of {tp} in group {group_id!r}")
+    return committed
 
 
-def _offset(topic: str, told: m.ListOffsetsResponsePartitionResponse) -> int | KafkaError:
-    if told.error_code:
-        return for_code(told.error_code, f"offset of {topic}-{told.partition_index}")
-    return told.offset
+def _offset(topic: str, answer: m.ListOffsetsResponsePartitionResponse) -> int | KafkaError:
+    if answer.error_code:
+        return for_code(answer.error_code, f"offset of {topic}-{answer.partition_index}")
+    return answer.offset
 
 
-def _group(told: m.DescribeGroupsResponseGroup) -> GroupView | KafkaError:
+def _group(answer: m.DescribeGroupsResponseGroup) -> GroupView | KafkaError:
     # A group that is not there: Dead up to v5, GROUP_ID_NOT_FOUND from v6 on (KIP-1043).
-    if told.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+    if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         return GroupView(DEAD)
-    if told.error_code:
-        return for_code(told.error_code, f"group {told.group_id!r}")
-    consumers = told.protocol_type == PROTOCOL_TYPE
+    if answer.error_code:
+        return for_code(answer.error_code, f"group {answer.group_id!r}")
+    consumers = answer.protocol_type == PROTOCOL_TYPE
     return GroupView(
-        told.group_state,
-        tuple(_member(one, told.group_state, consumers) for one in told.members),
-        told.protocol_data if consumers else "",
+        answer.group_state,
+        tuple(_member(member, answer.group_state, consumers) for member in answer.members),
+        answer.protocol_data if consumers else "",
     )
 
 
-def _member(told: m.DescribeGroupsResponseMember, state: str, consumers: bool) -> MemberView:
+def _member(answer: m.DescribeGroupsResponseMember, state: str, consumers: bool) -> MemberView:
     return MemberView(
-        member_id=told.member_id,
-        instance_id=told.group_instance_id,
-        partitions=_assigned(told.member_assignment) if consumers else frozenset(),
-        synced=state == STABLE and bool(told.member_assignment),
+        member_id=answer.member_id,
+        instance_id=answer.group_instance_id,
+        partitions=_assigned(answer.member_assignment) if consumers else frozenset(),
+        synced=state == STABLE and bool(answer.member_assignment),
         # Not who is the member now: of a static member it is the first joiner's (`MemberView.client_id`).
-        client_id=told.client_id,
-        host=told.client_host,
-        owner=_owner(told.member_metadata) if consumers else "",
+        client_id=answer.client_id,
+        host=answer.client_host,
+        owner=_owner(answer.member_metadata) if consumers else "",
         # Of a group that is not Stable a broker gives no metadata.
-        topics=_subscribed(told.member_metadata) if consumers and told.member_metadata else None,
+        topics=_subscribed(answer.member_metadata) if consumers and answer.member_metadata else None,
     )
 
 

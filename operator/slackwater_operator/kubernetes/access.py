@@ -47,11 +47,13 @@ class _Found:
 class Access:
     """One API server's address and the credentials of each request. More than one event loop may use it."""
 
-    def __init__(self, found: _Found, authorization: str, *, token_file: Path | None, context: str) -> None:
+    def __init__(
+        self, endpoint: _Found, authorization: str, *, token_file: Path | None, context: str
+    ) -> None:
         """Use `find`."""
-        self.server = found.server
-        self.namespace = found.namespace
-        self._found = found
+        self.server = endpoint.server
+        self.namespace = endpoint.namespace
+        self._found = endpoint
         self._authorization = authorization
         self._token_file = token_file
         self._context = context
@@ -70,8 +72,8 @@ class Access:
         """
         if not context and not os.environ.get(KUBECONFIG) and os.environ.get(HOST):
             return cls._in_pod()
-        found, authorization = await _from_kubeconfig(context)
-        return cls(found, authorization, token_file=None, context=context)
+        endpoint, authorization = await _from_kubeconfig(context)
+        return cls(endpoint, authorization, token_file=None, context=context)
 
     @classmethod
     def _in_pod(cls) -> Self:
@@ -86,8 +88,8 @@ class Access:
                 f"the service account files in {SERVICE_ACCOUNT} cannot be used: {error}; check "
                 "automountServiceAccountToken"
             ) from error
-        found = _Found(f"https://{shown}:{port}", tls, "", "", namespace)
-        return cls(found, token, token_file=SERVICE_ACCOUNT / "token", context="")
+        endpoint = _Found(f"https://{shown}:{port}", tls, "", "", namespace)
+        return cls(endpoint, token, token_file=SERVICE_ACCOUNT / "token", context="")
 
     async def authorization(self) -> str:
         """The header `Authorization`; empty where a client certificate says who we are."""
@@ -152,7 +154,7 @@ def _token(path: Path) -> str:
 async def _from_kubeconfig(context: str) -> tuple[_Found, str]:
     named = os.environ.get(KUBECONFIG, "")
     paths = named or str(Path.home() / ".kube" / "config")
-    if not any(Path(one).expanduser().is_file() for one in paths.split(os.pathsep) if one):
+    if not any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path):
         hint = "" if named else f"; set {KUBECONFIG}"
         raise KubeConfigError(f"no Kubernetes configuration: {paths} does not exist{hint}")
     settings = Configuration()
@@ -165,10 +167,10 @@ async def _from_kubeconfig(context: str) -> tuple[_Found, str]:
     except (ConfigException, OSError, ssl.SSLError, ValueError, KeyError, TypeError, AttributeError) as error:
         which = f", context {context}" if context else ""
         raise KubeConfigError(f"{paths}{which} cannot be used: {error}") from error
-    found = _Found(
+    endpoint = _Found(
         settings.host.rstrip("/"), tls, settings.tls_server_name or "", settings.proxy or "", namespace
     )
-    return found, await _header(settings)
+    return endpoint, await _header(settings)
 
 
 async def _header(settings: Configuration) -> str:

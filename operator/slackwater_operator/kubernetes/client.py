@@ -101,14 +101,14 @@ class Kube:
             query["labelSelector"] = label_selector
         if field_selector:
             query["fieldSelector"] = field_selector
-        found: list[Object] = []
+        objects: list[Object] = []
         while True:
             accept = _METADATA_LIST if metadata_only else _JSON
             page = await self._request("GET", path, query=query, accept=accept)
-            found += [{**one, "apiVersion": api_version, "kind": kind} for one in page.get("items") or ()]
+            objects += [{**item, "apiVersion": api_version, "kind": kind} for item in page.get("items") or ()]
             more = page.get("metadata", {}).get("continue", "")
             if not more:
-                return found
+                return objects
             query["continue"] = more
 
     async def apply(self, manifest: Object, *, force: bool = True, dry_run: bool = False) -> Object:
@@ -239,13 +239,15 @@ class Kube:
         if time.monotonic() - at < KINDS_MAX_AGE_S:
             return known
         try:
-            told = await self._request("GET", kinds.base(api_version))
+            answer = await self._request("GET", kinds.base(api_version))
         except KubeError as error:
             if error.status != 404:
                 raise
-            told = {}
+            answer = {}
         known = {
-            str(one["kind"]): str(one["name"]) for one in told.get("resources", ()) if "/" not in one["name"]
+            str(resource["kind"]): str(resource["name"])
+            for resource in answer.get("resources", ())
+            if "/" not in resource["name"]
         }
         self._served[api_version] = (time.monotonic(), known)
         return known

@@ -80,9 +80,9 @@ def from_answer(status: int, body: Any, what: str, *, retry_after_s: float = 0.0
         what: the request, for the message: `PATCH statefulsets/flights`.
         retry_after_s: from the header `Retry-After`.
     """
-    told = body if isinstance(body, dict) else {}
-    reason = str(told.get("reason") or f"HTTP{status}")
-    message = str(told.get("message") or (body if isinstance(body, str) else "")).strip()
+    fields = body if isinstance(body, dict) else {}
+    reason = str(fields.get("reason") or f"HTTP{status}")
+    message = str(fields.get("message") or (body if isinstance(body, str) else "")).strip()
     if status == 500 and any(text in message for text in _INVALID):
         status = 422
     kind = _BY_STATUS.get(status, KubeUnavailable if status >= 500 else KubeError)

@@ -188,8 +188,8 @@ class Events:
                 said.count = times
                 return
             except KubeConflict:  # said before this process began
-                found = await self._api.get(API_VERSION, KIND, namespace, name)
-                said.count = int(((found or {}).get("series") or {}).get("count") or 1)
+                event = await self._api.get(API_VERSION, KIND, namespace, name)
+                said.count = int(((event or {}).get("series") or {}).get("count") or 1)
         try:
             await self._api.patch(API_VERSION, KIND, namespace, name, self._series(said.count + times))
             said.count += times

@@ -138,10 +138,10 @@ class Lease:
                         return
                 problem = ""
             except (KubeError, TimeoutError) as error:
-                told = str(error) or "no response in time"
-                if told != problem:
-                    logger.warning("Lease %s: %s; retrying", self._name, told)
-                problem = told
+                text = str(error) or "no response in time"
+                if text != problem:
+                    logger.warning("Lease %s: %s; retrying", self._name, text)
+                problem = text
             await asyncio.sleep(self._settings.look_every_s)
 
     async def hold(self) -> None:
@@ -203,17 +203,17 @@ class Lease:
     async def _still_mine(self) -> bool:
         try:
             async with asyncio.timeout(self._settings.request_s):
-                found = await self._get()
+                lease = await self._get()
         except (KubeError, TimeoutError) as error:
             logger.warning("Lease %s: %s", self._name, error or "no response in time")
             return False
-        if found is None:
+        if lease is None:
             return False
-        self.holder = _holder(found)
+        self.holder = _holder(lease)
         if self.holder != self._settings.identity:
             self._mine = None
             raise LeaseLost(f"Lease {self._name} is held by {self.holder or 'no replica'}")
-        self._mine = found
+        self._mine = lease
         return True
 
     async def _made(self, sent_at_s: float) -> bool:
@@ -230,27 +230,27 @@ class Lease:
 
     async def _try(self) -> bool:
         """One look; True: it is ours now."""
-        found = await self._get()
+        lease = await self._get()
         sent_at_s = self._now()
         try:
-            if found is None:
+            if lease is None:
                 self._take(await self._api.create(self._manifest(transitions=0)), sent_at_s)
                 return True
-            if not self._free(found):
+            if not self._free(lease):
                 return False
-            self._take(await self._api.replace(self._taken_over(found)), sent_at_s)
+            self._take(await self._api.replace(self._taken_over(lease)), sent_at_s)
         except KubeConflict:
             return False  # another candidate was faster
         return True
 
-    def _free(self, found: Object) -> bool:
+    def _free(self, lease: Object) -> bool:
         """Whether nobody holds it: given back, ours from before, or not renewed for its whole duration."""
-        spec = found.get("spec") or {}
-        holder = _holder(found)
+        spec = lease.get("spec") or {}
+        holder = _holder(lease)
         if holder != self.holder:
             logger.info("Lease %s is held by %s", self._name, holder or "nobody")
         self.holder = holder
-        version = str(found["metadata"].get("resourceVersion", ""))
+        version = str(lease["metadata"].get("resourceVersion", ""))
         if (holder, version) != self._seen:
             self._seen, self._seen_at_s = (holder, version), self._now()
         if holder in ("", self._settings.identity):
@@ -258,11 +258,11 @@ class Lease:
         duration_s = float(spec.get("leaseDurationSeconds") or self._settings.lease_s)
         return self._now() >= self._seen_at_s + duration_s
 
-    def _taken_over(self, found: Object) -> Object:
+    def _taken_over(self, lease: Object) -> Object:
         """Keeps all that others have put into the Lease."""
-        before = found.get("spec") or {}
-        transitions = int(before.get("leaseTransitions") or 0) + (_holder(found) != self._settings.identity)
-        return {**found, "spec": {**before, **self._manifest(transitions=transitions)["spec"]}}
+        before = lease.get("spec") or {}
+        transitions = int(before.get("leaseTransitions") or 0) + (_holder(lease) != self._settings.identity)
+        return {**lease, "spec": {**before, **self._manifest(transitions=transitions)["spec"]}}
 
     def _manifest(self, *, transitions: int) -> Object:
         settings, now = self._settings, self._stamp()

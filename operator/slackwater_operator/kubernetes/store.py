@@ -128,11 +128,11 @@ class Store:
         Asking is what makes the operator look: Secrets are read by name and not watched, so that it needs no
         right to list them. An answer is up to a minute old, with hundreds of Secrets some minutes.
         """
-        one = (namespace, name)
-        if one not in self._wanted_secrets:
+        secret = (namespace, name)
+        if secret not in self._wanted_secrets:
             self.on_wanted_secret()
-        self._wanted_secrets[one] = time.monotonic()
-        return self._secrets.get(one)
+        self._wanted_secrets[secret] = time.monotonic()
+        return self._secrets.get(secret)
 
     def on_change(self, callback: Callable[[Key], None]) -> None:
         """Calls `callback(key)` on the loop whenever an object of this group has come, changed or gone."""
@@ -185,8 +185,10 @@ class Store:
     def wanted_secrets(self, max_age_s: float) -> list[tuple[str, str]]:
         """The Secrets that were asked for within that time; what is known of the others is forgotten."""
         since = time.monotonic() - max_age_s
-        self._wanted_secrets = {one: at for one, at in self._wanted_secrets.items() if at >= since}
-        self._secrets = {one: self._secrets[one] for one in self._wanted_secrets if one in self._secrets}
+        self._wanted_secrets = {secret: at for secret, at in self._wanted_secrets.items() if at >= since}
+        self._secrets = {
+            secret: self._secrets[secret] for secret in self._wanted_secrets if secret in self._secrets
+        }
         return list(self._wanted_secrets)
 
     def held(self, kind: str) -> dict[tuple[str, str], tuple[str, str]]:
@@ -210,8 +212,8 @@ class Store:
 
     def _all(self, key: Key, kind: str) -> list[Object]:
         held = self._groups.get(key)
-        found = held.by_kind.get(kind, {}) if held else {}
-        return [found[name] for name in sorted(found)]
+        objects = held.by_kind.get(kind, {}) if held else {}
+        return [objects[name] for name in sorted(objects)]
 
     def _tell(self, key: Key) -> None:
         for callback in self._callbacks:

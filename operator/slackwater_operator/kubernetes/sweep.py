@@ -105,7 +105,7 @@ class Sweep:
                 logger.warning("%s %s/%s: the watch missed a change", kind, *name)
                 await self._verify(kind, name)
                 self._on_missed()
-        self._behind = {one: version for one, version in self._behind.items() if one[0] != kind}
+        self._behind = {key: version for key, version in self._behind.items() if key[0] != kind}
         self._behind |= {(kind, name): version for name, version in behind.items()}
 
     async def _first(self) -> None:
@@ -115,7 +115,7 @@ class Sweep:
             missing += [(kind, name) for name in await self._until_listed(kind)]
         missing.reverse()  # in the order of the lists, so that the last is what is waited for
         await self._until_come(missing)
-        absent = [one for one in missing if not self._holds(*one)]
+        absent = [key for key in missing if not self._holds(*key)]
         if absent:
             logger.warning("%d objects have not arrived from the watches; fetching them", len(absent))
         for kind, name in absent:
@@ -144,28 +144,28 @@ class Sweep:
 
     async def _listed(self, kind: str) -> dict[Name, Version]:
         selector = "" if kind == GROUP else GROUP_LABEL
-        found: dict[Name, Version] = {}
+        versions: dict[Name, Version] = {}
         for namespace in self._namespaces:
             for obj in await self._kube.list(
                 kinds.api_version_of(kind), kind, namespace, selector, metadata_only=True
             ):
                 metadata = obj["metadata"]
                 name = (str(metadata.get("namespace", "")), str(metadata["name"]))
-                found[name] = (str(metadata["uid"]), str(metadata["resourceVersion"]))
-        return found
+                versions[name] = (str(metadata["uid"]), str(metadata["resourceVersion"]))
+        return versions
 
     async def _verify(self, kind: str, name: Name) -> None:
         """Asks for the object itself, and has the Store as the answer is."""
-        found = await self._kube.get(kinds.api_version_of(kind), kind, *name)
-        key = key_of({**found, "kind": kind}) if found else None
-        if found is None or key is None:
+        live = await self._kube.get(kinds.api_version_of(kind), kind, *name)
+        key = key_of({**live, "kind": kind}) if live else None
+        if live is None or key is None:
             if self._store.drop(kind, *name):
                 logger.info("%s %s/%s was deleted without a watch event", kind, *name)
             return
         held = self._store.held_one(kind, *name)
-        if held and held[0] != str(found["metadata"]["uid"]):
+        if held and held[0] != str(live["metadata"]["uid"]):
             self._store.drop(kind, *name, uid=held[0])
-        self._store.put({**found, "apiVersion": kinds.api_version_of(kind), "kind": kind})
+        self._store.put({**live, "apiVersion": kinds.api_version_of(kind), "kind": kind})
 
     async def _until_listed(self, kind: str) -> dict[Name, Version]:
         problem = ""

@@ -139,12 +139,12 @@ class Watches:
             try:
                 if await self._kube.served(kinds.api_version_of(GROUP), GROUP, fresh=True):
                     return
-                told = f"the API server does not know {GROUP}: install the CRD (crds/)"
+                text = f"the API server does not know {GROUP}: install the CRD (crds/)"
             except (KubeError, KubeConfigError) as error:
-                told = str(error)
-            if told != problem:
-                logger.warning("%s; waiting for it", told)
-            problem = told
+                text = str(error)
+            if text != problem:
+                logger.warning("%s; waiting for it", text)
+            problem = text
             await asyncio.sleep(RETRY_S)
 
     async def _pulse(self) -> None:
@@ -281,16 +281,16 @@ class SecretVersions:
         loop = asyncio.get_running_loop()
         while True:
             wanted = self._store.wanted_secrets(FORGET_SECRET_S)
-            looked_s = {one: looked_s.get(one, NEVER_S) for one in wanted}
-            fresh = [one for one in wanted if looked_s[one] == NEVER_S]
-            oldest = [min(looked_s, key=lambda one: looked_s[one])] if looked_s else []
+            looked_s = {secret: looked_s.get(secret, NEVER_S) for secret in wanted}
+            fresh = [secret for secret in wanted if looked_s[secret] == NEVER_S]
+            oldest = [min(looked_s, key=lambda secret: looked_s[secret])] if looked_s else []
             if not fresh:
                 due_s = looked_s[oldest[0]] + self._round_s if oldest else float("inf")
                 if await self._asked_within(max(due_s - loop.time(), 1 / SECRETS_A_SECOND)):
                     continue
-            for one in fresh or oldest:
-                await self._look(*one)
-                looked_s[one] = loop.time()
+            for secret in fresh or oldest:
+                await self._look(*secret)
+                looked_s[secret] = loop.time()
 
     async def _asked_within(self, timeout_s: float) -> bool:
         """Whether one that is new was asked for in that time."""
@@ -304,13 +304,13 @@ class SecretVersions:
 
     async def _look(self, namespace: str, name: str) -> None:
         try:
-            found = await self._kube.get("v1", "Secret", namespace, name, metadata_only=True)
+            secret = await self._kube.get("v1", "Secret", namespace, name, metadata_only=True)
         except (KubeError, KubeConfigError) as error:
             if str(error) not in self._problems:
                 self._problems.add(str(error))
                 logger.warning("Secret %s/%s: %s", namespace, name, error)
             return
-        version = str(found["metadata"].get("resourceVersion", "")) if found else ""
+        version = str(secret["metadata"].get("resourceVersion", "")) if secret else ""
         self._store.put_secret_version(namespace, name, version)
 
 

@@ -434,7 +434,7 @@ class LocalRun:
             ended_ms=ended,
             outcome=outcome,
             rebalances=timeline.rebalances(began, ended),
-            generations=tuple(one.number for one in timeline.generations(began, ended)),
+            generations=tuple(generation.number for generation in timeline.generations(began, ended)),
             unowned_ms=timeline.unowned_ms(began, ended),
             restarts=tuple(timeline.restarts(began, ended)),
             removed=tuple(operation.removed),
@@ -465,12 +465,12 @@ class LocalRun:
             await self._wake_waiters()
             await asyncio.sleep(_WATCH_S)
 
-    def _observed(self, seen: KafkaSnapshot) -> None:
-        self.lag_history.append((seen.at_ms, total_lag(seen.lag.values()) if seen.lag else None))
-        if seen.group is None:
+    def _observed(self, observed: KafkaSnapshot) -> None:
+        self.lag_history.append((observed.at_ms, total_lag(observed.lag.values()) if observed.lag else None))
+        if observed.group is None:
             return
         group = self.group
-        now = frozenset(one for one in seen.group.instance_ids if group.ordinal(one) is not None)
+        now = frozenset(member for member in observed.group.instance_ids if group.ordinal(member) is not None)
         for name in sorted(self._members - now):
             self._take(WorkerEvent(SYSTEM_CLOCK.wall_ms(), "removed", name))
             if self._operation is not None and name not in self._operation.removed:

@@ -45,7 +45,7 @@ class Source:
         given = self.group.spec.pipeline.handler_path
         if given is None:
             return [str(self.folder.resolve()), str(self.folder.resolve().parent)]
-        return [str((self.folder / one).resolve()) for one in given]
+        return [str((self.folder / path).resolve()) for path in given]
 
     @property
     def sink_path(self) -> str:
@@ -86,12 +86,12 @@ class Source:
 
     def notes(self) -> list[str]:
         """What of the resource has no meaning for processes of this machine, in words."""
-        found = []
+        notes = []
         if self.group.spec.pipeline.image:
-            found.append("spec.pipeline.image is not used: workers run in this Python environment")
+            notes.append("spec.pipeline.image is not used: workers run in this Python environment")
         if self.group.spec.template:
-            found.append("of spec.template only the environment variables of the container worker are used")
-        return found
+            notes.append("of spec.template only the environment variables of the container worker are used")
+        return notes
 
     def _with(self, part: str, **fields: Any) -> Source:
         made = copy.deepcopy(self.manifest)
@@ -125,7 +125,7 @@ def read_secrets(group: ConsumerGroup, folder: Path | None) -> list[Object]:
     Raises:
         RunError: one is missing.
     """
-    found = []
+    secrets = []
     for name, keys in keys_by_secret(group.spec.kafka.security):
         if folder is None:
             raise RunError(
@@ -142,5 +142,5 @@ def read_secrets(group: ConsumerGroup, folder: Path | None) -> list[Object]:
                     f"{path}: {error.strerror}; it is to hold {key} of Secret {name} (spec.kafka.security)"
                 ) from None
         metadata = {"name": name, "namespace": ""}
-        found.append({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
-    return found
+        secrets.append({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
+    return secrets

@@ -336,7 +336,7 @@ def _base(group: GroupName) -> str:
 
 
 def _line(name: str, base: str, labels: Labels, values: Labels, value: float) -> str:
-    more = "".join([f',{label}="{_escaped(told)}"' for label, told in zip(labels, values, strict=True)])
+    more = "".join([f',{label}="{_escaped(value)}"' for label, value in zip(labels, values, strict=True)])
     return f"{name}{{{base}{more}}} {_number(value)}"
 
 

@@ -109,77 +109,77 @@ def parse_status(document: Any) -> WorkerStatus:
             holder=text(document.get("holder") or "", "holder", _LONGEST_NAME),
             standby=_standby(standby) if standby else None,
             takeover=_takeover(takeover) if takeover else None,
-            stopped=tuple(_stopped(one) for one in _few(document.get("stopped", ()), "stopped")),
-            skipped=tuple(_skip(one) for one in _few(document.get("skipped", ()), "skipped")),
+            stopped=tuple(_stopped(entry) for entry in _few(document.get("stopped", ()), "stopped")),
+            skipped=tuple(_skip(entry) for entry in _few(document.get("skipped", ()), "skipped")),
         )
     except (AttributeError, KeyError, TypeError) as exc:
         raise ValueError(f"not a worker's status: {type(exc).__name__}: {one_line(exc)}") from exc
 
 
-def _restart(told: Mapping[str, Any]) -> RestartTimes:
+def _restart(fields: Mapping[str, Any]) -> RestartTimes:
     return RestartTimes(
-        drain_ms=_ms(told, "drain_ms"),
-        served_until_ms=_ms(told, "served_until_ms"),
-        started_ms=_ms(told, "started_ms"),
-        joined_ms=_ms(told, "joined_ms"),
-        first_record_ms=_ms(told, "first_record_ms"),
+        drain_ms=_ms(fields, "drain_ms"),
+        served_until_ms=_ms(fields, "served_until_ms"),
+        started_ms=_ms(fields, "started_ms"),
+        joined_ms=_ms(fields, "joined_ms"),
+        first_record_ms=_ms(fields, "first_record_ms"),
     )
 
 
-def _rebalance(told: Mapping[str, Any]) -> tuple[int, int | None]:
-    return whole(told["started_ms"], "rebalance.started_ms", 0, _MAX_MS), _ms(told, "ended_ms")
+def _rebalance(fields: Mapping[str, Any]) -> tuple[int, int | None]:
+    return whole(fields["started_ms"], "rebalance.started_ms", 0, _MAX_MS), _ms(fields, "ended_ms")
 
 
-def _standby(told: Mapping[str, Any]) -> StandbyStatus:
+def _standby(fields: Mapping[str, Any]) -> StandbyStatus:
     return StandbyStatus(
-        since_ms=whole(told["since_ms"], "standby.since_ms", 0, _MAX_MS),
-        handed_over=flag(told.get("handed_over", False), "standby.handed_over"),
-        prefetched_partitions=whole(told.get("prefetched_partitions", 0), "standby.prefetched_partitions"),
-        told=flag(told.get("told", False), "standby.told"),
-        reason=one_line(text(told.get("reason") or "", "standby.reason", LARGEST_BYTES), _LONGEST_ERROR),
+        since_ms=whole(fields["since_ms"], "standby.since_ms", 0, _MAX_MS),
+        handed_over=flag(fields.get("handed_over", False), "standby.handed_over"),
+        prefetched_partitions=whole(fields.get("prefetched_partitions", 0), "standby.prefetched_partitions"),
+        told=flag(fields.get("told", False), "standby.told"),
+        reason=one_line(text(fields.get("reason") or "", "standby.reason", LARGEST_BYTES), _LONGEST_ERROR),
     )
 
 
-def _takeover(told: Mapping[str, Any]) -> TakeoverStatus:
+def _takeover(fields: Mapping[str, Any]) -> TakeoverStatus:
     return TakeoverStatus(
-        predecessor=text(told.get("from") or "", "takeover.from", _LONGEST_NAME),
-        asked_ms=_ms(told, "asked_ms"),
-        drain_ms=_ms(told, "drain_ms"),
-        committed_ms=_ms(told, "committed_ms"),
-        answered_ms=_ms(told, "answered_ms"),
-        joined_ms=_ms(told, "joined_ms"),
-        first_record_ms=_ms(told, "first_record_ms"),
-        generation_before=_generation(told.get("generation_before"), "takeover.generation_before"),
-        generation=_generation(told.get("generation"), "takeover.generation"),
-        forced=flag(told.get("forced", False), "takeover.forced"),
+        predecessor=text(fields.get("from") or "", "takeover.from", _LONGEST_NAME),
+        asked_ms=_ms(fields, "asked_ms"),
+        drain_ms=_ms(fields, "drain_ms"),
+        committed_ms=_ms(fields, "committed_ms"),
+        answered_ms=_ms(fields, "answered_ms"),
+        joined_ms=_ms(fields, "joined_ms"),
+        first_record_ms=_ms(fields, "first_record_ms"),
+        generation_before=_generation(fields.get("generation_before"), "takeover.generation_before"),
+        generation=_generation(fields.get("generation"), "takeover.generation"),
+        forced=flag(fields.get("forced", False), "takeover.forced"),
         pauses_ms={
             _partition(name, "takeover.pauses_ms"): _duration(ms, "takeover.pauses_ms")
-            for name, ms in _few((told.get("pauses_ms") or {}).items(), "takeover.pauses_ms")
+            for name, ms in _few((fields.get("pauses_ms") or {}).items(), "takeover.pauses_ms")
         },
     )
 
 
-def _stopped(told: Mapping[str, Any]) -> StoppedPartition:
-    reason = told["reason"]
+def _stopped(fields: Mapping[str, Any]) -> StoppedPartition:
+    reason = fields["reason"]
     if not isinstance(reason, str) or not _REASON.fullmatch(reason):
         raise ValueError(f"not a worker's status: {one_line(repr(reason), 100)} is not a valid reason")
-    message = text(told["message"], "stopped.message", LARGEST_BYTES)
-    partition = _partition(told["partition"], "stopped.partition")
+    message = text(fields["message"], "stopped.message", LARGEST_BYTES)
+    partition = _partition(fields["partition"], "stopped.partition")
     return StoppedPartition(partition, reason, one_line(message, _LONGEST_MESSAGE))
 
 
-def _skip(told: Mapping[str, Any]) -> Skip:
+def _skip(fields: Mapping[str, Any]) -> Skip:
     return Skip(
-        partition=_partition(told["partition"], "skipped.partition"),
-        from_offset=whole(told["from"], "skipped.from"),
-        to_offset=whole(told["to"], "skipped.to"),
-        cause=one_line(text(told["cause"], "skipped.cause", LARGEST_BYTES), _LONGEST_ERROR),
-        at_ms=whole(told["at_ms"], "skipped.at_ms", 0, _MAX_MS),
+        partition=_partition(fields["partition"], "skipped.partition"),
+        from_offset=whole(fields["from"], "skipped.from"),
+        to_offset=whole(fields["to"], "skipped.to"),
+        cause=one_line(text(fields["cause"], "skipped.cause", LARGEST_BYTES), _LONGEST_ERROR),
+        at_ms=whole(fields["at_ms"], "skipped.at_ms", 0, _MAX_MS),
     )
 
 
-def _token(told: Mapping[str, Any]) -> str:
-    process = text(told.get("process", ""), "process", _LONGEST_NAME)
+def _token(fields: Mapping[str, Any]) -> str:
+    process = text(fields.get("process", ""), "process", _LONGEST_NAME)
     target_of("", process)
     return process
 
@@ -188,8 +188,8 @@ def _generation(value: Any, name: str) -> int:
     return -1 if value is None else whole(value, name, -1, _MAX_INT32)
 
 
-def _ms(told: Mapping[str, Any], name: str) -> int | None:
-    value = told.get(name)
+def _ms(fields: Mapping[str, Any], name: str) -> int | None:
+    value = fields.get(name)
     return None if value is None else whole(value, name, 0, _MAX_MS)
 
 
@@ -247,8 +247,8 @@ class WorkerStatuses:
     async def statuses(self, pods: Iterable[PodAddress]) -> dict[str, WorkerStatus | None]:
         """For each pod's name what it says; None where it does not answer, or not with a status."""
         asked = list(pods)
-        told = await asyncio.gather(*(self._status(one) for one in asked))
-        return {pod.name: status for pod, status in zip(asked, told, strict=True)}
+        statuses = await asyncio.gather(*(self._status(address) for address in asked))
+        return {pod.name: status for pod, status in zip(asked, statuses, strict=True)}
 
     def heard(self, pod: PodAddress, process: str) -> None:
         """Remembers the process (``process`` in its /status) that answers for a pod; "": it has told none."""
@@ -300,15 +300,15 @@ class WorkerStatuses:
             answer, nonce = await self._post(PodAddress(pod, ip, port), "/takeover", order, key)
         except (BadAnswer, aiohttp.ClientError, TimeoutError, OSError) as exc:
             return 0, f"{ip}:{port} does not respond: {one_line(exc) or type(exc).__name__}"
-        status, answered, told = answer
+        status, answered, text = answer
         # Who has no key, or another, cannot sign.
         if status == NOT_FOUND:
             return status, "the worker has no key for takeovers (it was started with strategy Restart)"
         if status == UNAUTHORIZED:
-            return status, f"the worker rejected the signature: {_error(told) or 'it has another key'}"
-        if not check_answer(key, nonce, status, told, answered.get(ANSWER_HEADER, "")):
+            return status, f"the worker rejected the signature: {_error(text) or 'it has another key'}"
+        if not check_answer(key, nonce, status, text, answered.get(ANSWER_HEADER, "")):
             return 0, f"the response from {ip}:{port} was not signed with the group's key"
-        return status, "" if status == ACCEPTED else _error(told) or f"HTTP {status}"
+        return status, "" if status == ACCEPTED else _error(text) or f"HTTP {status}"
 
     def _target(self, pod: PodAddress) -> str:
         """Who a request to a pod is signed for; "" where its process is not known, or tells none."""

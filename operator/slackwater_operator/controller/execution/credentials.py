@@ -28,7 +28,7 @@ def identity(kafka: Kafka, group_namespace: str, store: Store) -> ClusterIdentit
     namespace = group_namespace if depends_on_namespace(kafka.bootstrap_servers) else ""
     if security.protocol == "PLAINTEXT":
         return ClusterIdentity(kafka.bootstrap_servers, namespace=namespace)
-    told = {
+    settings = {
         _PROTOCOL: security.protocol,
         _MECHANISM: security.mechanism,
         _CREDENTIALS: security.credentials_secret,
@@ -38,7 +38,7 @@ def identity(kafka: Kafka, group_namespace: str, store: Store) -> ClusterIdentit
     secrets = tuple(
         f"{group_namespace}/{name}@{store.secret_version(group_namespace, name)}" for name in security.secrets
     )
-    properties = tuple(sorted((name, value) for name, value in told.items() if value))
+    properties = tuple(sorted((name, value) for name, value in settings.items() if value))
     return ClusterIdentity(kafka.bootstrap_servers, properties, secrets, namespace)
 
 
@@ -47,18 +47,21 @@ def options(kube: ObjectApi) -> Callable[[ClusterIdentity], Awaitable[Mapping[st
 
     async def give(cluster: ClusterIdentity) -> Mapping[str, Any]:
         """Reads the Secrets. Raises KafkaConfigurationError where one cannot be read, or lacks a key."""
-        told = dict(cluster.properties)
-        if not told:
+        properties = dict(cluster.properties)
+        if not properties:
             return {}
         namespace = cluster.secrets[0].partition("/")[0] if cluster.secrets else ""
-        settings: dict[str, Any] = {"protocol": told[_PROTOCOL], "mechanism": told.get(_MECHANISM)}
+        settings: dict[str, Any] = {
+            "protocol": properties[_PROTOCOL],
+            "mechanism": properties.get(_MECHANISM),
+        }
         for kind, fields in (
             (_CREDENTIALS, {"username": USERNAME, "password": PASSWORD}),
             (_CA, {"ca": CA}),
             (_CERTIFICATE, {"cert": CERTIFICATE, "key": KEY}),
         ):
-            if kind in told:
-                settings |= await _read(kube, namespace, told[kind], fields)
+            if kind in properties:
+                settings |= await _read(kube, namespace, properties[kind], fields)
         return {"security": Security(**settings)}
 
     return give
@@ -74,14 +77,14 @@ async def _read(kube: ObjectApi, namespace: str, name: str, fields: Mapping[str,
         keys = " and ".join(fields.values())
         raise KafkaConfigurationError(f"Secret {namespace}/{name} does not exist; create it with {keys}")
     data = secret.get("data") or {}
-    found = {}
+    values = {}
     for field, key in fields.items():
         if key not in data:
             raise KafkaConfigurationError(f"Secret {namespace}/{name} has no key {key}; add it")
         try:
-            found[field] = base64.b64decode(data[key]).decode().rstrip("\r\n")
+            values[field] = base64.b64decode(data[key]).decode().rstrip("\r\n")
         except (binascii.Error, UnicodeDecodeError):
             raise KafkaConfigurationError(
                 f"Secret {namespace}/{name}: the value of {key} is not UTF-8 text; replace it"
             ) from None
-    return found
+    return values

@@ -262,13 +262,15 @@ class Executor:
         """Opens the gates; with the key that workers have which can take over from each other."""
         assert snapshot.group is not None
         key = await self._keys.key(snapshot) if snapshot.group.spec.rollout.takes_over else b""
-        told = {name: await self._workers.open_gate(ip, port, name, key) for name, ip, port in action.pods}
-        if UNAUTHORIZED in told.values():
+        statuses = {
+            name: await self._workers.open_gate(ip, port, name, key) for name, ip, port in action.pods
+        }
+        if UNAUTHORIZED in statuses.values():
             # They were started with another strategy, or with another Secret than the one known.
             key = await self._keys.key(snapshot, again=True)
-            again = [one for one in action.pods if told[one[0]] == UNAUTHORIZED]
-            told |= {name: await self._workers.open_gate(ip, port, name, key) for name, ip, port in again}
-        closed = [name for name, status in told.items() if status != ACCEPTED]
+            again = [pod for pod in action.pods if statuses[pod[0]] == UNAUTHORIZED]
+            statuses |= {name: await self._workers.open_gate(ip, port, name, key) for name, ip, port in again}
+        closed = [name for name, status in statuses.items() if status != ACCEPTED]
         if closed:
             raise ActionFailed(
                 f"{', '.join(closed)} did not accept the request to join; the operator retries"
@@ -277,7 +279,7 @@ class Executor:
     async def _tell(self, snapshot: GroupSnapshot, action: TellTakeover) -> None:
         """Tells a standby to take over; with the key read again where it does not take the one known."""
         pods = {
-            one["metadata"]["name"]: one for one in self._store.pods(Key(snapshot.namespace, snapshot.name))
+            pod["metadata"]["name"]: pod for pod in self._store.pods(Key(snapshot.namespace, snapshot.name))
         }
         there = pods.get(action.pod)
         if there is not None and there["metadata"].get("uid") != action.uid:
@@ -310,8 +312,10 @@ class Executor:
             {**dict.fromkeys(action.instance_ids, ""), **dict(action.member_ids)},
         )
         if failed:
-            told = "; ".join(f"{name}: {error}" for name, error in sorted(failed.items()))
-            raise ActionFailed(f"members could not be removed from the group ({told}); the operator retries")
+            errors = "; ".join(f"{name}: {error}" for name, error in sorted(failed.items()))
+            raise ActionFailed(
+                f"members could not be removed from the group ({errors}); the operator retries"
+            )
 
     async def _delete_group(self, session: Session) -> None:
         assert session.cluster is not None
@@ -332,8 +336,8 @@ class Executor:
         raw = self._store.group(Key(snapshot.namespace, snapshot.name))
         if raw is None or "replicas" in raw["spec"]:
             return
-        seen = {"uid": snapshot.uid, "resourceVersion": raw["metadata"]["resourceVersion"]}
-        body = {"metadata": seen, "spec": {"replicas": action.replicas}}
+        observed = {"uid": snapshot.uid, "resourceVersion": raw["metadata"]["resourceVersion"]}
+        body = {"metadata": observed, "spec": {"replicas": action.replicas}}
         self._store.put(await self._kube.patch(API_VERSION, KIND, snapshot.namespace, snapshot.name, body))
 
 

@@ -60,12 +60,12 @@ class Departure:
         assert session.cluster is not None
         assert session.wanted is not None
         assert snapshot.group is not None
-        found = await self._clusters.observe(session.cluster, [session.wanted])
-        seen = found.snapshots.get(session.key)
-        if seen is None or seen.group is None:
+        result = await self._clusters.observe(session.cluster, [session.wanted])
+        kafka = result.snapshots.get(session.key)
+        if kafka is None or kafka.group is None:
             return False
-        session.owners.observe(seen.group)
-        known = replace(seen, group=session.owners.fill_in(seen.group, snapshot.uid))
+        session.owners.observe(kafka.group)
+        known = replace(kafka, group=session.owners.fill_in(kafka.group, snapshot.uid))
         observed = replace(snapshot, kafka=known)
         ours = sorted(observed.own_members)
         if not ours:

@@ -71,14 +71,14 @@ class TakeoverKeys:
 
     async def _read(self, snapshot: GroupSnapshot, name: str) -> bytes:
         self._known.pop((snapshot.namespace, name), None)
-        found = await self._kube.get("v1", "Secret", snapshot.namespace, name)
-        if found is None:
+        secret = await self._kube.get("v1", "Secret", snapshot.namespace, name)
+        if secret is None:
             self._store.put_secret_version(snapshot.namespace, name, "")
             raise NoKey("NoTakeoverKey", f"Secret {name} does not exist; the operator creates it again")
-        if not names.is_owned(found, snapshot.uid):
+        if not names.is_owned(secret, snapshot.uid):
             taken = f"Secret {name} exists and does not belong to this ConsumerGroup; delete or rename it"
             raise NoKey("NameTaken", taken)
-        return self._keep(snapshot, found)
+        return self._keep(snapshot, secret)
 
     def _keep(self, snapshot: GroupSnapshot, secret: Object) -> bytes:
         name = secret["metadata"]["name"]

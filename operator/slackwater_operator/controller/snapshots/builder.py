@@ -99,7 +99,7 @@ class SnapshotBuilder:
         self._read(session, raw)
         now_ms = self._clock.wall_ms()
         memory = parse(raw.get("status"))
-        pods = tuple(pod_snapshot(one) for one in self._store.pods(key) if is_worker(one))
+        pods = tuple(pod_snapshot(pod) for pod in self._store.pods(key) if is_worker(pod))
         asked_ms = now_ms if fresh else now_ms - self._settings.stale_ms
         if fresh:
             await self._observe(session)
@@ -138,8 +138,8 @@ class SnapshotBuilder:
             self._place(session, group, held, deleting=bool(metadata.get("deletionTimestamp")))
         servers = session.running.bootstrap_servers if session.running is not None else ""
         known = held.cluster_id if held is not None and held.bootstrap_servers == servers else ""
-        seen = session.kafka.cluster_id if session.kafka is not None and session.moved is None else ""
-        session.cluster_id = seen or known
+        cluster_id = session.kafka.cluster_id if session.kafka is not None and session.moved is None else ""
+        session.cluster_id = cluster_id or known
         self._claims.put(Key(*session.key), raw, held, servers, session.cluster_id)
         if group is None:
             return
@@ -159,11 +159,13 @@ class SnapshotBuilder:
         assert session.resource is not None
         assert session.resource.revision is not None
         key, before = Key(*session.key), session.cluster
-        pods = [one["metadata"].get("labels") or {} for one in self._store.pods(key) if is_worker(one)]
+        pods = [pod["metadata"].get("labels") or {} for pod in self._store.pods(key) if is_worker(pod)]
         uid = group.metadata.uid
-        owned = [one for one in self._store.statefulsets(key) if names.is_owned(one, uid)]
-        sets = [one["spec"].get("template") or {} for one in owned]
-        templates = {str(one.get(names.REVISION_LABEL, "")) for one in pods} | {*map(template_hash, sets)}
+        owned = [live for live in self._store.statefulsets(key) if names.is_owned(live, uid)]
+        sets = [live["spec"].get("template") or {} for live in owned]
+        templates = {str(labels.get(names.REVISION_LABEL, "")) for labels in pods} | {
+            *map(template_hash, sets)
+        }
         wanted_hash = session.resource.revision.hash
         running = in_force(group.spec.kafka, held, templates, wanted_hash, deleting=deleting)
         here = identity(running, key.namespace, self._store)
@@ -189,42 +191,44 @@ class SnapshotBuilder:
 
     async def _look_afresh(self, key: Key) -> None:
         """Puts into the Store what the API server has this moment."""
-        found = await self._kube.get(API_VERSION, KIND, key.namespace, key.name)
-        if found is None:
+        resource = await self._kube.get(API_VERSION, KIND, key.namespace, key.name)
+        if resource is None:
             return
-        self._store.put(found)
+        self._store.put(resource)
         sets = await self._kube.list("apps/v1", STATEFULSET, key.namespace, names.selector_text(key.name))
         self._replace(key, STATEFULSET, sets, known=self._store.statefulsets(key))
         pods = await self._kube.list("v1", "Pod", key.namespace, names.selector_text(key.name))
-        self._replace(key, "Pod", pods, known=[one for one in self._store.pods(key) if is_worker(one)])
+        self._replace(key, "Pod", pods, known=[pod for pod in self._store.pods(key) if is_worker(pod)])
 
     def _replace(self, key: Key, kind: str, live: list[Manifest], *, known: list[Manifest]) -> None:
         """Puts what is there into the Store, and takes out what is not any more."""
-        there = {one["metadata"]["name"]: one["metadata"].get("uid", "") for one in live}
-        for one in known:
-            name, uid = one["metadata"]["name"], one["metadata"].get("uid", "")
+        there = {obj["metadata"]["name"]: obj["metadata"].get("uid", "") for obj in live}
+        for obj in known:
+            name, uid = obj["metadata"]["name"], obj["metadata"].get("uid", "")
             if there.get(name) != uid:
                 self._store.drop(kind, key.namespace, name, uid)
-        for one in live:
-            self._store.put(one)
+        for obj in live:
+            self._store.put(obj)
 
     async def _observe(self, session: Session) -> None:
         """Asks the cluster about this group alone."""
         if session.cluster is None or session.wanted is None:
             return
-        found = await self._clusters.observe(session.cluster, [session.wanted])
-        take_observation(session, found.snapshots.get(session.key), self._clock.wall_ms(), found.problem)
+        result = await self._clusters.observe(session.cluster, [session.wanted])
+        take_observation(session, result.snapshots.get(session.key), self._clock.wall_ms(), result.problem)
 
     async def _ask_workers(
         self, session: Session, pods: tuple[PodSnapshot, ...], now_ms: int, *, at_once: bool
     ) -> None:
         """Asks the workers for their status: when something is under way, else now and then."""
-        asked = [one for one in pods if one.started and one.ip]
-        unknown = any((told := session.workers.get(one.name)) is None or told.uid != one.uid for one in asked)
+        asked = [pod for pod in pods if pod.started and pod.ip]
+        unknown = any(
+            (status := session.workers.get(pod.name)) is None or status.uid != pod.uid for pod in asked
+        )
         due = now_ms - session.workers_ms >= self._settings.worker_poll_ms
         if not (at_once or due or session.busy or unknown):
             return
-        addresses = [PodAddress(one.name, one.ip, one.port) for one in asked]
+        addresses = [PodAddress(pod.name, pod.ip, pod.port) for pod in asked]
         answers = await self._workers.statuses(addresses)
         at_ms = self._clock.wall_ms()
         session.workers_ms = at_ms
@@ -235,7 +239,7 @@ class SnapshotBuilder:
             for pod in asked
         }
         uid = self._uids[Key(*session.key)][-1]
-        session.owners.told((one.member_id for one in answers.values() if one is not None), uid)
+        session.owners.told((status.member_id for status in answers.values() if status is not None), uid)
 
     async def _assemble(
         self,
@@ -252,8 +256,8 @@ class SnapshotBuilder:
         all_pods = self._store.pods(key)
         configmaps = self._store.configmaps(key)
         owned = self._sets(key, metadata["uid"])
-        sets = {suffix: statefulset_snapshot(one, suffix) for suffix, one in owned.items()}
-        jobs = [one for one in self._store.jobs(key) if names.is_owned(one, metadata["uid"])]
+        sets = {suffix: statefulset_snapshot(live, suffix) for suffix, live in owned.items()}
+        jobs = [job for job in self._store.jobs(key) if names.is_owned(job, metadata["uid"])]
         now_ms = self._clock.wall_ms()
         snapshot = GroupSnapshot(
             now_ms=now_ms,
@@ -283,9 +287,9 @@ class SnapshotBuilder:
             not_created=await self._events.not_created(session, [*sets.values()], pods, now_ms=now_ms),
             jobs=await self._events.jobs(session, jobs, all_pods, now_ms=now_ms),
             configmaps={
-                one["metadata"]["name"]: one["metadata"]["uid"]
-                for one in configmaps
-                if names.is_owned(one, metadata["uid"])
+                configmap["metadata"]["name"]: configmap["metadata"]["uid"]
+                for configmap in configmaps
+                if names.is_owned(configmap, metadata["uid"])
             },
             workers=session.workers,
             kafka=self._kafka(session, metadata["uid"], asked_ms),
@@ -303,12 +307,14 @@ class SnapshotBuilder:
 
     def _kafka(self, session: Session, uid: str, asked_ms: int) -> KafkaSnapshot | None:
         """The last observation, with the owner of each member as far as it is known; None: it is too old."""
-        seen = session.kafka
-        if seen is None or seen.at_ms < asked_ms:
+        observed = session.kafka
+        if observed is None or observed.at_ms < asked_ms:
             return None
-        if seen.group is None:
-            return seen
-        return replace(seen, group=session.owners.fill_in(seen.group, uid, self.former_uids(session.key)))
+        if observed.group is None:
+            return observed
+        return replace(
+            observed, group=session.owners.fill_in(observed.group, uid, self.former_uids(session.key))
+        )
 
     def _sharing_next(self, session: Session) -> Sharing:
         """Who shares the group.id where the spec leads to; nobody where the workers are there."""
@@ -321,25 +327,25 @@ class SnapshotBuilder:
     def _sets(self, key: Key, uid: str) -> dict[str, Manifest]:
         """The group's StatefulSets by their suffix."""
         suffixes = {names.statefulset(key.name, suffix): suffix for suffix in names.SETS}
-        found = [one for one in self._store.statefulsets(key) if names.is_owned(one, uid)]
+        sets = [live for live in self._store.statefulsets(key) if names.is_owned(live, uid)]
         return {
-            suffixes[one["metadata"]["name"]]: one for one in found if one["metadata"]["name"] in suffixes
+            suffixes[live["metadata"]["name"]]: live for live in sets if live["metadata"]["name"] in suffixes
         }
 
     def _rivals(self, key: Key, raw: Manifest) -> tuple[str, ...]:
         """The older groups that a name of a StatefulSet may be wanted by, too; of two of the same second the
         one whose name comes first counts as older."""
-        own, found = _may_have(key.name, raw), []
+        own, older = _may_have(key.name, raw), []
         for name in names.rivals(key.name):
             other = self._store.group(Key(key.namespace, name))
             if other is not None and _since(other) < _since(raw) and own & _may_have(name, other):
-                found.append(name)
-        return tuple(found)
+                older.append(name)
+        return tuple(older)
 
     def _secret(self, snapshot: GroupSnapshot) -> str | None:
         """What is known of the takeover Secret; asked for only where a pod needs it now, since that costs
         requests."""
-        starting = any(one.can_hand_over and not one.started for one in snapshot.pods)
+        starting = any(pod.can_hand_over and not pod.started for pod in snapshot.pods)
         if not starting and not makes_set(snapshot):
             return None
         return self._store.secret_version(snapshot.namespace, names.takeover_secret(snapshot.name))
@@ -362,10 +368,12 @@ class SnapshotBuilder:
             "PodDisruptionBudget": self._store.pdb(key),
         }
         several = {
-            CONFIG_MAP: {one["metadata"]["name"]: one for one in self._store.configmaps(key)},
+            CONFIG_MAP: {
+                configmap["metadata"]["name"]: configmap for configmap in self._store.configmaps(key)
+            },
             STATEFULSET: self._sets_of_anybody(key),
         }
-        found: dict[tuple[str, str], Manifest] = {}
+        objects: dict[tuple[str, str], Manifest] = {}
         for api_version, kind, name in wanted_names(snapshot):
             live = several[kind].get(name) if kind in several else known.get(kind)
             if live is None:
@@ -374,17 +382,19 @@ class SnapshotBuilder:
                 session.foreign.pop((kind, name), None)
                 session.looked_ms.pop((kind, name), None)
             if live is not None:
-                found[kind, name] = live
+                objects[kind, name] = live
         if (
             snapshot.group is not None and snapshot.group.spec.rollout.takes_over
         ):  # the next roll wants another name
             for name, live in several[STATEFULSET].items():
-                found.setdefault((STATEFULSET, name), live)
-        return found
+                objects.setdefault((STATEFULSET, name), live)
+        return objects
 
     def _sets_of_anybody(self, key: Key) -> dict[str, Manifest]:
         """By name the StatefulSets that the Store has under the names that the group's may have."""
-        named = {one: self._store.statefulset_named(key.namespace, one) for one in names.set_names(key.name)}
+        named = {
+            name: self._store.statefulset_named(key.namespace, name) for name in names.set_names(key.name)
+        }
         return {name: live for name, live in named.items() if live is not None}
 
     async def _look_up(
@@ -445,7 +455,9 @@ class SnapshotBuilder:
             )
         under_way = snapshot.memory.rollout.under_way
         moving = snapshot.memory.rollout.moving
-        begun = [one.since_ms for one in under_way] + ([moving.since_ms] if moving is not None else [])
+        begun = [restart.since_ms for restart in under_way] + (
+            [moving.since_ms] if moving is not None else []
+        )
         oldest = min(begun, default=None)
         measured = Measured(
             scaling=scaling,

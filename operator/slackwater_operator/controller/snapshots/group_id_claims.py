@@ -57,7 +57,7 @@ class Claims:
         Forgets those that are gone.
         """
         claims = self._claims[self._group_ids[key]]
-        for other in [one for one in claims if one != key and self._store.group(one) is None]:
+        for other in [claim for claim in claims if claim != key and self._store.group(claim) is None]:
             self.drop(other)
         own = claims[key] if there is None else replace(claims[key], place=there)
         return share(own, [claim for other, claim in claims.items() if other != key])
@@ -65,6 +65,6 @@ class Claims:
 
 def place(namespace: str, bootstrap_servers: str, cluster_id: str) -> Place:
     """A cluster by the servers that a ConsumerGroup of that namespace names."""
-    servers = {one.strip() for one in bootstrap_servers.split(",") if one.strip()}
-    named = {f"{one} in {namespace}" if depends_on_namespace(one) else one for one in servers}
+    servers = {server.strip() for server in bootstrap_servers.split(",") if server.strip()}
+    named = {f"{server} in {namespace}" if depends_on_namespace(server) else server for server in servers}
     return Place(frozenset(named), cluster_id)

@@ -61,33 +61,33 @@ class ObjectEvents:
         _forget_old(session, now_ms)
         there = {pod.name for pod in pods}
         missing = {
-            pod: found
-            for found in sets
-            if not found.deleting
-            for ordinal in range(found.start, found.start + found.replicas)
-            if (pod := f"{found.name}-{ordinal}") not in there
+            pod: statefulset
+            for statefulset in sets
+            if not statefulset.deleting
+            for ordinal in range(statefulset.start, statefulset.start + statefulset.replicas)
+            if (pod := f"{statefulset.name}-{ordinal}") not in there
         }
         since = {pod: session.missing_ms.get(pod, now_ms) for pod in missing}
         session.missing_ms = since
         found_causes = {}
-        for pod, found in missing.items():
+        for pod, statefulset in missing.items():
             if now_ms - since[pod] >= _AFTER_MS:
-                events = await self._about(session, "StatefulSet", found.name, now_ms)
+                events = await self._about(session, "StatefulSet", statefulset.name, now_ms)
                 cause = pod_not_created(events, pod)
                 if cause:
                     found_causes[pod] = cause
         return found_causes
 
     async def _job(self, session: Session, job: Manifest, pods: list[Manifest], now_ms: int) -> JobSnapshot:
-        seen = job_snapshot(job, pods)
-        view = seen.view
+        snapshot = job_snapshot(job, pods)
+        view = snapshot.view
         began_ms = time_ms(job["metadata"].get("creationTimestamp")) or 0
         if view.succeeded or view.exit_code is not None or now_ms - began_ms < _AFTER_MS:
-            return seen
+            return snapshot
         pod = pod_of_job(job, pods)
         if pod is not None and (view.waiting or (pod.get("status") or {}).get("phase") == "Running"):
-            return seen
-        of_job = await self._about(session, "Job", seen.name, now_ms)
+            return snapshot
+        of_job = await self._about(session, "Job", snapshot.name, now_ms)
         name = pod["metadata"]["name"] if pod is not None else job_pod(of_job)
         of_pod = await self._about(session, "Pod", name, now_ms) if name else ()
         return job_snapshot(job, pods, job_events=of_job, pod_events=of_pod)

@@ -32,9 +32,14 @@ def is_worker(pod: Mapping[str, Any]) -> bool:
 def pod_snapshot(pod: Mapping[str, Any]) -> PodSnapshot:
     """A worker's pod."""
     metadata, status = pod["metadata"], pod.get("status") or {}
-    conditions = {one.get("type"): one for one in status.get("conditions") or []}
+    conditions = {condition.get("type"): condition for condition in status.get("conditions") or []}
     container: Mapping[str, Any] = next(
-        (one for one in status.get("containerStatuses") or [] if one.get("name") == names.CONTAINER), {}
+        (
+            container
+            for container in status.get("containerStatuses") or []
+            if container.get("name") == names.CONTAINER
+        ),
+        {},
     )
     state, last = container.get("state") or {}, container.get("lastState") or {}
     ended = state.get("terminated") or last.get("terminated")
@@ -69,7 +74,11 @@ def _node_lost(conditions: Mapping[Any, Mapping[str, Any]], status: Mapping[str,
     """The node controller sets Ready to False, and leaves ContainersReady as the kubelet wrote it last; with
     readiness gates Ready may be False for their sake."""
     own = {"Initialized", "Ready", "ContainersReady", "PodScheduled", "PodReadyToStartContainers"}
-    others = [kind for kind, one in conditions.items() if kind not in own and one.get("status") == "False"]
+    others = [
+        kind
+        for kind, condition in conditions.items()
+        if kind not in own and condition.get("status") == "False"
+    ]
     ready, containers = conditions.get("Ready", {}), conditions.get("ContainersReady", {})
     marked = ready.get("status") == "False" and containers.get("status") == "True" and not others
     return marked or status.get("reason") == "NodeLost" or status.get("phase") == "Unknown"

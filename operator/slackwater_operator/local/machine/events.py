@@ -41,8 +41,8 @@ class WorkerEvent:
 
     def partitions(self) -> frozenset[TopicPartition]:
         """The partitions that an `assigned`, `revoked` or `lost` event names."""
-        found = self.data.get("partitions", [])
-        return frozenset(TopicPartition(str(topic), int(number)) for topic, number in found)
+        partitions = self.data.get("partitions", [])
+        return frozenset(TopicPartition(str(topic), int(number)) for topic, number in partitions)
 
 
 def parse_event(line: bytes | str, *, instance: str, now_ms: int, pod: str = "") -> WorkerEvent | None:
@@ -55,14 +55,14 @@ def parse_event(line: bytes | str, *, instance: str, now_ms: int, pod: str = "")
         pod: the name of its process; "": as the worker.
     """
     try:
-        found = json_object(line)
+        fields = json_object(line)
     except ValueError:
         return None
-    if not isinstance(found.get("event"), str):
+    if not isinstance(fields.get("event"), str):
         return None
-    at = found.pop("ts_ms", now_ms)
-    name = found.pop("event")
-    found.pop("instance", None)
+    at = fields.pop("ts_ms", now_ms)
+    name = fields.pop("event")
+    fields.pop("instance", None)
     if isinstance(at, bool) or not isinstance(at, int | float):
         at = now_ms
-    return WorkerEvent(int(at), name, instance, found, pod)
+    return WorkerEvent(int(at), name, instance, fields, pod)

@@ -82,11 +82,11 @@ class LocalObjects:
         """The objects of a kind that the selectors (equalities, separated by commas) choose."""
         labels, fields = _equalities(label_selector), _equalities(field_selector)
         return [
-            one
-            for one in self.of_kind(kind)
-            if namespace in (None, one["metadata"]["namespace"])
-            and labels.items() <= (one["metadata"].get("labels") or {}).items()
-            and all(_field(one, path) == value for path, value in fields.items())
+            obj
+            for obj in self.of_kind(kind)
+            if namespace in (None, obj["metadata"]["namespace"])
+            and labels.items() <= (obj["metadata"].get("labels") or {}).items()
+            and all(_field(obj, path) == value for path, value in fields.items())
         ]
 
     async def apply(self, manifest: Object) -> Object:
@@ -99,7 +99,7 @@ class LocalObjects:
         made: Object = {name: value for name, value in manifest.items() if name != "status"}
         made |= kept
         applied = {name: manifest["metadata"].get(name) for name in _APPLIED_METADATA}
-        made["metadata"] = {**live["metadata"], **{name: one for name, one in applied.items() if one}}
+        made["metadata"] = {**live["metadata"], **{name: value for name, value in applied.items() if value}}
         return self._replace(live, made)
 
     async def apply_status(self, manifest: Object) -> Object:
@@ -171,7 +171,7 @@ class LocalObjects:
 
     def owned_by(self, kind: str, uid: str) -> Objects:
         """The objects of a kind whose controller is the object of that uid."""
-        return [one for one in self.of_kind(kind) if _owners(one, controllers=True) == [uid]]
+        return [obj for obj in self.of_kind(kind) if _owners(obj, controllers=True) == [uid]]
 
     def put(self, obj: Object) -> Object:
         """Adds an object, or replaces its spec, data and status."""
@@ -279,9 +279,9 @@ class LocalObjects:
             return
         self._tell(DELETED, live)
         uid = live["metadata"]["uid"]
-        for one in list(self._objects.values()):
-            if uid in _owners(one) and _key(one) in self._objects:
-                self._delete(one, None)
+        for obj in list(self._objects.values()):
+            if uid in _owners(obj) and _key(obj) in self._objects:
+                self._delete(obj, None)
 
     def _next_version(self) -> str:
         self._version += 1
@@ -306,11 +306,13 @@ def _metadata(live: Object, obj: Object) -> Object:
 
 def _owners(obj: Object, *, controllers: bool = False) -> list[str]:
     references = obj["metadata"].get("ownerReferences") or []
-    return [str(one["uid"]) for one in references if one.get("controller") or not controllers]
+    return [
+        str(reference["uid"]) for reference in references if reference.get("controller") or not controllers
+    ]
 
 
 def _equalities(selector: str) -> dict[str, str]:
-    pairs = [one.partition("=") for one in selector.split(",") if one]
+    pairs = [equality.partition("=") for equality in selector.split(",") if equality]
     return {key: value for key, _, value in pairs}
 
 

@@ -69,12 +69,12 @@ class Pods:
     @property
     def workers(self) -> list[Worker]:
         """The workers of all pods but the preflights', by ordinal; those on their way out, too."""
-        found = [one.worker for one in self._pods.values() if one.worker.ordinal >= 0]
-        return sorted(found, key=lambda one: (one.ordinal, one.pod))
+        workers = [pod.worker for pod in self._pods.values() if pod.worker.ordinal >= 0]
+        return sorted(workers, key=lambda worker: (worker.ordinal, worker.pod))
 
     def find(self, pod: str) -> Worker | None:
         """The worker in the pod of that name."""
-        return next((one.worker for one in self._pods.values() if one.worker.pod == pod), None)
+        return next((running.worker for running in self._pods.values() if running.worker.pod == pod), None)
 
     def kill(self, pod: str) -> None:
         """Ends a pod's process with SIGKILL, as a crash would.
@@ -89,9 +89,9 @@ class Pods:
 
     def kill_all(self) -> None:
         """Ends all processes at once."""
-        for one in self._pods.values():
-            if one.worker.process is not None:
-                one.worker.process.kill()
+        for pod in self._pods.values():
+            if pod.worker.process is not None:
+                pod.worker.process.kill()
 
     async def close(self) -> None:
         """Ends all that runs, at once, and waits for its end."""
@@ -103,8 +103,8 @@ class Pods:
     def _changed(self, change: str, obj: Object) -> None:
         if obj["kind"] in _SOURCES:
             self.sources_changed.set()
-            for one in self._pods.values():
-                one.refresh()
+            for running in self._pods.values():
+                running.refresh()
         if obj["kind"] != "Pod":
             return
         uid = obj["metadata"]["uid"]
@@ -137,7 +137,9 @@ class _Pod:
         self._where = ("Pod", metadata["namespace"], metadata["name"], metadata["uid"])
         self._folder = pods.folder / "pods" / metadata["name"]
         self._restarts = obj["spec"].get("restartPolicy", "Always") == "Always"
-        self._container = next(one for one in obj["spec"]["containers"] if one["name"] == names.CONTAINER)
+        self._container = next(
+            container for container in obj["spec"]["containers"] if container["name"] == names.CONTAINER
+        )
         self._variables = _variables(self._container.get("env") or [], obj)
         labels = metadata.get("labels") or {}
         self.worker = Worker(
@@ -160,8 +162,8 @@ class _Pod:
 
     def refresh(self) -> None:
         """Writes anew what has changed of its Secrets; the configuration stays as it was at its start."""
-        found = self._files() if self.worker.process is not None else None
-        for path, data in (found or {}).items():
+        files = self._files() if self.worker.process is not None else None
+        for path, data in (files or {}).items():
             file = self._folder / path
             if path != names.CONFIG_KEY and file.read_bytes() != data:
                 beside = file.with_name(f".{file.name}")
@@ -244,8 +246,8 @@ class _Pod:
 
     def _arguments(self) -> list[str]:
         """The container's command without the program, with the paths of the pod's folder."""
-        command = [str(one) for one in self._container["command"]]
-        return [self._path(one) for one in command[1:]]
+        command = [str(argument) for argument in self._container["command"]]
+        return [self._path(argument) for argument in command[1:]]
 
     def _ended(self, process: WorkerProcess, note: Path) -> None:
         worker = self.worker
@@ -265,8 +267,8 @@ class _Pod:
             "message": worker.last_error,
         }
         self._last = {"terminated": ended}
-        told = {"code": code, "error": worker.last_error}
-        self._pods.on_event(WorkerEvent(at_ms, "exited", worker.name, told, worker.pod))
+        fields = {"code": code, "error": worker.last_error}
+        self._pods.on_event(WorkerEvent(at_ms, "exited", worker.name, fields, worker.pod))
         self._report({"terminated": ended})
 
     def _take(self, event: WorkerEvent) -> None:
@@ -298,11 +300,11 @@ class _Pod:
             "state": state,
             "lastState": self._last,
         }
-        told = {"PodScheduled": "True", "Initialized": "True", "ContainersReady": ready, "Ready": ready}
+        conditions = {"PodScheduled": "True", "Initialized": "True", "ContainersReady": ready, "Ready": ready}
         status = {
             "phase": self._phase,
             "podIP": ADDRESS if running and self.worker.progress.port else "",
-            "conditions": [{"type": kind, "status": value} for kind, value in told.items()],
+            "conditions": [{"type": kind, "status": value} for kind, value in conditions.items()],
             "containerStatuses": [container],
         }
         kind, namespace, name, uid = self._where
@@ -314,12 +316,12 @@ class _Pod:
         """Writes the files of its volume; waits for a ConfigMap or Secret that is not there yet."""
         while True:
             self._pods.sources_changed.clear()
-            found = self._files()
-            if found is not None:
+            files = self._files()
+            if files is not None:
                 break
             await self._pods.sources_changed.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
-        for path, data in found.items():
+        for path, data in files.items():
             file = self._folder / path
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             file.touch(mode=0o600)
@@ -327,21 +329,22 @@ class _Pod:
 
     def _files(self) -> dict[str, bytes] | None:
         """The contents by path; None where a source is missing."""
-        volume = next(one for one in self._obj["spec"]["volumes"] if one["name"] == names.CONFIG_VOLUME)
-        found: dict[str, bytes] = {}
-        for source in volume["projected"]["sources"]:
-            kind, told = (
-                ("Secret", source["secret"]) if "secret" in source else ("ConfigMap", source["configMap"])
-            )
-            live = self._objects.read(kind, self._obj["metadata"]["namespace"], told["name"])
+        volume = next(
+            volume for volume in self._obj["spec"]["volumes"] if volume["name"] == names.CONFIG_VOLUME
+        )
+        files: dict[str, bytes] = {}
+        for projection in volume["projected"]["sources"]:
+            kind, field = ("Secret", "secret") if "secret" in projection else ("ConfigMap", "configMap")
+            source = projection[field]
+            live = self._objects.read(kind, self._obj["metadata"]["namespace"], source["name"])
             if live is None:
                 return None
-            for item in told["items"]:
+            for item in source["items"]:
                 value = (live.get("data") or {}).get(item["key"])
                 if value is None:
                     return None
-                found[item["path"]] = base64.b64decode(value) if kind == "Secret" else value.encode()
-        return found
+                files[item["path"]] = base64.b64decode(value) if kind == "Secret" else value.encode()
+        return files
 
     def _localized(self, data: bytes) -> bytes:
         """A worker's configuration with the paths of this machine, and a free port of loopback."""
@@ -357,27 +360,27 @@ class _Pod:
 
 def _with_paths(value: Any, path: Callable[[str], str]) -> Any:
     if isinstance(value, Mapping):
-        return {key: _with_paths(one, path) for key, one in value.items()}
+        return {key: _with_paths(item, path) for key, item in value.items()}
     if isinstance(value, list):
-        return [_with_paths(one, path) for one in value]
+        return [_with_paths(item, path) for item in value]
     return path(value) if isinstance(value, str) else value
 
 
 def _variables(env: Sequence[Mapping[str, Any]], pod: Object) -> dict[str, str]:
     """A container's environment, as a kubelet makes it of values and fields of the pod."""
-    found: dict[str, str] = {}
-    for one in env:
-        if one["name"] in _ONLY_IN_CONTAINERS:
+    values: dict[str, str] = {}
+    for variable in env:
+        if variable["name"] in _ONLY_IN_CONTAINERS:
             continue
-        if "value" in one:
-            expanded = _VARIABLE.sub(lambda match: found.get(match[1], match[0]), str(one["value"]))
-            found[one["name"]] = expanded
+        if "value" in variable:
+            expanded = _VARIABLE.sub(lambda match: values.get(match[1], match[0]), str(variable["value"]))
+            values[variable["name"]] = expanded
             continue
-        field = ((one.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath", "")
+        field = ((variable.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath", "")
         value = _field(field, pod)
         if value is not None:
-            found[one["name"]] = value
-    return found
+            values[variable["name"]] = value
+    return values
 
 
 def _field(path: str, pod: Object) -> str | None:

@@ -50,10 +50,10 @@ class Workloads:
 
     def _look(self) -> None:
         self._due = False
-        for one in self._objects.of_kind("StatefulSet"):
-            self._keep_set(one)
-        for one in self._objects.of_kind("Job"):
-            self._keep_job(one)
+        for statefulset in self._objects.of_kind("StatefulSet"):
+            self._keep_set(statefulset)
+        for job in self._objects.of_kind("Job"):
+            self._keep_job(job)
 
     # --- StatefulSets ------------------------------------------------------------------------------------
 
@@ -65,7 +65,7 @@ class Workloads:
             f"{metadata['name']}-{ordinal}": ordinal
             for ordinal in range(start, start + int(spec.get("replicas", 1)))
         }
-        pods = {one["metadata"]["name"]: one for one in self._objects.owned_by("Pod", metadata["uid"])}
+        pods = {pod["metadata"]["name"]: pod for pod in self._objects.owned_by("Pod", metadata["uid"])}
         for name, pod in pods.items():
             if name not in wanted:
                 self._objects.delete_now(pod)
@@ -73,7 +73,7 @@ class Workloads:
             # One of that name that is still ending has the name until it is gone.
             if self._objects.read("Pod", metadata["namespace"], name) is None:
                 pods[name] = self._objects.put(_pod_of_set(live, name, ordinal, revision))
-        ready = sum(_is_ready(one) for one in pods.values())
+        ready = sum(_is_ready(pod) for pod in pods.values())
         status = {
             "observedGeneration": metadata["generation"],
             "replicas": len(pods),
@@ -139,9 +139,9 @@ class Workloads:
         handle = self._deadlines.pop(job["metadata"]["uid"], None)
         if handle is not None:
             handle.cancel()
-        told = {"type": condition, "status": "True", **({"reason": reason} if reason else {})}
+        entry = {"type": condition, "status": "True", **({"reason": reason} if reason else {})}
         counted = {"succeeded": 1} if condition == "Complete" else {"failed": 1}
-        self._set_job_status(job, {"started": True, **counted, "conditions": [told]})
+        self._set_job_status(job, {"started": True, **counted, "conditions": [entry]})
 
     def _set_job_status(self, job: Object, status: Mapping[str, Any]) -> None:
         metadata = job["metadata"]
@@ -193,4 +193,4 @@ def _owned(owner: Object, name: str) -> Object:
 
 def _is_ready(pod: Object) -> bool:
     conditions = (pod.get("status") or {}).get("conditions") or []
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)

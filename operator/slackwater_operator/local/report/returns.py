@@ -146,11 +146,11 @@ class Returns:
 
     def restarts(self) -> list[Restart]:
         """The restarts, in the order of their return."""
-        return [one.so_far() for one in self._restarts]
+        return [restarting.so_far() for restarting in self._restarts]
 
     def takeovers(self) -> list[Takeover]:
         """The takeovers, in the order of their successors' joins."""
-        return [one.so_far() for one in self._takeovers]
+        return [taking.so_far() for taking in self._takeovers]
 
     def joined(self, event: WorkerEvent) -> str:
         """A process has joined. Gives the process that was the member before and is fenced by it, "" if there
@@ -199,21 +199,23 @@ class Returns:
         partition = _partition(str(data.get("partition", "")))
         if event.process in self._taking:
             self._taking[event.process].pauses.take(partition, event.ts_ms, int(gap))
-        one = self._restarting.get(event.process)
-        if one is not None:
-            one.pauses.take(partition, event.ts_ms, int(gap))
-            session_ms = _whole(data, "session_timeout_ms", one.restart.session_timeout_ms)
-            one.restart = replace(one.restart, session_timeout_ms=session_ms)
+        restarting = self._restarting.get(event.process)
+        if restarting is not None:
+            restarting.pauses.take(partition, event.ts_ms, int(gap))
+            session_ms = _whole(data, "session_timeout_ms", restarting.restart.session_timeout_ms)
+            restarting.restart = replace(restarting.restart, session_timeout_ms=session_ms)
 
     def told(self, event: WorkerEvent) -> None:
         """What a successor itself says of its takeover, when all of it is known."""
-        one, data = self._taking.get(event.process), event.data
-        if one is None:
+        taking, data = self._taking.get(event.process), event.data
+        if taking is None:
             return
-        same = one.takeover.same_generation
+        same = taking.takeover.same_generation
         if data.get("generation_before") is not None:
             same = data["generation_before"] == data.get("generation")
-        one.takeover = replace(one.takeover, same_generation=same, forced=bool(data.get("forced", False)))
+        taking.takeover = replace(
+            taking.takeover, same_generation=same, forced=bool(data.get("forced", False))
+        )
 
 
 def gaps_for_budget(restarts: Iterable[Restart]) -> list[int]:
@@ -222,7 +224,7 @@ def gaps_for_budget(restarts: Iterable[Restart]) -> list[int]:
     From the process's end to the new one's join: the old process sends heartbeats while it drains, and the
     join starts the session anew.
     """
-    return [one.away_ms for one in restarts]
+    return [restart.away_ms for restart in restarts]
 
 
 def _partition(name: str) -> TopicPartition:

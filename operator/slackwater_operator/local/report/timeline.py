@@ -91,8 +91,10 @@ class Timeline:
 
     def generations(self, since_ms: int = 0, until_ms: int | None = None) -> list[Generation]:
         """The generations first seen in a span of time, oldest first."""
-        found = sorted(self._generations.values(), key=lambda one: one.number)
-        return [one for one in found if _within(one.first_seen_ms, since_ms, until_ms)]
+        generations = sorted(self._generations.values(), key=lambda generation: generation.number)
+        return [
+            generation for generation in generations if _within(generation.first_seen_ms, since_ms, until_ms)
+        ]
 
     def rebalances(self, since_ms: int = 0, until_ms: int | None = None) -> int:
         """How many rebalances began in a span; one with its cooperative follow-up counts as one.
@@ -101,26 +103,32 @@ class Timeline:
         """
         count = 0
         before: Generation | None = None
-        for one in sorted(self._generations.values(), key=lambda one: one.number):
-            second_half = one.follow_up and before is not None and before.number == one.number - 1
-            if not second_half and _within(one.first_seen_ms, since_ms, until_ms):
+        for generation in sorted(self._generations.values(), key=lambda generation: generation.number):
+            second_half = (
+                generation.follow_up and before is not None and before.number == generation.number - 1
+            )
+            if not second_half and _within(generation.first_seen_ms, since_ms, until_ms):
                 count += 1
-            before = one
+            before = generation
         return count
 
     def restarts(self, since_ms: int = 0, until_ms: int | None = None) -> list[Restart]:
         """The returns whose old process ended in a span, in the order of their return."""
-        found = self._returns.restarts()
-        return [one for one in found if _within(one.ended_ms, since_ms, until_ms)]
+        restarts = self._returns.restarts()
+        return [restart for restart in restarts if _within(restart.ended_ms, since_ms, until_ms)]
 
     def takeovers(self, since_ms: int = 0, until_ms: int | None = None) -> list[Takeover]:
         """The takeovers whose successor joined in a span, in the order of their joins."""
-        return [one for one in self._returns.takeovers() if _within(one.joined_ms, since_ms, until_ms)]
+        return [
+            takeover
+            for takeover in self._returns.takeovers()
+            if _within(takeover.joined_ms, since_ms, until_ms)
+        ]
 
     def owner(self, partition: TopicPartition) -> str | None:
         """The member whose process holds a partition now."""
-        open_ = [one for one in self._holds.get(partition, ()) if one.end_ms is None]
-        return max(open_, key=lambda one: one.begin_ms).instance if open_ else None
+        open_ = [hold for hold in self._holds.get(partition, ()) if hold.end_ms is None]
+        return max(open_, key=lambda hold: hold.begin_ms).instance if open_ else None
 
     def unowned_ms(self, since_ms: int, until_ms: int) -> dict[TopicPartition, int]:
         """The longest time in a span that each partition stood without a live process that holds it.
@@ -134,12 +142,12 @@ class Timeline:
     def _join(self, event: WorkerEvent) -> None:
         number = int(event.data.get("generation", -1))
         follow_up = bool(event.data.get("follow_up", False))
-        seen = self._generations.get(number)
-        if seen is None:
+        known = self._generations.get(number)
+        if known is None:
             self._generations[number] = Generation(number, event.ts_ms, follow_up)
         else:
-            first = min(seen.first_seen_ms, event.ts_ms)
-            self._generations[number] = Generation(number, first, seen.follow_up or follow_up)
+            first = min(known.first_seen_ms, event.ts_ms)
+            self._generations[number] = Generation(number, first, known.follow_up or follow_up)
         before = self._returns.joined(event)
         if before:
             self._fenced(before, event.ts_ms)
@@ -163,7 +171,7 @@ class Timeline:
 
     def _release_all(self, process: str, at_ms: int) -> list[TopicPartition]:
         """Ends all that a process holds; gives what that was."""
-        held = [partition for one, partition in self._open if one == process]
+        held = [partition for holder, partition in self._open if holder == process]
         for partition in held:
             self._release(process, partition, at_ms)
         return held
@@ -176,7 +184,7 @@ def longest(unowned: Mapping[TopicPartition, int]) -> int:
 
 def _longest_gap(holds: Iterable[_Hold], since_ms: int, until_ms: int) -> int:
     """The longest part of a span that no hold covers. The holds may overlap and come in any order."""
-    ordered = sorted(holds, key=lambda one: one.begin_ms)
+    ordered = sorted(holds, key=lambda hold: hold.begin_ms)
     longest_ms = 0
     covered_ms = max(since_ms, ordered[0].begin_ms)
     for hold in ordered:

@@ -229,39 +229,41 @@ def take_snapshot(
     operation: Operation | None,
 ) -> RunSnapshot:
     """All that a UI needs, as of now."""
-    seen = session.kafka if session is not None and not session.unanswered else None
-    lag = seen.lag if seen else {}
+    kafka = session.kafka if session is not None and not session.unanswered else None
+    lag = kafka.lag if kafka else {}
     partitions = session.kafka.partitions if session is not None and session.kafka is not None else ()
-    problems = seen.problems if seen is not None else (session.kafka_problem,) if session is not None else ()
+    problems = (
+        kafka.problems if kafka is not None else (session.kafka_problem,) if session is not None else ()
+    )
     decisions = {
-        one["kind"]: DecisionView(one["kind"], one["at"], one["reason"])
-        for one in status.get("decisions") or []
+        decision["kind"]: DecisionView(decision["kind"], decision["at"], decision["reason"])
+        for decision in status.get("decisions") or []
     }
     degraded = [
-        f"{one['reason']}: {one['message']}"
-        for one in status.get("conditions") or []
-        if one["type"] in ("Degraded", "Stalled") and one["status"] == "True"
+        f"{condition['reason']}: {condition['message']}"
+        for condition in status.get("conditions") or []
+        if condition["type"] in ("Degraded", "Stalled") and condition["status"] == "True"
     ]
     return RunSnapshot(
         ts_ms=SYSTEM_CLOCK.wall_ms(),
         group_id=group_id,
-        group_state=seen.group.state if seen and seen.group else "",
+        group_state=kafka.group.state if kafka and kafka.group else "",
         generation=timeline.generation,
         replicas=replicas,
-        workers=tuple(_row(one, lag) for one in workers),
+        workers=tuple(_row(worker, lag) for worker in workers),
         partitions=partitions,
         lag=lag,
         total_lag=total_lag(lag.values()) if lag else None,
-        ends=seen.ends if seen else {},
-        positions=seen.positions if seen else {},
-        owners={one: timeline.owner(one) for one in partitions},
+        ends=kafka.ends if kafka else {},
+        positions=kafka.positions if kafka else {},
+        owners={partition: timeline.owner(partition) for partition in partitions},
         operation=_operation(operation),
         decisions=decisions,
         records=counts["records"],
         out=counts["out"],
         dead=counts["dead"],
         consumed_per_s=session.autoscaler.consumed_per_s if session is not None else None,
-        problems=(*(one for one in problems if one), *degraded),
+        problems=(*(problem for problem in problems if problem), *degraded),
     )
 
 
