@@ -14,6 +14,7 @@ from slackwater.kafka.consumer.coordinator import Group
 from slackwater.kafka.consumer.engine import Engine
 from slackwater.kafka.consumer.fetch.buffer import Chunk
 from slackwater.kafka.consumer.fetch.fetcher import Fetcher
+from slackwater.kafka.consumer.offsets.group_offsets import GroupOffsets
 from slackwater.kafka.consumer.sync_consumer import KafkaConsumer
 from slackwater.kafka.errors import (
     FencedInstanceIdError,
@@ -81,7 +82,7 @@ class Wire:
     async def confirm(self, cluster: Cluster, group: str, connection: Any, timeout_ms: int) -> int:
         return 1
 
-    async def find_committed(self, group: Group, partitions: Any, timeout_ms: int) -> Any:
+    async def find_committed(self, group: GroupOffsets, partitions: Any, timeout_ms: int) -> Any:
         self.asked.append("OffsetFetch")
         return {tp: at(self.committed[tp]) if tp in self.committed else None for tp in partitions}
 
@@ -106,7 +107,7 @@ def wire() -> Iterator[Wire]:
         patch.object(Cluster, "confirm_coordinator", lambda self, *how: made.confirm(self, *how)),
         patch.object(Cluster, "send", lambda self, *how, **more: made.send(self, *how, **more)),
         patch.object(Group, "touch", lambda self: None),
-        patch.object(Group, "committed", lambda self, *how: made.find_committed(self, *how)),
+        patch.object(GroupOffsets, "committed", lambda self, *how: made.find_committed(self, *how)),
         patch.object(Fetcher, "wake", lambda self: None),
     ):
         yield made
