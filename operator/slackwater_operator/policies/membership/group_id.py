@@ -27,15 +27,16 @@ class Place:
     """A Kafka cluster, as far as it is known.
 
     Attributes:
-        servers: where it is reached, each as `HOST:PORT`; a name that only its namespace knows with that.
-        cluster_id: as the brokers tell it (Metadata); "": they have not.
+        servers: its bootstrap servers, each as `HOST:PORT`; a name that only one namespace can resolve
+            includes the namespace.
+        cluster_id: the id that its brokers report (Metadata); "" if they have not.
     """
 
     servers: frozenset[str]
     cluster_id: str = ""
 
     def same_as(self, other: Place) -> bool | None:
-        """Whether both are one cluster; None: not known. Servers that both name are one."""
+        """Whether both are one cluster; None if unknown. Places that share a server are one."""
         if self.cluster_id and other.cluster_id:
             return self.cluster_id == other.cluster_id
         return True if self.servers & other.servers else None
@@ -49,8 +50,8 @@ class Claim:
         name: NAMESPACE/NAME.
         uid: its uid.
         created: its creationTimestamp (UTC, in whole seconds).
-        place: where its workers are, or are to be.
-        held: where it has had the group.id to itself, as its status says; None: nowhere yet.
+        place: the cluster of its workers, present or future.
+        held: the cluster on which it has used the group.id, by its status; None if it has not.
     """
 
     name: str
@@ -60,11 +61,11 @@ class Claim:
     held: Place | None = None
 
     def holds(self, place: Place) -> bool:
-        """Whether it has the group.id there."""
+        """Whether it has used the group.id on that cluster."""
         return self.held is not None and self.held.same_as(place) is True
 
     def is_on(self, place: Place) -> bool | None:
-        """Whether it is there, or was and may still have workers there; None: not known."""
+        """Whether it is on that cluster, or was and may still have workers there; None if unknown."""
         places = [known for known in (self.place, self.held) if known is not None]
         answers = {known.same_as(place) for known in places}
         return True if True in answers else None if None in answers else False
@@ -72,14 +73,14 @@ class Claim:
 
 @dataclass(frozen=True)
 class Sharing:
-    """The other ConsumerGroups that name the same group.id on the same Kafka: NAMESPACE/NAME each.
+    """The other ConsumerGroups that name the same group.id on the same Kafka cluster, each as
+    NAMESPACE/NAME.
 
     Attributes:
-        ahead: those that may use it before this one, the first one first.
+        ahead: those that may use it before this one, in order.
         behind: those that wait for this one.
         behind_uids: the uids of those.
-        unclear: those that have it on a Kafka of which it is not known whether it is this one's, while this
-            one does not hold the group.id yet.
+        unclear: those that use it on a cluster that may be this one's, while this one does not use it yet.
     """
 
     ahead: tuple[str, ...] = ()
@@ -89,7 +90,7 @@ class Sharing:
 
 
 def share(own: Claim, others: Iterable[Claim]) -> Sharing:
-    """Who of those that name one group.id comes before this one, and who after it."""
+    """Orders the ConsumerGroups that name one group.id: which come before this one, and which after it."""
 
     def order(claim: Claim) -> tuple[bool, str, str]:
         return not claim.holds(own.place), claim.created, claim.uid
@@ -115,24 +116,27 @@ def share(own: Claim, others: Iterable[Claim]) -> Sharing:
 
 
 EXCLUSIVE_AFTER_MS = 600_000
-"""A group that has been alone for that long came first. The kubelet starts a fenced worker again sooner."""
+"""A group that has been alone for that long came first; the kubelet restarts a fenced worker sooner."""
 
 FREE_AFTER_MS = 330_000
-"""A group.id is free that long after its owner's members were seen last: the kubelet starts a container that
-has ended again and again after five minutes, and it takes a while to join."""
+"""A group.id is free that long after its owner's members were last observed.
+
+The kubelet restarts a container that fails repeatedly after five minutes, and the worker then takes a while
+to join.
+"""
 
 MARGIN_MS = 60_000
-"""For the other operator to notice, beyond the time that its workers and their sessions take to end."""
+"""Time for the other operator to notice, beyond the end of its workers and their sessions."""
 
 
 @dataclass(frozen=True)
 class Contest:
-    """Workers of other ConsumerGroups are in the Kafka group where this one's are, too; or were lately.
+    """Workers of other ConsumerGroups in this one's Kafka group, now or recently.
 
     Attributes:
-        rivals: the other ConsumerGroups' members as they were seen last, at least one.
-        lasted_ms: how long they have been seen, from the first sight to the last.
-        joined: whether a worker of this ConsumerGroup has been in the group, or may have been, since it
+        rivals: the other ConsumerGroups' members as last observed, at least one.
+        lasted_ms: the time from their first to their last observation.
+        joined: whether a worker of this ConsumerGroup has been in the group, or may have been, since it last
             had no pods.
     """
 
@@ -142,10 +146,10 @@ class Contest:
 
 
 class ContestWatch:
-    """Follows whose members are in one Kafka group."""
+    """Follows which ConsumerGroups have members in one Kafka group."""
 
     def __init__(self) -> None:
-        """Has seen nothing."""
+        """Starts without observations."""
         self._rivals: tuple[MemberView, ...] = ()
         self._since_ms = self._last_ms = 0
         self._joined = False
@@ -157,10 +161,11 @@ class ContestWatch:
         """Takes in an observation.
 
         Args:
-            group: the group with its members' owners; None: the broker did not say.
+            group: the group with its members' owners; None when the broker did not respond.
             uid: the ConsumerGroup's uid.
-            has_pods: whether it has pods, in whatever state.
-            may_have_joined: whether a worker of them has joined, or has ended and may have joined before.
+            has_pods: whether it has pods, in any state.
+            may_have_joined: whether one of their workers has joined, or has ended and may have joined
+                before.
             now_ms: wall clock.
         """
         self._joined = (has_pods or bool(self._rivals)) and (self._joined or may_have_joined)
@@ -183,13 +188,13 @@ class ContestWatch:
             self._alone_since_ms = now_ms
 
     def contest(self) -> Contest | None:
-        """Who is in the group besides, or was lately; None: nobody."""
+        """The other ConsumerGroups' workers in the group, now or recently; None without any."""
         if not self._rivals:
             return None
         return Contest(self._rivals, self._last_ms - self._since_ms, self._joined)
 
     def alone_ms(self, now_ms: int) -> int:
-        """For how long the Stable group has had workers of no other ConsumerGroup than this; 0: it has."""
+        """For how long the Stable group has had workers of this ConsumerGroup only; 0 if it has others."""
         return now_ms - self._alone_since_ms if self._alone_since_ms is not None else 0
 
 
@@ -201,14 +206,14 @@ def gives_way(
     behind: Collection[str] = (),
     patience_ms: int,
 ) -> str:
-    """Why this ConsumerGroup leaves the group.id to another one, in words; "": it does not.
+    """Why this ConsumerGroup leaves the group.id to another one, in words; "" if it does not.
 
     Args:
-        contest: who is in the group besides; None: nobody.
+        contest: the other ConsumerGroups' workers in the group; None without any.
         uid: the ConsumerGroup's uid.
         exclusive: whether its workers had the group to themselves for long, so that it came first.
         behind: the uids of those that are known to come after it.
-        patience_ms: how long the members of one that gives way may be seen.
+        patience_ms: how long the members of a group that gives way may remain.
     """
     if contest is None or exclusive:
         return ""

@@ -22,11 +22,11 @@ from slackwater_operator.model.group import GroupView, WorkerView
 
 @dataclass(frozen=True)
 class GateDecision:
-    """Whom to let in.
+    """The workers that may join.
 
     Attributes:
-        open: workers to let in now, all at once; empty: nobody yet.
-        reason: one sentence for people; "" when nobody waits.
+        open: the workers that may join now, all at once; empty if none may yet.
+        reason: one sentence for users; "" if no worker waits.
     """
 
     open: tuple[str, ...]
@@ -36,11 +36,11 @@ class GateDecision:
 def decide_gate(
     group: GroupView | None, workers: Sequence[WorkerView], *, now_ms: int, patience_ms: int
 ) -> GateDecision:
-    """Decides whether the workers that wait at the gate may join.
+    """Decides whether the waiting workers may join.
 
     Args:
-        group: the group, None when the broker did not say.
-        workers: the workers that should be.
+        group: the group; None when the broker did not respond.
+        workers: the wanted workers.
         now_ms: the time.
         patience_ms: how long a warm worker waits for the others of its batch.
     """
@@ -65,7 +65,7 @@ def decide_gate(
 
 
 def _on_its_way(worker: WorkerView, group: GroupView) -> bool:
-    """Whether it is a newcomer that will reach the gate but has not."""
+    """Whether it is a new worker that will wait for permission but does not yet."""
     if worker.waiting_since_ms is not None or worker.name in group.instance_ids:
         return False
     return worker.phase in ("", "starting", "warming") or not worker.alive
@@ -73,12 +73,12 @@ def _on_its_way(worker: WorkerView, group: GroupView) -> bool:
 
 @dataclass(frozen=True)
 class RemovalDecision:
-    """Whom to remove by one LeaveGroup.
+    """The members to remove by one LeaveGroup.
 
     Attributes:
-        remove: instance ids, in order; empty: nobody now.
+        remove: their instance ids, in order; empty if none is removed now.
         waiting_for: processes that have to end first.
-        reason: one sentence for people.
+        reason: one sentence for users.
     """
 
     remove: tuple[str, ...]
@@ -97,11 +97,11 @@ def decide_removal(
     """Decides which orphaned static members to remove.
 
     Args:
-        group: the group, None when the broker did not say.
-        ours: which of the group's instance ids are known to be workers of ours; others are left alone.
-        wanted: the workers that should be.
-        alive: the workers whose process (pod) is there, in whatever state.
-        doubtful: which of the group's instance ids are called as workers of ours, but may be somebody else's.
+        group: the group; None when the broker did not respond.
+        ours: the group's instance ids that are known to be ours; others are not removed.
+        wanted: the wanted workers.
+        alive: the workers whose pod exists, in any state.
+        doubtful: the group's instance ids that have the form of ours, but may belong to somebody else.
     """
     if group is None:
         return RemovalDecision((), (), "the broker did not say who is in the group")

@@ -1,9 +1,9 @@
-"""What a preflight Job's state means for the rollout.
+"""Reads the state of a preflight Job, and decides what it means for the rollout.
 
 The Job runs the new template with `slackwater worker --config FILE --preflight`: it imports the handler,
-reaches the brokers and joins nothing. Its pod is tried once (backoffLimit 0). Where the revision itself is at
-fault, one failure is the answer. Where its environment is (brokers away, a topic missing, no node, no image,
-no Secret, a quota), another Job is made after a back-off.
+connects to the brokers and does not join the group. Its pod runs once (backoffLimit 0). If the revision is
+at fault, one failure decides. If its environment is (brokers away, a missing topic, no node, no image, no
+Secret, a quota), another Job follows after a back-off.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from slackwater_operator.policies.object_events import ObjectEvent, cut, job_pod
 
 FIRST_RETRY_MS = 10_000
 LONGEST_RETRY_MS = 300_000
-"""The cap of the back-off: each try starts a pod."""
+"""The cap of the back-off between preflights, each of which starts a pod."""
 BLOCKED_AFTER_MS = 20_000
 """How long a preflight's pod may be held up before people are told."""
 
 TIMEOUT_MS = 300_000
-"""How long a preflight may take, image pull included."""
+"""How long a preflight may take, including the image pull."""
 
 _LONGEST = 500
 ENVIRONMENT = 5
@@ -43,14 +43,14 @@ class PreflightView:
     """A preflight as it was observed.
 
     Attributes:
-        created_ms: when its Job was made; None: there is none yet.
-        succeeded: whether it has ended well.
-        failed: whether it has failed for good.
-        exit_code: its container's exit code, negative for a signal, None while unknown.
-        last_line: the last line that it logged (or its termination message), "" when there is none.
-        waiting: what keeps its pod from running, or kept it (`Unschedulable: ...`, `ImagePullBackOff: ...`,
-            `FailedMount: ...`, `FailedCreate: ...`), "" when it runs.
-        environment: of one that has failed: whether not the revision is at fault, but its environment.
+        created_ms: when its Job was created; None without a Job.
+        succeeded: whether it has succeeded.
+        failed: whether it has failed finally.
+        exit_code: its container's exit code, negative for a signal; None while unknown.
+        last_line: the last line that it logged (or its termination message); "" without one.
+        waiting: what prevents, or prevented, its pod from running (`Unschedulable: ...`, `ImagePullBackOff:
+            ...`, `FailedMount: ...`, `FailedCreate: ...`); "" when it runs.
+        environment: for a failed one, whether its environment is at fault and not the revision.
     """
 
     created_ms: int | None
@@ -64,13 +64,13 @@ class PreflightView:
 
 @dataclass(frozen=True)
 class PreflightDecision:
-    """What to make of it.
+    """What the preflight means for the rollout.
 
     Attributes:
-        action: `start` (there is no Job yet), `wait`, `pass`, `fail` or `timeout` (which is a failure, too).
-        reason: one sentence for people.
-        again: of a failure: whether another try may pass without any change of the revision.
-        blocked: what keeps it from running, where that has lasted; "".
+        action: `start` (there is no Job yet), `wait`, `pass`, `fail` or `timeout` (a failure as well).
+        reason: one sentence for users.
+        again: for a failure, whether another try may pass without a change of the revision.
+        blocked: what has prevented it from running for long; "" if nothing.
     """
 
     action: str
@@ -92,16 +92,16 @@ def preflight_view(
     job_events: Sequence[ObjectEvent] = (),
     pod_events: Sequence[ObjectEvent] = (),
 ) -> PreflightView:
-    """Reads a Job (batch/v1), its pod and its log (the tail is enough) as the API server gives them.
+    """Reads a Job (batch/v1), its pod and the end of its log as the API server returns them.
 
-    A pod that is gone, or has not been made yet, is None; then the Events say what became of it.
+    A pod that is gone, or was not created yet, is None; the Events then show the cause.
 
     Args:
         job: the Job.
         pod: its pod.
         log: the end of the pod's log.
         job_events: the Events about the Job.
-        pod_events: the Events about its pod, be it gone by now.
+        pod_events: the Events about its pod, even if that is gone.
     """
     if job is None:
         return PreflightView(None)
@@ -162,12 +162,12 @@ def decide_preflight(
 
 
 def retry_delay_ms(attempts: int, key: str) -> int:
-    """How long to wait before the next preflight of a revision, in ms.
+    """The delay before the next preflight of a revision, in ms.
 
     Args:
-        attempts: how many have failed for their environment.
-        key: which group's: the jitter is made from it, so that groups with one cause do not start their pods
-            at the same moment.
+        attempts: how many have failed because of their environment.
+        key: identifies the group; the jitter is derived from it, so that groups with one cause do not start
+            their pods at the same moment.
     """
     jitter = zlib.crc32(f"{key}/{attempts}".encode()) / 2**32
     return delay_ms(attempts, jitter, first_ms=FIRST_RETRY_MS, longest_ms=LONGEST_RETRY_MS)
@@ -186,8 +186,8 @@ def _why(observed: PreflightView) -> str:
 
 
 def _container(pod: Mapping[str, Any] | None) -> tuple[int | None, str, str]:
-    """The exit code, the termination message and why it waits, of the container `worker`, or of one
-    before it."""
+    """Exit code, termination message and reason to wait of the container `worker`, or of a
+    container before it."""
     status = _mapping((pod or {}).get("status"))
     waiting = _unscheduled(status)
     started = [*_items(status.get("initContainerStatuses")), *_items(status.get("containerStatuses"))]
@@ -228,7 +228,7 @@ def _unscheduled(status: Mapping[str, Any]) -> str:
 
 
 def _last_line(text: str) -> str:
-    """The last line that is not empty; of a JSON line (`worker events`), its message."""
+    """The last line that is not empty; for a JSON line (`worker events`), its message."""
     for line in reversed(text.splitlines()):
         if line.strip():
             return one_line(_message(line.strip()), _LONGEST)

@@ -24,16 +24,15 @@ from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 
 _KEPT = 20
 _LINGERS_MS = 60_000
-"""What a broker does shows in the group up to this much later: a rebalance waits for its members'
-timeouts."""
+"""How much later a broker's action can show in the group: a rebalance waits for its members' timeouts."""
 
 
 class ForcedWatch:
-    """Remembers, for one group, when the broker was seen to disturb it. In memory only.
+    """Remembers when the broker was observed to disturb one group. In memory only.
 
     Attributes:
-        sessions_since_ms: when the coordinator was last seen to move, or not to answer: it begins all
-            sessions anew; 0 before.
+        sessions_since_ms: when the coordinator was last observed to move, or not to respond: it then begins
+            all sessions anew; 0 before.
     """
 
     def __init__(self) -> None:
@@ -45,13 +44,13 @@ class ForcedWatch:
         self.sessions_since_ms = 0
 
     def observe(self, snapshot: KafkaSnapshot | None, *, now_ms: int, away: Collection[str] = ()) -> None:
-        """Takes an observation in.
+        """Takes in an observation.
 
         Args:
-            snapshot: the newest; None: the cluster did not answer.
-            now_ms: when.
-            away: workers that are being restarted and whose new process has not begun to join. A rebalance
-                that begins while they are away is not theirs.
+            snapshot: the newest one; None when the cluster did not respond.
+            now_ms: the time.
+            away: workers that are being restarted and whose new process has not begun to join. They do not
+                cause a rebalance that begins while they are away.
         """
         if self._began_ms is None:
             self._began_ms = now_ms
@@ -66,11 +65,11 @@ class ForcedWatch:
         self._moving = moving
 
     def since(self, at_ms: int) -> str:
-        """Why the broker may have made the group rebalance since `at_ms`, in words; "" if it was not seen to.
+        """Why the broker may have caused a rebalance since `at_ms`, in words; "" if it was not observed to.
 
-        What it did shortly before counts, too: its rebalance may come later. When nobody was watching at
-        `at_ms` (the operator was started later) that is the answer: it cannot be told, and a worker that is
-        in the group and running is taken for well.
+        Actions of shortly before count as well, since their rebalance may come later. If the operator
+        started after `at_ms`, the answer says so: the cause cannot be known, and a worker that is in the
+        group and running counts as back.
         """
         if self._began_ms is None or self._began_ms > at_ms:
             return "nobody was watching when it began"
@@ -108,8 +107,8 @@ def expected_rebalance(
     """Why the group rebalances when its members get a revision, in words; "" if it need not.
 
     Args:
-        group: the group as its members are now; None when the broker did not say.
-        topics: the topics that the revision reads; None when they are not known.
+        group: the group with its present members; None when the broker did not respond.
+        topics: the topics that the revision consumes; None if unknown.
         assignors: the assignors that it offers, in order of preference.
     """
     if group is None:

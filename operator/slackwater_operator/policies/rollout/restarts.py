@@ -1,11 +1,11 @@
-"""The next step of a rolling restart.
+"""Decides the next step of a rolling restart.
 
-A static member that returns to a Stable group within its session costs no rebalance; one that returns during
-a rebalance costs another, and one that missed its Sync makes the group rebalance a rebalance timeout later.
-So a worker is stopped only while the group is Stable with all members in and synced, and the next one only
-when the last is back, in the same generation, and has caught up. The leader goes last: while it is away
-nobody watches the topics. The first with a new revision goes alone, and the others only when it has come
-back.
+A static member that returns to a Stable group within its session causes no rebalance. A return during a
+rebalance causes another one, and a member that missed its SyncGroup causes one a rebalance timeout later. A
+worker is therefore stopped only while the group is Stable with all members in it and synced, and the next
+one only when the last one is back, in the same generation, and has caught up. The leader is restarted last:
+while it is away, nobody watches the topics. The first worker with a new revision is restarted alone, and the
+others only after it is back.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from dataclasses import dataclass, replace
 from slackwater_operator.model.group import GroupView, WorkerView
 
 HOPELESS = 3
-"""So many failures in a row end a rolling restart before the budget does: the way back needs time, too."""
+"""So many failures in a row end a rolling restart before the budget does, to leave time for the rollback."""
 NOT_BEGUN_MS = 10_000
-"""A restart that was noted so long ago and has not begun is begun (again): the operator ended in between."""
+"""A restart that was noted so long ago and has not begun is begun again: the operator stopped in between."""
 
 
 @dataclass(frozen=True)
 class RolloutPolicy:
-    """What the user allows.
+    """What the user permits.
 
     Attributes:
         max_unavailable: how many workers may be away at once.
         session_budget: the share of the session that a restart may take.
         session_timeout_ms: session.timeout.ms.
-        paused: nobody else is restarted.
+        paused: whether no other worker is restarted.
         refuses: whether restarts that are not expected to fit the budget are refused.
     """
 
@@ -54,14 +54,14 @@ class RolloutPolicy:
 
 @dataclass(frozen=True)
 class RestartView:
-    """A restart that is under way.
+    """A restart in progress.
 
     Attributes:
         name: the worker.
         generation: the group's generation when it was stopped.
-        lag: how far its partitions were behind then, None when that was not known.
-        uid: the incarnation that is stopped (a pod's uid); "" where there is none to tell by.
-        since_ms: when that was noted, just before it was asked to end; 0 when not known.
+        lag: the lag of its partitions at that time; None if unknown.
+        uid: the uid of the pod that is stopped; "" if unknown.
+        since_ms: when the restart was noted, just before the worker was asked to end; 0 if unknown.
     """
 
     name: str
@@ -73,17 +73,17 @@ class RestartView:
 
 @dataclass(frozen=True)
 class RolloutDecision:
-    """What to do next.
+    """The next step.
 
     Attributes:
         action: `done`, `wait`, `restart`, `refuse` (it would not fit the session) or `stop` (it did not).
-        restart: the workers to restart now; among them one may be that is noted as under way, but was never
-            stopped (the operator ended in between).
+        restart: the workers to restart now. May include one that is noted as in progress but was never
+            stopped, since the operator stopped in between.
         back: workers whose restart is over.
-        reason: one sentence for people.
-        failed: the worker that a `stop` is about, "" otherwise.
+        reason: one sentence for users.
+        failed: the worker that a `stop` is about; "" otherwise.
         unplanned: why the group rebalanced during a restart that is over (`back`) without the restart being
-            to blame, "" if it did not: to be counted as unplanned.
+            the cause, to be counted as unplanned; "" if it did not.
         summary: `reason` without figures that change all the time, for conditions and Events.
     """
 
@@ -98,23 +98,23 @@ class RolloutDecision:
 
 @dataclass(frozen=True)
 class RolloutInput:
-    """What was observed.
+    """The observation.
 
     Attributes:
         revision: the revision that all workers should have.
-        group: the group, None when the broker did not say.
-        workers: the workers that should be.
-        under_way: the restarts that are not over.
+        group: the group; None when the broker did not respond.
+        workers: the wanted workers.
+        under_way: the restarts in progress.
         gaps_ms: how long workers were away in the restarts measured so far.
         now_ms: the time.
-        produced_per_s: records produced a second, None when not known.
-        capacity_per_s: what one worker can do a second, None when not known.
-        forced: why the broker may have made the group rebalance since the oldest restart under way began
-            (`ForcedWatch.since`); "" if it was not seen to.
-        sessions_since_ms: when the broker began all sessions anew (`ForcedWatch.sessions_since_ms`), as a
-            coordinator that moves does; 0 when it was not seen to.
-        expected: why the revision makes the group rebalance by itself (`subscription.expected_rebalance`);
-            "" if it does not. Such a rebalance is planned, and no failure.
+        produced_per_s: records produced a second; None if unknown.
+        capacity_per_s: records that one worker can process a second; None if unknown.
+        forced: why the broker may have caused a rebalance since the oldest restart in progress began
+            (`ForcedWatch.since`); "" if it was not observed to.
+        sessions_since_ms: when the broker began all sessions anew, as a coordinator that moves does
+            (`ForcedWatch.sessions_since_ms`); 0 if it was not observed to.
+        expected: why the revision itself causes a rebalance (`rebalance_causes.expected_rebalance`), which
+            is then planned and no failure; "" if it does not.
     """
 
     revision: str
@@ -131,7 +131,7 @@ class RolloutInput:
 
     @property
     def excuse(self) -> str:
-        """Why the group may rebalance without the revision being at fault; "" if it must not."""
+        """Why the group may rebalance without the revision being the cause; "" if it may not."""
         return self.expected or self.forced
 
 
@@ -162,10 +162,11 @@ def decide_rollout(policy: RolloutPolicy, observed: RolloutInput) -> RolloutDeci
 
 
 def decide_rollback(policy: RolloutPolicy, observed: RolloutInput) -> RolloutDecision:
-    """Decides the next step back to the last good revision (`seen.revision`), after a `stop`.
+    """Decides the next step back to the last good revision (`observed.revision`), after a `stop`.
 
-    A worker of another revision that does not run is restarted at once, whatever the group's state: its
-    session runs out. One that runs goes the way of a rolling restart, but is not refused, paused or stopped.
+    A worker of another revision that does not run is restarted at once, whatever the group's state, since
+    its session is running out. Workers that run follow as in a rolling restart, but are not refused, paused
+    or stopped.
     """
     broken = [
         worker.name
@@ -222,7 +223,7 @@ def refusal(policy: RolloutPolicy, gaps_ms: Sequence[int]) -> str:
 
 
 def _go_on(policy: RolloutPolicy, observed: RolloutInput, still: list[RestartView]) -> RolloutDecision:
-    """What to do while the restarts in `still` are not over."""
+    """The next step while the restarts in `still` are in progress."""
     workers = {worker.name: worker for worker in observed.workers}
     not_begun = [restart.name for restart in still if _not_begun(observed, restart, workers[restart.name])]
     away = [restart for restart in still if restart.name not in not_begun]
@@ -270,7 +271,7 @@ def _begin(policy: RolloutPolicy, observed: RolloutInput, names: list[str], alon
 
 
 def _held(policy: RolloutPolicy, observed: RolloutInput, away: Sequence[str]) -> RolloutDecision | None:
-    """Why nobody may be stopped now, None if somebody may."""
+    """Why no worker may be stopped now; None if one may."""
     refused = refusal(policy, observed.gaps_ms) if policy.refuses else ""
     if refused:
         return RolloutDecision("refuse", reason=refused, summary=refused)
@@ -282,7 +283,7 @@ def _held(policy: RolloutPolicy, observed: RolloutInput, away: Sequence[str]) ->
 
 
 def _room(policy: RolloutPolicy, observed: RolloutInput, away: Sequence[str]) -> tuple[int, str]:
-    """How many may be away at once now, and why only one where that is not the user's wish."""
+    """How many workers may be away at once now, and why only one where the user permits more."""
     several = policy.max_unavailable > 1
     proven = any(
         worker.revision == observed.revision and worker.running and worker.name not in away
@@ -301,26 +302,26 @@ def _room(policy: RolloutPolicy, observed: RolloutInput, away: Sequence[str]) ->
 
 
 def _old(observed: RolloutInput, restart: RestartView, worker: WorkerView) -> bool:
-    """Whether the incarnation that is to be restarted is still there."""
+    """Whether the pod that is to be restarted still exists."""
     if restart.uid and worker.uid:
         return worker.uid == restart.uid
     return not restart.uid and worker.revision != observed.revision and worker.alive
 
 
 def _not_begun(observed: RolloutInput, restart: RestartView, worker: WorkerView) -> bool:
-    """Whether a restart was noted, but nobody has been told to end: the operator ended in between."""
+    """Whether a restart was noted but the worker was not asked to end: the operator stopped in between."""
     if not restart.uid or not _old(observed, restart, worker) or worker.terminating:
         return False
     return observed.now_ms - restart.since_ms >= NOT_BEGUN_MS
 
 
 def moved(restart: RestartView, worker: WorkerView) -> bool:
-    """Whether it came back in a later generation than it left."""
+    """Whether the worker returned in a later generation than it left."""
     return 0 <= restart.generation < worker.generation
 
 
 def failure(policy: RolloutPolicy, observed: RolloutInput, restart: RestartView, worker: WorkerView) -> str:
-    """Why the rolling restart must stop for this worker's sake, in words; "" if it need not."""
+    """Why the rolling restart must stop because of this worker, in words; "" if it need not."""
     if _old(observed, restart, worker):
         return ""  # not ended yet: it drains, and its session runs on with its heartbeats
     joined = worker.running or worker.generation >= 0
@@ -343,7 +344,7 @@ def failure(policy: RolloutPolicy, observed: RolloutInput, restart: RestartView,
 
 
 def _away_ms(observed: RolloutInput, restart: RestartView, worker: WorkerView) -> int | None:
-    """How long it has been away; counted from when it was asked to end where its end was not seen."""
+    """How long it has been away, in ms; from when it was asked to end if its end was not observed."""
     ended_ms = worker.ended_ms
     if ended_ms is None or ended_ms < restart.since_ms:
         ended_ms = restart.since_ms or ended_ms
@@ -360,7 +361,7 @@ def stop_summary(name: str, worker: WorkerView) -> str:
 
 
 def missing(policy: RolloutPolicy, observed: RolloutInput, restart: RestartView, worker: WorkerView) -> str:
-    """What a restart still lacks to be over; "" when it is."""
+    """What a restart still lacks to be over, in words; "" when it is over."""
     if _old(observed, restart, worker):
         return "is draining" if worker.terminating or not restart.uid else "has not been told to end yet"
     if not worker.alive:
@@ -385,7 +386,7 @@ def missing(policy: RolloutPolicy, observed: RolloutInput, restart: RestartView,
 
 
 def _not_all_in(observed: RolloutInput) -> str:
-    """After a rebalance that is no failure: who is not in the new generation yet."""
+    """Which workers are not in the new generation yet, after a rebalance that is no failure."""
     newest = max(worker.generation for worker in observed.workers)
     late = [worker.name for worker in observed.workers if worker.running and worker.generation != newest]
     return (
@@ -399,26 +400,26 @@ def _not_all_in(observed: RolloutInput) -> str:
 
 
 def _patience_over(policy: RolloutPolicy, observed: RolloutInput, worker: WorkerView) -> bool:
-    """Whether it has been back for so long that the rest of its lag is not the restart's doing.
+    """Whether it has been back for so long that the restart is not the cause of its remaining lag.
 
-    Where more is produced than the group can consume nobody ever catches up.
+    Where more is produced than the group can consume, no worker ever catches up.
     """
     since = worker.running_since_ms
     return since is not None and observed.now_ms - since > policy.budget_ms
 
 
 def _caught_up(before: int) -> int:
-    """Up to which lag a worker counts as having caught up: about what it was."""
+    """The lag up to which a worker counts as having caught up: about its previous lag."""
     return before + max(1_000, before // 10)
 
 
 def unready(group: GroupView | None, workers: Sequence[WorkerView], away: Collection[str] = ()) -> str:
-    """Why no member may be touched now, in words; "" if one may.
+    """Why no member may be restarted or moved now, in words; "" if one may.
 
     Args:
-        group: the group, None when the broker did not say.
+        group: the group; None when the broker did not respond.
         workers: the workers that should be in it.
-        away: which of them need not run, nor be in the newest generation.
+        away: those that need not run, nor be in the newest generation.
     """
     if group is None:
         return "the broker did not say how the group is"

@@ -1,4 +1,4 @@
-"""Whether the group is as it should be."""
+"""Whether the group is settled: Stable, with exactly the wanted members, and every partition held."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ def unsettled(
     partitions: Collection[TopicPartition],
     lost: Mapping[str, str] | None = None,
 ) -> str:
-    """What keeps the group from being settled, in words; "" when it is.
+    """Why the group is not settled, in words; "" when it is.
 
-    Settled: Stable; its members are the wanted workers and nobody else; each runs in the same generation and
-    holds what the broker says that it holds; and each partition is held. A cooperative rebalance is Stable
-    between its two halves, too, but then the revoked partitions are nobody's.
+    Settled means: the group is Stable; its members are exactly the wanted workers; all run in the same
+    generation and hold what the broker reports; and every partition is held. Between the two phases of a
+    cooperative rebalance a group is Stable as well, but nobody holds the revoked partitions.
 
     Args:
-        group: the group, None when the broker did not say.
-        workers: the workers that should be.
-        held: the partitions that each says it holds.
+        group: the group; None when the broker did not respond.
+        workers: the wanted workers.
+        held: the partitions that each worker reports to hold.
         partitions: all partitions of the topics.
-        lost: by pod, of those whose node is lost, what that is and the way out (`lost_nodes.advice`).
+        lost: by pod on a lost node, the advice about it (`lost_nodes.advice`).
     """
     if group is None:
         return "the broker did not say how the group is"

@@ -1,5 +1,5 @@
-"""What a scaling decision needs besides the last snapshot: rates over a window, recent needs, the last
-step."""
+"""The state that scaling decisions need besides the last snapshot: rates, recent needs, and the
+last step."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ _NEED_SLOTS = 16
 
 
 class Autoscaler:
-    """The memory around `decide_scaling`, for one group.
+    """The state around `decide_scaling`, for one group.
 
-    Each round: `observe` the snapshot, then `decide`. When a step is made: `stepping` as it begins, `stepped`
-    when the group is settled with it. `dump` gives what must outlive the operator, for `status.scaling`;
-    `restore` takes it back. Rates and recent needs are not in it: they are measured anew, and until then
-    nothing is decided (`unknown`, `window`).
+    In each round: `observe` the snapshot, then `decide`. For a step: `stepping` when it begins, `stepped`
+    when the group is settled. `dump` returns what must outlive the operator, for `status.scaling`; `restore`
+    reads it. Rates and recent needs are not part of it: they are measured anew, and until then the decisions
+    hold (`unknown`, `window`).
 
     Attributes:
-        policy: what the user asks for; may be set anew whenever the resource changes.
+        policy: what the user asks for; set it again whenever the resource changes.
     """
 
     def __init__(self, policy: ScalingPolicy, *, window_ms: int, down_window_ms: int, settle_ms: int) -> None:
-        """Begins with nothing known.
+        """Starts without measurements.
 
         Args:
             policy: what the user asks for.
-            window_ms: over which rates are taken.
-            down_window_ms: how long a need must have been lower before a step down.
-            settle_ms: how long to wait after a step at least.
+            window_ms: the window of the rates.
+            down_window_ms: for how long a need must have been lower before a step down.
+            settle_ms: the least time to wait after a step.
         """
         self.policy = policy
         self._rates = RateWindow(window_ms)
@@ -85,28 +85,29 @@ class Autoscaler:
 
     @property
     def consumed_per_s(self) -> float | None:
-        """Records that the group committed a second over the window; None: not measured yet."""
+        """Records that the group committed a second over the window; None if not measured yet."""
         return self._rates.consumed_per_s()
 
     @property
     def produced_per_s(self) -> float | None:
-        """Records produced to all partitions a second over the window; None: not measured yet."""
+        """Records produced to all partitions a second over the window; None if not measured yet."""
         return self._rates.total_produced_per_s()
 
     @property
     def capacity_per_s(self) -> float | None:
-        """The most that one worker was seen to do a second while it had lag; None: never."""
+        """The highest measured rate of one worker while it had lag, in records a second; None if never
+        measured."""
         return self._rates.capacity_per_s()
 
     @property
     def lost_ms(self) -> int | None:
-        """How long a rebalance kept the average partition unread, the longest of the last five; None: not
-        measured."""
+        """For how long a rebalance kept the average partition unread, the longest of the last five; None if
+        not measured."""
         return max(self._lost_ms, default=None)
 
     @property
     def settle_ms(self) -> int:
-        """How long after a change no step is made: max(setting, longest step, 10 * rebalance time lost)."""
+        """How long no step is made after a change: max(setting, longest step, 10 * rebalance time lost)."""
         longest = max(self._took_ms, default=0)
         return max(
             self._least_settle_ms, min(max(longest, SETTLE_PER_LOST * (self.lost_ms or 0)), MOST_SETTLE_MS)
@@ -118,7 +119,7 @@ class Autoscaler:
         return self._last_step
 
     def floor(self, now_ms: int) -> Floor:
-        """What the schedule asks for; worked out anew only when it can have changed."""
+        """The minimum by the schedule; computed again only when it can have changed."""
         windows = self.policy.windows
         if not windows:
             return Floor()
@@ -131,13 +132,13 @@ class Autoscaler:
         return floor
 
     def lag_seconds(self) -> dict[TopicPartition, float | None]:
-        """For each partition how old the oldest record not committed is, in s; None when it can't be told."""
+        """The age of the oldest uncommitted record of each partition, in s; None if unknown."""
         return {partition: self._rates.lag_seconds(partition) for partition in self._partitions}
 
     def drain_seconds(self, replicas: int) -> float | None:
-        """How long `replicas` workers take to work off the lag as it is produced now, in s.
+        """How long `replicas` workers take to process the lag at the present rates, in s.
 
-        0.0 without lag, infinity where as much is produced as they can do, None when it can't be told.
+        0.0 without lag, infinity if as much is produced as they can process, None if unknown.
         """
         lags = list(self._lag.values())
         known = [lag for lag in lags if lag is not None]
@@ -153,7 +154,7 @@ class Autoscaler:
         return lag / spare if spare > 0 else math.inf
 
     def hot(self) -> tuple[TopicPartition, ...]:
-        """Partitions to which more is produced than one worker can do."""
+        """Partitions to which more is produced than one worker can process."""
         capacity = self.capacity_per_s
         if capacity is None:
             return ()
@@ -163,11 +164,11 @@ class Autoscaler:
     # -- rounds and steps ------------------------------------------------------------------------------
 
     def observe(self, snapshot: KafkaSnapshot, running: int) -> None:
-        """Takes a snapshot in, if it knows all offsets. One that was taken in already changes nothing.
+        """Takes in a snapshot, if it has all offsets. Taking in the same one again has no effect.
 
         Args:
-            snapshot: the newest.
-            running: how many workers were in the group and handled records.
+            snapshot: the newest one.
+            running: the number of workers that were in the group and processed records.
         """
         if not snapshot.partitions:
             return
@@ -180,13 +181,13 @@ class Autoscaler:
     def decide(
         self, snapshot: KafkaSnapshot | None, replicas: int, *, now_ms: int, settled_since_ms: int | None
     ) -> ScalingDecision:
-        """Decides how many workers there should be.
+        """Decides the number of workers.
 
         Args:
-            snapshot: the newest, None when there is none that is new enough to go by.
-            replicas: how many are wanted now.
+            snapshot: the newest one; None if there is none that is recent enough.
+            replicas: the wanted number so far.
             now_ms: wall clock.
-            settled_since_ms: since when the group has been settled, None when it is not.
+            settled_since_ms: since when the group has been settled; None when it is not.
 
         Raises:
             ScheduleError: a window of the policy cannot be read.
@@ -217,9 +218,9 @@ class Autoscaler:
         return decision
 
     def stepping(self, before: int, after: int, decision: ScalingDecision | None, *, now_ms: int) -> None:
-        """Notes a step that begins: the throughput measured before it no longer tells.
+        """Notes a step that begins: the throughput measured before it no longer counts.
 
-        `decision` is the one that asks for it, None where a user does.
+        `decision` is the decision that the step carries out; None if a user requested it.
         """
         if decision is not None and decision.takes_back:
             self._ceiling, self._ceiling_until_ms = after, now_ms + CEILING_MS
@@ -230,18 +231,18 @@ class Autoscaler:
         self._needs.clear()
 
     def _led_down_to(self, replicas: int, now_ms: int) -> bool:
-        """Whether the last step led down to this number, and not long ago."""
+        """Whether the last step led down to this number, and recently."""
         last = self._last_step
         if last is None or not 0 < last.after == replicas < last.before:
             return False
         return now_ms - last.at_ms <= TOO_FEW_MS
 
     def stepped(self, took_ms: int, lost_partition_ms: int | None = None) -> None:
-        """Notes that a step is over; the throughput counts from here.
+        """Notes that a step is over; the throughput is measured from here.
 
         Args:
             took_ms: how long it took until the group was settled.
-            lost_partition_ms: for how long partitions stood unread in it, summed over all; None: not
+            lost_partition_ms: for how long partitions were not read during it, summed over all; None if not
                 measured.
         """
         self._took_ms.append(max(0, took_ms))
@@ -255,21 +256,21 @@ class Autoscaler:
         self._rates.restart()
 
     def rebalanced(self, lost_partition_ms: int) -> None:
-        """Notes what another rebalance cost, in the same unit."""
+        """Notes the cost of a rebalance without a step, in the same unit."""
         if self._partitions:
             self._lost_ms.append(max(0, lost_partition_ms) // len(self._partitions))
 
     def new_revision(self) -> None:
-        """Forgets what one worker can do: another handler may be slower or faster."""
+        """Discards the capacity of a worker: another handler may be slower or faster."""
         self._rates.forget_capacity()
 
     # -- over a restart of the operator ----------------------------------------------------------------
 
     def dump(self) -> dict[str, Any]:
-        """What must outlive the operator, as fields of `status.scaling` that change only now and then.
+        """What must outlive the operator, as fields of `status.scaling` that change rarely.
 
         lastStep {before, after, at (ms), consumedPerS, tookMs}, ceiling and tooFew {replicas, untilMs},
-        settleMs, lostMs, capacityPerS (two digits), partitions. What is not known is left out.
+        settleMs, lostMs, capacityPerS (two digits), partitions. Unknown values are left out.
         """
         step, capacity = self._last_step, self.capacity_per_s
         ceiling = {"replicas": self._ceiling, "untilMs": self._ceiling_until_ms}
@@ -286,7 +287,7 @@ class Autoscaler:
         return {name: value for name, value in state.items() if value is not None}
 
     def restore(self, status: Mapping[str, Any], *, now_ms: int) -> None:
-        """Takes `status.scaling` as `dump` gave it; what is missing or cannot be read stays unknown."""
+        """Reads `status.scaling` as returned by `dump`; missing and invalid values stay unknown."""
         step = _mapping(status.get("lastStep"))
         before, after, at_ms = (_whole(step.get(name)) for name in ("before", "after", "at"))
         if before is not None and after is not None and at_ms is not None:
@@ -321,7 +322,7 @@ class Autoscaler:
 
 
 class _Needs:
-    """The highest needs of the last while, one for each sixteenth of it."""
+    """The highest needs of the window, one for each sixteenth of it."""
 
     def __init__(self, window_ms: int) -> None:
         self._window_ms = window_ms
@@ -358,17 +359,17 @@ class _Needs:
         return began_ms is not None and self._unbroken(now_ms) and now_ms - began_ms >= self._window_ms
 
     def _unbroken(self, now_ms: int) -> bool:
-        """False after a quarter of the window without a need: what it was meanwhile is not known."""
+        """False after a quarter of the window without a need: the need in between is unknown."""
         return self._since_ms is not None and now_ms - self._last_ms <= max(self._window_ms // 4, 1_000)
 
     def clear(self) -> None:
-        """Forgets them."""
+        """Discards all needs."""
         self._slots.clear()
         self._since_ms = None
 
 
 class _Idle:
-    """Since when there has been no lag and nothing has been produced.
+    """Since when there has been no lag and no new record.
 
     End offsets that are the same after a time without observations were the same all that time.
     """
@@ -380,7 +381,7 @@ class _Idle:
         self._last_ms = 0
 
     def take(self, snapshot: KafkaSnapshot) -> None:
-        """Takes a snapshot in that knows all offsets."""
+        """Takes in a snapshot that has all offsets."""
         ends = sum(snapshot.ends[partition] for partition in snapshot.partitions)
         same = ends == self._ends and len(snapshot.partitions) == self._partitions
         self._ends, self._partitions, self._last_ms = ends, len(snapshot.partitions), snapshot.at_ms
@@ -392,12 +393,12 @@ class _Idle:
 
     @property
     def for_ms(self) -> int:
-        """For how long, as of the last snapshot; 0 when there is lag."""
+        """The time as of the last snapshot, in ms; 0 when there is lag."""
         return 0 if self._since_ms is None else self._last_ms - self._since_ms
 
 
 def two_digits(number: float) -> float:
-    """A figure rounded to its first two digits, so that it changes only now and then: 4137 is 4100."""
+    """A figure rounded to its first two digits, so that it changes rarely: 4137 becomes 4100."""
     if not number or not math.isfinite(number):
         return number
     rounded = round(number, 1 - math.floor(math.log10(abs(number))))
@@ -421,7 +422,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def _number(value: object) -> float | None:
-    """A number that is none below zero."""
+    """A number of at least 0; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value) if value >= 0 else None

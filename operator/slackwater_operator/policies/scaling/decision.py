@@ -24,9 +24,10 @@ from slackwater_operator.api.v1alpha1.schedule import Floor, Window
 from slackwater_operator.model.group import GroupView
 
 FULL = 1.1
-"""Up to this share of what the busiest worker can do is no reason for another worker."""
+"""The busiest worker may have up to this share of one worker's work without a further worker."""
 LEAST_HORIZON_MS = 60_000
-"""Over which time a step up must pay, at least: catchUp and the settle time may be longer."""
+"""The shortest time in which a step up must gain more than it costs; catchUp and the settle time
+may be longer."""
 
 _ROOM = 0.95  # after a step down, what is produced is at most this share of what the busiest worker can do
 _THROUGHPUT_LOST = 0.9  # a step up that leaves less than this share of the throughput is taken back
@@ -35,16 +36,16 @@ _MANUAL_PATIENCE_MS = 60_000  # for how long a user's number waits for the end o
 
 @dataclass(frozen=True)
 class ScalingPolicy:
-    """What the user asked for.
+    """What the user asks for.
 
     Attributes:
-        min_replicas: never fewer; 0: none where nothing is produced.
-        max_replicas: never more; None: only the partitions limit.
-        catch_up_ms: how soon the lag should be gone; None: rates don't count.
-        lag_per_replica: how many records of lag justify a worker; None: lag alone doesn't count.
-        idle_after_ms: for how long nothing must have been produced before the last worker goes, where
+        min_replicas: the least number of workers; 0 permits none where nothing is produced.
+        max_replicas: the greatest number; None for no limit but the partitions.
+        catch_up_ms: how soon the lag should be gone; None if rates do not count.
+        lag_per_replica: how many records of lag need a worker; None if lag alone does not count.
+        idle_after_ms: for how long nothing must have been produced before the last worker stops, where
             `min_replicas` is 0.
-        windows: times with a higher floor.
+        windows: times with a higher minimum.
     """
 
     min_replicas: int = 1
@@ -56,7 +57,7 @@ class ScalingPolicy:
 
     @property
     def automatic(self) -> bool:
-        """Whether a target is given, so that the number of workers is decided here."""
+        """Whether a target is given, so that the load determines the number of workers."""
         return self.catch_up_ms is not None or self.lag_per_replica is not None
 
 
@@ -65,8 +66,8 @@ class PartitionLoad:
     """A partition's load.
 
     Attributes:
-        lag: records not yet committed; None when unknown, which is never taken for zero.
-        produced_per_s: records produced a second over the window; None when not measured yet.
+        lag: records not yet committed; None if unknown, which never counts as zero.
+        produced_per_s: records produced a second over the window; None if not measured yet.
     """
 
     lag: int | None
@@ -75,14 +76,15 @@ class PartitionLoad:
 
 @dataclass(frozen=True)
 class Step:
-    """The last step made.
+    """The last step.
 
     Attributes:
-        before: workers before it.
-        after: workers after it.
-        consumed_per_s_before: the group's throughput then, None when it was not measured.
+        before: the number of workers before it.
+        after: the number of workers after it.
+        consumed_per_s_before: the group's throughput before it; None if it was not measured.
         at_ms: when it began.
-        took_ms: how long it took until the group was settled, None when it has not or that was not seen.
+        took_ms: how long it took until the group was settled; None if it is not settled yet or that was not
+            observed.
     """
 
     before: int
@@ -94,24 +96,24 @@ class Step:
 
 @dataclass(frozen=True)
 class ScalingInput:
-    """What was observed.
+    """The observation.
 
     Attributes:
-        replicas: how many workers are wanted now.
-        group: the group; None when the broker did not say.
-        loads: each partition's load; empty when the broker did not say.
-        consumed_per_s: records that the group committed a second over the window; None: not measured yet.
-        capacity_per_s: the most that one worker was seen to handle a second while it had lag; None: never.
+        replicas: the wanted number of workers.
+        group: the group; None when the broker did not respond.
+        loads: each partition's load; empty when the broker did not respond.
+        consumed_per_s: records that the group committed a second over the window; None if not measured yet.
+        capacity_per_s: the highest measured rate of one worker while it had lag; None if never measured.
         settled_for_ms: how long ago the last step, restart or rebalance was over.
         settle_ms: how long to wait after one (`Autoscaler.settle_ms`).
-        recent_needs: the needs found over the window, for the steadiness of a step down.
+        recent_needs: the needs over the window, which a step down must be below.
         window_full: whether `recent_needs` covers the whole window.
-        last_step: the last step made, None before the first.
-        ceiling: the most workers to try, since more lowered the throughput; None: no such thing seen.
-        too_few: a number that a step down led to and a step up had to leave; None: there was none lately.
-        floor: what the schedule asks for.
-        idle_for_ms: how long there has been no lag and nothing has been produced; 0 when there is either.
-        lost_ms: how long a rebalance keeps the average partition from being read; None: not measured.
+        last_step: the last step; None before the first.
+        ceiling: the greatest number to try, since more lowered the throughput; None without one.
+        too_few: a number that a step down led to and a step up had to leave recently; None without one.
+        floor: the minimum by the schedule.
+        idle_for_ms: for how long there has been no lag and no new record; 0 if there is either.
+        lost_ms: for how long a rebalance keeps the average partition from being read; None if not measured.
     """
 
     replicas: int
@@ -133,18 +135,18 @@ class ScalingInput:
 
 @dataclass(frozen=True)
 class ScalingDecision:
-    """How many workers there should be, and why.
+    """The number of workers, and why.
 
     Attributes:
-        raw: the need, in workers; None when it is not known.
-        cap: what limits it: `minReplicas`, `schedule`, `maxReplicas`, `partitions` or "".
-        damping: what holds a step back: `unknown`, `rebalancing`, `settling`, `share`, `cost`, `production`,
-            `window`, `flapping`, `idle`, `throughput`, or "" when nothing does.
-        applied: the number to have now.
-        reason: one sentence for people.
-        skewed: partitions that alone ask for more than one worker can do.
-        takes_back: whether this takes back a step that lowered the throughput.
-        capped: `raw` in whole workers after the limits; None when it is not known.
+        raw: the need, in workers; None if unknown.
+        cap: the limit that applies: `minReplicas`, `schedule`, `maxReplicas`, `partitions` or "".
+        damping: what holds a step: `unknown`, `rebalancing`, `settling`, `share`, `cost`, `production`,
+            `window`, `flapping`, `idle`, `throughput`, or "" if nothing does.
+        applied: the number of workers to have now.
+        reason: one sentence for users.
+        skewed: partitions that need more than one worker.
+        takes_back: whether this reverses a step that lowered the throughput.
+        capped: `raw` in whole workers after the limits; None if unknown.
         summary: `reason` without figures that change all the time, for conditions and Events.
     """
 
@@ -159,7 +161,7 @@ class ScalingDecision:
     summary: str = ""
 
     def dump(self) -> dict[str, Any]:
-        """As it stands in `status.scaling`; `raw` to one digit, and `reason` is the summary."""
+        """The form in `status.scaling`: `raw` to one digit, and the summary as `reason`."""
         fields: dict[str, Any] = {
             "raw": None if self.raw is None else round(self.raw, 1),
             "capped": self.capped,
@@ -174,14 +176,14 @@ class ScalingDecision:
 
 @dataclass(frozen=True)
 class ManualInput:
-    """What a user, or who scales in their place (`kubectl scale`, an HPA, KEDA), asks for.
+    """The number of workers that a user, or `kubectl scale`, an HPA or KEDA, requests.
 
     Attributes:
-        replicas: how many workers are wanted now.
-        wanted: the number asked for; it is obeyed, even above the number of partitions.
-        by: who asks, as the subject of a sentence ("spec.replicas", "spec.suspend").
-        group: the group, None when the broker did not say: the number is obeyed all the same.
-        unstable_for_ms: how long the group has not been Stable; 0 when it is.
+        replicas: the wanted number of workers so far.
+        wanted: the requested number; it is applied even above the number of partitions.
+        by: who requests it, as the subject of a sentence ("spec.replicas", "spec.suspend").
+        group: the group; None when the broker did not respond, and the number is applied all the same.
+        unstable_for_ms: for how long the group has not been Stable; 0 when it is.
     """
 
     replicas: int
@@ -192,7 +194,7 @@ class ManualInput:
 
 
 def decide_scaling(policy: ScalingPolicy, observed: ScalingInput) -> ScalingDecision:
-    """Decides how many workers the group should have, by its load."""
+    """Decides the number of workers by the load."""
     bounds = _Bounds(policy, observed)
     if observed.group is None or not observed.loads:
         return _unknown(observed, bounds, "the broker did not say how the group is")
@@ -209,10 +211,10 @@ def decide_scaling(policy: ScalingPolicy, observed: ScalingInput) -> ScalingDeci
 
 
 def decide_manual(observed: ManualInput) -> ScalingDecision:
-    """Decides when the number that a user asks for is set: at once, but one step at a time.
+    """Decides when a requested number applies: at once, but one step at a time.
 
-    While the group rebalances, another step would cost another rebalance: it waits, but not for ever, since
-    the group may be one that never becomes Stable. All workers are stopped at once.
+    While the group rebalances another step would cause another rebalance, so it waits; but not for ever,
+    since the group may never become Stable. All workers are stopped at once.
     """
     now, wanted = observed.replicas, observed.wanted
     if wanted == now:
@@ -228,7 +230,7 @@ def decide_manual(observed: ManualInput) -> ScalingDecision:
 
 
 class _Bounds:
-    """The limits at this moment: minReplicas, the schedule's floor and maxReplicas."""
+    """The present limits: minReplicas, the schedule's minimum and maxReplicas."""
 
     def __init__(self, policy: ScalingPolicy, observed: ScalingInput) -> None:
         self._policy = policy
@@ -242,7 +244,7 @@ class _Bounds:
         self.least = 0 if self.idle else max(self._asked, 1)
 
     def apply(self, wanted: int) -> tuple[int, str]:
-        """`wanted` within the limits, and which of them counts."""
+        """`wanted` within the limits, and the limit that applies."""
         most = self._policy.max_replicas
         if wanted < self.least:
             if self._floor.replicas > self._policy.min_replicas:
@@ -253,7 +255,7 @@ class _Bounds:
         return wanted, ""
 
     def outside(self, now: int) -> str:
-        """Which limit `now` workers break, in words; "" when they break none."""
+        """The limit that `now` workers break, in words; "" if they break none."""
         most = self._policy.max_replicas
         if most is not None and now > most:
             return f"maxReplicas is {most}"
@@ -265,7 +267,7 @@ class _Bounds:
 
 
 def _unknown(observed: ScalingInput, bounds: _Bounds, why: str) -> ScalingDecision:
-    """Holds, unless a limit is broken: a limit needs no lag, but a group that takes a step well."""
+    """Holds, unless a limit is broken. A limit applies without a known lag, but in a settled group."""
     now = observed.replicas
     broken = bounds.outside(now)
     ready = (
@@ -280,7 +282,7 @@ def _unknown(observed: ScalingInput, bounds: _Bounds, why: str) -> ScalingDecisi
 
 
 def _from_zero(policy: ScalingPolicy, observed: ScalingInput, bounds: _Bounds) -> ScalingDecision:
-    """From no worker to what is needed, at once: there is no group that a step could disturb."""
+    """From no worker to what is needed, at once: there is no group to disturb."""
     broken = bounds.outside(0)
     waiting = sum(load.lag or 0 for load in observed.loads.values())
     if not waiting and not broken:
@@ -329,7 +331,8 @@ def _decide(
 
 
 def _held_at_all(observed: ScalingInput) -> tuple[str, str, str] | None:
-    """Why no step at all is made now: the damping, the reason, and the reason without figures."""
+    """Why no step is made now: the damping, the reason, and the reason without figures; None if
+    one may be."""
     assert observed.group is not None
     if not observed.group.stable:
         why = f"the group is {observed.group.state}"
@@ -399,10 +402,10 @@ def _down(
 def _limit_of_step_down(
     observed: ScalingInput, bounds: _Bounds, verdict: _Verdict, stages: tuple[int, int, int]
 ) -> str:
-    """What keeps a step down from going further, in words; "" where the need alone does.
+    """Why a step down goes no further, in words; "" if only because of the need.
 
-    `stages`: how many workers the needs of the window ask for, those that carry what is produced, and those
-    that do after the rebalance.
+    `stages` are the numbers of workers for the highest need of the window, for what is produced, and for
+    what is produced after the rebalance.
     """
     highest, carrying, lasting = stages
     if bounds.apply(lasting)[0] > lasting:
@@ -419,13 +422,13 @@ def _limit_of_step_down(
 
 
 def _lower(observed: ScalingInput, bounds: _Bounds, wanted: int) -> int:
-    """The number to go down to where `wanted` would do; 0 when it is not lower than now."""
+    """The number to step down to where `wanted` would be enough; 0 if it is not lower than now."""
     target = _effective(bounds.apply(wanted)[0], len(observed.loads), bounds.least)
     return target if target < observed.replicas else 0
 
 
 class _Verdict:
-    """The need in workers, and the decisions about it in words."""
+    """The need in workers, and the decisions about it with their reasons."""
 
     def __init__(
         self, observed: ScalingInput, needs: Mapping[TopicPartition, float], bounds: _Bounds
@@ -468,12 +471,13 @@ class _Verdict:
 def worth(
     policy: ScalingPolicy, observed: ScalingInput, target: int
 ) -> tuple[float, float] | tuple[None, None]:
-    """What a step up gains and costs, in records; (None, None) where that is not measured.
+    """What a step up gains and costs, in records; (None, None) if that is not measured.
 
         gain = records that `target` workers handle more than now within the horizon, of those that there are
         cost = records that are not handled while the rebalance keeps the partitions unread
 
-    A group of n workers does what ceil(P / n) partitions leave the busiest to do: capacity * P / ceil(P / n).
+    The throughput of n workers is limited by the busiest, with ceil(P / n) partitions: capacity * P / ceil(P
+    / n).
     """
     produced = [load.produced_per_s for load in observed.loads.values()]
     if observed.capacity_per_s is None or observed.lost_ms is None or any(rate is None for rate in produced):
@@ -490,14 +494,14 @@ def worth(
 
 
 def throughput(workers: int, partitions: int, capacity_per_s: float) -> float:
-    """Records a second that a group can handle when all its partitions have as much to do."""
+    """Records a second that a group can handle if all its partitions have the same load."""
     if workers <= 0 or partitions <= 0:
         return 0.0
     return capacity_per_s * partitions / math.ceil(partitions / workers)
 
 
 def most_need(workers: int, partitions: int) -> float:
-    """The highest need (`raw`) that so many workers are enough for."""
+    """The highest need (`raw`) for which that many workers are enough."""
     if workers <= 0 or partitions <= 0:
         return 0.0
     return FULL * partitions / math.ceil(partitions / workers)
@@ -508,10 +512,10 @@ def _horizon_ms(policy: ScalingPolicy, observed: ScalingInput) -> int:
 
 
 def _carrying(observed: ScalingInput) -> int:
-    """The fewest workers that what is produced leaves some room; 0 where that says nothing.
+    """The fewest workers that can process what is produced with some room; 0 if the rates are unknown.
 
-    Fewer would fall behind, be joined by others, and so on for ever. As long as nobody knows what one worker
-    can do, the number is at most halved: the next step down knows more.
+    Fewer workers would fall behind, be joined by another one, and so on without end. While the capacity of a
+    worker is unknown, the number is at most halved: the next step down knows more.
     """
     rates = [load.produced_per_s for load in observed.loads.values()]
     capacity = observed.capacity_per_s
@@ -523,7 +527,7 @@ def _carrying(observed: ScalingInput) -> int:
 
 
 def _after_rebalance(policy: ScalingPolicy, observed: ScalingInput) -> float:
-    """The need right after a rebalance: with what is produced while nobody reads."""
+    """The need right after a rebalance, with what is produced while nobody reads."""
     lost_s = (observed.lost_ms or 0) / 1000
     loads = {
         partition: replace(load, lag=(load.lag or 0) + math.ceil((load.produced_per_s or 0.0) * lost_s))
@@ -534,7 +538,7 @@ def _after_rebalance(policy: ScalingPolicy, observed: ScalingInput) -> float:
 
 
 def _needs(policy: ScalingPolicy, observed: ScalingInput) -> dict[TopicPartition, float] | None:
-    """The share of a worker that each partition asks for; None when it cannot be told yet."""
+    """The share of a worker that each partition needs; None if it is not known yet."""
     needs = {partition: _need(policy, observed, load) for partition, load in observed.loads.items()}
     known = {partition: need for partition, need in needs.items() if need is not None}
     return known if len(known) == len(needs) else None
@@ -558,7 +562,7 @@ def _need(policy: ScalingPolicy, observed: ScalingInput, load: PartitionLoad) ->
 
 
 def _enough(need: float, partitions: int, full: float = FULL) -> int:
-    """The fewest workers whose busiest keeps up, if the need is spread evenly over the partitions."""
+    """The fewest workers whose busiest one keeps up, if the need is spread evenly over the partitions."""
     for share in range(partitions, 1, -1):
         if share * need / partitions <= full:
             return math.ceil(partitions / share)
@@ -566,7 +570,7 @@ def _enough(need: float, partitions: int, full: float = FULL) -> int:
 
 
 def _effective(workers: int, partitions: int, least: int) -> int:
-    """The fewest workers whose busiest has no more partitions than with `workers`."""
+    """The fewest workers whose busiest one has no more partitions than with `workers`."""
     if workers <= 0 or partitions <= 0:
         return max(workers, least)
     return max(math.ceil(partitions / math.ceil(partitions / workers)), least)
@@ -583,7 +587,7 @@ def _lost_throughput(observed: ScalingInput) -> bool:
 
 
 def duration(ms: int) -> str:
-    """A time for people: 90 s, 5 min, 2 h."""
+    """A duration in words: 90 s, 5 min, 2 h."""
     for unit, name in ((3_600_000, "h"), (60_000, "min")):
         if ms >= unit and ms % unit == 0:
             return f"{ms // unit} {name}"

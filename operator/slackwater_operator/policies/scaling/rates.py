@@ -1,7 +1,7 @@
-"""Rates over a window of observations, and what one worker can do.
+"""Rates over a window of observations, and the capacity of one worker.
 
-The instant lag flaps; the rates over a window do not. What a worker can do is learned only while the group
-had lag: without lag the group consumes what is produced, however much more it could.
+The lag of one moment fluctuates; rates over a window do not. The capacity is measured only while the group
+has lag: without lag the group consumes what is produced, however much more it could.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class _Packed:
 
 
 class RateWindow:
-    """Produce and consume rates over the last `window_ms`.
+    """Produced and consumed rates over the last `window_ms`.
 
-    It keeps about eight samples however often it is given one, and of those only the offsets.
+    It keeps about eight samples however many it is given, and of each only the offsets.
     """
 
     def __init__(self, window_ms: int) -> None:
@@ -61,9 +61,10 @@ class RateWindow:
         self._consumed_from_ms = -1  # the throughput is taken from the samples since then
 
     def add(self, sample: Sample) -> None:
-        """Takes a sample; those older than the window fall out, but for one that spans it.
+        """Takes in a sample; drops those older than the window, except for one that spans it.
 
-        Only partitions with both offsets count; when they are others than before the window begins anew.
+        Only partitions with both offsets count. The window begins anew when these are other partitions than
+        before.
         """
         known = [partition for partition in sample.ends if partition in sample.committed]
         if len(known) != len(self._index) or any(partition not in self._index for partition in known):
@@ -86,16 +87,16 @@ class RateWindow:
     def restart(self) -> None:
         """Measures the throughput anew, as after a change of the number of workers.
 
-        What is produced, and what a worker can do, has nothing to do with it.
+        The produced rate and the capacity of a worker do not depend on it.
         """
         self._consumed_from_ms = self.newest_ms
 
     def forget_capacity(self) -> None:
-        """Forgets what a worker can do, as when there is another handler."""
+        """Discards the capacity of a worker, for another handler."""
         self._capacity = Capacity()
 
     def restore_capacity(self, per_s: float, at_ms: int) -> None:
-        """Takes what a worker could do as it was known before."""
+        """Sets a worker's capacity that was measured earlier."""
         self._capacity.take(per_s, at_ms)
 
     @property
@@ -125,14 +126,15 @@ class RateWindow:
         return done * 1000 / (last.at_ms - first.at_ms)
 
     def capacity_per_s(self) -> float | None:
-        """The most that one worker was seen to do a second while there was lag; None: not seen yet."""
+        """The highest measured rate of one worker while there was lag, in records a second; None if never
+        measured."""
         return self._capacity.per_s
 
     def lag_seconds(self, partition: TopicPartition) -> float | None:
-        """How long ago the record at the committed position was produced, in s; None when it can't be told.
+        """How long ago the record at the committed position was produced, in s; None if unknown.
 
-        Between two samples, the end offset is taken to have grown evenly; before the oldest, as fast as over
-        the window. 0.0 without lag.
+        The end offset is assumed to grow evenly between two samples, and before the oldest at the window's
+        rate. 0.0 without lag.
         """
         number = self._index.get(partition)
         if number is None or not self._samples:
@@ -174,11 +176,11 @@ class RateWindow:
         return self._samples[-1].at_ms - self._samples[0].at_ms if len(self._samples) > 1 else 0
 
     def _first_counted(self) -> _Packed | None:
-        """The oldest sample that the throughput is taken from."""
+        """The oldest sample that the throughput is measured from."""
         return next((sample for sample in self._samples if sample.at_ms >= self._consumed_from_ms), None)
 
     def _learn(self) -> None:
-        """Takes the rate as a worker's capacity if all of the workers had lag to work on all the time."""
+        """Takes the rate as a worker's capacity if all workers had lag to process all the time."""
         consumed = self.consumed_per_s()
         newest = self._samples[-1]
         counted = [sample for sample in self._samples if sample.at_ms >= self._consumed_from_ms]
@@ -189,10 +191,10 @@ class RateWindow:
 
 
 class Capacity:
-    """The most that one worker did a second, of the last hour in which that could be measured.
+    """The highest rate of one worker, of the last hour in which it could be measured.
 
-    Where only some partitions had lag some workers had nothing to do, and the measure is too low: hence the
-    most. A handler that becomes slower is noticed when the higher measures are an hour old.
+    If only some partitions had lag, some workers were idle and the measurement is too low; hence the
+    highest. A handler that becomes slower shows when the higher measurements are an hour old.
     """
 
     def __init__(self) -> None:
@@ -204,7 +206,7 @@ class Capacity:
         return max((value for _, value in self._slots), default=None)
 
     def take(self, per_s: float, at_ms: int) -> None:
-        """Takes a measure in."""
+        """Takes in a measurement."""
         slot = at_ms // _CAPACITY_SLOT_MS
         if self._slots and self._slots[-1][0] == slot:
             self._slots[-1] = (slot, max(self._slots[-1][1], per_s))

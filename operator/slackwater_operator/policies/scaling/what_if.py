@@ -1,4 +1,4 @@
-"""What would have to change for another number of workers: the scaling formula, solved for its inputs."""
+"""What would have to change for another number of workers: solves the scaling formula for its inputs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _UNTIL = {
 def scaling_otherwise(
     policy: ScalingPolicy, scaling: Mapping[str, Any], replicas: int, now_ms: int
 ) -> list[str]:
-    """What would have to change for another number of workers, a line each.
+    """What would have to change for another number of workers, one line each.
 
     Args:
         policy: what the user asks for.
         scaling: `status.scaling`.
-        replicas: how many workers are wanted now.
+        replicas: the wanted number of workers.
         now_ms: wall clock.
     """
     floor = floor_at(policy.windows, now_ms)
@@ -103,7 +103,7 @@ def _down(policy: ScalingPolicy, least: int, replicas: int, partitions: int, cap
 
 
 def _load(policy: ScalingPolicy, need: float, capacity: Any) -> list[tuple[str, str]]:
-    """What load, spread evenly over the partitions, makes up a need: (which figure, how much of it)."""
+    """The load, spread evenly over the partitions, that makes up a need: (which figure, how much of it)."""
     result = []
     if policy.lag_per_replica is not None:
         result.append(("the lag", _figure(need * policy.lag_per_replica)))
@@ -138,7 +138,7 @@ def _workers(number: int) -> str:
 
 
 def _figure(number: float) -> str:
-    """A number for people, to three digits: 249,800 is 250,000."""
+    """A number in words, to three digits: 249,800 becomes 250,000."""
     if number <= 0:
         return "0"
     rounded = round(number, 2 - math.floor(math.log10(number)))

@@ -1,4 +1,4 @@
-"""What the decision about a takeover looks at, and what it says (`policies.takeover`)."""
+"""Input and result of a decision about takeovers."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ FALL_BACK_TO_STOP = "Stop"
 
 @dataclass(frozen=True)
 class SetView:
-    """One of the two sets of pods.
+    """One of the two StatefulSets.
 
     Attributes:
         name: its name; its pods are called NAME-ordinal.
-        ordinals: its pods' ordinals; empty also where there is no such set.
+        ordinals: its pods' ordinals; empty if it does not exist.
     """
 
     name: str
     ordinals: Ordinals = NO_ORDINALS
 
     def having(self, ordinal: int) -> SetView:
-        """The set with one ordinal more (itself if it has it already).
+        """The set with one more ordinal (the same set if it has it already).
 
         Raises:
-            ValueError: the ordinal is not next to those that the set has.
+            ValueError: the ordinal is not next to those of the set.
         """
         own = self.ordinals
         if own.replicas and not own.start - 1 <= ordinal <= own.end:
@@ -54,7 +54,7 @@ class SetView:
         return replace(self, ordinals=own.with_(ordinal))
 
     def lacking(self, ordinal: int) -> SetView:
-        """The set with one ordinal less (itself if it lacks it already).
+        """The set with one ordinal less (the same set if it lacks it already).
 
         Raises:
             ValueError: the ordinal is in the middle of the set.
@@ -67,13 +67,13 @@ class SetView:
 
 @dataclass(frozen=True)
 class TakeoverMember:
-    """A member and its pods.
+    """A member with its pods.
 
     Attributes:
         ordinal: its number.
         name: its group.instance.id, `flights-3`.
-        old: its pod in the set that is left, also while that ends; None: there is no pod.
-        new: its pod in the set that is filled; None: there is no pod.
+        old: the worker in its pod of the source set, also while that ends; None without a pod.
+        new: the worker in its pod of the target set; None without a pod.
     """
 
     ordinal: int
@@ -84,17 +84,17 @@ class TakeoverMember:
 
 @dataclass(frozen=True)
 class Moving:
-    """The one takeover under way; noted in the status before anything is done for it.
+    """The takeover in progress; noted in the status before anything is done for it.
 
     Attributes:
         ordinal: the member's number.
-        since_ms: since when its successor has been awaited (or the member away, by="restart").
-        generation: the group's generation when its successor was told (or it was noted, before that).
-        lag: how far its partitions were behind then, None when that was not known.
+        since_ms: since when its successor is awaited (or the member away, for by="restart").
+        generation: the group's generation when its successor was told (before that: when it was noted).
+        lag: the lag of its partitions at that time; None if unknown.
         by: `takeover`, or `restart`: the predecessor ends first.
-        told_ms: when the successor was told to go last, 0 before that.
-        tells: how many times it has been told.
-        to: the set that it moves to; a note of the other direction counts for nothing. "": not known.
+        told_ms: when the successor was last told to take over; 0 before that.
+        tells: how often it has been told.
+        to: the target set; a note of the other direction does not count. "" if unknown.
     """
 
     ordinal: int
@@ -109,15 +109,15 @@ class Moving:
 
 @dataclass(frozen=True)
 class TakeoverPolicy:
-    """What the user allows.
+    """What the user permits.
 
     Attributes:
         rollout: the rest of spec.rollout; `paused` and the session's budget count.
         warm_timeout_ms: spec.rollout.takeover.warmTimeout.
         fallback: spec.rollout.takeover.fallback, `Restart` or `Stop`.
         deadline_ms: how long a predecessor may take to hand over (drainTimeoutMs + 5 s).
-        hands_over: whether the template of the set that is filled has the key for takeovers. Without it there
-            are no standbys, and all members move by restart.
+        hands_over: whether the target set's template has the key for takeovers. Without it there are no
+            standbys, and all members move by restart.
     """
 
     rollout: RolloutPolicy
@@ -129,22 +129,22 @@ class TakeoverPolicy:
 
 @dataclass(frozen=True)
 class TakeoverInput:
-    """What was observed.
+    """The observation.
 
     Attributes:
-        old: the set that is left.
-        new: the set that is filled.
-        members: all members that should be, also one that is in neither set while it moves by restart.
-        group: the group, None when the broker did not say.
-        moving: the note of the takeover under way, None without.
+        old: the source set.
+        new: the target set.
+        members: all wanted members, including one that is in neither set while it moves by restart.
+        group: the group; None when the broker did not respond.
+        moving: the note of the takeover in progress; None without one.
         gaps_ms: how long workers were away in the restarts measured so far.
         now_ms: the time.
-        forced: why the broker may have made the group rebalance since the takeover under way began
-            (`ForcedWatch.since`); "" if it was not seen to.
-        sessions_since_ms: when the broker began all sessions anew, 0 when it was not seen to.
-        back: whether this goes back to the last good revision, after a `stop`: what is left has failed.
-        expected: why the revision makes the group rebalance by itself (`subscription.expected_rebalance`);
-            "" if it does not. Such a rebalance is planned, and no failure.
+        forced: why the broker may have caused a rebalance since the takeover in progress began
+            (`ForcedWatch.since`); "" if it was not observed to.
+        sessions_since_ms: when the broker began all sessions anew; 0 if it was not observed to.
+        back: whether this is a rollback after a `stop`: the source set has the failed revision.
+        expected: why the revision itself causes a rebalance (`rebalance_causes.expected_rebalance`), which
+            is then planned and no failure; "" if it does not.
     """
 
     old: SetView
@@ -162,26 +162,25 @@ class TakeoverInput:
 
 @dataclass(frozen=True)
 class TakeoverDecision:
-    """What to do next.
+    """The next step.
 
     Attributes:
-        action: `done` (the set that is left is empty), `wait`, `extend` (the new set gets `ordinal`), `tell`
-            (its successor is told to take over), `retire` (the old set loses `ordinal`), `withdraw` (the new
-            set loses it), `refuse` (a restart would not fit the session) or `stop` (give up on this revision:
-            exchange the sets, with `back`. A successor that is not the member may be withdrawn at once, as
-            long as the old set has its ordinal, too; left alone, the way back retires it. One that moved by
+        action: `done` (the source set is empty), `wait`, `extend` (the target set gets `ordinal`), `tell`
+            (its successor is told to take over), `retire` (the source set loses `ordinal`), `withdraw` (the
+            target set loses it), `refuse` (a restart would not fit the session) or `stop` (give up on this
+            revision and exchange the sets, with `back`; a successor that is not the member may be withdrawn
+            at once while the source set has its ordinal, or is retired on the way back; one that moved by
             restart is in no other set, and stays).
-        ordinal: the member's number; -1 where it is about none.
+        ordinal: the member's number; -1 if it is about none.
         by: how it moves, `takeover` or `restart`.
-        predecessor: for `tell`: whether there is somebody to ask.
-        moved: whether the takeover that was noted is over, and went well.
-        reason: one sentence for people.
+        predecessor: for `tell`, whether there is a predecessor to ask.
+        moved: whether the noted takeover is over, and succeeded.
+        reason: one sentence for users.
         summary: `reason` without figures that change all the time, for conditions and Events.
-        note: what the note has to be before this is done; None: there is to be none. The same as the one that
-            there is where nothing changes.
-        failed: the member that a `stop` is about, "" otherwise.
-        unplanned: why the group rebalanced during the takeover that is over (`moved`) without that being to
-            blame, "" if it did not: to be counted as unplanned.
+        note: the note to write before this is done, unchanged if nothing changes; None for no note.
+        failed: the member that a `stop` is about; "" otherwise.
+        unplanned: why the group rebalanced during the takeover that is over (`moved`) without that being the
+            cause, to be counted as unplanned; "" if it did not.
     """
 
     action: str
