@@ -35,7 +35,8 @@ def delay_ms(attempts: int, jitter: float, *, first_ms: int = FIRST_MS, longest_
 
 @dataclass(frozen=True)
 class _Failure(Generic[Note]):
-    """What is noted of a failure, how often in a row it has failed, and when it is due again (wall clock)."""
+    """A failure: its note, the number of failed attempts in a row, and when the next one is due (wall clock,
+    ms)."""
 
     note: Note
     attempts: int
@@ -43,31 +44,31 @@ class _Failure(Generic[Note]):
 
 
 class Backoffs(Generic[Note]):
-    """What has failed lately, by a key, each with a note and a back-off of its own.
+    """Recent failures by key, each with a note and its own back-off.
 
-    In memory only: after a restart of the operator each is tried at once.
+    In memory only: after a restart of the operator everything is tried at once.
     """
 
     def __init__(self) -> None:
-        """Nothing has."""
+        """Starts without failures."""
         self._failures: dict[Hashable, _Failure[Note]] = {}
 
     def note(self, key: Hashable) -> Note | None:
-        """What is noted of the failure; None: it has not failed."""
+        """The note of a failure; None if the key has not failed."""
         failure = self._failures.get(key)
         return failure.note if failure is not None else None
 
     def notes(self) -> Iterator[Note]:
-        """What is noted of all failures."""
+        """The notes of all failures."""
         return (failure.note for failure in self._failures.values())
 
     def attempts(self, key: Hashable) -> int:
-        """How many attempts have failed in a row; 0 after an edit of the resource, too."""
+        """How many attempts have failed in a row; 0 also after an edit of the resource."""
         failure = self._failures.get(key)
         return failure.attempts if failure is not None else 0
 
     def held(self, key: Hashable, *, now_ms: int) -> Note | None:
-        """The note of the failure that keeps it from being tried now; None where it may be tried."""
+        """The note of the failure whose back-off is not over; None if an attempt may be made."""
         failure = self._failures.get(key)
         # A due time beyond the longest back-off was set before the clock was put back.
         waits = failure is not None and now_ms < failure.due_ms <= now_ms + LONGEST_MS
@@ -86,8 +87,8 @@ class Backoffs(Generic[Note]):
         """Notes a failure.
 
         Args:
-            key: what has failed; one that differs in anything is another one.
-            note: what to remember of it.
+            key: what has failed; a key that differs in anything has its own back-off.
+            note: what to store about it.
             now_ms: wall clock.
             jitter: a random number from 0 to 1.
             wait_ms: the least time to wait.
@@ -98,23 +99,23 @@ class Backoffs(Generic[Note]):
         self._failures[key] = _Failure(note, attempts, now_ms + min(delay, LONGEST_MS))
 
     def done(self, key: Hashable) -> None:
-        """It was carried out."""
+        """Removes the failure: the attempt succeeded."""
         self._failures.pop(key, None)
 
     def keep(self, keys: Collection[Hashable]) -> None:
-        """Forgets what is not wanted any more."""
+        """Removes the failures of all other keys."""
         self._failures = {key: failure for key, failure in self._failures.items() if key in keys}
 
     def try_now(self) -> None:
-        """The resource was edited: each is tried at once, with a back-off that begins anew."""
+        """Permits all attempts at once, with back-offs that begin anew: the resource was edited."""
         self._failures = {
             key: replace(failure, attempts=0, due_ms=0) for key, failure in self._failures.items()
         }
 
     def next_due_ms(self, now_ms: int) -> int | None:
-        """When the next attempt is due after now; None: at no known time.
+        """When the next attempt is due after now (wall clock, ms); None without one.
 
-        One that has been due and was not made waits for another, whose own back-off counts.
+        An attempt that was due and was not made waits for another key, whose own back-off counts.
         """
         due = (failure.due_ms for failure in self._failures.values() if failure.due_ms > now_ms)
         return min(due, default=None)
@@ -152,11 +153,11 @@ class Refusals:
 
     @property
     def problems(self) -> tuple[tuple[str, str], ...]:
-        """What a person has to see to, as (reason, message)."""
+        """The problems that need a person, as (reason, message)."""
         return tuple((refusal.reason, refusal.message) for refusal in self._refused.notes() if refusal.shown)
 
     def next_due_ms(self, now_ms: int) -> int | None:
-        """When the next attempt is due after now; None: at no known time."""
+        """When the next attempt is due after now (wall clock, ms); None without one."""
         return self._refused.next_due_ms(now_ms)
 
     def since_ms(self, subject: Hashable, *, now_ms: int) -> int:
@@ -165,12 +166,12 @@ class Refusals:
         return refusal.since_ms if refusal is not None else now_ms
 
     def shown(self, subject: Hashable) -> tuple[str, str] | None:
-        """The (reason, message) of a refusal that people are told of; None where there is none."""
+        """The (reason, message) of a refusal that is shown to users; None without one."""
         refusal = self._refused.note(subject)
         return (refusal.reason, refusal.message) if refusal is not None and refusal.shown else None
 
     def held(self, subject: Hashable, *, now_ms: int) -> Refusal | None:
-        """The refusal that keeps a request from being made now; None where it may be made."""
+        """The refusal whose back-off is not over; None if the request may be made."""
         return self._refused.held(subject, now_ms=now_ms)
 
     def refused(
@@ -185,7 +186,7 @@ class Refusals:
         wait_ms: int = 0,
         longest_ms: int = LONGEST_MS,
     ) -> bool:
-        """Notes a refusal. Whether it is news: it was not shown before, or for another reason.
+        """Notes a refusal. Returns whether it is new: it was not shown before, or had another reason.
 
         Args:
             subject: what was refused.
@@ -193,7 +194,7 @@ class Refusals:
             message: for the condition.
             now_ms: wall clock.
             jitter: a random number from 0 to 1.
-            passing: whether it may pass without anybody's doing: it is shown only if it persists.
+            passing: whether the cause may pass by itself: it is shown only if it persists.
             wait_ms: how long the API server asks to wait (Retry-After).
             longest_ms: the cap of the back-off.
         """
@@ -211,16 +212,17 @@ class Refusals:
         return shown and (before is None or before[0] != reason)
 
     def accepted(self, subject: Hashable) -> None:
-        """The request was carried out."""
+        """Removes the refusal: the request succeeded."""
         self._refused.done(subject)
 
     def keep(self, subjects: Collection[Hashable]) -> None:
-        """Forgets the refusals of what is not wanted any more."""
+        """Removes the refusals of all other subjects."""
         self._refused.keep(subjects)
 
     def try_now(self) -> None:
-        """The resource was edited: each is tried at once, with a back-off that begins anew.
+        """Permits all requests at once, with back-offs that begin anew: the resource was edited.
 
-        They are shown until that has succeeded: otherwise the group would look well for a moment.
+        The refusals are shown until the requests succeed: otherwise the group would look healthy for a
+        moment.
         """
         self._refused.try_now()

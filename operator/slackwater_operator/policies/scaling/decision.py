@@ -1,15 +1,14 @@
-"""How many workers the group needs.
+"""Decides how many workers the group needs.
 
-    need   = for each partition the share of one worker that it asks for, at most 1, summed up
-    wanted = the fewest workers whose busiest, with ceil(partitions / workers) of the partitions, has no more
-             than one worker's work (and a tenth), within minReplicas, the schedule's floor and maxReplicas
+    need   = the sum over all partitions of the share of one worker that each needs, at most 1 each
+    wanted = the fewest workers whose busiest one, with ceil(partitions / workers) of the partitions, has at
+             most one worker's work (and a tenth), within minReplicas, the schedule's floor and maxReplicas
 
-A step is made only when the lag is known, the group is Stable and has settled since the last step; up only
-when it gains more than its rebalance costs; down only when the need has been lower for a whole window and
-would be even with the lag that the rebalance makes, and not to a number that was too few just before; and a
-step up that lowered the throughput is taken back.
-To zero only when nothing has been produced for long, and back at once. docs/design/decisions.md explains
-each.
+A step is made only when the lag is known, the group is Stable and has settled since the last step. A step up
+must gain more than its rebalance costs. A step down requires that the need was lower for a whole window, and
+stays lower with the lag that the rebalance causes; it does not lead to a number that was recently too low. A
+step up that lowered the throughput is reversed. The last worker stops only when nothing has been produced
+for long, and returns at once. docs/design/decisions.md has the formulas.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the steps of a takeover share: a situation, what can be told from it, and how a step is said."""
+"""What the steps of a takeover share: the situation, conclusions from it, and the wording of decisions."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ from slackwater_operator.policies.takeover.types import (
 )
 
 RETELL_MS = 10_000
-"""A successor that is in standby so long after it was told is told again: refused, or it never heard."""
+"""A successor that is in standby so long after it was told is told again: it was refused, or the request was
+lost."""
 SLACK_MS = 20_000
-"""So much longer than its predecessor's deadline may a successor take."""
+"""How much longer than its predecessor's deadline a successor may take."""
 FIRST_PROOF_MS = 5_000
-"""How long the first member of a revision must have been running before its predecessor goes."""
+"""How long the first member of a revision must run before its predecessor is stopped."""
 PROOF_MS = 1_000
-"""The same for those after it."""
+"""The same for the later ones."""
 
 STANDBY = "standby"
 WARM = "warm"
@@ -42,7 +43,7 @@ JOINS = frozenset({"taking-over", "joining"})
 
 
 def unknown(worker: WorkerView | None) -> bool:
-    """Whether its process runs, but has not said how it is."""
+    """Whether its process runs but has not reported its status."""
     return worker is not None and worker.alive and not worker.phase
 
 
@@ -52,12 +53,12 @@ def gone(worker: WorkerView | None) -> bool:
 
 
 def no_room(worker: WorkerView | None) -> bool:
-    """Whether its pod fits on no node."""
+    """Whether its pod cannot be scheduled on any node."""
     return worker is not None and not worker.alive and worker.trouble.startswith("Unschedulable")
 
 
 def crashes(worker: WorkerView | None) -> bool:
-    """Whether it fails again and again."""
+    """Whether it fails repeatedly."""
     return worker is not None and not worker.running and worker.failures >= HOPELESS
 
 
@@ -68,12 +69,12 @@ def ago(now_ms: int, since_ms: int) -> str:
 
 @dataclass(frozen=True)
 class Case:
-    """A situation.
+    """The situation that a step is decided from.
 
     Attributes:
-        policy: what the user allows.
-        observed: what was observed.
-        note: the note as far as it counts here (of this direction, of this member).
+        policy: what the user permits.
+        observed: the observation.
+        note: the note, if it counts here (for this direction and this member).
     """
 
     policy: TakeoverPolicy
@@ -84,27 +85,27 @@ class Case:
 
     @property
     def forward(self) -> bool:
-        """Whether this goes to a new revision, which may turn out to be bad."""
+        """Whether this rolls out a new revision, which may turn out to be bad."""
         return not self.observed.back
 
     def member(self, ordinal: int) -> TakeoverMember | None:
-        """The member of this number, if it should be."""
+        """The member of this number; None if it is not wanted."""
         return next((member for member in self.observed.members if member.ordinal == ordinal), None)
 
     def old_pod(self, member: TakeoverMember) -> str:
-        """The name of its pod in the set that is left."""
+        """The name of its pod in the source set."""
         return (member.old.pod if member.old else "") or f"{self.observed.old.name}-{member.ordinal}"
 
     def new_pod(self, member: TakeoverMember) -> str:
-        """The name of its pod in the set that is filled."""
+        """The name of its pod in the target set."""
         return (member.new.pod if member.new else "") or f"{self.observed.new.name}-{member.ordinal}"
 
     def holder(self, member: TakeoverMember) -> str:
-        """The pod that the broker says is the member; "" when it does not say, or neither is.
+        """The pod that is the member by the broker's report; "" if it reports none, or neither pod.
 
-        By the member id, which is another one with each join. The client.id that the broker shows is the
-        first joiner's, whoever took over since: by that every successor would be called an impostor. A pod
-        that has not said its member id, or says one that is not the broker's any more, is not found.
+        The member id identifies the pod; it changes with each join. The client.id that the broker reports is
+        that of the first joiner, whichever pod took over since. A pod that has not reported its member id,
+        or reports an outdated one, is not identified.
         """
         listed = self.observed.group.member(member.name) if self.observed.group is not None else None
         if listed is None or not listed.member_id:
@@ -114,14 +115,17 @@ class Case:
         return self.new_pod(member) if member.new and member.new.member_id == listed.member_id else ""
 
     def disowned(self, worker: WorkerView) -> bool:
-        """Whether the broker knows this worker's member by another id than it says: it has been fenced, or
-        one of the two was asked a moment earlier."""
+        """Whether the broker has another member id for this worker's member than the worker reports.
+
+        The worker has been fenced, or one of the two was asked a moment earlier.
+        """
         listed = self.observed.group.member(worker.name) if self.observed.group is not None else None
         known = listed.member_id if listed is not None else ""
         return bool(known and worker.member_id) and known != worker.member_id
 
     def view(self, member: TakeoverMember) -> WorkerView:
-        """The member as its pod that counts says: of two the one that runs, rather the old one."""
+        """The worker of the member's pod that counts: of two the one that runs, and the old one
+        if both do."""
         in_old, in_new = (
             member.ordinal in self.observed.old.ordinals,
             member.ordinal in self.observed.new.ordinals,
@@ -133,21 +137,21 @@ class Case:
 
     @property
     def views(self) -> tuple[WorkerView, ...]:
-        """All members but those that are hopeless."""
+        """The workers of all members except for the hopeless ones."""
         return tuple(self.view(member) for member in self.observed.members if not self.hopeless(member))
 
     @property
     def newest(self) -> int:
-        """The newest generation that a member is in, -1 where none is in any."""
+        """The newest generation of any member; -1 without any."""
         return max((worker.generation for worker in self.views), default=-1)
 
     # -- what can be told from it
 
     def hopeless(self, member: TakeoverMember) -> bool:
-        """Whether a member that is still to move will not come up with its revision: nobody waits for it.
+        """Whether a member that has still to move cannot start with its revision; no step waits for it.
 
-        The new revision may be its cure. On the way back anybody who does not run counts: what is left there
-        has failed.
+        The new revision may fix it. In a rollback this includes every member that does not run: the source
+        set has the failed revision.
         """
         if member.ordinal not in self.observed.old.ordinals or member.ordinal in self.observed.new.ordinals:
             return False
@@ -160,8 +164,8 @@ class Case:
 
     @property
     def unplanned(self) -> str:
-        """Why the group may have rebalanced without a takeover being to blame; "" if it would be, or if the
-        rebalance was expected."""
+        """Why the group may have rebalanced without a takeover being the cause; "" if there is no such
+        cause, or if the rebalance was expected."""
         if self.observed.expected:
             return ""
         if self.observed.forced:
@@ -170,24 +174,25 @@ class Case:
         return f"{', '.join(stuck)} does not start" if stuck else ""
 
     def rebalanced(self, worker: WorkerView) -> bool:
-        """Whether the group rebalanced since it was noted, or its successor told."""
+        """Whether the group has rebalanced since the note was written, or the successor told."""
         return self.note is not None and 0 <= self.note.generation < worker.generation
 
     @property
     def blames(self) -> bool:
         """Whether a rebalance since then counts against the new revision.
 
-        A successor that was never told joined since its predecessor's session had ended.
+        A successor that was never told joined because its predecessor's session had timed out.
         """
         excused = self.observed.expected or self.unplanned
         return self.forward and not excused and self.note is not None and self.note.told_ms > 0
 
     def unready(self, away: Sequence[str] = ()) -> str:
-        """Why nobody may be touched now, in words; "" if somebody may."""
+        """Why no member may be moved now, in words; "" if one may."""
         return unready(self.observed.group, self.views, away)
 
     def lacks(self, member: TakeoverMember, worker: WorkerView) -> str:
-        """What a successor still lacks to have taken over; "" when it has. As after a restart (`rollout`)."""
+        """What a successor still lacks to have taken over, in words; "" if nothing. The rules are those of a
+        restart."""
         if member.name not in (self.observed.group.instance_ids if self.observed.group else ()):
             return "runs, but is not in the group"
         if worker.generation < self.newest:
@@ -198,7 +203,10 @@ class Case:
         return lacks or self._unproven(member, worker)
 
     def _unproven(self, member: TakeoverMember, worker: WorkerView) -> str:
-        """One that joins and fails at its first records would be taken for well without."""
+        """Why the successor has not run for long enough, in words; "" if it has.
+
+        Otherwise one that joins and fails at its first records would count as taken over.
+        """
         others = [other for other in self.observed.members if other.ordinal != member.ordinal]
         first = not any(other.new is not None and other.new.running for other in others)
         wanted_ms = FIRST_PROOF_MS if first else PROOF_MS
@@ -211,7 +219,7 @@ class Case:
         )
 
     def rollout_input(self, worker: WorkerView) -> RolloutInput:
-        """The same for the rules of a restart."""
+        """The observation as input for the rules of a restart."""
         observed = self.observed
         excuse = self.unplanned or ("the way back" if observed.back else "")
         sessions_ms = observed.sessions_since_ms
@@ -230,11 +238,12 @@ class Case:
         )
 
     def told_lately(self) -> bool:
-        """Whether it was told so recently that it may not have heard yet."""
+        """Whether the successor was told so recently that it may not have received the request yet."""
         return bool(self.note and self.note.told_ms and self.observed.now_ms - self.note.told_ms < RETELL_MS)
 
     def overdue(self) -> bool:
-        """Whether it was told so long ago that it should be the member; not judged while the group moves."""
+        """Whether the successor was told so long ago that it should be the member; not judged during a
+        rebalance."""
         if (
             not self.note
             or not self.note.told_ms
@@ -246,16 +255,16 @@ class Case:
         return self.observed.now_ms - since_ms >= self.policy.deadline_ms + SLACK_MS
 
     def refused_often(self) -> bool:
-        """Whether a successor has been in standby again and again after it was told."""
+        """Whether a successor has been in standby repeatedly after it was told."""
         allowed = 1 + (self.policy.deadline_ms + SLACK_MS) // RETELL_MS
         return self.forward and self.note is not None and self.note.tells >= allowed
 
     # -- what to say
 
     def why_rebalanced(self, member: TakeoverMember) -> str:
-        """Whose trouble may have made the group rebalance, as ` (f-1: exit code 4: ...)`; "" without any.
+        """Which problem may have caused the rebalance, as ` (f-1: exit code 4: ...)`; "" without one.
 
-        A member that has failed, or is not in the group, comes before what the successor itself has said.
+        A member that has failed, or is not in the group, comes before the successor's own report.
         """
         group = self.observed.group
         causes = []
@@ -272,12 +281,13 @@ class Case:
         return f" ({'; '.join(causes[:3])})" if causes else ""
 
     def wait(self, reason: str, summary: str = "", *, ordinal: int = -1) -> TakeoverDecision:
-        """Nothing to do now; the note stays."""
+        """The decision to do nothing now; the note stays."""
         by = self.note.by if self.note else TAKEOVER
         return TakeoverDecision(WAIT, ordinal, by, reason=reason, summary=summary or reason, note=self.note)
 
     def stop(self, member: TakeoverMember, reason: str, summary: str = "") -> TakeoverDecision:
-        """Gives this revision up, and the note with it; on the way back there is nothing but to wait."""
+        """The decision to give up this revision, and the note with it; in a rollback the decision
+        to wait."""
         if self.observed.back:
             said = f"the rollback waits for {member.name}"
             return self.wait(f"{said}: {reason}", said, ordinal=member.ordinal)
@@ -286,10 +296,10 @@ class Case:
         return TakeoverDecision(STOP, member.ordinal, by, reason=reason, summary=summary, failed=member.name)
 
     def tell(self, member: TakeoverMember, why: str, *, predecessor: bool) -> TakeoverDecision:
-        """Its successor is to go.
+        """The decision to tell the successor to take over.
 
-        Where nobody serves the member the generation is not held against the successor: its predecessor's
-        session may have ended before.
+        If no pod serves the member, a later generation does not count against the successor: its
+        predecessor's session may have timed out before.
         """
         assert self.note is not None
         assert member.new is not None

@@ -1,13 +1,13 @@
-"""The next step of a rollout by takeover.
+"""Decides the next step of a rollout by takeover.
 
-A successor starts and warms up beside its predecessor, in a second set of pods; then the predecessor drains,
-commits and hands over, and the successor joins with the same group.instance.id and an empty member id: the
-broker fences the predecessor at once and keeps the generation (KIP-345), and nobody else hears of it.
+A successor starts and warms up beside its predecessor, in a second set of pods. Then the predecessor drains,
+commits and hands over, and the successor joins with the same group.instance.id and an empty member id. The
+broker fences the predecessor at once and keeps the generation (KIP-345); the other members are not affected.
 
-A set is a range of ordinals, so that it gains and loses members at its ends only. Where the new set is empty,
-or above the old one, the highest member that is left goes next; where it is below (the way back), the lowest.
-One member moves at a time. Each step is found from the sets, the pods and one note, which is written before
-anything is done, so that it does not matter where the one who takes the steps was interrupted.
+A set is a range of ordinals, so it gains and loses members at its ends only. If the target set is empty, or
+above the source set, the highest member of the source set moves next; if it is below (a rollback), the
+lowest. One member moves at a time. Each step follows from the sets, the pods and one note, which is written
+before anything is done, so that the operator may stop at any point.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def decide_takeover(policy: TakeoverPolicy, observed: TakeoverInput) -> Takeover
     """Decides the next step of a rollout by takeover.
 
     Args:
-        policy: what the user allows. On the way back nothing is paused, refused or stopped.
-        observed: what was observed. What is not known (`group` None, a worker's phase "") is waited for.
+        policy: what the user permits. In a rollback nothing is paused, refused or stopped.
+        observed: the observation. The decision waits for unknown values (`group` None, a worker's phase "").
     """
     if observed.back:
         policy = replace(policy, rollout=replace(policy.rollout, paused=False, refuses=False))
@@ -80,10 +80,10 @@ def decide_takeover(policy: TakeoverPolicy, observed: TakeoverInput) -> Takeover
 
 
 def _noted(policy: TakeoverPolicy, observed: TakeoverInput) -> tuple[Moving | None, bool]:
-    """The note as far as it counts, and whether what it was about is over.
+    """The note if it counts, and whether its takeover is over.
 
-    A note that counts for nothing: of the other direction, of a member that has been scaled away, or of a
-    takeover that has not begun (whoever noted it ended before).
+    A note does not count if it is of the other direction, of a member that was scaled away, or of a takeover
+    that has not begun (the operator stopped after writing it).
     """
     note = observed.moving
     if note is None or (note.to and note.to != observed.new.name):
@@ -122,7 +122,7 @@ def _step(case: Case) -> TakeoverDecision:
 
 
 def _move(case: Case, ordinal: int) -> TakeoverDecision:
-    """A member with a pod in both sets; a note is made where there is none, and written before all else."""
+    """The step for a member with a pod in both sets; without a note it gets one, to be written first."""
     member = case.member(ordinal)
     if member is None:
         return case.wait(
@@ -139,7 +139,7 @@ def _note(case: Case, member: TakeoverMember) -> Moving:
 
 
 def _failing(case: Case) -> TakeoverDecision | None:
-    """A member that has moved, and fails again and again with the new revision."""
+    """The stop for a member that has moved and fails repeatedly with the new revision; None without one."""
     if not case.forward:
         return None
     for member in case.observed.members:
@@ -156,7 +156,7 @@ def _failing(case: Case) -> TakeoverDecision | None:
 
 
 def _next(case: Case) -> TakeoverDecision:
-    """Nobody is between the sets: the next one may begin."""
+    """The step where no member is in both sets: the next takeover may begin."""
     ordinal = _following(case.observed)
     member = case.member(ordinal)
     if member is None:
@@ -183,7 +183,7 @@ def _extend(case: Case, member: TakeoverMember, why: str) -> TakeoverDecision:
 
 
 def _following(observed: TakeoverInput) -> int:
-    """The ordinal that the new set gets next: next to those that it has, towards the old one."""
+    """The ordinal that the target set gets next: next to its own, towards the source set."""
     old, new = observed.old.ordinals, observed.new.ordinals
     if not new:
         return old.top if old else max(member.ordinal for member in observed.members)
@@ -193,9 +193,11 @@ def _following(observed: TakeoverInput) -> int:
 
 
 def _out_of_the_middle(case: Case) -> TakeoverDecision:
-    """The sets share members, none of which is at an end of the old one, so that none of them can leave it.
+    """The step where the sets share members, none of them at an end of the source set, so that none can
+    leave it.
 
-    No step of ours leads there. The new set gives them up from its top, as long as they are served.
+    The operator's own steps do not lead there. The target set gives these members up from its top, as long
+    as they are served.
     """
     member = case.member(case.observed.new.ordinals.top)
     assert member is not None  # between members of the old set

@@ -1,8 +1,8 @@
-"""A member that moves by restart: its predecessor ends before its successor joins.
+"""Decides the steps of a member that moves by restart: its predecessor ends before its successor joins.
 
-So it is where the successor cannot be ready beside its predecessor (no room for one more pod, or it takes too
-long), and where one of the two has no key to ask or answer with. The successor's pod is kept: it gets the
-room that its predecessor leaves.
+A member moves so if its successor cannot be ready beside its predecessor (there is no room for one more pod,
+or it takes too long), or if one of the two has no key to sign requests with. The successor's pod is kept: it
+gets the room that its predecessor leaves.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from slackwater_operator.policies.takeover.types import (
 )
 
 _RENOTE_MS = 5_000
-"""How often the note is brought up to date while a predecessor drains: it is not away before it has ended."""
+"""How often the note is renewed while a predecessor drains: the member is not away before it has ended."""
 
 
 def retire_first(case: Case, member: TakeoverMember, why: str, *, ready: bool = False) -> TakeoverDecision:
-    """The step that ends the predecessor, when that may be.
+    """The step that ends the predecessor, when the group permits it.
 
     Args:
         case: the situation.
         member: the member.
-        why: why it goes by restart.
-        ready: whether its successor stands by: then it is away for a moment only, whatever restarts took.
+        why: why it moves by restart.
+        ready: whether its successor stands by: the member is then away for a moment only, whatever restarts
+            took.
     """
     old, policy = member.old, case.policy.rollout
     serves = old is not None and old.running
@@ -57,7 +58,8 @@ def retire_first(case: Case, member: TakeoverMember, why: str, *, ready: bool = 
 
 
 def retire_now(case: Case, member: TakeoverMember, why: str) -> TakeoverDecision:
-    """The step that ends the predecessor, whatever the group's state: it does not serve, or not for long."""
+    """The step that ends the predecessor at once, whatever the group's state: it does not serve, or not for
+    long."""
     old = member.old
     serves = old is not None and old.running
     note = Moving(
@@ -73,7 +75,8 @@ def retire_now(case: Case, member: TakeoverMember, why: str) -> TakeoverDecision
 
 
 def fill_hole(case: Case, member: TakeoverMember) -> TakeoverDecision:
-    """The step that gives a member a pod that has none in either set: at once, whatever the group's state."""
+    """The step that creates a pod for a member without one in either set, at once, whatever the
+    group's state."""
     note = case.note or Moving(
         member.ordinal, case.observed.now_ms, -1, None, RESTART, to=case.observed.new.name
     )
@@ -82,7 +85,7 @@ def fill_hole(case: Case, member: TakeoverMember) -> TakeoverDecision:
 
 
 def after_retiring(case: Case, member: TakeoverMember) -> TakeoverDecision | None:
-    """What to do for a member that has left the old set by restart; None when it has come back."""
+    """The step for a member that has left the source set by restart; None when it is back."""
     covered = member.ordinal in case.observed.new.ordinals
     if not gone(member.old):
         if not covered and case.policy.hands_over:
@@ -114,7 +117,7 @@ def after_retiring(case: Case, member: TakeoverMember) -> TakeoverDecision | Non
 
 
 def _tell(case: Case, member: TakeoverMember, new: WorkerView) -> TakeoverDecision:
-    """A successor that has a key waits to be told; without one it joins by itself."""
+    """Tells a successor with a key to take over; one without a key joins by itself."""
     assert case.note is not None
     pod = case.new_pod(member)
     if not new.alive:

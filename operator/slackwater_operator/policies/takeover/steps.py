@@ -1,7 +1,7 @@
-"""A member with a pod in both sets: what its takeover needs next.
+"""Decides the next step for a member with a pod in both sets.
 
-Three situations: the new pod runs, the old one does, or neither. A pod that does not answer is no pod that is
-dead: it is waited for, up to a deadline.
+There are three situations: the new pod runs, the old pod runs, or neither. A pod that does not respond is
+not dead; the step waits for it, up to a deadline.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def move(case: Case, member: TakeoverMember) -> TakeoverDecision:
 
 
 def _taken(case: Case, member: TakeoverMember, new: WorkerView) -> TakeoverDecision:
-    """Its predecessor goes when the new one has shown that it is the member and works."""
+    """The step where the new pod runs: its predecessor is stopped once the new pod is proven to be the
+    member and to work."""
     holder = case.holder(member)
     old_runs = member.old is not None and member.old.running
     if holder == case.old_pod(member) or (not holder and (old_runs or case.disowned(new))):
@@ -106,7 +107,7 @@ def _taken(case: Case, member: TakeoverMember, new: WorkerView) -> TakeoverDecis
 
 
 def _served(case: Case, member: TakeoverMember, old: WorkerView) -> TakeoverDecision:
-    """The successor is told when it stands by and the group is as it should be."""
+    """The step where the old pod runs: the successor is told once it stands by and the group is Stable."""
     new = member.new
     starved = _starved(case, member)
     if starved and not case.told_lately():
@@ -139,10 +140,9 @@ def _served(case: Case, member: TakeoverMember, old: WorkerView) -> TakeoverDeci
 
 
 def _starved(case: Case, member: TakeoverMember) -> str:
-    """A moved member's pod that has no room, which our successor may have taken; "" without.
+    """A moved member's pod that lacks room which the successor may occupy; "" without one.
 
-    It would hold up the takeover, and the takeover it. One that is still to move gets the room that this
-    takeover leaves.
+    Each would block the other. A member that has still to move gets the room that this takeover leaves.
     """
     since_ms = member.new.standby_since_ms if member.new is not None else None
     long = since_ms is not None and case.observed.now_ms - since_ms >= case.policy.warm_timeout_ms
@@ -157,12 +157,13 @@ def _starved(case: Case, member: TakeoverMember) -> str:
 
 
 def _keep(case: Case, member: TakeoverMember, why: str) -> TakeoverDecision:
-    """Waits with a successor that stands by."""
+    """Waits while the successor stays in standby."""
     return _fresh(case).wait(f"{case.new_pod(member)} is in standby; {why}", ordinal=member.ordinal)
 
 
 def _fresh(case: Case) -> Case:
-    """With the wait for a standby begun anew, now and then: a pod in its place has its own time."""
+    """The case with the wait for a standby restarted now and then, so that a replaced pod gets
+    its own time."""
     note, now_ms = case.note, case.observed.now_ms
     if note is None or now_ms - note.since_ms < case.policy.warm_timeout_ms // 2:
         return case
@@ -170,7 +171,7 @@ def _fresh(case: Case) -> Case:
 
 
 def _not_ready(case: Case, member: TakeoverMember, old: WorkerView) -> TakeoverDecision:
-    """The member is served, and its successor does not stand by."""
+    """The step where the member is served and its successor does not stand by."""
     new, pod = member.new, case.new_pod(member)
     if new is not None and new.alive and new.phase in JOINS:
         return _joins(case, member)
@@ -196,10 +197,10 @@ def _not_ready(case: Case, member: TakeoverMember, old: WorkerView) -> TakeoverD
 
 
 def _restart_helps(new: WorkerView | None) -> bool:
-    """Whether a successor that is late would come if its predecessor went first: it lacks room, or is slow.
+    """Whether a late successor would come if its predecessor ended first: it lacks room, or is slow.
 
-    Without a pod it is a quota that is full: the preflight has tried everything else that refuses a pod. One
-    that has failed, cannot start at all, or does not answer would only leave the member without anybody.
+    A missing pod means a full quota: the preflight has tried everything else that can refuse a pod. A
+    successor that has failed, cannot start, or does not respond would leave the member without a worker.
     """
     if new is None:
         return True
@@ -223,7 +224,7 @@ def _state(worker: WorkerView | None) -> str:
 
 
 def _unserved(case: Case, member: TakeoverMember) -> TakeoverDecision:
-    """Between two, or after the predecessor's end: its session runs out, so the group need not be Stable."""
+    """The step where neither pod runs: the session is running out, so the group need not be Stable."""
     old, new = member.old, member.new
     if new is not None and new.alive and new.phase in JOINS:
         return _joins(case, member)
@@ -254,9 +255,9 @@ def _unserved(case: Case, member: TakeoverMember) -> TakeoverDecision:
 def _lost(case: Case, member: TakeoverMember, new: WorkerView) -> bool:
     """Whether the predecessor will not serve the member any more, or not in time.
 
-    One that hands over resumes by itself if nobody fences it, one that drains ends, and one that starts again
-    is back soon, mostly. A successor that stands by is quicker than one that has yet to start; one that warms
-    up is not.
+    One that hands over resumes by itself unless it is fenced, one that drains ends, and one that restarts is
+    usually back soon. A successor in standby is faster than a predecessor that has yet to start; one that
+    warms up is not.
     """
     old, now_ms = member.old, case.observed.now_ms
     if old is not None and old.alive and old.phase in (HANDING_OVER, "draining"):
@@ -270,13 +271,14 @@ def _lost(case: Case, member: TakeoverMember, new: WorkerView) -> bool:
 
 
 def _waited(case: Case) -> bool:
-    """Whether a predecessor whose end was not seen has had the time that a restart has."""
+    """Whether a predecessor whose end was not observed has had the time of a restart."""
     note = case.note
     return note is not None and case.observed.now_ms - note.since_ms >= case.policy.rollout.budget_ms
 
 
 def _silent(case: Case, member: TakeoverMember, new: WorkerView) -> TakeoverDecision:
-    """The predecessor does not answer us. Its successor may ask it; if it hangs, that has its deadline."""
+    """The step where the predecessor does not respond to the operator: the successor may ask it, up to its
+    deadline."""
     since_ms = new.standby_since_ms
     waits = f"{case.old_pod(member)} does not report its status"
     if new.phase != STANDBY or since_ms is None or case.observed.now_ms - since_ms < case.policy.deadline_ms:
@@ -301,7 +303,7 @@ def _joins(case: Case, member: TakeoverMember) -> TakeoverDecision:
 
 
 def _nobody(case: Case, member: TakeoverMember) -> TakeoverDecision:
-    """Neither runs, and there is nobody to tell."""
+    """The step where neither pod runs, and there is none to tell."""
     new, old, note = member.new, member.old, case.note
     hopeless = old is not None and not unknown(old) and (case.observed.back or crashes(old))
     if hopeless and new is not None and not new.alive and _restart_helps(new):

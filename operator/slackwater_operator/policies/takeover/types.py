@@ -23,7 +23,7 @@ DONE, WAIT, EXTEND, TELL, RETIRE, WITHDRAW, REFUSE, STOP = (
 
 TAKEOVER = "takeover"
 RESTART = "restart"
-"""How a member moves (`Moving.by`): beside its predecessor, or after it."""
+"""How a member moves (`Moving.by`): with its successor beside its predecessor, or after it."""
 
 FALL_BACK_TO_RESTART = "Restart"
 FALL_BACK_TO_STOP = "Stop"
