@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import re
+import ssl
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from slackwater.kafka import KafkaAdmin
 from slackwater.kafka.admin import NewTopic
+from slackwater_operator.admission import certificates
+from slackwater_operator.controller.snapshots.builder import read
 from tests.support.controlplane import CommandFailed, ControlPlane, path_of, until
 from tests.support.devbroker import DevBroker
 from tests.support.operator import chart, monitoring
+from tests.support.operator.bad_resources import NOT_FOR_PODS, UNREADABLE, good
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
 
@@ -29,6 +36,7 @@ EVERYTHING: dict[str, Any] = {
     "dashboards.enabled": True,
     "networkPolicy.enabled": True,
     "networkPolicy.workers.enabled": True,
+    "admissionWebhook.enabled": True,
 }
 
 
@@ -379,3 +387,110 @@ def test_kubernetes_roles_get_the_resource(plane: ControlPlane, namespace: str) 
         command = ("auth", "can-i", verb, "consumergroups.slackwater.dev", f"--as={user}", "-n", namespace)
         until(lambda c=command, e=expected: (plane.kubectl(*c, check=False).startswith("yes")) is e,  # type: ignore[misc]
               f"{role}: {verb}")  # fmt: skip
+
+
+# --- the admission webhook
+
+WEBHOOK = f"{NAME}-webhook"
+REGISTRATION = "admissionregistration.k8s.io/v1"
+OPERATORS_ONLY = [*UNREADABLE, *NOT_FOR_PODS]
+"""What CRD schema and CEL admit, and the operator does not."""
+
+
+def named(document: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {**document, "metadata": {"name": name}}
+
+
+def apply(plane: ControlPlane, namespace: str, *documents: Mapping[str, Any], dry: bool = False) -> str:
+    """`kubectl apply` of all documents at once; what it printed, errors and all."""
+    arguments = ("apply", "-n", namespace, "-f", "-", *(("--dry-run=server",) if dry else ()))
+    return plane.kubectl(*arguments, stdin=yaml.safe_dump_all(documents), check=False)
+
+
+def message(document: Mapping[str, Any]) -> str:
+    """The message of the condition with the reason InvalidSpec."""
+    return read(dict(document), (), "slackwater/worker:0.1.0").error
+
+
+def secret(plane: ControlPlane, namespace: str) -> dict[str, str]:
+    data: dict[str, str] = (plane.api.get(path_of("v1", "secrets", namespace, WEBHOOK)) or {}).get("data", {})
+    return data
+
+
+def bundle(plane: ControlPlane) -> str:
+    path = path_of(REGISTRATION, "validatingwebhookconfigurations", "", WEBHOOK)
+    (webhook,) = (plane.api.get(path) or {"webhooks": [{"clientConfig": {}}]})["webhooks"]
+    return str(webhook["clientConfig"].get("caBundle", ""))
+
+
+def served(plane: ControlPlane, namespace: str) -> list[str]:
+    """The certificate that each operator serves, as the Secret has it."""
+    addresses = [pod["status"]["podIP"] for pod in pods(plane, namespace)]
+    pems = [ssl.get_server_certificate((address, 9443)) for address in addresses]
+    return [base64.b64encode(pem.encode()).decode() for pem in pems]
+
+
+def all_serve(plane: ControlPlane, namespace: str) -> bool:
+    """Whether both operators serve the Secret's certificate, and the API server is to trust it."""
+    data = secret(plane, namespace)
+    return (
+        bool(data) and bundle(plane) == data["ca.crt"] and served(plane, namespace) == [data["tls.crt"]] * 2
+    )
+
+
+def refused(plane: ControlPlane, namespace: str) -> bool:
+    """Whether a ConsumerGroup that only the operator can refuse is refused."""
+    document = named(OPERATORS_ONLY[0].document, "probe")
+    return message(document) in apply(plane, namespace, document, dry=True)
+
+
+def test_the_webhook_refuses_what_the_operator_would(plane: ControlPlane, namespace: str) -> None:
+    away, bad = {"admissionWebhook.enabled": True, "replicaCount": 0}, OPERATORS_ONLY[0].document
+    install(plane, namespace, away)
+    plane.await_definition(CRD)
+    # No operator is there: it is admitted.
+    assert "flights created" in apply(plane, namespace, bad)
+
+    helm(plane, namespace, "upgrade", {"admissionWebhook.enabled": True}, "--wait")
+    until(lambda: all_serve(plane, namespace), "the first certificate", 120)
+    until(lambda: refused(plane, namespace), "a refusal", 120, every_s=1)
+    running = {pod["metadata"]["name"] for pod in pods(plane, namespace)}
+
+    def told() -> str:
+        group = plane.api.get(path_of(GROUPS, "consumergroups", namespace, "flights")) or {}
+        conditions = group.get("status", {}).get("conditions", [])
+        return next((str(c["message"]) for c in conditions if c.get("reason") == "InvalidSpec"), "")
+
+    assert until(told, "the condition of what was admitted", 120) == message(bad)
+
+    # Each of the others by one command, in the condition's words.
+    documents = [named(case.document, f"bad-{number}") for number, case in enumerate(OPERATORS_ONLY)]
+    printed = apply(plane, namespace, *documents, named(good(), "fine"), dry=True)
+    assert "consumergroup.slackwater.dev/fine created (server dry run)" in printed
+    for document in documents:
+        assert message(document) in printed
+        assert f"/{document['metadata']['name']} created" not in printed
+
+    # An update is looked at where it changes the spec only.
+    plane.kubectl("annotate", "cg", "flights", "-n", namespace, "note=x")
+    assert plane.kubectl("scale", "cg", "flights", "--replicas=3", "-n", namespace)
+    worse = OPERATORS_ONLY[1].document
+    assert message(worse) in apply(plane, namespace, worse)
+    assert "flights configured" in apply(plane, namespace, good())
+
+    # A certificate that is due is renewed without a restart, by whichever replica looks first.
+    past_ms = time.time_ns() // 1_000_000 - certificates.CERTIFICATE_MS + certificates.RENEW_CERTIFICATE_MS
+    host = f"{WEBHOOK}.{namespace}.svc"
+    old = certificates.renewed(None, certificates.Renewal.EVERYTHING, host, past_ms).to_secret()
+    plane.api.patch(path_of("v1", "secrets", namespace, WEBHOOK), {"data": old})
+    until(lambda: secret(plane, namespace)["tls.crt"] != old["tls.crt"], "the renewal", 120)
+    assert secret(plane, namespace)["ca.crt"] == old["ca.crt"]
+    until(lambda: all_serve(plane, namespace), "the new certificate", 120)
+    until(lambda: refused(plane, namespace), "a refusal", 120, every_s=1)
+    assert {pod["metadata"]["name"] for pod in pods(plane, namespace)} == running
+    for name in running:
+        log = plane.pods.logs(namespace, name)
+        assert "orbidden" not in log
+        assert "Traceback" not in log
+        assert " ERROR " not in log
+    plane.kubectl("delete", "cg", "--all", "-n", namespace, "--wait", "--timeout=140s")

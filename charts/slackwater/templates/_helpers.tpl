@@ -15,6 +15,11 @@
 {{- end -}}
 {{- end -}}
 
+{{- /* Of the webhook's Service, Secret, roles and ValidatingWebhookConfiguration. */ -}}
+{{- define "slackwater.webhookName" -}}
+{{- include "slackwater.fullname" . }}-webhook
+{{- end -}}
+
 {{- define "slackwater.selectorLabels" -}}
 app.kubernetes.io/name: slackwater-operator
 app.kubernetes.io/instance: {{ .Release.Name }}

@@ -169,7 +169,10 @@ class WebhookServer:
         try:
             asked = json.loads(await request.text())
             uid = asked["request"]["uid"]
-        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            for version in ("object", "oldObject"):
+                # kopf would remember every uid that it hears of, for ever.
+                ((asked["request"].get(version) or {}).get("metadata") or {}).pop("uid", None)
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             return _last(web.Response(status=400, text=f"not an AdmissionReview: {type(error).__name__}\n"))
         try:
             async with asyncio.timeout(self._check_s):

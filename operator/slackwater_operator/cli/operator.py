@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from slackwater_operator.cli.operator_options import Options, parse
 from slackwater_operator.controller.controller import Controller
@@ -28,6 +28,9 @@ from slackwater_operator.kubernetes.watch import Watches
 from slackwater_operator.telemetry import logs
 from slackwater_operator.telemetry.http_server import HealthServer, Verdict
 from slackwater_operator.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from slackwater_operator.admission.webhook import AdmissionWebhook
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +82,7 @@ class Operator:
         self._store = Store()
         self._watches = Watches(kube, self._store, namespaces=options.namespaces)
         self._events = Events(kube, instance=options.identity)
+        self._admission = _admission(options, kube, self._metrics)
         self._health = HealthServer(self._metrics, self._healthy, self._ready)
         self._stop = asyncio.Event()
         self._leads = False
@@ -117,6 +121,24 @@ class Operator:
             loop.add_signal_handler(number, self._stop.set)
         await self._health.start(self._options.http_host, self._options.http_port)
         logger.info("http on port %d; this is %s", self._health.port, self._options.identity)
+        admission = asyncio.create_task(self._admission.run()) if self._admission is not None else None
+        try:
+            return await self._lead_in_turn()
+        finally:
+            if admission is not None:
+                admission.cancel()
+                await asyncio.gather(admission, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Closes what is open."""
+        await self._health.close()
+        await self._lease_kube.close()
+        await self._kube.close()
+
+    # --- inside ---------------------------------------------------------------------------------------------
+
+    async def _lead_in_turn(self) -> int:
+        """Waits for the Lease, then leads."""
         if self._lease is None:
             return await self._lead()
         if not await self._unless_stopped(self._lease.acquire()):
@@ -127,14 +149,6 @@ class Operator:
         finally:
             watchdog.stop()
             await self._lease.release()
-
-    async def close(self) -> None:
-        """Closes what is open."""
-        await self._health.close()
-        await self._lease_kube.close()
-        await self._kube.close()
-
-    # --- inside ---------------------------------------------------------------------------------------------
 
     async def _lead(self) -> int:
         self._leads = True
@@ -211,6 +225,22 @@ class Operator:
         if not self._store.synced:
             return False, "leading, but the caches are not synchronized yet"
         return True, f"leading {len(self._store.groups())} groups"
+
+
+def _admission(options: Options, kube: Kube, metrics: Metrics) -> AdmissionWebhook | None:
+    if not options.admission_webhook:
+        return None
+    from slackwater_operator.admission.webhook import AdmissionWebhook
+
+    return AdmissionWebhook(
+        kube,
+        metrics,
+        name=options.admission_webhook,
+        namespace=options.own_namespace or kube.access.namespace,
+        host=options.http_host,
+        port=options.admission_port,
+        worker_image=options.worker_image,
+    )
 
 
 def _end_at_once(reason: str) -> NoReturn:

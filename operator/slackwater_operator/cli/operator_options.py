@@ -34,6 +34,10 @@ class Options:
         identity: who holds it.
         http_host: to listen on; empty: all addresses, IPv4 and IPv6.
         http_port: to listen on; 0: any.
+        admission_webhook: the name of the webhook's Service, Secret and ValidatingWebhookConfiguration;
+            empty: no webhook is served.
+        admission_port: it listens on, at `http_host`; 0: any.
+        own_namespace: the pod's; empty: the kubeconfig's.
         round_ms: how often a Kafka cluster is asked about all its groups.
         busy_round_ms: how often about those in which something is under way.
         receive_message_max_bytes: the largest answer of a broker that is read.
@@ -49,6 +53,9 @@ class Options:
     identity: str
     http_host: str
     http_port: int
+    admission_webhook: str
+    admission_port: int
+    own_namespace: str
     round_ms: int
     busy_round_ms: int
     receive_message_max_bytes: int
@@ -89,6 +96,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
             )
     if not _LEASE_NAME.fullmatch(args.lease):
         parser.error(f"--lease {args.lease}: not a valid Lease name")
+    if args.admission_webhook and not _NAME.fullmatch(args.admission_webhook):
+        parser.error(f"--admission-webhook {args.admission_webhook}: not a valid Service name")
     if args.lease_namespace and not _NAME.fullmatch(args.lease_namespace):
         parser.error(f"--lease-namespace {args.lease_namespace}: not a valid namespace name")
     return Options(
@@ -100,6 +109,9 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Options:
         identity=args.identity or environment.get("POD_NAME") or _own_name(),
         http_host=args.http_host,
         http_port=args.http_port,
+        admission_webhook=args.admission_webhook,
+        admission_port=args.admission_port,
+        own_namespace=environment.get("POD_NAMESPACE", ""),
         round_ms=args.round_ms,
         busy_round_ms=args.busy_round_ms,
         receive_message_max_bytes=args.receive_message_max_bytes,
@@ -132,6 +144,13 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         "--http-host", "", "HOST", "address of /healthz, /readyz and /metrics (default: all addresses)"
     )
     given.number("--http-port", 8080, "PORT", "their port (0: any free port)", least=0, most=65535)
+    given.text(
+        "--admission-webhook",
+        "",
+        "NAME",
+        "serve an admission webhook, whose Service, Secret and ValidatingWebhookConfiguration have this name",
+    )
+    given.number("--admission-port", 9443, "PORT", "its port (0: any free port)", least=0, most=65535)
     given.number(
         "--round-ms", 5000, "MS", "interval at which Kafka is queried for all groups", least=500, most=60_000
     )

@@ -21,6 +21,10 @@ _PLURALS: dict[tuple[str, str], str] = {
     ("events.k8s.io/v1", "Event"): "events",
     ("monitoring.coreos.com/v1", "PodMonitor"): "podmonitors",
     ("slackwater.dev/v1alpha1", "ConsumerGroup"): "consumergroups",
+    (
+        "admissionregistration.k8s.io/v1",
+        "ValidatingWebhookConfiguration",
+    ): "validatingwebhookconfigurations",
     ("apiextensions.k8s.io/v1", "CustomResourceDefinition"): "customresourcedefinitions",
 }
 """Those that the operator and its tests use; of any other kind the API server is asked."""

@@ -1,9 +1,7 @@
-"""kopf's watches, in a thread and a loop of their own, fill the Store.
+"""kopf's watches fill the Store.
 
-kopf is used for what it is good at: list, watch, start again after whatever happens to a stream. It stores
-nothing on the objects and posts nothing: there are only `on.event` handlers, which hand each object over
-to the operator's loop. A loop of its own, since kopf cancels all tasks of its loop that were started after
-it.
+kopf is used for what it is good at: list, watch, start again after whatever happens to a stream. There are
+only `on.event` handlers, which hand each object over to the operator's loop.
 
 What kopf does not tell is what vanished while a stream was down (it lists again and reports what is there):
 `sweep.py` finds that.
@@ -13,8 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import kopf
@@ -23,6 +20,7 @@ from slackwater_operator.kubernetes import kinds
 from slackwater_operator.kubernetes.access import Access
 from slackwater_operator.kubernetes.client import Kube
 from slackwater_operator.kubernetes.errors import KubeConfigError, KubeError
+from slackwater_operator.kubernetes.kopf_thread import KopfThread, log_in, quiet_settings
 from slackwater_operator.kubernetes.object_api import Object
 from slackwater_operator.kubernetes.store import GROUP, GROUP_LABEL, KINDS, Store, slim
 from slackwater_operator.kubernetes.sweep import Sweep
@@ -30,27 +28,12 @@ from slackwater_operator.kubernetes.sweep import Sweep
 logger = logging.getLogger(__name__)
 
 RETRY_S = 2.0
-STOP_TIMEOUT_S = 2.0
 LOOK_EVERY_S = 10.0
 PULSE_EVERY_S = 5.0
-PREFIX = "slackwater.dev"
 SECRETS_ROUND_S = 30.0
 SECRETS_A_SECOND = 5.0
 FORGET_SECRET_S = 900.0
 NEVER_S = float("-inf")
-
-
-class Backoffs:
-    """Seconds between the attempts of a request: short at first, then for ever the same.
-
-    kopf gives up, and ends, where they end; one that has no end and no length is what it repeats for ever.
-    """
-
-    def __iter__(self) -> Iterator[float]:
-        """0.1, 0.3, 1, 2, 2, 2, ..."""
-        yield from (0.1, 0.3, 1.0)
-        while True:
-            yield RETRY_S
 
 
 class Watches:
@@ -71,7 +54,7 @@ class Watches:
         self._sweep = Sweep(kube, store, self._namespaces, on_missed=self._anew.set)
         self._secrets = SecretVersions(kube, store)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._kopf: _Thread | None = None
+        self._kopf: KopfThread | None = None
         self._pulse_at_s = float("-inf")
 
     async def run(self) -> None:
@@ -93,7 +76,8 @@ class Watches:
     async def _watch(self) -> None:
         while True:
             await self._until_served()
-            self._kopf = _Thread(self._kube.access, self._namespaces, self._hand_over)
+            registry = _registry(self._kube.access, self._hand_over)
+            self._kopf = KopfThread(registry, settings(), self._namespaces)
             self._pulse_at_s = asyncio.get_running_loop().time()
             self._anew.clear()
             try:
@@ -177,82 +161,6 @@ class Watches:
         self._store.put(obj)
 
 
-class _Thread:
-    """One run of kopf."""
-
-    def __init__(self, access: Access, namespaces: Sequence[str], hand_over: Any) -> None:
-        self._access = access
-        self._namespaces = namespaces
-        self._hand_over = hand_over
-        self._stop = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    async def run(self) -> None:
-        """Until kopf ends (which is logged), or this is cancelled: then it is stopped."""
-        over = asyncio.Event()
-        loop = asyncio.get_running_loop()
-
-        def work() -> None:
-            try:
-                asyncio.run(self._operate(lambda: _call(loop, over.set)))
-                if not self._stop.is_set():
-                    logger.error("kopf has stopped; restarting it")
-            except Exception as error:
-                logger.error("kopf has stopped; restarting it: %s", error or type(error).__name__)
-            finally:
-                _call(loop, over.set)
-
-        threading.Thread(target=work, name="kopf", daemon=True).start()
-        try:
-            await over.wait()
-        finally:
-            self._stop.set()
-            if not over.is_set():
-                await _within(over, STOP_TIMEOUT_S)
-
-    def ask(self, callback: Any) -> None:
-        """Has kopf's loop call it."""
-        if self._loop is not None:
-            _call(self._loop, callback)
-
-    async def _operate(self, ended: Callable[[], None]) -> None:
-        self._loop = asyncio.get_running_loop()
-        try:
-            tasks = await kopf.spawn_tasks(
-                registry=self._registry(),
-                settings=settings(),
-                standalone=True,
-                clusterwide=not self._namespaces,
-                namespaces=self._namespaces,
-                stop_flag=self._stop,
-                identity="slackwater",  # type: ignore[arg-type]  # a NewType that kopf keeps for itself
-            )
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                if not task.cancelled() and task.exception():
-                    logger.error("a watch has stopped: %s", task.exception())
-            # Said now: kopf takes 5 s and more to end what is left, and that may hang.
-            ended()
-            await kopf.run_tasks(tasks)
-        finally:
-            self._loop = None
-
-    def _registry(self) -> kopf.OperatorRegistry:
-        registry = kopf.OperatorRegistry()
-
-        async def login(**_: Any) -> kopf.AiohttpSession:
-            session = self._access.session(timeout_s=None)
-            return kopf.AiohttpSession(server=self._access.server, aiohttp_session=session)
-
-        async def event(event: Any, **_: Any) -> None:
-            self._hand_over(event["type"], event["object"])
-
-        kopf.on.login(registry=registry)(login)
-        for kind in KINDS:
-            kopf.on.event(*_selector(kind), registry=registry, id=kind)(event)
-        return registry
-
-
 class SecretVersions:
     """Keeps `Store.secret_version` up to date, for the Secrets that groups name.
 
@@ -314,18 +222,21 @@ class SecretVersions:
         self._store.put_secret_version(namespace, name, version)
 
 
+def _registry(access: Access, hand_over: Callable[[str | None, Object], None]) -> kopf.OperatorRegistry:
+    registry = kopf.OperatorRegistry()
+
+    async def event(event: Any, **_: Any) -> None:
+        hand_over(event["type"], event["object"])
+
+    log_in(registry, access)
+    for kind in KINDS:
+        kopf.on.event(*_selector(kind), registry=registry, id=kind)(event)
+    return registry
+
+
 def settings() -> kopf.OperatorSettings:
-    """kopf's settings for one that only watches."""
-    made = kopf.OperatorSettings()
-    made.scanning.disabled = True  # no list and watch of CRDs and namespaces
-    made.posting.enabled = False
-    made.persistence.finalizer = f"{PREFIX}/kopf"
-    made.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=PREFIX)
-    made.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=PREFIX)
-    made.process.ultimate_exiting_timeout = None
-    made.networking.request_timeout = 30.0
-    made.networking.connect_timeout = 5.0
-    made.networking.error_backoffs = Backoffs()
+    """kopf's settings for the watches."""
+    made = quiet_settings()
     made.watching.connect_timeout = 5.0
     made.watching.chunk_size = 250
     # A worker stays with its object for idle_timeout: about limit / timeout objects a second. Without a
@@ -344,18 +255,3 @@ def _selector(kind: str) -> tuple[str, str, str]:
     api_version = kinds.api_version_of(kind)
     group, _, version = api_version.rpartition("/")
     return group, version, str(kinds.plural_of(api_version, kind))
-
-
-def _call(loop: asyncio.AbstractEventLoop, callback: Any) -> None:
-    try:
-        loop.call_soon_threadsafe(callback)
-    except RuntimeError:
-        logger.debug("the event loop has stopped")
-
-
-async def _within(event: asyncio.Event, timeout_s: float) -> None:
-    try:
-        async with asyncio.timeout(timeout_s):
-            await event.wait()
-    except TimeoutError:
-        logger.warning("kopf did not stop within %g s", timeout_s)

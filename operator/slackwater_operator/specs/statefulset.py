@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slackwater_operator.api.v1alpha1 import pod_template_overlay as overlay
-from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup
+from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, parse
 from slackwater_operator.model import names
 from slackwater_operator.specs.worker_config import config_map, config_volume
 
@@ -32,6 +32,20 @@ class Revision:
     hash: str
     template: dict[str, Any]
     config_map: dict[str, Any]
+
+
+def read_resource(resource: Mapping[str, Any], *, worker_image: str) -> tuple[ConsumerGroup, Revision]:
+    """Reads a ConsumerGroup of the API server, and the revision that it asks for.
+
+    Args:
+        resource: the object.
+        worker_image: the image where spec.pipeline.image is not set.
+
+    Raises:
+        ResourceError, FieldError: the resource cannot be used; the text of the condition InvalidSpec.
+    """
+    group = parse(resource, name=f"ConsumerGroup {resource['metadata'].get('name', '')}")
+    return group, revision(group, worker_image=worker_image)
 
 
 def revision(group: ConsumerGroup, *, worker_image: str) -> Revision:

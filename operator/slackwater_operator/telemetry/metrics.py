@@ -121,6 +121,7 @@ _GROUP_COUNTERS: dict[str, tuple[str, Labels]] = {
     "decisions": ("Decisions by kind and what they did.", ("kind", "action")),
     "operator_takeovers": ("Takeovers by how they went.", ("outcome",)),
 }
+REVIEW_RESULTS = ("admitted", "refused", "failed")
 TAKEOVER_OUTCOMES = ("asked", "forced", "restarted", "fallback", "stopped")
 REBALANCE_CAUSES = ("scale", "rollout", "unplanned")
 _REBALANCE_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 45.0, 90.0, 300.0)
@@ -175,6 +176,8 @@ class Metrics(Collector):
         self._observe_seconds: dict[str, float] = {}
         self._observe_errors: dict[str, float] = defaultdict(float)
         self._leader = False
+        self._reviews = dict.fromkeys(REVIEW_RESULTS, 0.0)
+        self._admission_certificate_ends_s: float | None = None
         self.registry = CollectorRegistry()
         self.registry.register(self)
 
@@ -250,6 +253,19 @@ class Metrics(Collector):
         """Whether this process leads."""
         self._leader = leads
 
+    def reviewed(self, result: str) -> None:
+        """Counts a ConsumerGroup that the admission webhook was asked about.
+
+        Args:
+            result: `admitted`, `refused`, or `failed` (admitted, because the check failed).
+        """
+        with self._lock:
+            self._reviews[result] += 1
+
+    def admission_certificate(self, ends_ms: int) -> None:
+        """The certificate that the admission webhook serves ends then (ms since 1970)."""
+        self._admission_certificate_ends_s = ends_ms / 1000
+
     # --- read ---------------------------------------------------------------------------------------------
 
     def text(self) -> bytes:
@@ -292,6 +308,20 @@ class Metrics(Collector):
             errors.add_metric([cluster], count)
         yield seconds
         yield errors
+        reviews = CounterMetricFamily(
+            PREFIX + "admission_reviews",
+            "ConsumerGroups that the admission webhook checked.",
+            labels=["result"],
+        )
+        for result, count in self._reviews.items():
+            reviews.add_metric([result], count)
+        yield reviews
+        if self._admission_certificate_ends_s is not None:
+            yield GaugeMetricFamily(
+                PREFIX + "admission_certificate_end_time_seconds",
+                "Unix time at which the admission webhook's certificate ends.",
+                value=self._admission_certificate_ends_s,
+            )
         yield GaugeMetricFamily(PREFIX + "leader", "1 where this process leads.", value=float(self._leader))
 
 

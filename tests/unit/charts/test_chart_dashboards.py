@@ -54,6 +54,7 @@ def operator_text() -> str:
     metrics.decided(group, "scaling", "up")
     metrics.taken_over(group, "asked")
     metrics.observed("k:9092", 1.0)
+    metrics.admission_certificate(1_000)
     return metrics.text().decode()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from slackwater_operator.cli.operator_options import parse
 from tests.support.operator import chart
 from tools import chart as generated
 
@@ -23,6 +24,7 @@ ALL_ON: dict[str, Any] = {
     "podMonitor.workers.enabled": True,
     "prometheusRule.enabled": True,
     "dashboards.enabled": True,
+    "admissionWebhook.enabled": True,
 }
 COMBINATIONS: dict[str, dict[str, Any]] = {
     "defaults": {},
@@ -65,6 +67,13 @@ COMBINATIONS: dict[str, dict[str, Any]] = {
         "networkPolicy.extraEgress": [{"ports": [{"port": 8443}]}],
         "networkPolicy.workers.extraEgress": [{"ports": [{"port": 15002}]}],
     },
+    "a strict webhook": {
+        "admissionWebhook.enabled": True,
+        "admissionWebhook.failurePolicy": "Fail",
+        "admissionWebhook.timeoutSeconds": 30,
+        "admissionWebhook.annotations": {"note": "x: y"},
+    },
+    "a webhook without roles": {"admissionWebhook.enabled": True, "rbac.create": False},
 }
 
 
@@ -208,6 +217,11 @@ def test_probes_and_monitor_name_the_port_that_is_there() -> None:
     ):
         assert container[probe]["httpGet"] == {"path": path, "port": "http"}
     assert ports == {"http": 8080}
+    (container,) = pod({"admissionWebhook.enabled": True})["containers"]
+    assert {port["name"]: port["containerPort"] for port in container["ports"]} == {
+        "http": 8080,
+        "webhook": parse([], {}).admission_port,
+    }
     monitor = chart.one(chart.template(ALL_ON), "PodMonitor", "sw-slackwater")
     assert [end["port"] for end in monitor["spec"]["podMetricsEndpoints"]] == ["http"]
 
@@ -244,7 +258,87 @@ def test_the_test_pod_is_not_taken_for_an_operator() -> None:
     assert not selector.items() <= chart.one(manifests, "Pod")["metadata"]["labels"].items()
 
 
+# --- the admission webhook
+
+WEBHOOK = "sw-slackwater-webhook"
+
+
+def webhook(values: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    manifests = chart.template({"admissionWebhook.enabled": True, **(values or {})})
+    configuration = chart.one(manifests, "ValidatingWebhookConfiguration", WEBHOOK)
+    (found,) = configuration["webhooks"]
+    return dict(found)
+
+
+def test_without_the_webhook_there_is_nothing_of_it() -> None:
+    assert "webhook" not in chart.helm("template", chart.RELEASE, str(chart.CHART)).lower()
+
+
+def test_the_webhook_gets_changes_of_a_spec_and_an_operator_that_is_away_blocks_nobody() -> None:
+    found = webhook()
+    assert found["failurePolicy"] == "Ignore"
+    assert found["sideEffects"] == "None"
+    assert found["timeoutSeconds"] == 5
+    (rule,) = found["rules"]
+    assert (rule["resources"], rule["operations"]) == (["consumergroups"], ["CREATE", "UPDATE"])
+    (condition,) = found["matchConditions"]
+    assert condition["expression"] == "request.operation == 'CREATE' || object.spec != oldObject.spec"
+    assert "namespaceSelector" not in found
+    assert webhook({"admissionWebhook.failurePolicy": "Fail"})["failurePolicy"] == "Fail"
+
+
+def test_the_webhook_looks_at_the_watched_namespaces_only() -> None:
+    (expression,) = webhook({"watchNamespaces": ["a", "b"]})["namespaceSelector"]["matchExpressions"]
+    assert expression == {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["a", "b"]}
+
+
+def test_the_api_server_finds_the_operators_certificate_and_port() -> None:
+    """The certificates are the operator's: neither the caBundle nor the Secret's data is the chart's."""
+    manifests = chart.template({"admissionWebhook.enabled": True})
+    client = webhook()["clientConfig"]
+    assert client == {
+        "service": {"name": WEBHOOK, "namespace": chart.NAMESPACE, "path": "/validate", "port": 443}
+    }
+    service = chart.one(manifests, "Service", WEBHOOK)["spec"]
+    labels = chart.one(manifests, "Deployment")["spec"]["template"]["metadata"]["labels"]
+    assert service["selector"].items() <= labels.items()
+    assert service["ports"] == [{"name": "webhook", "port": 443, "targetPort": "webhook", "protocol": "TCP"}]
+    assert "data" not in chart.one(manifests, "Secret", WEBHOOK)
+    arguments = pod({"admissionWebhook.enabled": True})["containers"][0]["args"]
+    assert f"--admission-webhook={WEBHOOK}" in arguments
+    assert parse(arguments, {"POD_NAMESPACE": "slackwater"}).own_namespace == "slackwater"
+
+
+def test_the_webhooks_rights_are_of_one_secret_and_one_configuration() -> None:
+    values = {"admissionWebhook.enabled": True, "watchNamespaces": ["a"]}
+    assert rules(values, "Role", WEBHOOK) == [
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [WEBHOOK], "verbs": ["get", "update"]}
+    ]
+    assert rules(values, "ClusterRole", WEBHOOK) == [
+        {
+            "apiGroups": ["admissionregistration.k8s.io"],
+            "resources": ["validatingwebhookconfigurations"],
+            "resourceNames": [WEBHOOK],
+            "verbs": ["get", "patch"],
+        }
+    ]
+    account = {"kind": "ServiceAccount", "name": "sw-slackwater", "namespace": chart.NAMESPACE}
+    for kind in ("RoleBinding", "ClusterRoleBinding"):
+        assert chart.one(chart.template(values), kind, WEBHOOK)["subjects"] == [account]
+    page = (chart.ROOT / "docs" / "design" / "operator.md").read_text(encoding="utf-8")
+    part = page.split("## The admission webhook", 1)[1].split("\n## ", 1)[0]
+    for rule in (*rules(values, "Role", WEBHOOK), *rules(values, "ClusterRole", WEBHOOK)):
+        assert f"| {rule['resources'][0]} | {' '.join(rule['verbs'])} |" in part
+
+
 # --- policies
+
+
+def test_the_policy_lets_the_api_server_reach_the_webhook() -> None:
+    values = {**COMBINATIONS["policies with peers"], "admissionWebhook.enabled": True}
+    metrics, reviews = chart.one(chart.template(values), "NetworkPolicy", "sw-slackwater")["spec"]["ingress"]
+    assert "from" in metrics
+    assert reviews == {"ports": [{"port": "webhook", "protocol": "TCP"}]}
 
 
 def test_the_policy_lets_through_what_the_operator_does() -> None:
@@ -357,6 +451,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"prometheusRule.enabled": True, "prometheusRule.disabled": ["SlackwaterFoo"]},
         "there is no alert SlackwaterFoo",
     ),
+    ({"admissionWebhook.failurePolicy": "Maybe"}, "/admissionWebhook/failurePolicy"),
+    ({"admissionWebhook.timeoutSeconds": 31}, "/admissionWebhook/timeoutSeconds"),
+    ({"admissionWebhook.enable": True}, "enable"),
+    ({"extraArgs": ["--admission-webhook=other"]}, "/extraArgs/0"),
     ({"terminationGracePeriodSeconds": 0}, "/terminationGracePeriodSeconds"),
     ({"dashboards.labelValue": 1}, "/dashboards/labelValue"),
 ]

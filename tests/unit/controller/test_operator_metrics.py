@@ -168,12 +168,28 @@ def test_labels_are_escaped_and_values_are_prometheus_own() -> None:
     assert of(series, "slackwater_group_members") == {"": 10**12}
 
 
+def test_reviews_are_counted_and_the_certificate_has_an_end_where_there_is_one() -> None:
+    metrics = Metrics()
+    metrics.reviewed("refused")
+    series = scraped(metrics)
+    counted = {
+        dict(labels)["result"]: count
+        for (name, labels), count in series.items()
+        if name == "slackwater_admission_reviews_total"
+    }
+    assert counted == {"admitted": 0, "refused": 1, "failed": 0}
+    assert ("slackwater_admission_certificate_end_time_seconds", ()) not in series
+    metrics.admission_certificate(1_800_000_000_500)
+    assert scraped(metrics)["slackwater_admission_certificate_end_time_seconds", ()] == 1_800_000_000.5
+
+
 def test_each_family_is_told_once_with_its_type() -> None:
     metrics = Metrics()
+    metrics.admission_certificate(0)
     metrics.show(FLIGHTS, FULL)
     metrics.show(("ns", "other"), FULL)
     types = [line.split()[2:] for line in metrics.text().decode().splitlines() if line.startswith("# TYPE")]
     names = [name for name, _ in types]
-    assert len(names) == len(set(names)) == 32
+    assert len(names) == len(set(names)) == 34
     assert ["slackwater_group_rebalances_total", "counter"] in types
     assert ["slackwater_group_rebalance_seconds", "histogram"] in types

@@ -11,8 +11,9 @@ from typing import cast
 import pytest
 
 from slackwater_operator.cli.operator_options import parse
+from slackwater_operator.kubernetes.kopf_thread import Backoffs
 from slackwater_operator.kubernetes.lease import Lease, LeaseWatchdog
-from slackwater_operator.kubernetes.watch import Backoffs, settings
+from slackwater_operator.kubernetes.watch import settings
 from slackwater_operator.telemetry.logs import FewerRetries, JsonLines
 
 

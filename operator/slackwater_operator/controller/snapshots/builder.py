@@ -10,7 +10,6 @@ from slackwater_operator.api.v1alpha1.consumer_group import (
     API_VERSION,
     KIND,
     ConsumerGroup,
-    parse as parse_resource,
 )
 from slackwater_operator.api.v1alpha1.fields import FieldError, ResourceError
 from slackwater_operator.api.v1alpha1.kafka import Kafka
@@ -41,7 +40,7 @@ from slackwater_operator.planner.status_memory import KafkaMemory, Memory, parse
 from slackwater_operator.policies.membership.group_id import Sharing
 from slackwater_operator.policies.resource_policies import scaling_policy
 from slackwater_operator.policies.topics import TopicWatch
-from slackwater_operator.specs.statefulset import revision, template_hash
+from slackwater_operator.specs.statefulset import read_resource, template_hash
 from slackwater_operator.specs.supporting_objects import POD_MONITOR_API_VERSION, POD_MONITOR_KIND
 from slackwater_operator.workers.client import PodAddress, WorkerStatuses
 
@@ -515,8 +514,7 @@ def version_of(raw: Manifest) -> tuple[Any, ...]:
 def read(raw: Manifest, version: tuple[Any, ...], worker_image: str) -> Resource:
     """Reads a ConsumerGroup, and what its workers should be started from."""
     try:
-        group = parse_resource(raw, name=f"ConsumerGroup {raw['metadata'].get('name', '')}")
-        return Resource(version, group, revision(group, worker_image=worker_image))
+        return Resource(version, *read_resource(raw, worker_image=worker_image))
     except (ResourceError, FieldError) as error:
         return Resource(version, error=str(error))
 
