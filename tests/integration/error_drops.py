@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from slackwater.devbroker.network.request_log import Seen
+from slackwater.devbroker.network.request_log import LoggedRequest
 from slackwater.kafka import AsyncConsumer, OffsetAndMetadata
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.integration.error_scenarios import epochs, producer_of
 from tests.integration.error_walk import RECORDS, TP, Walk
 
 
-async def _asked_again(walk: Walk, mark: Seen) -> None:
+async def _asked_again(walk: Walk, mark: LoggedRequest) -> None:
     """The same request comes over another connection."""
     repeated = await walk.next(mark, walk.case.api)
     assert repeated.peer != mark.peer

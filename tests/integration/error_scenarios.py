@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from slackwater.devbroker.network.request_log import Seen
+from slackwater.devbroker.network.request_log import LoggedRequest
 from slackwater.kafka import AsyncConsumer, OffsetAndMetadata
 from slackwater.kafka.errors import (
     CommitFailedError,
@@ -56,7 +56,9 @@ async def _walk_membership(walk: Walk) -> None:
         await _after_membership_error(walk, consumer, mark, before.member_id)
 
 
-async def _after_membership_error(walk: Walk, consumer: AsyncConsumer, mark: Seen, old_id: str) -> None:
+async def _after_membership_error(
+    walk: Walk, consumer: AsyncConsumer, mark: LoggedRequest, old_id: str
+) -> None:
     action, api = walk.case.action, walk.case.api
     if action is Action.RETRY:
         repeated = await walk.again(mark)
@@ -153,7 +155,7 @@ async def walk_commit(walk: Walk) -> None:
 
 
 async def _after_commit_error(
-    walk: Walk, consumer: AsyncConsumer, mark: Seen, commit: asyncio.Task[None], old_id: str
+    walk: Walk, consumer: AsyncConsumer, mark: LoggedRequest, commit: asyncio.Task[None], old_id: str
 ) -> None:
     action = walk.case.action
     if action is Action.RETRY:
@@ -310,7 +312,7 @@ async def walk_fetch(walk: Walk) -> None:
             await _after_leader_error(walk, mark)
 
 
-async def _after_leader_error(walk: Walk, mark: Seen, records: int = RECORDS) -> None:
+async def _after_leader_error(walk: Walk, mark: LoggedRequest, records: int = RECORDS) -> None:
     if walk.case.action is Action.FATAL:
         await walk.raised()
         return

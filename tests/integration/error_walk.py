@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slackwater.devbroker import DevBroker, Fault
-from slackwater.devbroker.network.request_log import Seen
+from slackwater.devbroker.network.request_log import LoggedRequest
 from slackwater.kafka import AsyncConsumer, TopicPartition
 from slackwater.kafka.error_hints import hint
 from slackwater.kafka.errors import KafkaError, for_code
@@ -72,7 +72,7 @@ class Walk:
     def __init__(self, broker: DevBroker, case: Case, number: int) -> None:
         self.broker, self.case = broker, case
         self.name = f"walk-{number}"
-        self.seen: list[Seen] = []
+        self.seen: list[LoggedRequest] = []
         self.news = asyncio.Event()
         self.told = Told()
         self.errors: list[BaseException] = []
@@ -86,7 +86,7 @@ class Walk:
 
     # -- the broker's side -------------------------------------------------------------------------
 
-    def note(self, seen: Seen) -> None:
+    def note(self, seen: LoggedRequest) -> None:
         self.seen.append(seen)
         self.news.set()
 
@@ -122,16 +122,16 @@ class Walk:
                 f"{what}: not seen; asked {asked}, told {self.told.events}, errors {self.errors}"
             ) from None
 
-    async def hit(self, fault: int) -> Seen:
+    async def hit(self, fault: int) -> LoggedRequest:
         """The request that ran into a fault."""
 
-        def find() -> Seen | None:
+        def find() -> LoggedRequest | None:
             return next((seen for seen in self.seen if seen.fault == fault), None)
 
-        found: Seen = await self.until(find, f"{self.case.api} that runs into {self.case.code.name}")
+        found: LoggedRequest = await self.until(find, f"{self.case.api} that runs into {self.case.code.name}")
         return found
 
-    def after(self, mark: Seen, api: str, **fields: Any) -> list[Seen]:
+    def after(self, mark: LoggedRequest, api: str, **fields: Any) -> list[LoggedRequest]:
         """Requests to an API behind ``mark``, with these plain fields."""
         return [
             seen
@@ -141,13 +141,13 @@ class Walk:
             and all(seen.fields.get(name) == value for name, value in fields.items())
         ]
 
-    async def next(self, mark: Seen, api: str, **fields: Any) -> Seen:
+    async def next(self, mark: LoggedRequest, api: str, **fields: Any) -> LoggedRequest:
         """The first such request, waited for."""
         found = await self.until(lambda: self.after(mark, api, **fields), f"{api} {fields} after the error")
-        first: Seen = found[0]
+        first: LoggedRequest = found[0]
         return first
 
-    async def again(self, mark: Seen) -> Seen:
+    async def again(self, mark: LoggedRequest) -> LoggedRequest:
         """The same request again, not before the back-off (less a fifth of jitter, and grain) is over."""
         repeated = await self.next(mark, mark.api)
         assert repeated.at_ms - mark.at_ms >= 0.7 * BACKOFF_MS, "sent again without a back-off"

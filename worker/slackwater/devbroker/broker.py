@@ -1,4 +1,4 @@
-"""The broker as a whole: a data folder, a listening socket, and everything in between."""
+"""The broker: owns the data folder, the listening socket, and the handlers of all requests."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _ANY_ADDRESS = ("0.0.0.0", "::", "")
 
 
 class StartError(Exception):
-    """The broker cannot start; the text says what is in the way."""
+    """The broker cannot start; the message says why."""
 
 
 class DevBroker:
@@ -57,7 +57,7 @@ class DevBroker:
 
     ``settings``: options by Kafka's dotted names (``OptionError`` for one that does not exist).
     ``port`` 0 takes a free one. ``control_port``: also serve HTTP on loopback; ``None`` does not.
-    Where ``host`` stands for all addresses, each client is told the one that it connected to.
+    If ``host`` means all addresses, each client gets the address that it connected to.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class DevBroker:
         await self.stop()
 
     async def start(self) -> None:
-        """Takes the data folder, loads it, and listens. Raises :class:`StartError`."""
+        """Locks and loads the data folder, and starts listening. Raises :class:`StartError`."""
         self._loop = asyncio.get_running_loop()
         try:
             self.topics.open()
@@ -147,7 +147,7 @@ class DevBroker:
             self._control = control
 
     async def stop(self) -> None:
-        """Stops listening, answers what is parked, brings everything to disk, and lets go of the folder."""
+        """Stops listening, answers parked requests, flushes all data to disk, and unlocks the folder."""
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
@@ -166,16 +166,16 @@ class DevBroker:
     def _sweep(self) -> None:
         """Closes the connections on which nothing moved for ``connections.max.idle.ms``, as Kafka does.
 
-        Twice in that time everybody's mark is looked at and taken away. This also ends those whose
-        client went away behind a request that is never answered, which nobody reads from.
+        Every half of that time, each connection's activity flag is checked and reset. This also closes
+        connections whose client has gone while its request is parked: their sockets are not read.
         """
         idle_ms = self.options.connections_max_idle_ms
         if idle_ms < 0 or self._loop is None:
             return
         for connection in list(self._connections):
-            if not connection.active and connection.seen_idle:
+            if not connection.active and connection.was_idle:
                 connection.close()
-            connection.seen_idle = not connection.active
+            connection.was_idle = not connection.active
             connection.active = False
         self._sweeper = self._loop.call_later(max(idle_ms / 2, 10) / 1000, self._sweep)
 
@@ -188,11 +188,11 @@ class DevBroker:
         for connection in list(self._connections):
             connection.abort()
 
-    # -- what users ask -----------------------------------------------------------------------
+    # -- for users ---------------------------------------------------------------------------
 
     @property
     def host(self) -> str:
-        """The address it was told to listen on."""
+        """The address it was started with."""
         return self._host
 
     @property
@@ -202,7 +202,7 @@ class DevBroker:
 
     @property
     def control_port(self) -> int | None:
-        """The HTTP port on loopback, if there is one."""
+        """The HTTP control port on loopback, if there is one."""
         return self._control.port if self._control else None
 
     @property
@@ -212,12 +212,12 @@ class DevBroker:
         return f"[{host}]:{self._port}" if ":" in host else f"{host}:{self._port}"
 
     def move_coordinator(self, down_ms: float = 0) -> None:
-        """Moves the group coordinator away for ``down_ms``, see :meth:`CoordinatorHost.move`."""
+        """Unloads the group coordinator for ``down_ms``, see :meth:`CoordinatorHost.move`."""
         if self._coordination is not None:
             self._coordination.move(down_ms)
 
     def state(self) -> dict[str, Any]:
-        """What is there, as plain values: topics with their ends, groups with generations and members."""
+        """The state as plain values: topics with end offsets, groups with generations and members."""
         coordination = self._coordination
         return {
             "cluster_id": self.topics.cluster_id,
@@ -239,7 +239,7 @@ class DevBroker:
             "groups": coordination.coordinator.describe() if coordination else [],
         }
 
-    # -- what connections ask (RequestHandler) ------------------------------------------------
+    # -- for connections (RequestHandler) ----------------------------------------------------
 
     def connected(self, connection: Connection) -> None:
         self._connections.add(connection)
@@ -261,7 +261,7 @@ class DevBroker:
         return int(self.clock_ms())
 
     def _address(self, exchange: Exchange) -> tuple[str, int]:
-        """Where this client reaches this broker."""
+        """The address at which this client reaches this broker."""
         return exchange.local_address if self._host in _ANY_ADDRESS else (self._host, self._port)
 
     def _handle_fetch(self, exchange: Exchange, request: m.FetchRequest, fault: ActiveFault | None) -> None:
@@ -298,10 +298,10 @@ class DevBroker:
 def _bind(host: str, port: int) -> socket.socket:
     """A socket bound to the first address of ``host``. Raises :class:`StartError`."""
     try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        candidates = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as exc:
         raise StartError(f"host {host!r}: {exc.strerror}; give an address of this machine") from exc
-    family, kind, protocol, _, address = found[0]
+    family, kind, protocol, _, address = candidates[0]
     bound = socket.socket(family, kind, protocol)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -86,7 +86,7 @@ async def _serve(args: argparse.Namespace, settings: Mapping[str, str]) -> int:
 
 
 def _allow_many_files() -> None:
-    """Every segment and every connection is an open file: take as many as the system lets us."""
+    """Raises the limit of open files to the maximum: each segment and connection needs one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

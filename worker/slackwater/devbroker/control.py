@@ -1,11 +1,11 @@
-"""The control port: HTTP with JSON on loopback, to make faults and to look inside.
+"""The control port: HTTP with JSON on loopback, to inject faults and to inspect the broker.
 
 ============================  =========================================================
 ``GET /state``                topics, log ends, groups with generations and members
 ``GET /faults``               all rules with ``id``, ``left`` and ``hits``
 ``POST /faults``              one rule or a list of them, see :class:`~.faults.Fault`
 ``DELETE /faults[/ID]``       ends all rules, or one
-``POST /requests``            ``{"keep": 1000}``: keeps the last so many requests; 0: none (the default)
+``POST /requests``            ``{"keep": 1000}``: keeps the last 1000 requests; 0: none (the default)
 ``GET /requests``             the requests kept, oldest first
 ``POST /coordinator/move``    ``{"down_ms": 500}``
 ============================  =========================================================
@@ -118,7 +118,7 @@ class ControlServer:
                 "DELETE": lambda: self._clear_faults(),
             },
             "/requests": {
-                "GET": lambda: {"requests": [seen.to_json() for seen in self._broker.requests.seen]},
+                "GET": lambda: {"requests": [entry.to_json() for entry in self._broker.requests.entries]},
                 "POST": lambda: self._keep_requests(_json(body)),
             },
             "/coordinator/move": {"POST": lambda: self._move(_json(body) if body else {})},

@@ -1,4 +1,4 @@
-"""The broker's options, by Kafka's names, with Kafka's defaults where it has one."""
+"""The broker's options, with Kafka's names and defaults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TRUE = {"true": True, "false": False}
 
 
 class OptionError(ValueError):
-    """An option that does not exist, or a value that it cannot have."""
+    """An unknown option or an invalid value."""
 
 
 def _boolean(text: str) -> bool:
@@ -35,7 +35,7 @@ def _at_least(low: int, high: int = 2**63 - 1) -> Callable[[str], int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """What can be set; times in milliseconds and sizes in bytes unless the name says otherwise."""
+    """All options; times in milliseconds and sizes in bytes unless the name says otherwise."""
 
     node_id: int = 1
     num_partitions: int = 1

@@ -110,8 +110,8 @@ def __getattr__(name: str) -> Any:
 
 
 def _error(name: str) -> Any:
-    found = getattr(import_module(f"{__name__}.errors"), name, None)
-    return found if isinstance(found, type) and issubclass(found, Exception) else None
+    value = getattr(import_module(f"{__name__}.errors"), name, None)
+    return value if isinstance(value, type) and issubclass(value, Exception) else None
 
 
 def _errors() -> list[str]:

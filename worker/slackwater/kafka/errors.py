@@ -242,7 +242,7 @@ class LogTruncationError(OffsetOutOfRangeNoResetError):
         self.divergent_offsets = dict(divergent_offsets)
         where = ", ".join(
             f"{tp.topic}-{tp.partition} was consumed to {offset} and is truncated "
-            + (f"at {found.offset}" if (found := self.divergent_offsets.get(tp)) else "somewhere before")
+            + (f"at {end.offset}" if (end := self.divergent_offsets.get(tp)) else "somewhere before")
             for tp, offset in self.offsets.items()
         )
         self.args = (f"{self.what}: {where}; seek() to the offset to continue at",)
@@ -588,12 +588,12 @@ def for_code(code: int, message: str = "", *, api: str = "") -> BrokerError:
     sentence); the advice that follows (:mod:`~slackwater.kafka.error_hints`) may depend on it. A code without
     a class of its own gives a :class:`BrokerError` with that code, not retriable.
     """
-    found, advice, text = _BY_CODE.get(code), hint(code, api), message or api
+    kind, advice, text = _BY_CODE.get(code), hint(code, api), message or api
     if api and message:
         text = f"{api} {message}" if message.startswith("of ") else f"{api}: {message}"
-    if found is None:
+    if kind is None:
         return BrokerError(text, code=code, advice=advice)
-    return found(text, advice=advice)
+    return kind(text, advice=advice)
 
 
 def raise_for_code(code: int, message: str = "", *, api: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Fetch: reads what is there, or waits for it (long polling)."""
+"""Fetch: reads records, or waits for them (long polling)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 READ_COMMITTED = 1
 _NOT_HERE = {int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), int(ErrorCode.UNKNOWN_TOPIC_ID)}
-"""A broker sorts these out before it reads, so they do not end the wait for the other partitions
+"""A broker filters these out before it reads, so they do not end the wait for the other partitions
 (Kafka 4.3, ``KafkaApis.handleFetchRequest``); an error of reading does."""
 
 
@@ -112,7 +112,7 @@ class _Fetch:
         self._timer = loop.call_later(self._request.max_wait_ms / 1000, self._complete)
 
     def grown(self, partition: Partition, appended_bytes: int) -> None:
-        """Wakes up once enough is there; after the append that is going on, to take all of it."""
+        """Completes once ``min_bytes`` are available; after the current append, to return all of it."""
         self._available[partition] = min(
             self._available[partition] + appended_bytes, max(appended_bytes, self._limits[partition])
         )
@@ -120,7 +120,7 @@ class _Fetch:
             self.gone()
 
     def gone(self) -> None:
-        """Wakes up soon."""
+        """Completes in the next loop iteration."""
         if not self._woken:
             self._woken = True
             asyncio.get_running_loop().call_soon(self._complete)
@@ -184,7 +184,7 @@ class _Fetch:
         )
 
     def _check(self, part: FetchPartition) -> tuple[ErrorCode, Partition | None]:
-        """The error of a partition, or the partition. Rules of the semantics of Fetch v13 (KIP-516)."""
+        """The error of a partition, or the partition. By the rules of Fetch v13 (KIP-516)."""
         if self._by_id and part.topic is None:
             named = self._broker.topics.by_id(part.topic_id)
             if named is None:
@@ -209,7 +209,7 @@ class _Fetch:
 
 
 def leader_epoch_error(epoch: int) -> ErrorCode:
-    """What a client's idea of the leader epoch deserves (KIP-320); -1 means that it has none."""
+    """The error for a client's leader epoch (KIP-320); -1: the client has none."""
     if epoch > LEADER_EPOCH:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
     if 0 <= epoch < LEADER_EPOCH:

@@ -20,7 +20,7 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 NO_SESSION = 0
 _MIN_EVICTION_MS = 120_000
-"""A session used within this time is not given up for another one (Kafka's default)."""
+"""A session used within this time is not evicted for a new one (Kafka's default)."""
 _UNSENT = -1
 
 Key = tuple[Any, int]
@@ -28,7 +28,7 @@ Key = tuple[Any, int]
 
 @dataclass(slots=True, eq=False)
 class FetchPartition:
-    """One partition of a fetch. ``topic`` is ``None`` as long as nobody knows its id's name."""
+    """One partition of a fetch. ``topic`` is ``None`` while the name of its id is unknown."""
 
     topic: str | None
     topic_id: UUID
@@ -39,22 +39,22 @@ class FetchPartition:
     sent_high_watermark: int = _UNSENT
 
     def update(self, wanted: m.FetchRequestPartition) -> None:
-        """Takes over what a later request of the session says."""
+        """Applies a later request of the session."""
         self.fetch_offset = wanted.fetch_offset
         self.max_bytes = wanted.partition_max_bytes
         self.current_leader_epoch = wanted.current_leader_epoch
 
     def must_answer(self, answer: m.FetchResponsePartition) -> bool:
-        """Whether an incremental answer must hold this partition: data, an error, or news.
+        """Whether an incremental answer must include this partition: records, an error, a new end.
 
         A partition in error is answered every time, so that its error is not lost.
         """
         if answer.error_code:
             self.sent_high_watermark = _UNSENT
             return True
-        news = answer.high_watermark != self.sent_high_watermark
+        changed = answer.high_watermark != self.sent_high_watermark
         self.sent_high_watermark = answer.high_watermark
-        return news or bool(answer.records)
+        return changed or bool(answer.records)
 
 
 @dataclass(slots=True, eq=False)
@@ -70,7 +70,7 @@ class FetchSession:
 
 @dataclass(slots=True)
 class FetchContext:
-    """How one request is to be answered: which partitions, in which order, and how much of them."""
+    """How to answer one request: its partitions in order, its session, and its error."""
 
     partitions: list[FetchPartition] = field(default_factory=list)
     error: ErrorCode = ErrorCode.NONE
@@ -79,7 +79,7 @@ class FetchContext:
 
 
 def partition_key(topic: m.FetchRequestTopic | m.FetchRequestForgottenTopic, index: int, by_id: bool) -> Key:
-    """What a partition is known by within a session."""
+    """The key of a partition within a session."""
     return (topic.topic_id if by_id else topic.topic, index)
 
 
@@ -100,7 +100,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def context(self, request: m.FetchRequest, version: int, now_ms: int) -> FetchContext:
-        """What ``request`` asks for, with its session brought up to date."""
+        """The partitions that ``request`` asks for; updates its session."""
         by_id = version >= 13
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._sessions.pop(request.session_id, None)
@@ -156,7 +156,7 @@ class FetchSessions:
         return session
 
     def answered(self, context: FetchContext, answers: list[Answer]) -> list[Answer]:
-        """What of ``answers`` goes into the response; the session remembers what it sent.
+        """The ``answers`` that go into the response; the session remembers them.
 
         In an incremental answer partitions with data go to the back of the session's order, so
         that a few busy ones cannot starve the others.

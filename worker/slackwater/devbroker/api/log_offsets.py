@@ -45,13 +45,13 @@ def _offset(
     if answer.error_code:
         return answer
     try:
-        found = _find_offset(partition, wanted.timestamp)
+        result = _find_offset(partition, wanted.timestamp)
     except OSError as exc:
         log.error("partition %s: cannot read: %s", partition, exc.strerror)
         answer.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
         return answer
-    if found is not None:
-        answer.offset, answer.timestamp = found
+    if result is not None:
+        answer.offset, answer.timestamp = result
         answer.leader_epoch = LEADER_EPOCH if version >= 4 else -1
     return answer
 
@@ -72,7 +72,7 @@ def _find_offset(partition: Partition, timestamp_ms: int) -> tuple[int, int] | N
 def handle_offset_for_leader_epoch(
     topics: TopicStore, exchange: Exchange, request: m.OffsetForLeaderEpochRequest
 ) -> None:
-    """Answers where an epoch ended (KIP-320): the log's end for the only epoch there is, -1 for another."""
+    """Answers where an epoch ended (KIP-320): the log's end for the only epoch, -1 for others."""
     response = m.OffsetForLeaderEpochResponse()
     for wanted in request.topics:
         topic = topics.by_name(wanted.topic)

@@ -23,8 +23,11 @@ _BROKERS_ENDPOINT = 1
 def handle_api_versions(
     ranges: Mapping[int, tuple[int, int]], exchange: Exchange, request: m.ApiVersionsRequest | None
 ) -> None:
-    """Says what is served. ``request`` is ``None`` for a version that is not: UNSUPPORTED_VERSION in
-    the form of version 0, with the range of ApiVersions alone (KIP-511)."""
+    """Answers with the served versions.
+
+    ``request`` is ``None`` for an unsupported version: the answer is UNSUPPORTED_VERSION in the form of
+    version 0, with the range of ApiVersions only (KIP-511).
+    """
     served = [
         m.ApiVersionsResponseApiVersion(api_key=key, min_version=low, max_version=high)
         for key, (low, high) in sorted(ranges.items())
@@ -45,20 +48,20 @@ def handle_metadata(
     topics: TopicStore, options: BrokerOptions, address: tuple[str, int], exchange: Exchange,
     request: m.MetadataRequest,
 ) -> None:  # fmt: skip
-    """Describes topics by name or id (KIP-516); makes those that are not there where both sides allow it."""
+    """Describes topics by name or id (KIP-516); creates missing ones if broker and client allow it."""
     version = exchange.header.api_version
     if request.topics is None or (version == 0 and not request.topics):
-        found = [_described(topic) for topic in topics]
+        described = [_described(topic) for topic in topics]
     else:
         create = options.auto_create_topics_enable and (version < 4 or request.allow_auto_topic_creation)
-        found = [_wanted_topic(topics, options, wanted, create) for wanted in request.topics]
+        described = [_wanted_topic(topics, options, wanted, create) for wanted in request.topics]
     host, port = address
     exchange.reply(
         m.MetadataResponse(
             brokers=[m.MetadataResponseBroker(node_id=options.node_id, host=host, port=port)],
             cluster_id=topics.cluster_id,
             controller_id=options.node_id,
-            topics=[_led_by(topic, options.node_id) for topic in found],
+            topics=[_led_by(topic, options.node_id) for topic in described],
         )
     )
 
@@ -100,10 +103,12 @@ def _wanted_topic(
         try:
             topic = topics.create(name, options.num_partitions, {})
             log.info(
-                "topic %s made with %d partitions, for a client asked for it", name, options.num_partitions
+                "topic %s created with %d partitions, because a client asked for its metadata",
+                name,
+                options.num_partitions,
             )
         except OSError as exc:
-            log.error("cannot make topic %s: %s", name, exc.strerror)
+            log.error("cannot create topic %s: %s", name, exc.strerror)
             error = ErrorCode.KAFKA_STORAGE_ERROR
     if topic is not None:
         return _described(topic)

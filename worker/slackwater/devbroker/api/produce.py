@@ -86,10 +86,10 @@ def _produced(index: int, result: AppendResult, version: int) -> m.ProduceRespon
 
 
 def handle_init_producer_id(topics: TopicStore, exchange: Exchange, request: m.InitProducerIdRequest) -> None:
-    """Gives out a fresh producer id with epoch 0, also where the producer names one it had (KIP-360)."""
+    """Returns a new producer id with epoch 0, also if the producer names its old one (KIP-360)."""
     response = m.InitProducerIdResponse(producer_id=-1, producer_epoch=-1)
     if request.transactional_id is not None:
-        # The only answer that makes every client give up at once instead of trying again.
+        # The only error on which every client gives up at once instead of retrying.
         log.warning("%s asked for a transaction; transactions are not supported", exchange.peer)
         response.error_code = int(ErrorCode.INVALID_REQUEST)
     else:

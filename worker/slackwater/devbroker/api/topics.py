@@ -24,7 +24,7 @@ MAX_PARTITIONS = 10_000
 def handle_create_topics(
     topics: TopicStore, options: BrokerOptions, exchange: Exchange, request: m.CreateTopicsRequest
 ) -> None:
-    """Makes topics, each for itself: one that cannot be made does not stop the others."""
+    """Creates topics; the error of one does not affect the others."""
     named = Counter(wanted.name for wanted in request.topics)
     answers = []
     for name in named:
@@ -53,7 +53,7 @@ def _creation_problem(
         error, reason = ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0."
     elif wanted.num_partitions > MAX_PARTITIONS:
         error = ErrorCode.INVALID_PARTITIONS
-        reason = f"This broker makes at most {MAX_PARTITIONS} partitions a topic."
+        reason = f"This broker allows at most {MAX_PARTITIONS} partitions per topic."
     elif wanted.replication_factor not in (-1, 1):
         error = ErrorCode.INVALID_REPLICATION_FACTOR
         reason = (
@@ -98,11 +98,11 @@ def _created(
         try:
             answer.topic_id = topics.create(wanted.name, count, own).topic_id
         except OSError as exc:
-            log.error("cannot make topic %s: %s", wanted.name, exc.strerror)
+            log.error("cannot create topic %s: %s", wanted.name, exc.strerror)
             return m.CreateTopicsResponseTopic(
                 name=wanted.name,
                 error_code=int(ErrorCode.KAFKA_STORAGE_ERROR),
-                error_message=f"cannot make topic {wanted.name}: {exc.strerror}",
+                error_message=f"cannot create topic {wanted.name}: {exc.strerror}",
             )
     answer.configs = [
         m.CreateTopicsResponseTopicConfig(
@@ -151,7 +151,7 @@ def handle_describe_configs(
     exchange: Exchange,
     request: m.DescribeConfigsRequest,
 ) -> None:
-    """Shows the settings of topics and of the broker; ``given`` are those it was started with."""
+    """Describes the settings of topics and of the broker; ``given``: those the broker was started with."""
     response = m.DescribeConfigsResponse()
     for resource in request.resources:
         entry = m.DescribeConfigsResponseResult(
@@ -217,7 +217,7 @@ def _setting(
     *,
     read_only: bool,
 ) -> m.DescribeConfigsResponseResourceResult:
-    """One setting; ``levels`` are name, value and source, the one that holds first."""
+    """One setting; ``levels`` are (name, value, source), the effective one first."""
     _, value, source = levels[0]
     synonyms = [m.DescribeConfigsResponseSynonym(name=n, value=v, source=s) for n, v, s in levels]
     return m.DescribeConfigsResponseResourceResult(

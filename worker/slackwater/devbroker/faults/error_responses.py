@@ -1,7 +1,7 @@
-"""Puts an error where each API has its place for it: at the top, by topic, by partition or by group.
+"""Error responses: sets an error in the field where each API has it: top level, topic, partition or group.
 
-Used for injected faults. ``matches(group, topic, partition)`` picks the items that get the error
-(an argument is ``None`` where the API has no such thing); the others are left for the broker.
+Used for injected faults. ``matches(group, topic, partition)`` selects the items that get the error
+(an argument is ``None`` where the API has no such field); the broker handles the others.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ def changed(struct: S, **values: Any) -> S:
 
 
 def topic_key(topic: Any) -> Any:
-    """What a request's topic is called: its name, or its id where it has no name."""
+    """The name of a request's topic, or its id if it has no name."""
     name = getattr(topic, "name", None) or getattr(topic, "topic", None)
     return name or topic.topic_id
 
 
 def is_top_level_in_fetch(code: ErrorCode) -> bool:
-    """Whether a Fetch has this error at its top and not in its partitions."""
+    """Whether a Fetch response has this error at the top level and not in partitions."""
     return code in _FETCH_TOP_LEVEL
 
 
 def split(request: Request[Any], matches: Matches) -> tuple[Request[Any] | None, Request[Any] | None]:
-    """``request`` as the part that gets the error and the part that is handled; ``None`` for nothing."""
+    """Splits ``request`` into the part that gets the error and the part to handle; ``None``: empty."""
     name = type(request).__name__
     if name in _BY_PARTITION:
         topics_field, partitions_field, index_field = _BY_PARTITION[name]
@@ -119,13 +119,13 @@ _MERGED_LIST = {
 
 
 def merge(handled: Response, failed: Response) -> Response:
-    """The answer to the handled part with the failed items in it."""
+    """The answer to the handled part, with the failed items added."""
     field = _MERGED_LIST[type(handled).__name__]
     return changed(handled, **{field: [*getattr(handled, field), *getattr(failed, field)]})
 
 
 def error_response(request: Request[Any], version: int, code: ErrorCode, message: str) -> Response:
-    """An answer to all of ``request`` that holds nothing but the error, each where it belongs."""
+    """An answer to all of ``request`` with the error in every item."""
     maker = _MAKERS.get(type(request).__name__)
     if maker is not None:
         return maker(request, version, int(code), message)
@@ -224,7 +224,7 @@ _MEMBERS_IN_LEAVE = 3
 
 
 def _leave_group(request: Any, version: int, code: int, message: str) -> Response:
-    """From version 3 on what concerns a member stands at the member, and the top says NONE (KIP-345)."""
+    """From version 3 on a member's error is in its entry, and the top level has NONE (KIP-345)."""
     if version < _MEMBERS_IN_LEAVE or code not in _OF_A_MEMBER:
         return m.LeaveGroupResponse(error_code=code)
     members = [
@@ -323,7 +323,7 @@ def _offset_fetch(request: Any, version: int, code: int, message: str) -> Respon
     if version >= 8:
         groups = [m.OffsetFetchResponseGroup(group_id=g.group_id, error_code=code) for g in request.groups]
         return m.OffsetFetchResponse(groups=groups)
-    # Version 1 has no place at the top, so every version below 8 also says it by partition.
+    # Version 1 has no top-level error, so versions below 8 also set it in every partition.
     topics = [
         m.OffsetFetchResponseTopic(
             name=topic.name,

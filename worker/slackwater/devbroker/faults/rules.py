@@ -1,7 +1,7 @@
-"""Faults that a test tells the broker to make.
+"""Fault rules, which tests add.
 
-A rule says which requests it is for and does exactly one thing to them: answer with an error, hold
-the request back, drop the connection before or after the request was handled, throttle the client, or
+A rule selects requests and does exactly one thing to them: answer with an error, delay
+the request, drop the connection before or after the request was handled, throttle the client, or
 move the coordinator. The first rule that matches a request applies, ``times`` times.
 """
 
@@ -20,15 +20,15 @@ from slackwater.kafka.wire.schema import Request
 
 ANY_API = "*"
 _NEGOTIATION = "ApiVersions"
-"""Not meant by ``*``: a client that cannot negotiate versions never gets to anything else."""
+"""Not matched by ``*``: a client that cannot negotiate versions sends no other request."""
 _ACTIONS = ("error", "delay_ms", "drop", "throttle_ms", "move_coordinator")
 _FIELDS = ("api", "group", "topic", "partition", "client_id", "instance", "times", *_ACTIONS)
 EVERY_PARTITION = -1
-"""Stands in :func:`items` for a request that is about a topic with all its partitions."""
+"""In :func:`items`: the request concerns all partitions of the topic."""
 
 
 class FaultError(ValueError):
-    """A rule that says something impossible; the text names the field."""
+    """An invalid rule; the message names the field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class Fault:
         return cls(**{**value, "error": _error_code(value.get("error"))})
 
     def to_json(self) -> dict[str, Any]:
-        """The rule as :meth:`from_json` takes it, without what is not given."""
+        """The rule as :meth:`from_json` takes it, without absent fields."""
         values = {name: getattr(self, name) for name in _FIELDS}
         shown = {name: value for name, value in values.items() if value is not None or name == "times"}
         if self.error is not None:
@@ -120,7 +120,7 @@ def _error_code(given: Any) -> ErrorCode | None:
 
 @dataclass(slots=True)
 class ActiveFault:
-    """A rule in force: how often it still applies (``None``: no end) and how often it did."""
+    """An active rule: how often it still applies (``None``: no limit) and how often it has."""
 
     id: int
     rule: Fault
@@ -133,7 +133,7 @@ class ActiveFault:
         return {"id": self.id, **self.rule.to_json(), "left": self.left, "hits": self.hits}
 
     def matches(self, group: str | None, topic: Any, partition: int | None) -> bool:
-        """Whether an item of a request is meant (``None``: the item has no such thing)."""
+        """Whether the rule matches an item of a request (``None``: the item has no such field)."""
         rule = self.rule
         if rule.group is not None and group != rule.group:
             return False
@@ -145,9 +145,9 @@ class ActiveFault:
 
 
 class Faults:
-    """The rules in force, in the order they were given.
+    """The active rules, in the order in which they were added.
 
-    ``name_of`` tells the name of a topic by its id, for requests that speak in ids.
+    ``name_of`` returns a topic's name by its id, for requests that name topics by id.
     """
 
     def __init__(self, name_of: Callable[[UUID], str | None]) -> None:
@@ -160,25 +160,25 @@ class Faults:
         return len(self._active)
 
     def add(self, rule: Fault) -> ActiveFault:
-        """Puts a rule in force, behind those that are."""
+        """Activates a rule, after the others."""
         active = ActiveFault(next(self._ids), rule, rule.times, _name_of=self._name_of)
         self._active.append(active)
         return active
 
     def remove(self, fault_id: int) -> bool:
-        """Ends one rule; whether it was there."""
+        """Removes a rule; whether it was active."""
         kept = [active for active in self._active if active.id != fault_id]
-        found = len(kept) < len(self._active)
+        removed = len(kept) < len(self._active)
         self._active = kept
-        return found
+        return removed
 
     def clear(self) -> None:
-        """Ends all rules and forgets the ones that are spent."""
+        """Removes all rules, spent ones too."""
         self._active.clear()
         self._spent.clear()
 
     def to_json(self) -> list[dict[str, Any]]:
-        """All rules, in force and spent (``left`` 0), by id."""
+        """All rules, active and spent (``left`` 0), by id."""
         both = sorted([*self._active, *self._spent], key=lambda active: active.id)
         return [active.to_json() for active in both]
 
@@ -205,40 +205,40 @@ class Faults:
 
 
 def items(request: Any) -> list[tuple[str | None, Any, int | None]]:
-    """What a request is about, as (group, topic name or id, partition); at least one item."""
+    """The items of a request as (group, topic name or id, partition); at least one."""
     group = getattr(request, "group_id", None) or getattr(request, "key", None) or None
     groups = getattr(request, "coordinator_keys", None) or getattr(request, "groups_names", None)
     named = getattr(request, "groups", None)
     if groups or named:
-        found: list[tuple[str | None, Any, int | None]] = []
+        result: list[tuple[str | None, Any, int | None]] = []
         for entry in [*(groups or []), *(named or [])]:
             if isinstance(entry, str):
-                found.append((entry, None, None))
+                result.append((entry, None, None))
             else:
-                found += _topic_items(entry.group_id, entry.topics) or [(entry.group_id, None, None)]
-        return found
+                result += _topic_items(entry.group_id, entry.topics) or [(entry.group_id, None, None)]
+        return result
     topics = getattr(request, "topics", None) or getattr(request, "topic_data", None)
-    found = _topic_items(group, topics)
+    result = _topic_items(group, topics)
     if isinstance(request, m.MetadataRequest):
-        found = [(None, topic, EVERY_PARTITION) for _, topic, _ in found]
-    found += [(None, name, None) for name in getattr(request, "topic_names", None) or []]
-    return found or [(group, None, None)]
+        result = [(None, topic, EVERY_PARTITION) for _, topic, _ in result]
+    result += [(None, name, None) for name in getattr(request, "topic_names", None) or []]
+    return result or [(group, None, None)]
 
 
 def instances(request: Any) -> list[str | None]:
-    """The group.instance.ids that a request speaks of."""
+    """The group.instance.ids in a request."""
     members = getattr(request, "members", None) or [request]
     return [getattr(member, "group_instance_id", None) for member in members]
 
 
 def _topic_items(group: str | None, topics: Any) -> list[tuple[str | None, Any, int | None]]:
-    found: list[tuple[str | None, Any, int | None]] = []
+    result: list[tuple[str | None, Any, int | None]] = []
     for topic in topics or []:
         key = error_responses.topic_key(topic)
         parts = getattr(topic, "partitions", None) or getattr(topic, "partition_data", None) or []
         numbers = getattr(topic, "partition_indexes", None) or [_index_of(part) for part in parts]
-        found += [(group, key, number) for number in numbers] or [(group, key, None)]
-    return found
+        result += [(group, key, number) for number in numbers] or [(group, key, None)]
+    return result
 
 
 def _index_of(part: Any) -> int:

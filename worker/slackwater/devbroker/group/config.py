@@ -1,4 +1,4 @@
-"""What the coordinator is told from outside: its settings and the topics there are."""
+"""The coordinator's settings, and its view of topics."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class GroupConfig:
 
 
 class TopicLookup(Protocol):
-    """What the coordinator must know of topics to judge commits (KIP-848's topic ids at v10)."""
+    """Topics, to validate commits (KIP-848's topic ids at v10)."""
 
     def topic_id(self, name: str) -> UUID | None:
         """The id of the topic, or None when there is no such topic."""

@@ -35,7 +35,7 @@ Reply = Callable[[Response], None]
 
 
 class _Phase(Enum):
-    """Whether the coordinator serves, and what it answers while it does not."""
+    """Whether the coordinator serves requests, and its error while it does not."""
 
     ACTIVE = ErrorCode.NONE
     LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -181,7 +181,7 @@ class GroupCoordinator:
         try:
             heartbeat(self._serving(request.group_id), request, self._rebalancer)
         except GroupError as exc:
-            # A coordinator that is loading cannot know better, and keeps its members calm.
+            # As Kafka: a loading coordinator does not know its members, and must not make them rejoin.
             error = ErrorCode.NONE if exc.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else exc.code
         reply(m.HeartbeatResponse(error_code=error))
 

@@ -91,7 +91,7 @@ def list_groups(groups: Iterable[Group], request: m.ListGroupsRequest) -> m.List
 
 
 def check_delete(group: Group | None) -> ErrorCode:
-    """What speaks against deleting the group."""
+    """Why the group cannot be deleted; NONE if it can."""
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND
     return ErrorCode.NONE if group.state is GroupState.EMPTY else ErrorCode.NON_EMPTY_GROUP
@@ -109,7 +109,7 @@ def tombstones(image: StoreImage, group_id: str) -> list[Record]:
 
 
 def snapshot(group: Group, rebalancer: Rebalancer, image: StoreImage) -> dict[str, Any]:
-    """One group as plain values, for people and tests to look at."""
+    """One group as plain values, for users and tests."""
     offsets = image.group_offsets(group.group_id)
     return {
         "group": group.group_id,

@@ -41,7 +41,7 @@ TRANSITIONS: dict[GroupState, frozenset[GroupState]] = {
 
 
 class IllegalTransition(Exception):
-    """A bug in the coordinator: a group was asked to take a step that the table does not have."""
+    """A bug in the coordinator: a transition that :data:`TRANSITIONS` does not allow."""
 
 
 def check_transition(group_id: str, old: GroupState, new: GroupState) -> None:
@@ -59,7 +59,7 @@ class JoinProtocol(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who sent a request. ``host`` has Java's form, with a slash in front."""
+    """The client that sent a request. ``host`` has Java's form, with a slash in front."""
 
     client_id: str
     host: str
@@ -81,7 +81,7 @@ class Member:
     protocol_type: str
     protocols: tuple[JoinProtocol, ...]
     assignment: bytes = b""
-    #: It has not had an answer to its first join, and so does not know its id and cannot heartbeat.
+    #: Its first join has no answer yet, so it does not know its id and cannot heartbeat.
     is_new: bool = False
     join_reply: JoinReply | None = None
     sync_reply: SyncReply | None = None
@@ -171,7 +171,7 @@ class Group:
     # -- members
 
     def add(self, member: Member) -> None:
-        """Takes a member in; the first one sets the protocol type and leads."""
+        """Adds a member; the first one sets the protocol type and becomes leader."""
         if member.instance_id is not None:
             self.static_ids[member.instance_id] = member.member_id
         if not self.members:
@@ -229,12 +229,12 @@ class Group:
 
     @property
     def awaiting_join(self) -> int:
-        """How many members have a JoinGroup parked."""
+        """The number of members with a parked JoinGroup."""
         return sum(member.join_reply is not None for member in self.members.values())
 
     @property
     def all_joined(self) -> bool:
-        """Whether every member has a JoinGroup parked and nobody is yet to come back with its new id."""
+        """Whether every member has a parked JoinGroup and no pending id is outstanding."""
         return not self.pending_joins and self.awaiting_join == len(self.members)
 
     @property
@@ -243,7 +243,7 @@ class Group:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def elect_joined_leader(self) -> bool:
-        """Takes the lead from a leader that has not joined. False when nobody has."""
+        """Replaces a leader that has not joined. False if no member has joined."""
         if self.leader is None:
             return False
         if self.members[self.leader].join_reply is None:
@@ -255,7 +255,7 @@ class Group:
         return True
 
     def joined_members(self) -> list[m.JoinGroupResponseMember]:
-        """The list that the leader gets, absent static members among it."""
+        """The members for the leader, absent static members included."""
         return [
             m.JoinGroupResponseMember(
                 member_id=member.member_id,
@@ -298,7 +298,7 @@ class Group:
         rebalance_timeout_ms: int,
         protocols: tuple[JoinProtocol, ...],
     ) -> None:
-        """Takes over what a member says of itself when it joins again."""
+        """Applies the settings of a member's repeated join."""
         member.session_timeout_ms = session_timeout_ms
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.protocols = protocols

@@ -71,7 +71,7 @@ class JoinHandler:
             self._join_dynamic(group, join)
 
     def _new_group(self, request: m.JoinGroupRequest) -> Group:
-        """A group comes into being with the first join that has no member id, even a refused one."""
+        """The first join without a member id creates the group, even if the join is refused."""
         if request.member_id:
             raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID)
         group = Group(request.group_id)
@@ -83,7 +83,7 @@ class JoinHandler:
         return group
 
     def _is_full(self, group: Group, member_id: str) -> bool:
-        """Members in it are let in again; while joining, only those that are there already."""
+        """Whether the group has no room for this member. Present members may rejoin."""
         member = group.members.get(member_id)
         if group.state is GroupState.EMPTY:
             return False
@@ -134,7 +134,7 @@ class JoinHandler:
     # -- a static member comes back
 
     def _replace(self, group: Group, join: _Join, instance_id: str, new_id: str) -> None:
-        """KIP-345: the newcomer displaces the member that has its instance id, at once."""
+        """Replaces the member with the same instance id at once (KIP-345)."""
         old_id, leader_before = group.static_ids[instance_id], group.leader
         member = group.replace_static(instance_id, new_id)
         self._rebalancer.end_session(group, old_id)
@@ -201,7 +201,7 @@ class JoinHandler:
 
 
 class _Join:
-    """A JoinGroup with what is derived from it."""
+    """A JoinGroup and the values derived from it."""
 
     def __init__(self, request: m.JoinGroupRequest, version: int, client: Client, reply: JoinReply) -> None:
         self.request = request
@@ -216,7 +216,7 @@ class _Join:
 
 
 class _Undo:
-    """What a static member's replacement changed, to take it back when it cannot be stored."""
+    """The state before a static member's replacement, to restore it if storing fails."""
 
     def __init__(
         self, member_id: str, leader: str | None, settings: tuple[int, int, tuple[JoinProtocol, ...]]
@@ -262,7 +262,7 @@ def sync(group: Group | None, request: m.SyncGroupRequest, rebalancer: Rebalance
         return
     member.sync_reply = reply
     if group.leader == member.member_id:
-        assignment = {one.member_id: bytes(one.assignment) for one in request.assignments}
+        assignment = {assigned.member_id: bytes(assigned.assignment) for assigned in request.assignments}
         rebalancer.adopt_assignment(group, assignment)
 
 
@@ -299,7 +299,7 @@ _WITH_MEMBERS = (GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.
 def leave(
     group: Group | None, request: m.LeaveGroupRequest, version: int, rebalancer: Rebalancer
 ) -> m.LeaveGroupResponse:
-    """Takes members out, each with its own error, and rebalances once if anybody has gone.
+    """Removes members, each with its own error, and rebalances once if any was removed.
 
     Nothing is stored before the next leader's Sync (or before the group is Empty), so a
     coordinator that moves in between brings the members back.
@@ -311,34 +311,34 @@ def leave(
     )
     answers = [
         m.LeaveGroupResponseMember(
-            member_id=one.member_id,
-            group_instance_id=one.group_instance_id,
-            error_code=_leave_one(group, one, rebalancer),
+            member_id=member.member_id,
+            group_instance_id=member.group_instance_id,
+            error_code=_remove(group, member, rebalancer),
         )
-        for one in wanted
+        for member in wanted
     ]
-    gone = [one for one in answers if one.error_code == ErrorCode.NONE]
+    gone = [answer for answer in answers if answer.error_code == ErrorCode.NONE]
     if group is not None and gone and group.state in _WITH_MEMBERS:
-        names = ", ".join(one.group_instance_id or one.member_id for one in gone)
+        names = ", ".join(answer.group_instance_id or answer.member_id for answer in gone)
         rebalancer.rebalance(group, f"left: {names}")
     if version < _BATCH_FROM:
         return m.LeaveGroupResponse(error_code=answers[0].error_code)
     return m.LeaveGroupResponse(members=answers)
 
 
-def _leave_one(group: Group | None, one: m.LeaveGroupRequestMember, rebalancer: Rebalancer) -> ErrorCode:
+def _remove(group: Group | None, member: m.LeaveGroupRequestMember, rebalancer: Rebalancer) -> ErrorCode:
     if group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    member_id = one.member_id
+    member_id = member.member_id
     if not member_id:
         # An empty member id with an instance id: removal by an administrator.
-        member_id = group.static_ids.get(one.group_instance_id or "", "")
+        member_id = group.static_ids.get(member.group_instance_id or "", "")
     elif member_id in group.pending_joins:
         rebalancer.end_session(group, member_id)
         group.remove(member_id)
         return ErrorCode.NONE
     try:
-        group.check_member(member_id, one.group_instance_id)
+        group.check_member(member_id, member.group_instance_id)
     except GroupError as exc:
         return exc.code
     rebalancer.take_out(group, group.members[member_id])

@@ -21,7 +21,7 @@ _REFRESHING = (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
 
 
 class OffsetHandler:
-    """Commits to the store and reads back from its image."""
+    """Commits offsets to the store and reads them from its image."""
 
     def __init__(
         self,
@@ -42,14 +42,16 @@ class OffsetHandler:
     def commit(
         self, request: m.OffsetCommitRequest, version: int, unavailable: ErrorCode
     ) -> m.OffsetCommitResponse:
-        """Commits what can be committed; every partition has its own error.
+        """Commits the valid partitions; every partition has its own error.
 
         Partitions that do not exist are refused before the group is asked, and a commit of
         nothing else never reaches it. ``unavailable``: the error of a coordinator that does not
         serve, or NONE.
         """
         answer = _CommitAnswer(version)
-        valid = [one for topic in request.topics for one in self._existing(topic, version, answer)]
+        valid = [
+            partition for topic in request.topics for partition in self._existing(topic, version, answer)
+        ]
         if not valid:
             return answer.response
         error = unavailable or self._check_group(request, version)
@@ -74,7 +76,7 @@ class OffsetHandler:
         if version >= _TOPIC_IDS_FROM:
             name, unknown = self._topics.topic_name(topic.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
         count = None if name is None else self._topics.partition_count(name)
-        found = []
+        existing = []
         for partition in topic.partitions:
             if name is None or count is None:
                 answer.add(topic.name, topic.topic_id, partition.partition_index, unknown)
@@ -82,11 +84,11 @@ class OffsetHandler:
                 error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 answer.add(name, topic.topic_id, partition.partition_index, error)
             else:
-                found.append((name, topic.topic_id, partition))
-        return found
+                existing.append((name, topic.topic_id, partition))
+        return existing
 
     def _check_group(self, request: m.OffsetCommitRequest, version: int) -> ErrorCode:
-        """What speaks against the commit as a whole; an accepted one restarts the member's session."""
+        """The error of the commit as a whole; an accepted commit restarts the member's session."""
         generation = request.generation_id_or_member_epoch
         group = self._groups.get(request.group_id)
         if group is None:
@@ -163,15 +165,15 @@ class OffsetHandler:
             return answer
         for topic in request.topics:
             by_id = version >= _TOPIC_IDS_FROM
-            found = self._topics.topic_name(topic.topic_id) if by_id else topic.name
-            if found is None:
+            topic_name = self._topics.topic_name(topic.topic_id) if by_id else topic.name
+            if topic_name is None:
                 error = ErrorCode.UNKNOWN_TOPIC_ID
                 answer.topics.append(_failed_topic("", topic.topic_id, topic.partition_indexes, error))
                 continue
-            partitions = stored.get(found, {})
+            partitions = stored.get(topic_name, {})
             offsets = [_fetched(index, partitions.get(index)) for index in topic.partition_indexes]
             answer.topics.append(
-                m.OffsetFetchResponseTopics(name=found, topic_id=topic.topic_id, partitions=offsets)
+                m.OffsetFetchResponseTopics(name=topic_name, topic_id=topic.topic_id, partitions=offsets)
             )
         return answer
 
@@ -207,7 +209,7 @@ def _check_commit(group: Group, request: m.OffsetCommitRequest) -> None:
 
 
 class _CommitAnswer:
-    """Gathers partitions by topic: by name up to version 9, by id from 10 on."""
+    """Collects partitions by topic: by name up to version 9, by id from 10 on."""
 
     def __init__(self, version: int) -> None:
         self.response = m.OffsetCommitResponse()
@@ -268,12 +270,12 @@ def _as_old_topic(topic: m.OffsetFetchResponseTopics) -> m.OffsetFetchResponseTo
         name=topic.name,
         partitions=[
             m.OffsetFetchResponsePartition(
-                partition_index=one.partition_index,
-                committed_offset=one.committed_offset,
-                committed_leader_epoch=one.committed_leader_epoch,
-                metadata=one.metadata,
-                error_code=one.error_code,
+                partition_index=partition.partition_index,
+                committed_offset=partition.committed_offset,
+                committed_leader_epoch=partition.committed_leader_epoch,
+                metadata=partition.metadata,
+                error_code=partition.error_code,
             )
-            for one in topic.partitions
+            for partition in topic.partitions
         ],
     )

@@ -98,17 +98,17 @@ class Rebalancer:
         self.watch(group, member.member_id, timeout_ms)
 
     def watch(self, group: Group, member_id: str, timeout_ms: int) -> None:
-        """Forgets a member, or an id given out with MEMBER_ID_REQUIRED, if not heard of in time."""
+        """Removes a member, or an id returned with MEMBER_ID_REQUIRED, if it sends nothing in time."""
         self._timers.schedule(
             session_key(group, member_id), timeout_ms, lambda: self._expire_session(group, member_id)
         )
 
     def end_session(self, group: Group, member_id: str) -> None:
-        """Stops watching a member that has gone."""
+        """Cancels the session timer of a removed member."""
         self._timers.cancel(session_key(group, member_id))
 
     def session_deadline_ms(self, group: Group, member_id: str) -> float | None:
-        """When the member is evicted unless it is heard of; None while it is not watched."""
+        """When the member's session expires; None while it has no timer."""
         return self._timers.deadline_ms(session_key(group, member_id))
 
     def _expire_session(self, group: Group, member_id: str) -> None:
@@ -137,7 +137,7 @@ class Rebalancer:
     # -- preparing
 
     def rebalance(self, group: Group, reason: str) -> None:
-        """Starts a rebalance, or, when one is being prepared, sees whether all have joined now."""
+        """Starts a rebalance; if one is being prepared, completes it once all have joined."""
         if group.state in _CAN_PREPARE:
             self.prepare(group, reason)
         else:
@@ -194,8 +194,8 @@ class Rebalancer:
                 self.end_session(group, member.member_id)
                 group.remove(member.member_id)
         if group.members and not group.elect_joined_leader():
-            # Nobody joined: wait on, until sessions end or somebody comes. At least a millisecond,
-            # or a group whose rebalance timeouts are 0 would keep its timer firing for ever.
+            # Nobody joined: wait until sessions end or a member joins. At least a millisecond, since the
+            # timer of a group with rebalance timeouts of 0 would otherwise fire endlessly.
             self._start_join_timer(group, max(group.rebalance_timeout_ms, 1))
             return
         group.next_generation()
@@ -226,7 +226,7 @@ class Rebalancer:
     # -- the assignment
 
     def sync_received(self, group: Group, member_id: str) -> None:
-        """The member has synced; when all have, nobody is evicted any more."""
+        """Records a member's sync; when all members have synced, cancels the sync timer."""
         group.pending_syncs.pop(member_id, None)
         if not group.pending_syncs:
             self._timers.cancel(_sync_key(group))
@@ -271,13 +271,13 @@ class Rebalancer:
                 else m.SyncGroupResponse(error_code=error)
             )
             if member.finish_sync(response):
-                # A session that ended while the sync was parked was let pass: watch it again.
+                # A session that ended while the sync was parked was ignored: restart its timer.
                 self.restart_session(group, member)
 
     # -- the end
 
     def stop(self, groups: Iterable[Group]) -> None:
-        """Ends every group and timer; what is parked gets NOT_COORDINATOR."""
+        """Ends every group and timer; parked requests get NOT_COORDINATOR."""
         error = ErrorCode.NOT_COORDINATOR
         for group in groups:
             group.transition(GroupState.DEAD)

@@ -91,13 +91,13 @@ def decode_records(data: bytes) -> list[Record]:
 
 @dataclass(slots=True)
 class StoreImage:
-    """What all stored records amount to. Offsets: group -> topic -> partition."""
+    """The result of all stored records. Offsets: group -> topic -> partition."""
 
     groups: dict[str, GroupRecord] = field(default_factory=dict)
     offsets: dict[str, dict[str, dict[int, OffsetRecord]]] = field(default_factory=dict)
 
     def apply(self, records: Iterable[Record]) -> None:
-        """Takes in what has been stored."""
+        """Applies stored records."""
         for record in records:
             if isinstance(record, GroupRecord):
                 self._apply_group(record)
@@ -109,7 +109,7 @@ class StoreImage:
         return self.offsets.get(group_id, {})
 
     def records(self) -> list[Record]:
-        """The fewest records that amount to this image."""
+        """The fewest records that result in this image."""
         made: list[Record] = list(self.groups.values())
         for topics in self.offsets.values():
             made.extend(offset for partitions in topics.values() for offset in partitions.values())
@@ -143,7 +143,7 @@ _COMPACT_CHUNK = 1_000
 
 
 class StoreError(Exception):
-    """Records that could not be stored: none of them counts, and the caller must say so."""
+    """Storing records failed: none of them is stored, and the caller must report it."""
 
 
 class GroupStore(Protocol):
@@ -155,11 +155,11 @@ class GroupStore(Protocol):
         """Stores all the records or none; raises :class:`StoreError` when none."""
 
     def close(self) -> None:
-        """Gives the file back. Nothing can be appended after it."""
+        """Closes the store. Nothing can be appended afterwards."""
 
 
 class MemoryGroupStore:
-    """Keeps records as long as the process lives."""
+    """Keeps records in memory."""
 
     def __init__(self) -> None:
         self.image = StoreImage()

@@ -1,7 +1,7 @@
-"""One client's connection: frames in, answers out, strictly one request after the other.
+"""One client's connection: reads frames, sends answers, handles one request at a time.
 
-Kafka's broker takes no further request from a connection before the last one is answered, so
-behind a parked JoinGroup nothing moves. Here the socket is not even read meanwhile.
+Kafka's broker takes no further request from a connection before the last one is answered, so a parked
+JoinGroup blocks the requests behind it. Here the socket is not even read meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 _LENGTH_BYTES = 4
 _INITIAL_BYTES = 64 * 1024
 _GROW_AT_ONCE_BYTES = 2 * 1024 * 1024
-"""Up to this size a frame gets its room at once; a larger one only as its bytes come in."""
+"""The buffer grows to this size at once; beyond it only as the bytes of a frame arrive."""
 _KEEP_BYTES = 16 * 1024 * 1024
 _MAX_PARTS = 512
 
@@ -32,7 +32,7 @@ class BadRequest(Exception):
 
 
 class Exchange:
-    """One request and its answer. Who handles it calls one of the methods, now or later, once."""
+    """One request and its answer. Its handler calls one of the methods once, at once or later."""
 
     __slots__ = ("_connection", "_done", "header", "on_reply")
 
@@ -49,7 +49,7 @@ class Exchange:
 
     @property
     def local_address(self) -> tuple[str, int]:
-        """The address of ours that the client reached."""
+        """This broker's address that the client connected to."""
         return self._connection.local
 
     @property
@@ -59,7 +59,7 @@ class Exchange:
 
     @property
     def done(self) -> bool:
-        """Whether it is answered, or its connection gone."""
+        """Whether it is answered or its connection is closed."""
         return self._done or self._connection.closed
 
     def reply(self, response: Response, version: int | None = None) -> None:
@@ -76,7 +76,7 @@ class Exchange:
         header = self.header
         if version is not None:
             header = RequestHeader(header.api_key, version, header.correlation_id, header.client_id)
-        # Whoever answers may be busy with another client's request, which this one must not disturb.
+        # The caller may be handling another client's request, which an error here must not affect.
         self.guard(lambda: self._connection.answered(encode_response(header, response)))
 
     def no_reply(self) -> None:
@@ -86,7 +86,7 @@ class Exchange:
             self._connection.answered([])
 
     def guard(self, work: Callable[[], None]) -> None:
-        """Does ``work`` later for this request; what goes wrong ends the connection, not the process."""
+        """Runs ``work`` for this request; an error closes the connection and does not reach the caller."""
         self._connection.guard(work)
 
     def drop(self, reason: str) -> None:
@@ -96,21 +96,21 @@ class Exchange:
 
 
 class RequestHandler(Protocol):
-    """What the connections of a broker hand their requests to."""
+    """Receives the requests of a broker's connections."""
 
     def connected(self, connection: Connection) -> None:
-        """A client is there."""
+        """A client has connected."""
 
     def disconnected(self, connection: Connection) -> None:
-        """It is gone."""
+        """A client's connection has ended."""
 
     def handle(self, exchange: Exchange, reader: Reader) -> None:
-        """Takes a request; ``reader`` stands behind the header's first part, and its bytes are lent
-        until the exchange is done. Raises :class:`BadRequest` or WireError to close the connection."""
+        """Handles a request. ``reader`` is positioned behind the first part of the header; its bytes are
+        valid until the exchange is done. Raises :class:`BadRequest` or WireError to close the connection."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Reads frames into one buffer that is used again, and keeps its client's requests in order."""
+    """Reads frames into a reused buffer and handles its client's requests in order."""
 
     def __init__(self, handler: RequestHandler, max_frame_bytes: int) -> None:
         self._handler = handler
@@ -126,8 +126,8 @@ class Connection(asyncio.BufferedProtocol):
         self._fd = -1
         self.closed = False
         self.active = False
-        """Whether anything came in or went out since this was last set to false."""
-        self.seen_idle = False
+        """Whether anything was received or sent since this was last set to false."""
+        self.was_idle = False
         self.peer: tuple[str, int] = ("?", 0)
         self.local: tuple[str, int] = ("?", 0)
 
@@ -138,7 +138,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def idle(self) -> bool:
-        """Whether no answer is owed and none is on its way out."""
+        """Whether no request is being handled and no answer is being sent."""
         waiting = self._transport.get_write_buffer_size() if self._transport else 0
         return self.closed or (not self._busy and not waiting)
 
@@ -194,7 +194,7 @@ class Connection(asyncio.BufferedProtocol):
         self._set_reading(not (self._busy or self._write_paused))
 
     def _next_frame(self) -> memoryview | None:
-        """The next whole frame, lent from the buffer; ``None`` (and room for it) if it is not all there."""
+        """The next whole frame, a view of the buffer. ``None`` (and room for it) if incomplete."""
         have = self._end - self._start
         if have < _LENGTH_BYTES:
             self._make_room(_LENGTH_BYTES)
@@ -212,7 +212,7 @@ class Connection(asyncio.BufferedProtocol):
         return self._buffer[first : self._start]
 
     def _make_room(self, wanted: int) -> None:
-        """Moves what is unread to the front, in a larger buffer if ``wanted`` bytes do not fit."""
+        """Moves the unread bytes to the front, into a larger buffer if ``wanted`` bytes do not fit."""
         have = self._end - self._start
         capacity = len(self._buffer)
         if wanted > capacity:
@@ -237,7 +237,7 @@ class Connection(asyncio.BufferedProtocol):
         self.guard(take)
 
     def guard(self, work: Callable[[], None]) -> None:
-        """Does ``work`` on a request; what goes wrong ends this connection and nothing else."""
+        """Runs ``work``; an error closes this connection and nothing else."""
         try:
             work()
         except (WireError, BadRequest) as exc:
@@ -247,7 +247,7 @@ class Connection(asyncio.BufferedProtocol):
             self._close()
 
     def answered(self, parts: list[Buffer]) -> None:
-        """The request that was being handled is done; ``parts`` is the frame to send, if any."""
+        """Ends the request being handled; ``parts`` is the frame to send, if any."""
         if self.closed:
             return
         self.active = True
@@ -258,7 +258,7 @@ class Connection(asyncio.BufferedProtocol):
             self._process()
 
     def _send(self, parts: list[Buffer]) -> None:
-        """Sends with one gathering write where nothing is queued; the rest goes to the transport."""
+        """Sends by one gathering write if nothing is queued; passes the rest to the transport."""
         transport = self._transport
         assert transport is not None
         sent = 0

@@ -1,4 +1,4 @@
-"""What the broker was asked, for tests that want to see what a client does. Off until it is switched on."""
+"""A log of the requests the broker received, for tests of clients. Off by default."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _PLAIN = (str, int, bool, type(None))
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LoggedRequest:
     """One request. ``number`` counts up, ``at_ms`` is the broker's monotonic clock, ``peer`` the client's
     ``host:port``. ``fields``: the request's plain fields, such as ``member_id`` or ``session_epoch``.
-    ``about``: (group, topic, partition) of each thing in it. ``fault``: the id of the rule it ran into.
+    ``about``: (group, topic, partition) of each item in it. ``fault``: the id of the rule that matched it.
     """
 
     number: int
@@ -45,35 +45,37 @@ class RequestLog:
         self._now_ms = now_ms
         self._name_of = name_of
         self._numbers = itertools.count(1)
-        self._seen: deque[Seen] = deque(maxlen=0)
-        self.watchers: list[Callable[[Seen], None]] = []
+        self._entries: deque[LoggedRequest] = deque(maxlen=0)
+        self.watchers: list[Callable[[LoggedRequest], None]] = []
         """Called on the broker's loop with each request, before it is handled."""
 
     def keep(self, count: int) -> None:
-        """Keeps the last ``count`` requests from now on; 0 keeps none. What is there is forgotten."""
-        self._seen = deque(maxlen=count)
+        """Keeps the last ``count`` requests from now on; 0 keeps none. Earlier ones are dropped."""
+        self._entries = deque(maxlen=count)
 
     @property
     def on(self) -> bool:
-        """Whether anybody wants to know."""
-        return bool(self._seen.maxlen or self.watchers)
+        """Whether requests are kept or watched."""
+        return bool(self._entries.maxlen or self.watchers)
 
     @property
-    def seen(self) -> list[Seen]:
-        """What is kept."""
-        return list(self._seen)
+    def entries(self) -> list[LoggedRequest]:
+        """The kept requests, oldest first."""
+        return list(self._entries)
 
     def add(
         self, api: str, header: RequestHeader, peer: str, request: Request[Any], fault: int | None
     ) -> None:
-        """Notes a request; its bytes are lent, so only plain values are kept."""
+        """Logs a request. Only plain values are kept, since its bytes are valid only while it is handled."""
         fields = {name: value for name, value in vars(request).items() if isinstance(value, _PLAIN)}
         about = tuple(
             (group, self._name_of(topic) if isinstance(topic, UUID) else topic, partition)
             for group, topic, partition in items(request)
         )
         number, at_ms = next(self._numbers), self._now_ms()
-        seen = Seen(number, at_ms, api, header.api_version, header.client_id, peer, fields, about, fault)
-        self._seen.append(seen)
+        entry = LoggedRequest(
+            number, at_ms, api, header.api_version, header.client_id, peer, fields, about, fault
+        )
+        self._entries.append(entry)
         for watcher in self.watchers:
-            watcher(seen)
+            watcher(entry)

@@ -1,4 +1,4 @@
-"""Takes requests apart, looks up who answers them, and lets faults have their way."""
+"""Decodes requests, passes each to its handler, and applies injected faults."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ APIS: dict[int, Api] = {
         Api(m.OffsetForLeaderEpochRequest, 2, 4),
     )
 }
-"""What is served, in the versions of Apache Kafka 4.3 (its ApiVersions response)."""
+"""The served APIs, in the versions of Apache Kafka 4.3 (its ApiVersions response)."""
 
 API_NAMES = frozenset(api.name for api in APIS.values())
 
 
 class Router:
-    """Hands each request to its handler, or to the fault that is meant for it."""
+    """Passes each request to its handler, or applies the fault that matches it."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Router:
         self._requests = requests
 
     def route(self, exchange: Exchange, reader: Reader) -> None:
-        """Answers a request now or later. Raises BadRequest or WireError for one that cannot be read."""
+        """Answers a request at once or later. Raises BadRequest or WireError if it cannot be decoded."""
         header = exchange.header
         api = APIS.get(header.api_key)
         if api is None:
@@ -100,7 +100,7 @@ class Router:
             self._refuse_version(exchange, api)
             return
         skip_request_tags(reader, header, api.request)
-        # Bytes behind the body are let pass, as by a real broker.
+        # Bytes behind the body are ignored, as by a real broker.
         request = api.request.read_from(reader, header.api_version)
         fault = self._faults.take(api.name, header.client_id, request) if len(self._faults) else None
         if self._requests.on:
@@ -108,7 +108,7 @@ class Router:
         if fault is None:
             self._handle(exchange, request, None)
         else:
-            self._make_fault(exchange, request, fault)
+            self._apply_fault(exchange, request, fault)
 
     def _refuse_version(self, exchange: Exchange, api: Api) -> None:
         header = exchange.header
@@ -127,7 +127,7 @@ class Router:
 
     # -- faults -------------------------------------------------------------------------------
 
-    def _make_fault(self, exchange: Exchange, request: Request[Any], fault: ActiveFault) -> None:
+    def _apply_fault(self, exchange: Exchange, request: Request[Any], fault: ActiveFault) -> None:
         rule = fault.rule
         if rule.error is not None:
             self._answer_with_error(exchange, request, fault, rule.error)
@@ -159,7 +159,7 @@ class Router:
         if isinstance(request, m.FetchRequest):
             self._handle(exchange, request, fault)
         elif isinstance(request, m.ApiVersionsRequest) and code == ErrorCode.UNSUPPORTED_VERSION:
-            # In the form of version 0, with what is served (KIP-511).
+            # In the form of version 0, with the served versions (KIP-511).
             self._api_versions(exchange, None)
         elif isinstance(request, m.MetadataRequest | m.OffsetFetchRequest):
             exchange.on_reply = lambda response: _overlaid(response, request, exchange.header, fault, code)

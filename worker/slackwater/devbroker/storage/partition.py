@@ -1,4 +1,4 @@
-"""One partition: its segments on disk, what its producers did last, and who waits for more."""
+"""One partition: its segments on disk, the states of its producers, and waiting fetches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ZSTD = 4
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """What became of one batch. ``base_offset`` is -1 where ``error`` is set."""
+    """The result of appending one batch. ``base_offset`` is -1 if ``error`` is set."""
 
     error: ErrorCode = ErrorCode.NONE
     base_offset: int = -1
@@ -44,7 +44,7 @@ class AppendResult:
 
 
 class Waiter(Protocol):
-    """Somebody who waits for a partition to grow (a parked Fetch)."""
+    """Waits for a partition to grow (a parked Fetch)."""
 
     def grown(self, partition: Partition, appended_bytes: int) -> None:
         """Batches of ``appended_bytes`` were appended."""
@@ -86,11 +86,11 @@ class Partition:
     # -- opening and closing ------------------------------------------------------------------
 
     def load(self, *, check_all: bool = True) -> None:
-        """Opens the folder, made if it is not there, and reads what is in it.
+        """Opens the folder, creating it if necessary, and reads its segments.
 
-        Every header of every segment is read. Checksums are read in the last segment, which is
-        all that a crash of the process can have torn, or with ``check_all``, for a crash of the
-        machine, in all of them. The log is cut off at the first bad batch. Raises OSError.
+        Every header of every segment is read. Checksums are verified in the last segment, the only one that
+        a crash of the process can damage; with ``check_all``, after a crash of the machine, in all segments.
+        The log is truncated at the first bad batch. Raises OSError.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         paths = sorted(path for path in self.folder.glob(f"*{SUFFIX}") if path.stem.isdigit())
@@ -98,7 +98,7 @@ class Partition:
             segment = self._open(path, int(path.stem))
             self._segments.append(segment)
             last = position == len(paths) - 1
-            if segment.load(self._seen, check_crc=last or check_all) and not last:
+            if segment.load(self._track_producer, check_crc=last or check_all) and not last:
                 self._drop_behind(paths[position + 1 :])
                 break
         if not self._segments:
@@ -107,16 +107,16 @@ class Partition:
     def _open(self, path: Path, base_offset: int) -> Segment:
         return Segment(path, base_offset, index_interval_bytes=self._interval)
 
-    def _seen(self, header: BatchHeader) -> None:
+    def _track_producer(self, header: BatchHeader) -> None:
         self.producers.appended(header, header.base_offset)
 
     def _drop_behind(self, paths: list[Path]) -> None:
         for path in paths:
-            log.warning("%s: set aside, for the segment before it was cut off", path)
+            log.warning("%s: set aside, since the segment before it was truncated", path)
             path.rename(path.with_suffix(".bad"))
 
     def close(self, *, flush: bool = True) -> None:
-        """Brings what was written to disk and closes the files. Raises OSError."""
+        """Flushes written data to disk and closes the files. Raises OSError."""
         try:
             for segment in self._segments if flush else []:
                 segment.flush()
@@ -125,7 +125,7 @@ class Partition:
                 segment.close()
 
     def mark_deleted(self) -> None:
-        """Ends the partition: files are closed and everybody who waits is told."""
+        """Closes the files of a deleted partition and notifies its waiters."""
         self.deleted = True
         self.close(flush=False)
         for waiter in list(self.waiters):
@@ -136,8 +136,8 @@ class Partition:
     def append(self, data: memoryview, *, produce_version: int, max_batch_bytes: int) -> AppendResult:
         """Appends the one batch that a Produce request holds for this partition.
 
-        ``data`` must be writable: the batch gets its offset and leader epoch in place. What is
-        wrong with the batch, or with the disk, comes back as the error of the result.
+        ``data`` must be writable: the batch's offset and leader epoch are set in place. An error of the
+        batch or of the disk is returned in the result.
         """
         try:
             header = _only_batch(data, produce_version, max_batch_bytes)
@@ -200,8 +200,8 @@ class Partition:
         return self._segments[at].bytes_from(offset) + later
 
     def _position_of(self, offset: int) -> int:
-        found = bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
-        at = max(0, found)
+        position = bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
+        at = max(0, position)
         while at < len(self._segments) - 1 and self._segments[at].next_offset <= offset:
             at += 1
         return at

@@ -1,4 +1,4 @@
-"""What one partition knows of its idempotent producers (KIP-98).
+"""The states of a partition's idempotent producers (KIP-98).
 
 A broker keeps the last five batches of every producer id, answers a repeated one with the offset
 it already has, and refuses a gap. The rules are those of Kafka's ``ProducerAppendInfo`` and
@@ -19,7 +19,7 @@ _SEQUENCES = 2**31
 
 @dataclass(frozen=True, slots=True)
 class AppendedBatch:
-    """One batch that is in the log: its sequence numbers, where it lies, and when it was made."""
+    """A batch in the log: its sequence numbers, offset and timestamp."""
 
     first_sequence: int
     last_sequence: int
@@ -34,7 +34,7 @@ class _Producer:
 
 
 class ProducerError(Exception):
-    """A batch that must not be appended; ``code`` is what the producer is told."""
+    """A batch that must not be appended; ``code`` is the error for the producer."""
 
     def __init__(self, code: ErrorCode, reason: str) -> None:
         super().__init__(reason)
@@ -51,7 +51,7 @@ class ProducerStates:
         return len(self._producers)
 
     def check(self, header: BatchHeader) -> AppendedBatch | None:
-        """Looks at a batch before it is appended.
+        """Checks a batch before it is appended.
 
         ``None``: append it. An :class:`AppendedBatch`: it is already there, answer with that
         offset. Raises :class:`ProducerError` with INVALID_PRODUCER_EPOCH for an older epoch and
@@ -88,7 +88,7 @@ class ProducerStates:
         return None
 
     def appended(self, header: BatchHeader, base_offset: int) -> None:
-        """Takes note of a batch that is in the log at ``base_offset``."""
+        """Records a batch that is in the log at ``base_offset``."""
         if header.producer_id < 0:
             return
         known = self._producers.get(header.producer_id)

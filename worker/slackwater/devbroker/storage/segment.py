@@ -30,7 +30,7 @@ NO_TIMESTAMP = -1
 
 
 def segment_path(folder: Path, base_offset: int) -> Path:
-    """Where the segment that begins at ``base_offset`` lies."""
+    """The path of the segment that begins at ``base_offset``."""
     return folder / f"{base_offset:020d}{SUFFIX}"
 
 
@@ -52,7 +52,7 @@ class Segment:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def close(self) -> None:
-        """Closes the file; the segment is of no use afterwards."""
+        """Closes the file; the segment cannot be used afterwards."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -69,10 +69,10 @@ class Segment:
         written = 0
         while written < len(data):
             written += os.pwrite(self._fd, data[written:], self.size + written)
-        self._note(base_offset, base_offset + header.last_offset_delta, len(data), header.max_timestamp_ms)
+        self._index(base_offset, base_offset + header.last_offset_delta, len(data), header.max_timestamp_ms)
 
-    def _note(self, base_offset: int, last_offset: int, size: int, timestamp_ms: int) -> None:
-        """Counts a batch that stands at the end of the file."""
+    def _index(self, base_offset: int, last_offset: int, size: int, timestamp_ms: int) -> None:
+        """Adds the batch at the end of the file to the index and the totals."""
         if timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms, self._max_timestamp_offset = timestamp_ms, base_offset
         if not self._positions or self.size - self._positions[-1] >= self._interval:
@@ -146,7 +146,7 @@ class Segment:
         while self.size < end and not reason:
             reason = self._load_chunk(end, visit, check_crc)
         if reason:
-            log.warning("%s: cut off at byte %d of %d: %s", self.path, self.size, end, reason)
+            log.warning("%s: truncated to %d of %d bytes: %s", self.path, self.size, end, reason)
             os.ftruncate(self._fd, self.size)
         return reason
 
@@ -159,16 +159,16 @@ class Segment:
         before = self.size
         try:
             for header in iter_batches(chunk):
-                reason = self._judge(chunk, header, check_crc)
+                reason = self._problem_of(chunk, header, check_crc)
                 if reason:
                     return reason
                 visit(header)
-                self._note(header.base_offset, header.last_offset, header.size, header.max_timestamp_ms)
+                self._index(header.base_offset, header.last_offset, header.size, header.max_timestamp_ms)
         except CorruptRecordError as exc:
             return exc.reason
         return "an incomplete batch" if self.size == before else ""
 
-    def _judge(self, chunk: bytes, header: BatchHeader, check_crc: bool) -> str:
+    def _problem_of(self, chunk: bytes, header: BatchHeader, check_crc: bool) -> str:
         if header.magic != 2:
             return f"a batch of magic {header.magic}"
         if header.base_offset < self.next_offset:

@@ -1,8 +1,8 @@
-"""Topic settings: which there are, with Kafka's defaults, and which of them can be given.
+"""Topic settings: Kafka's defaults, and validation of the given values.
 
 All of Kafka's usual settings are accepted and reported, so that tools work; only
 ``max.message.bytes`` and ``segment.bytes`` change what this broker does. Logs are never cleaned:
-what ``cleanup.policy`` and ``retention.*`` would take away stays readable. A setting that would
+records that ``cleanup.policy`` and ``retention.*`` would remove stay readable. A setting that would
 change the records themselves is refused unless it is at its default.
 """
 

@@ -1,9 +1,9 @@
-"""The data folder: which topics there are, under which ids, and where their partitions lie.
+"""The data folder: topics with their ids and settings, and the folders of their partitions.
 
 ``DATA/broker.json`` (cluster id, next producer id) and ``DATA/topics.json`` are each replaced in
 one step, so a crash leaves either the old or the new one. ``DATA/topics/<name>-<n>/`` holds a
-partition, with a file ``topic-id`` that ties it to its topic: a folder left over from a topic of
-the same name that was deleted is recognised and removed.
+partition, with the id of its topic in the file ``topic-id``: a folder left over from a deleted topic of
+the same name is recognised and removed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PARTITION_FOLDER = re.compile(r"(?P<topic>[a-zA-Z0-9._-]{1,249})-(?P<index>\d+)
 
 
 class DataFolderError(Exception):
-    """A data folder that cannot be used: taken by another broker, not writable, or damaged."""
+    """A data folder that cannot be used: in use by another broker, not writable, or damaged."""
 
 
 def is_legal_topic_name(name: str) -> bool:
@@ -57,7 +57,7 @@ class Topic:
 
 
 class TopicStore:
-    """All topics of one data folder, which it holds a lock on from :meth:`open` to :meth:`close`."""
+    """All topics of one data folder, locked from :meth:`open` to :meth:`close`."""
 
     def __init__(self, data: Path, options: BrokerOptions, make_uuid: Callable[[], UUID]) -> None:
         self.data = data
@@ -101,19 +101,19 @@ class TopicStore:
     # -- opening and closing ------------------------------------------------------------------
 
     def open(self) -> None:
-        """Takes the folder and loads what is in it. Raises :class:`DataFolderError`."""
+        """Locks and loads the folder. Raises :class:`DataFolderError`."""
         try:
-            self._take()
+            self._lock()
             self._load_broker()
             self._load_topics()
         except OSError as exc:
-            self._release()
+            self._unlock()
             raise DataFolderError(f"data folder {self.data}: {exc.strerror or exc}") from exc
         except DataFolderError:
-            self._release()
+            self._unlock()
             raise
 
-    def _take(self) -> None:
+    def _lock(self) -> None:
         (self.data / "topics").mkdir(parents=True, exist_ok=True)
         self._lock_fd = os.open(self.data / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -123,13 +123,13 @@ class TopicStore:
                 f"data folder {self.data} is in use by another broker; stop that one or give another --data"
             ) from None
 
-    def _release(self) -> None:
+    def _unlock(self) -> None:
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
 
     def close(self) -> None:
-        """Brings all partitions to disk and lets go of the folder. Errors of the disk are logged."""
+        """Flushes all partitions to disk and unlocks the folder. Disk errors are logged."""
         for topic in self:
             for partition in topic.partitions:
                 try:
@@ -138,22 +138,22 @@ class TopicStore:
                     log.error("partition %s: cannot flush: %s", partition, exc.strerror)
         self._by_name.clear()
         self._by_id.clear()
-        self._release()
+        self._unlock()
 
     def _load_broker(self) -> None:
-        found = self._read_json("broker.json")
-        if found is None:
+        stored = self._read_json("broker.json")
+        if stored is None:
             raw = base64.urlsafe_b64encode(self._make_uuid().bytes).decode()
-            found = {"cluster_id": raw.rstrip("="), "next_producer_id": 0}
-            self._write_json("broker.json", found)
-        self.cluster_id = found["cluster_id"]
-        self._next_producer_id = self._producer_block_end = found["next_producer_id"]
-        self._note_boot()
+            stored = {"cluster_id": raw.rstrip("="), "next_producer_id": 0}
+            self._write_json("broker.json", stored)
+        self.cluster_id = stored["cluster_id"]
+        self._next_producer_id = self._producer_block_end = stored["next_producer_id"]
+        self._check_boot()
 
-    def _note_boot(self) -> None:
-        """Finds out whether the machine still runs that ran the last broker over this folder.
+    def _check_boot(self) -> None:
+        """Checks whether the machine was rebooted since the last broker ran on this folder.
 
-        If so, all that was written is in the logs, and only their ends can be torn.
+        If not, all written data is in the logs, and only their ends can be incomplete.
         """
         boot = boot_id()
         marker = self.data / "boot-id"
@@ -175,12 +175,14 @@ class TopicStore:
     def _read_json(self, name: str) -> dict[str, Any] | None:
         path = self.data / name
         try:
-            found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+            document: dict[str, Any] = json.loads(path.read_text("utf-8"))
         except FileNotFoundError:
             return None
         except ValueError as exc:
-            raise DataFolderError(f"{path} is damaged ({exc}); delete the data folder to start anew") from exc
-        return found
+            raise DataFolderError(
+                f"{path} is damaged ({exc}); delete the data folder to start with an empty one"
+            ) from exc
+        return document
 
     def _write_json(self, name: str, value: dict[str, Any]) -> None:
         replace_file(self.data / name, json.dumps(value, indent=1).encode())
@@ -188,7 +190,7 @@ class TopicStore:
     # -- topics -------------------------------------------------------------------------------
 
     def create(self, name: str, partitions: int, configs: dict[str, str]) -> Topic:
-        """Makes a topic whose name is legal and free. Raises OSError, and then it was not made."""
+        """Creates a topic; its name must be legal and unused. Raises OSError if it was not created."""
         topic = Topic(name, self._make_uuid(), configs)
         try:
             self._open_partitions(topic, partitions)
@@ -200,7 +202,7 @@ class TopicStore:
         return topic
 
     def delete(self, topic: Topic) -> None:
-        """Removes a topic and its data and tells ``on_delete``.
+        """Removes a topic and its data and calls ``on_delete``.
 
         Raises OSError if the deletion cannot be recorded, and then nothing was deleted.
         """
@@ -242,7 +244,7 @@ class TopicStore:
             topic.partitions.append(partition)
 
     def _claim_folder(self, folder: Path, topic_id: UUID) -> None:
-        """Makes the folder this topic's; what a deleted topic of the same name left is removed.
+        """Assigns the folder to this topic; removes the data of a deleted topic of the same name.
 
         A folder whose marker did not reach the disk (a power cut) is kept.
         """
@@ -259,9 +261,9 @@ class TopicStore:
     # -- producer ids -------------------------------------------------------------------------
 
     def next_producer_id(self) -> int:
-        """A producer id that was never given out, not even before a crash. Raises OSError.
+        """A producer id that was never returned before, not even before a crash. Raises OSError.
 
-        Ids are recorded a block at a time, before the first of the block is given out.
+        Ids are recorded a block at a time, before the first of the block is returned.
         """
         if self._next_producer_id == self._producer_block_end:
             end = self._producer_block_end + PRODUCER_ID_BLOCK
@@ -287,7 +289,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def boot_id() -> str:
-    """What tells one run of this machine from another; the empty text where nothing does."""
+    """Identifies the current boot of the machine; empty where the system does not say."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:

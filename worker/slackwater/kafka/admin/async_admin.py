@@ -30,9 +30,9 @@ _ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
 class AsyncAdmin:
     """Administers a cluster from the running event loop.
 
-    Operations on several things give a :class:`PerItem`: for each its outcome or its error. What a broker
-    says may succeed later is repeated until ``timeout_ms`` (default: ``request_timeout_ms``). Every method
-    raises :class:`NoBrokersAvailable` when the cluster cannot be reached at all, unless it says per item.
+    Operations on several items return a :class:`PerItem`: the outcome or the error of each. Retriable errors
+    are retried until ``timeout_ms`` (default: ``request_timeout_ms``). Every method
+    raises :class:`NoBrokersAvailable` when no broker can be reached, unless its outcomes are per item.
     Other ``options`` are :class:`~slackwater.kafka.net.cluster.Cluster`'s (``security`` among them), and
     kafka-python's ``security_protocol``, ``sasl_*`` and ``ssl_*``.
     """
@@ -64,7 +64,7 @@ class AsyncAdmin:
         self._backoff = Backoff(retry_backoff_ms, 1_000, rng)
 
     async def start(self) -> Self:
-        """Finds the cluster. Raises :class:`NoBrokersAvailable`, which names what was tried."""
+        """Connects to the cluster. Raises :class:`NoBrokersAvailable`, which names the addresses tried."""
         try:
             await self._cluster.start(self._bootstrap_timeout_ms)
         except BaseException:
@@ -92,7 +92,7 @@ class AsyncAdmin:
     async def create_topics(
         self, new_topics: Iterable[NewTopic], *, validate_only: bool = False, timeout_ms: int | None = None
     ) -> PerItem[str, TopicDescription]:
-        """Makes topics. See :meth:`wait_for_topic` for when they can be used."""
+        """Creates topics. See :meth:`wait_for_topic` for when they can be used."""
         return await topics.create(
             self._cluster, self._attempts(timeout_ms), new_topics, validate_only=validate_only
         )
@@ -105,15 +105,17 @@ class AsyncAdmin:
 
     async def list_topics(self, *, internal: bool = False, timeout_ms: int | None = None) -> list[str]:
         """The names of all topics, sorted."""
-        found = await topics.describe(self._cluster, self._attempts(timeout_ms), None)
-        return sorted(name for name, topic in found.values_ok.items() if internal or not topic.is_internal)
+        described = await topics.describe(self._cluster, self._attempts(timeout_ms), None)
+        return sorted(
+            name for name, topic in described.values_ok.items() if internal or not topic.is_internal
+        )
 
     async def describe_topics(
         self, names: Iterable[str] | None = None, *, timeout_ms: int | None = None
     ) -> PerItem[str, TopicDescription]:
         """Topics with their partitions and leaders; ``None``: all.
 
-        UNKNOWN_TOPIC_OR_PARTITION for one that the asked broker does not know (yet).
+        UNKNOWN_TOPIC_OR_PARTITION for a topic that the broker asked does not know (yet).
         """
         return await topics.describe(self._cluster, self._attempts(timeout_ms), names)
 
@@ -194,7 +196,7 @@ class AsyncAdmin:
     ) -> PerItem[TopicPartition, OffsetAndTimestamp]:
         """Offsets by partition: :data:`EARLIEST`, :data:`LATEST`, or a time in ms.
 
-        For a time it is the first record at or after it; offset -1 if there is none. One request a leader.
+        For a time: the first record at or after it, offset -1 if there is none. Sends one request per leader.
         """
         return await offsets.list_offsets(
             self._cluster, self._attempts(timeout_ms), wanted, isolation_level=_ISOLATION[isolation_level]
@@ -207,12 +209,12 @@ class AsyncAdmin:
         *,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What a group has committed, with metadata; ``None``: everything. A partition without is left out.
+        """A group's committed offsets with metadata; ``None``: all. Partitions without one are left out.
 
-        A group that does not exist has committed nothing. Raises what the broker answers.
+        A group that does not exist has committed nothing. Raises the broker's error.
         """
-        found = await self.committed_offsets_of_groups([group_id], partitions, timeout_ms=timeout_ms)
-        return found.unwrap()[group_id].unwrap()
+        outcomes = await self.committed_offsets_of_groups([group_id], partitions, timeout_ms=timeout_ms)
+        return outcomes.unwrap()[group_id].unwrap()
 
     async def committed_offsets_of_groups(
         self,
@@ -221,7 +223,9 @@ class AsyncAdmin:
         *,
         timeout_ms: int | None = None,
     ) -> PerItem[str, offsets.Committed]:
-        """:meth:`committed_offsets` of several groups, with one request a coordinator; an error of one group
-        or of one partition stands in its place."""
+        """:meth:`committed_offsets` of several groups, with one request per coordinator.
+
+        The error of a group or partition takes the place of its outcome.
+        """
         asked = None if partitions is None else list(partitions)
         return await offsets.committed(self._cluster, self._attempts(timeout_ms), group_ids, asked)

@@ -1,4 +1,4 @@
-"""Repeats what may be repeated, item by item, until a deadline."""
+"""Retries of admin operations, item by item, until a deadline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Attempt = Callable[[list[K]], Awaitable[Mapping[K, V | KafkaError]]]
 
 
 class Attempts:
-    """How long an operation goes on, and how long it waits in between."""
+    """The retries of one operation: its deadline and the back-off between attempts."""
 
     def __init__(self, timeout_ms: int, backoff: Backoff) -> None:
         self.timeout_ms = timeout_ms
@@ -64,10 +64,12 @@ class Attempts:
         """Runs ``ask(node_id, groups)`` at each group's coordinator, and finds it again when it has moved."""
 
         async def attempt(left: list[str]) -> Mapping[str, V | KafkaError]:
-            found = await cluster.coordinators(left)
-            results: dict[str, V | KafkaError] = {g: e for g, e in found.items() if isinstance(e, KafkaError)}
+            coordinators = await cluster.coordinators(left)
+            results: dict[str, V | KafkaError] = {
+                g: e for g, e in coordinators.items() if isinstance(e, KafkaError)
+            }
             nodes: dict[int, list[str]] = {}
-            for group, node in found.items():
+            for group, node in coordinators.items():
                 if isinstance(node, int):
                     nodes.setdefault(node, []).append(group)
             for node_id, at_node in nodes.items():
@@ -113,7 +115,7 @@ class Attempts:
 
 
 def _retriable(outcome: object) -> bool:
-    # A topic that a broker does not know is the answer, not an obstacle: see AsyncAdmin.wait_for_topic.
+    # An unknown topic is the answer and not a reason to retry: see AsyncAdmin.wait_for_topic.
     if isinstance(outcome, UnknownTopicOrPartitionError):
         return False
     return isinstance(outcome, KafkaError) and outcome.retriable

@@ -1,4 +1,4 @@
-"""Groups: what they are, and how to end them or a member of theirs."""
+"""Group operations: list, describe, delete, and remove members."""
 
 from __future__ import annotations
 
@@ -51,9 +51,11 @@ async def list_groups(cluster: Cluster, attempts: Attempts, states: Iterable[str
 
     await cluster.refresh()
     by_node = (await attempts.each(sorted(cluster.metadata.brokers), attempt)).unwrap()
-    found = {one.group_id: one for groups in by_node.values() for one in groups}
+    listings = {listing.group_id: listing for groups in by_node.values() for listing in groups}
     return [
-        found[group_id] for group_id in sorted(found) if not wanted or found[group_id].state in ("", *wanted)
+        listings[group_id]
+        for group_id in sorted(listings)
+        if not wanted or listings[group_id].state in ("", *wanted)
     ]
 
 
@@ -63,20 +65,20 @@ async def describe(
     async def ask(node_id: int, groups: list[str]) -> Mapping[str, GroupDescription | KafkaError]:
         request = m.DescribeGroupsRequest(groups=groups)
         answer = await cluster.send(node_id, request, timeout_ms=attempts.left_ms)
-        return {told.group_id: _described(told, node_id) for told in answer.groups}
+        return {group.group_id: _described(group, node_id) for group in answer.groups}
 
     return await attempts.by_coordinator(cluster, group_ids, ask)
 
 
-def _described(told: m.DescribeGroupsResponseGroup, node_id: int) -> GroupDescription | KafkaError:
+def _described(group: m.DescribeGroupsResponseGroup, node_id: int) -> GroupDescription | KafkaError:
     # A group that is not there: Dead up to v5, GROUP_ID_NOT_FOUND from v6 on (KIP-1043).
-    if told.error_code not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
+    if group.error_code not in (ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND):
         return for_code(
-            told.error_code, told.error_message or f"of group {told.group_id!r}", api="DescribeGroups"
+            group.error_code, group.error_message or f"of group {group.group_id!r}", api="DescribeGroups"
         )
-    members = tuple(_member(told, member) for member in told.members)
-    state = "Dead" if told.error_code else told.group_state
-    return GroupDescription(told.group_id, state, told.protocol_type, told.protocol_data, members, node_id)
+    members = tuple(_member(group, member) for member in group.members)
+    state = "Dead" if group.error_code else group.group_state
+    return GroupDescription(group.group_id, state, group.protocol_type, group.protocol_data, members, node_id)
 
 
 def _member(
@@ -111,10 +113,10 @@ async def delete(cluster: Cluster, attempts: Attempts, group_ids: Iterable[str])
         request = m.DeleteGroupsRequest(groups_names=groups)
         answer = await cluster.send(node_id, request, timeout_ms=attempts.left_ms)
         return {
-            told.group_id: for_code(told.error_code, f"of group {told.group_id!r}", api="DeleteGroups")
-            if told.error_code
+            result.group_id: for_code(result.error_code, f"of group {result.group_id!r}", api="DeleteGroups")
+            if result.error_code
             else None
-            for told in answer.results
+            for result in answer.results
         }
 
     return await attempts.by_coordinator(cluster, group_ids, ask)

@@ -16,7 +16,7 @@ from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
 
 Committed = PerItem[TopicPartition, OffsetAndMetadata]
-"""What a group has committed. A partition may have an error of its own; one without an offset is left out."""
+"""A group's committed offsets. A partition may have an error; one without an offset is left out."""
 
 
 async def list_offsets(
@@ -45,9 +45,9 @@ async def list_offsets(
         )
         answer = await cluster.send(node_id, request, timeout_ms=attempts.left_ms)
         return {
-            TopicPartition(topic.name, told.partition_index): _offset(topic.name, told)
+            TopicPartition(topic.name, partition.partition_index): _offset(topic.name, partition)
             for topic in answer.topics
-            for told in topic.partitions
+            for partition in topic.partitions
         }
 
     def unknown(tp: TopicPartition) -> KafkaError:
@@ -59,10 +59,10 @@ async def list_offsets(
     return await attempts.by_leader(cluster, cluster.metadata.leader, wanted, ask, unknown)
 
 
-def _offset(topic: str, told: m.ListOffsetsResponsePartitionResponse) -> OffsetAndTimestamp | KafkaError:
-    if told.error_code:
-        return for_code(told.error_code, f"offset of {topic}-{told.partition_index}")
-    return OffsetAndTimestamp(told.offset, told.timestamp, told.leader_epoch)
+def _offset(topic: str, partition: m.ListOffsetsResponsePartitionResponse) -> OffsetAndTimestamp | KafkaError:
+    if partition.error_code:
+        return for_code(partition.error_code, f"offset of {topic}-{partition.partition_index}")
+    return OffsetAndTimestamp(partition.offset, partition.timestamp, partition.leader_epoch)
 
 
 async def committed(
@@ -77,19 +77,19 @@ async def committed(
             answer = await cluster.send(
                 node_id, request, timeout_ms=attempts.left_ms, version_cap=o.FETCH_VERSION_CAP
             )
-            told = o.read_offset_fetch_of_groups(answer, now[0])
-            results.update({group: _offsets(group, one) for group, one in told.items()})
+            by_group = o.read_offset_fetch_of_groups(answer, now[0])
+            results.update({group: _offsets(group, offsets) for group, offsets in by_group.items()})
             # An older broker answers for one group at a time.
-            waiting = [group for group in waiting if group not in told and group != now[0]]
+            waiting = [group for group in waiting if group not in by_group and group != now[0]]
         return results
 
     return await attempts.by_coordinator(cluster, group_ids, ask)
 
 
-def _offsets(group_id: str, told: o.GroupOffsets) -> Committed | KafkaError:
-    if told.error_code:
-        return for_code(told.error_code, f"committed offsets of group {group_id!r}")
-    found = Committed({tp: one for tp, one in told.offsets.items() if one is not None})
-    for tp, code in told.errors.items():
-        found[tp] = for_code(code, f"committed offset of {tp} in group {group_id!r}")
-    return found
+def _offsets(group_id: str, committed: o.GroupOffsets) -> Committed | KafkaError:
+    if committed.error_code:
+        return for_code(committed.error_code, f"committed offsets of group {group_id!r}")
+    outcomes = Committed({tp: offset for tp, offset in committed.offsets.items() if offset is not None})
+    for tp, code in committed.errors.items():
+        outcomes[tp] = for_code(code, f"committed offset of {tp} in group {group_id!r}")
+    return outcomes

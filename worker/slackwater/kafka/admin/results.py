@@ -1,4 +1,4 @@
-"""What the admin client takes and gives."""
+"""Arguments and results of the admin client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LATEST = -1
 
 
 class PerItem(dict[K, V | KafkaError]):
-    """Outcomes by item: what was asked for, or why it was not to be had."""
+    """Outcomes by item: the result, or the error."""
 
     @property
     def errors(self) -> dict[K, KafkaError]:
@@ -43,7 +43,7 @@ class PerItem(dict[K, V | KafkaError]):
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to make. -1: the broker's default. ``configs`` by Kafka's names."""
+    """A topic to create. -1: the broker's default. ``configs`` by Kafka's names."""
 
     name: str
     num_partitions: int = -1
@@ -53,7 +53,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic as the cluster has it."""
+    """A topic's id and partitions."""
 
     name: str
     topic_id: UUID
@@ -71,7 +71,7 @@ class ClusterDescription:
 
 
 class ResourceType(IntEnum):
-    """What a configuration belongs to."""
+    """Kinds of resources that have a configuration."""
 
     TOPIC = 2
     BROKER = 4
@@ -79,7 +79,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """A thing with a configuration: a topic's name, a broker's node id, a group's id."""
+    """A resource with a configuration: a topic's name, a broker's node id, a group's id."""
 
     type: ResourceType
     name: str

@@ -98,8 +98,8 @@ async def describe(
 ) -> PerItem[str, TopicDescription]:
     """Topics by name; all of them for ``None``."""
     if names is None:
-        found = await attempts.each([None], lambda _: _describe_all(cluster, attempts))
-        return found.unwrap()[None]
+        outcome = await attempts.each([None], lambda _: _describe_all(cluster, attempts))
+        return outcome.unwrap()[None]
 
     async def attempt(left: list[str]) -> Mapping[str, TopicDescription | KafkaError]:
         asked = [m.MetadataRequestTopic(name=name) for name in left]
@@ -189,8 +189,8 @@ async def describe_cluster(cluster: Cluster, attempts: Attempts) -> ClusterDescr
         brokers = tuple(Broker(b.broker_id, b.host, b.port, b.rack) for b in answer.brokers)
         return {None: ClusterDescription(answer.cluster_id, answer.controller_id, brokers)}
 
-    found = await attempts.each([None], attempt)
-    return found.unwrap()[None]
+    outcome = await attempts.each([None], attempt)
+    return outcome.unwrap()[None]
 
 
 async def describe_configs(
@@ -228,16 +228,18 @@ async def _configs_at(
     )
     answer = await cluster.send(node_id, request, timeout_ms=attempts.left_ms)
     results: dict[ConfigResource, dict[str, ConfigEntry] | KafkaError] = {}
-    for told in answer.results:
-        resource = ConfigResource(ResourceType(told.resource_type), told.resource_name)
-        if told.error_code:
-            text = told.error_message or "DescribeConfigs"
+    for result in answer.results:
+        resource = ConfigResource(ResourceType(result.resource_type), result.resource_name)
+        if result.error_code:
+            text = result.error_message or "DescribeConfigs"
             results[resource] = for_code(
-                told.error_code, f"of {resource.type.name} {resource.name!r}: {text}", api="DescribeConfigs"
+                result.error_code, f"of {resource.type.name} {resource.name!r}: {text}", api="DescribeConfigs"
             )
         else:
             results[resource] = {
-                one.name: ConfigEntry(one.name, one.value, one.config_source, one.read_only, one.is_sensitive)
-                for one in told.configs
+                entry.name: ConfigEntry(
+                    entry.name, entry.value, entry.config_source, entry.read_only, entry.is_sensitive
+                )
+                for entry in result.configs
             }
     return results

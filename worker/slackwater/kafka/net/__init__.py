@@ -1,7 +1,7 @@
-"""The network: the only sockets of the client. asyncio only.
+"""The network: all sockets of the client, on asyncio.
 
 :class:`~.connection.Connection` is one socket to one broker; :class:`~.cluster.Cluster` knows the
-brokers and keeps the connections.
+brokers and keeps their connections.
 """
 
 from slackwater.kafka.net.cluster import Cluster

@@ -1,4 +1,4 @@
-"""The cluster as one peer: bootstrap, metadata, coordinators, and a connection to whom it concerns."""
+"""A Kafka cluster: bootstrap, metadata, coordinators, and requests to the broker responsible for them."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ RECOVERY_STRATEGIES = (REBOOTSTRAP, "none")
 class Cluster:
     """A Kafka cluster, seen from one event loop.
 
-    ``bootstrap_servers``: one or more ``host:port``. Times are in ms. ``metadata`` is what is known of
-    the cluster; which topics are asked for is told by :meth:`track`. ``security`` says how connections
-    are made; ``connect`` makes them, in place of that. ``rng`` spreads reconnects and the choice of a broker.
+    ``bootstrap_servers``: one or more ``host:port``. Times are in ms. ``metadata`` is the last known
+    metadata; :meth:`track` sets the topics it is requested for. ``security`` says how connections
+    are made; ``connect`` replaces that. ``rng`` spreads reconnects and the choice of a broker.
 
-    ``connections_max_idle_ms``: what is unused for so long is closed; ``None``: never.
+    ``connections_max_idle_ms``: connections unused for this long are closed; ``None``: never.
     ``receive_buffer_bytes``, ``send_buffer_bytes``: of each socket; ``None``: the system's.
-    ``receive_message_max_bytes``: what an answer may have whose API has no limit of its own.
+    ``receive_message_max_bytes``: size limit of answers whose API has no limit of its own.
     ``client_dns_lookup``: ``use_all_dns_ips``, or ``resolve_canonical_bootstrap_servers_only``, which puts
     the canonical names of all their addresses in place of the bootstrap servers. ``resolve`` looks names up.
     ``metadata_recovery_strategy``: ``rebootstrap`` goes back to the bootstrap servers when no known broker
@@ -101,7 +101,7 @@ class Cluster:
         self._recovery = metadata_recovery_strategy
         self._recovery_trigger_s = metadata_recovery_rebootstrap_trigger_ms / 1000
         self._failing_since: float | None = None
-        self._useless_told: set[str] = set()
+        self._reported_servers: set[str] = set()
         self.metadata = ClusterMetadata()
         self.on_metadata: list[Callable[[ClusterMetadata], None]] = []
         """Called on the loop after each refresh."""
@@ -125,11 +125,11 @@ class Cluster:
     # -- life ------------------------------------------------------------------------------------
 
     async def start(self, timeout_ms: int = 10_000) -> None:
-        """Finds a broker that answers, and takes its metadata in.
+        """Finds a broker that answers and reads its metadata.
 
-        Goes round the bootstrap servers until ``timeout_ms`` is over (one round at least), then raises
-        :class:`NoBrokersAvailable`, which names each address and what it said, or the
-        :class:`AuthenticationError` that was met.
+        Tries the bootstrap servers in turn until ``timeout_ms`` is over (one round at least), then raises
+        :class:`NoBrokersAvailable`, which names each address and its error, or the last
+        :class:`AuthenticationError`.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
@@ -224,7 +224,7 @@ class Cluster:
         if (
             since is not None
             and loop.time() - since >= self._recovery_trigger_s
-            and self._start_anew(f"no metadata for {loop.time() - since:.0f} s")
+            and self._rebootstrap(f"no metadata for {loop.time() - since:.0f} s")
         ):
             self._failing_since = None
         response = await self._ask_anyone(request, elsewhere=True)
@@ -232,7 +232,7 @@ class Cluster:
             response.error_code
             and (
                 action_for(m.MetadataRequest, response.error_code) is Action.REBOOTSTRAP
-                and self._start_anew("the broker asks for it")
+                and self._rebootstrap("the broker asks for it")
             )
         ) or (not response.brokers and self._recovery == REBOOTSTRAP):
             response = await self._bootstrap(request)
@@ -244,8 +244,8 @@ class Cluster:
         raise_for_code(response.error_code, api="Metadata")
         return response
 
-    def _start_anew(self, why: str) -> bool:
-        """Forgets brokers, coordinators and connections: the bootstrap servers are next (KIP-1102)."""
+    def _rebootstrap(self, why: str) -> bool:
+        """Forgets brokers, coordinators and connections; the next request bootstraps again (KIP-1102)."""
         if self._recovery != REBOOTSTRAP:
             return False
         if self.metadata.brokers:
@@ -384,35 +384,35 @@ class Cluster:
                 await connection.close()
                 raise
             await self._settle(server, connection, answer)
-            self._tell_of_useless_servers(failed)
+            self._warn_of_unusable_servers(failed)
             return answer
         if refused is not None:
             raise refused
         raise NoBrokersAvailable(f"no broker could be reached: {'; '.join(failed)}")
 
-    def _tell_of_useless_servers(self, failed: list[str]) -> None:
-        """A list that is partly wrong works until the good ones are down: it is told while it works, once."""
+    def _warn_of_unusable_servers(self, failed: list[str]) -> None:
+        """Logs each unusable server once: a partly wrong list fails only when its good servers are down."""
         for problem in failed:
-            if problem not in self._useless_told:
-                self._useless_told.add(problem)
+            if problem not in self._reported_servers:
+                self._reported_servers.add(problem)
                 log.warning("one of bootstrap_servers cannot be used: %s", problem)
 
     async def _bootstrap_addresses(self, failed: list[str]) -> list[Address]:
         """The bootstrap servers, by their canonical names if asked for; ``failed``: what has no name."""
         if self._dns_lookup == USE_ALL_DNS_IPS:
             return list(self.bootstrap_servers)
-        found: list[Address] = []
+        addresses: list[Address] = []
         for server in self.bootstrap_servers:
             try:
                 names = await canonical_names(server.host, server.port, self.settings.resolve)
             except OSError as exc:
                 failed.append(f"{server}: {reason(exc)}")
             else:
-                found += [Address(name, server.port) for name in names]
-        return list(dict.fromkeys(found))
+                addresses += [Address(name, server.port) for name in names]
+        return list(dict.fromkeys(addresses))
 
     async def _settle(self, server: Address, connection: Connection, answer: Response) -> None:
-        """Keeps a bootstrap connection as that of the broker which is at the same address."""
+        """Keeps a bootstrap connection as the connection to the broker with the same address."""
         brokers = answer.brokers if isinstance(answer, m.MetadataResponse) else []
         for broker in brokers:
             if Address(broker.host, broker.port) == server:
@@ -444,13 +444,13 @@ class Cluster:
         async def ask(request: ByVersion[m.FindCoordinatorResponse]) -> m.FindCoordinatorResponse:
             return await connection.request(request, timeout_ms)
 
-        found = await self._coordinators.ask_again(group, ask)
-        if isinstance(found, KafkaError):
-            raise found
-        return found
+        result = await self._coordinators.ask_again(group, ask)
+        if isinstance(result, KafkaError):
+            raise result
+        return result
 
     def forget_coordinator(self, group: str) -> None:
-        """Says that a group's coordinator has moved or cannot be reached."""
+        """Forgets a group's coordinator, which has moved or cannot be reached."""
         self._coordinators.forget(group)
 
     async def _ask_for_coordinators(

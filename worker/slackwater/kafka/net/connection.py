@@ -1,14 +1,14 @@
-"""One connection to one broker: versions agreed once, every answer paired with its request.
+"""One connection to one broker: negotiates versions once and pairs every answer with its request.
 
 A broker answers the requests of one connection in their order, one at a time (Kafka protocol guide,
 "Network"), so several may be under way, and the answer that comes must be to the oldest of them.
 Whatever breaks that order (an unknown correlation id, a frame that does not decode, bytes left over,
-an answer that does not come in time) makes the connection useless: it is closed, and all that was
-asked on it fails with a retriable error.
+an answer that does not come in time) closes the connection, and all its requests fail with a retriable
+error.
 
 A broker that throttles (KIP-219) answers at once and says for how long it reads nothing more from the
-connection. Requests made meanwhile are held, in their order. Each may wait its time limit so, and has it
-again from when it is written.
+connection. Requests made meanwhile are held in order. Each may be held up to its time limit, and has the same
+limit again once it is written.
 
 Where brokers limit how long a login counts (``connections.max.reauth.ms``, KIP-368), the connection logs in
 again, at the first request after about nine tenths of that time: what is under way is answered first,
@@ -51,7 +51,7 @@ _MAX_CORRELATION_ID = 0x7FFFFFFF
 _TLS_ALERT = b"\x15\x03"
 _ONLY_VERSIONS = 1
 _LENGTH_BYTES = 4
-_WORTH_A_WARNING_MS = 1_000
+_WARN_FROM_MS = 1_000
 _ON_LOOP_BYTES = 4 * 1024 * 1024
 """An answer whose objects take more is decoded by another thread: this is a few thousand partitions, and
 takes some 30 ms."""
@@ -77,7 +77,7 @@ class ByVersion(Generic[R]):
 
 @dataclass(slots=True)
 class _Pending:
-    """A request whose answer is still to come."""
+    """A request without an answer."""
 
     what: str
     correlation_id: int
@@ -91,7 +91,7 @@ class _Pending:
 
 
 class TlsFailure(KafkaConnectionError):
-    """TLS did not come about, or was ended by an error: ``reason``."""
+    """The TLS handshake failed, or an error ended the TLS session: ``reason``."""
 
     def __init__(self, message: str, reason: Exception) -> None:
         super().__init__(message)
@@ -147,7 +147,7 @@ class Connection(asyncio.BufferedProtocol):
         self._relogin: asyncio.Task[None] | None = None
         self._held: list[tuple[_Pending | None, list[Buffer]]] = []
         self._muted: asyncio.TimerHandle | None = None
-        self._throttle_told = False
+        self._throttle_logged = False
         self.last_used = self._loop.time()
         """When something was last written or answered, by the loop's clock."""
         self._drained: asyncio.Future[None] | None = None
@@ -156,12 +156,12 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be asked here any more."""
+        """Whether it is closed to requests."""
         return self.error is not None
 
     @property
     def attached(self) -> bool:
-        """Whether it has got a socket, which is closed with it."""
+        """Whether it has a socket, which is closed with it."""
         return self._transport is not None
 
     @property
@@ -232,7 +232,7 @@ class Connection(asyncio.BufferedProtocol):
         return await self.send(request, timeout_ms=timeout_ms, version_cap=version_cap)
 
     async def close(self, reason: str = "closed by this client") -> None:
-        """Closes the socket; what was asked and not answered fails. May be called again."""
+        """Closes the socket; requests without an answer fail. May be called again."""
         self.fail(KafkaConnectionError(f"connection to {self.address}: {reason}"))
         if self._transport is not None:
             await self._lost
@@ -250,16 +250,16 @@ class Connection(asyncio.BufferedProtocol):
         if self._muted is not None:
             self._muted.cancel()
             self._muted = None
-        held = [one for one, _ in self._held if one is not None]
+        held = [request for request, _ in self._held if request is not None]
         pending, self._pending, self._held = [*self._decoding, *self._pending, *held], deque(), []
         self._decoding = []
-        for one in pending:
-            if one.timer is not None:
-                one.timer.cancel()
-            if not one.future.done():
-                own = KafkaConnectionError(f"{one.what} to {self.address} was not answered: {error}")
-                one.future.set_exception(own)
-                one.future.exception()  # read here, so that an abandoned future is no warning
+        for request in pending:
+            if request.timer is not None:
+                request.timer.cancel()
+            if not request.future.done():
+                own = KafkaConnectionError(f"{request.what} to {self.address} was not answered: {error}")
+                request.future.set_exception(own)
+                request.future.exception()  # read here, so that an abandoned future logs no warning
         if self.on_close is not None:
             self.on_close(self)
 
@@ -301,7 +301,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- logging in -----------------------------------------------------------------------------
 
     async def log_in(self, login: Login) -> None:
-        """Logs in, and from now on again before that is over. Raises what ``login`` raises."""
+        """Logs in, now and again before the login expires. Raises what ``login`` raises."""
         self._login = login
         again, began = self.logins > 0, self._loop.time()
         try:
@@ -314,8 +314,9 @@ class Connection(asyncio.BufferedProtocol):
         self._login_due = self._loop.time() + lifetime_ms / 1000
 
     def _must_wait(self, body: Request[Any]) -> bool:
-        """Whether a request has to wait: for the end of a throttle, or for a login, which this call starts
-        when it is due."""
+        """Whether a request has to wait for the end of a throttle or for a login.
+
+        Starts the login when it is due."""
         if isinstance(body, _LOGIN_REQUESTS):
             return False
         if self._login is not None and self._relogin is None and self._loop.time() >= self._login_due:
@@ -334,13 +335,13 @@ class Connection(asyncio.BufferedProtocol):
             self.fail(KafkaConnectionError(f"{self.address}: reauthentication failed: {exc!r}"))
         finally:
             self._relogin = None
-        self._let_go()
+        self._write_held()
 
     # -- throttling -----------------------------------------------------------------------------
 
     @property
     def throttled(self) -> bool:
-        """Whether the broker has asked for silence, which is not over yet."""
+        """Whether the broker throttles this client now."""
         return self._muted is not None
 
     def _mute(self, quiet_ms: int) -> None:
@@ -349,8 +350,8 @@ class Connection(asyncio.BufferedProtocol):
             until = max(until, self._muted.when())
             self._muted.cancel()
         self._muted = self._loop.call_at(until, self._unmute)
-        if quiet_ms >= _WORTH_A_WARNING_MS and not self._throttle_told:
-            self._throttle_told = True
+        if quiet_ms >= _WARN_FROM_MS and not self._throttle_logged:
+            self._throttle_logged = True
             log.warning(
                 "%s throttles this client (%s) for %d ms, and may continue to do so: a quota is exceeded",
                 self.address, self.settings.client_id, quiet_ms,
@@ -358,10 +359,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _unmute(self) -> None:
         self._muted = None
-        self._let_go()
+        self._write_held()
 
-    def _let_go(self) -> None:
-        """Writes what was held, unless there is still a reason to hold it."""
+    def _write_held(self) -> None:
+        """Writes the held requests unless there is still a reason to hold them."""
         if self._relogin is not None or self._muted is not None or self.error is not None:
             return
         held, self._held = self._held, []
@@ -422,11 +423,11 @@ class Connection(asyncio.BufferedProtocol):
         self.settings.traffic.sent(self.node_id, sum(map(len, parts)))
 
     def _expire_held(self, pending: _Pending) -> None:
-        """Nothing of it was written: the connection is none the worse, unless a login hangs."""
+        """Fails a held request. Nothing of it was written: the connection stays open unless a login hangs."""
         if self._relogin is not None:
             self._expire(pending)
             return
-        self._held = [one for one in self._held if one[0] is not pending]
+        self._held = [held for held in self._held if held[0] is not pending]
         if not pending.future.done():
             text = f"{pending.what} to {self.address} was not sent within {pending.limit_ms} ms"
             pending.future.set_exception(RequestTimeoutError(f"{text}: the broker throttles this client"))
@@ -476,7 +477,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         exc = decoding.exception()
         if self.error is not None:
-            return  # and so the request has failed already
+            return  # the request has failed already
         if isinstance(exc, DecodeError):
             self._fail_unreadable(_undecodable(pending, exc))
         elif exc is not None:
@@ -487,7 +488,7 @@ class Connection(asyncio.BufferedProtocol):
             self._give(pending, decoding.result())
 
     def _answered(self, pending: _Pending, payload: Buffer) -> None:
-        """Notes that the oldest request has its answer, which may be still to decode."""
+        """Takes the oldest request off the queue; its answer may still have to be decoded."""
         self._pending.popleft()
         self._answers += 1
         self.last_used = self._loop.time()
@@ -528,8 +529,8 @@ class Connection(asyncio.BufferedProtocol):
         log.warning("closing the connection to %s: %s", self.address, exc)
         self.fail(KafkaConnectionError(f"{self.address} sent an invalid response: {exc}"))
 
-    def _at_what(self, exc: Exception | None) -> str:
-        """Says more about a connection that the broker has closed, where its behaviour tells more."""
+    def _likely_reason(self, exc: Exception | None) -> str:
+        """A likely reason why the broker has closed the connection; empty where none is known."""
         if self._reader.begun.startswith(_TLS_ALERT) and not self.versions:
             return ": this port speaks TLS; set security_protocol to SSL or SASL_SSL"
         if self._reader.partial:
@@ -545,7 +546,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         reason = f": {exc}" if exc else ""
-        message = f"{self.address} closed the connection{self._at_what(exc)}{reason}"
+        message = f"{self.address} closed the connection{self._likely_reason(exc)}{reason}"
         self.fail(
             TlsFailure(message, exc) if isinstance(exc, ssl.SSLError) else KafkaConnectionError(message)
         )

@@ -10,7 +10,7 @@ from slackwater.kafka.wire.limits import ANSWER_BYTES
 
 
 class Traffic:
-    """Told of what connections do, on the client's loop. This one counts nothing.
+    """Called on the client's loop for what connections do. This base class counts nothing.
 
     ``node``: the broker's id, -1 while a connection is being opened. Sizes are in bytes, with frames'
     headers; times in ms.
@@ -26,13 +26,13 @@ class Traffic:
         """A request was written."""
 
     def received(self, node: int, size_bytes: int, took_ms: float) -> None:
-        """An answer came, so long after its request was written."""
+        """An answer arrived ``took_ms`` after its request was written."""
 
     def logged_in(self, took_ms: float, *, again: bool) -> None:
         """A login was accepted; ``again``: one on a connection that had logged in before (KIP-368)."""
 
     def login_failed(self, *, again: bool) -> None:
-        """A login was refused, or did not come about."""
+        """A login was refused or not completed."""
 
 
 NOT_COUNTED = Traffic()
@@ -40,7 +40,7 @@ NOT_COUNTED = Traffic()
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """What a connection needs to know.
+    """Settings of a connection.
 
     ``receive_message_max_bytes`` bounds an answer whose API has no limit of its own (:mod:`..wire.limits`).
     ``receive_buffer_bytes`` and ``send_buffer_bytes`` are the
@@ -60,4 +60,4 @@ class ConnectionSettings:
     requests: Counter[str] = field(default_factory=Counter, compare=False)
     """Counts by API (``DescribeGroups``) what is sent over all connections with these settings."""
     traffic: Traffic = field(default=NOT_COUNTED, compare=False)
-    """Told of what goes over all connections with these settings."""
+    """Called for what goes over all connections with these settings."""

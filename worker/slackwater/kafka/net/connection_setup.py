@@ -25,9 +25,9 @@ async def open_connection(
 ) -> Connection:
     """Connects, agrees on versions and logs in, within ``settings.connect_timeout_ms`` altogether.
 
-    ``tls``: without it in plain text. ``login``: without it as nobody. All addresses of the name are
-    tried, the one that worked last first; one that takes the connection and then does not answer as a broker
-    counts as one that does not work. Raises :class:`KafkaConnectionError` with the address and the
+    Without ``tls`` in plain text, without ``login`` anonymously. All addresses of the name are tried, the
+    one that worked last first; an address that accepts the connection but does not answer as a broker counts
+    as failed. Raises :class:`KafkaConnectionError` with the address and the
     reason, :class:`TlsFailure` among them, and what ``login`` raises.
     """
     where = address(host, port)
@@ -70,7 +70,7 @@ def _too_slow(where: str, settings: ConnectionSettings) -> KafkaConnectionError:
 
 
 class _Opening:
-    """What is done over one socket."""
+    """Opens a connection over one socket: TLS, versions, login."""
 
     def __init__(
         self,

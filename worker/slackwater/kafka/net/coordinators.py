@@ -1,4 +1,4 @@
-"""Who coordinates which group: FindCoordinator, remembered until somebody says that it is no longer so."""
+"""Coordinators of groups: looked up by FindCoordinator and cached until a caller reports them as moved."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BATCHED = 4
 
 
 class Coordinators:
-    """The coordinators that are known. Their addresses go to ``metadata``; ``backoff`` paces repetitions."""
+    """A cache of coordinators. Their addresses go to ``metadata``; ``backoff`` paces repeated lookups."""
 
     def __init__(self, ask: Ask, metadata: ClusterMetadata, backoff: Backoff) -> None:
         self._ask, self._metadata, self._backoff = ask, metadata, backoff
@@ -30,24 +30,24 @@ class Coordinators:
     async def wait_for(self, group: str, limit_ms: int) -> int:
         """The node id of a group's coordinator; asks again while there is none yet, for ``limit_ms``.
 
-        Raises the last error then (always a retriable one), and one that is not worth repeating at once.
+        Raises the last error then (always a retriable one), and at once an error that retrying does not end.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + limit_ms / 1000
         failures = 0
         while True:
-            found = (await self.find([group]))[group]
-            if isinstance(found, int):
-                return found
+            result = (await self.find([group]))[group]
+            if isinstance(result, int):
+                return result
             failures += 1
             delay = self._backoff.delay_ms(failures) / 1000
-            if not _worth_repeating(found):
-                raise found
+            if not _worth_repeating(result):
+                raise result
             if loop.time() + delay > deadline:
-                if found.retriable:
-                    raise found
-                # Java has it as not retriable, and yet here it may mend itself: the caller may go on.
-                raise KafkaTimeoutError(f"no coordinator within {limit_ms} ms: {found}") from found
+                if result.retriable:
+                    raise result
+                # Not retriable in Java, but here the condition may end by itself: the caller may retry.
+                raise KafkaTimeoutError(f"no coordinator within {limit_ms} ms: {result}") from result
             await asyncio.sleep(delay)
 
     async def find(self, groups: Sequence[str]) -> dict[str, int | KafkaError]:
@@ -62,16 +62,16 @@ class Coordinators:
         return errors.get(group) or self._known[group]
 
     def forget(self, group: str) -> None:
-        """It has moved, or cannot be reached."""
+        """Removes a coordinator that has moved or cannot be reached."""
         self._known.pop(group, None)
 
     def clear(self) -> None:
-        """Nothing is known any more."""
+        """Removes all coordinators."""
         self._known.clear()
 
     async def _look_up(self, groups: list[str], ask: Ask | None = None) -> dict[str, KafkaError]:
         errors: dict[str, KafkaError] = {}
-        # The first request learns whether the broker takes several keys; only an old one needs the rest.
+        # The first answer shows whether the broker takes several keys; only an old one needs more requests.
         waiting = list(groups)
         while waiting:
             asked = list(waiting)
@@ -79,15 +79,19 @@ class Coordinators:
                 response = await (ask or self._ask)(_request(asked))
             except KafkaError as exc:
                 return {**errors, **dict.fromkeys(waiting, exc)}
-            found = response.coordinators or [_as_batched(response, asked[0])]
-            answered = {one.key for one in found}
+            coordinators = response.coordinators or [_as_batched(response, asked[0])]
+            answered = {coordinator.key for coordinator in coordinators}
             waiting = [group for group in waiting if group not in answered and response.coordinators == []]
-            for one in found:
-                if one.error_code:
-                    errors[one.key] = for_code(one.error_code, f"of group {one.key!r}", api="FindCoordinator")
+            for coordinator in coordinators:
+                if coordinator.error_code:
+                    errors[coordinator.key] = for_code(
+                        coordinator.error_code, f"of group {coordinator.key!r}", api="FindCoordinator"
+                    )
                 else:
-                    self._metadata.learn_broker(Broker(one.node_id, one.host, one.port))
-                    self._known[one.key] = one.node_id
+                    self._metadata.learn_broker(
+                        Broker(coordinator.node_id, coordinator.host, coordinator.port)
+                    )
+                    self._known[coordinator.key] = coordinator.node_id
             for group in asked:
                 if response.coordinators and group not in answered:
                     errors[group] = for_code(

@@ -38,10 +38,10 @@ def parse_servers(servers: str | Iterable[str]) -> list[Address]:
     it is 9092. Raises :class:`KafkaConfigurationError` that names the entry.
     """
     entries = servers.split(",") if isinstance(servers, str) else [e for s in servers for e in s.split(",")]
-    found = [_parse(entry.strip()) for entry in entries if entry.strip()]
-    if not found:
+    addresses = [_parse(entry.strip()) for entry in entries if entry.strip()]
+    if not addresses:
         raise KafkaConfigurationError(f"bootstrap_servers={servers!r} contains no broker; write host:port")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(addresses))
 
 
 def _parse(entry: str) -> Address:
@@ -86,7 +86,7 @@ Resolve = Callable[[str, int], Awaitable[list[Endpoint]]]
 
 
 async def resolve(host: str, port: int) -> list[Endpoint]:
-    """Asks the system's resolver. An address in place of a name needs none."""
+    """Looks a name up with the system's resolver. An IP address is returned as it is."""
     try:
         literal = ipaddress.ip_address(host)
     except ValueError:
@@ -97,27 +97,29 @@ async def resolve(host: str, port: int) -> list[Endpoint]:
         if not getattr(literal, "scope_id", None):
             return [Endpoint(socket.AF_INET6, (host, port, 0, 0))]
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
-    return list(dict.fromkeys(Endpoint(int(family), sockaddr) for family, _, _, _, sockaddr in found))
+    resolved = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    return list(dict.fromkeys(Endpoint(int(family), sockaddr) for family, _, _, _, sockaddr in resolved))
 
 
 @dataclass(slots=True)
 class AddressBook:
-    """Which address of each broker's name worked last: it is tried first, as long as the name has it."""
+    """Which address of each broker's name worked last. It is tried first while the name resolves to it."""
 
     _good: dict[tuple[str, int], Endpoint] = field(default_factory=dict)
 
-    def in_order(self, host: str, port: int, found: Sequence[Endpoint]) -> list[Endpoint]:
-        """``found`` with the one that worked last in front."""
+    def in_order(self, host: str, port: int, endpoints: Sequence[Endpoint]) -> list[Endpoint]:
+        """``endpoints`` with the one that worked last in front."""
         good = self._good.get((host, port))
-        return [one for one in found if one == good] + [one for one in found if one != good]
+        return [endpoint for endpoint in endpoints if endpoint == good] + [
+            endpoint for endpoint in endpoints if endpoint != good
+        ]
 
     def worked(self, host: str, port: int, endpoint: Endpoint) -> None:
-        """A broker answered there."""
+        """Records that a broker answered at this address."""
         self._good[host, port] = endpoint
 
     def failed(self, host: str, port: int, endpoint: Endpoint) -> None:
-        """Nobody connected there, or what answered was no broker."""
+        """Records that the address did not connect, or did not answer as a broker."""
         if self._good.get((host, port)) == endpoint:
             del self._good[host, port]
 
@@ -128,10 +130,10 @@ async def dial(
     receive_buffer_bytes: int | None = None,
     send_buffer_bytes: int | None = None,
 ) -> tuple[socket.socket, Endpoint]:
-    """A socket that is connected to one of the endpoints, and to which.
+    """Connects to one of the endpoints; returns the socket and the endpoint.
 
     The sizes are those of the socket's buffers; ``None``: the system's. Raises the ``OSError`` of the only
-    endpoint, or one that tells of each.
+    endpoint, or one that lists the error of each.
     """
 
     async def attempt(endpoint: Endpoint) -> socket.socket:

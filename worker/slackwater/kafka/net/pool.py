@@ -1,4 +1,4 @@
-"""Keeps one connection for each (broker, purpose), paces reconnects, and closes what nobody uses."""
+"""Keeps one connection per (broker, purpose), paces reconnects, and closes idle connections."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from slackwater.kafka.net.dialer import Address
 class Purpose(StrEnum):
     """What a connection is for.
 
-    A broker answers one request of a connection at a time, so what may be parked there (JoinGroup,
-    SyncGroup, a long-polling Fetch) must not stand in front of what is urgent (Heartbeat, commits).
+    A broker answers one request of a connection at a time, so requests that may be parked there
+    (JoinGroup, SyncGroup, a long-polling Fetch) must not delay urgent ones (Heartbeat, commits).
     """
 
     GENERAL = "general"
@@ -39,15 +39,15 @@ class _Slot:
 
 
 _NEVER_IDLE = (Purpose.GROUP,)
-"""Behind a Join or Sync nothing else is asked there, and the next one should not wait for a connection."""
+"""Used for Join and Sync only, and the next of them must not wait for a connection."""
 _LEAST_SWEEP_S = 0.01
 
 
 class Pool:
     """Connections by key. An address that changes under a key closes the connection to the old one.
 
-    ``max_idle_ms``: a connection on which nothing was written or answered for so long, and nothing is
-    owed, is closed (``connections.max.idle.ms``), before the broker does it while a request is on its way.
+    ``max_idle_ms``: a connection on which nothing was written or answered for so long, and no answer is
+    outstanding, is closed (``connections.max.idle.ms``) before the broker closes it under a request.
     ``None``: never.
     """
 
@@ -75,14 +75,14 @@ class Pool:
         return slot.connection
 
     def wait_ms(self, key: Key) -> float:
-        """How long :meth:`get` would hold back before it connects; 0 when it is connected or may at once."""
+        """How long :meth:`get` would wait before it connects; 0 if it is connected or may connect at once."""
         slot = self._slots.get(key)
         if slot is None or self.open(key) is not None:
             return 0.0
         return max(0.0, slot.retry_at - asyncio.get_running_loop().time()) * 1000
 
     async def get(self, key: Key, address: Address) -> Connection:
-        """The connection of ``key``, opened if need be, after the back-off that earlier failures call for.
+        """The connection of ``key``; opens it if necessary, after the back-off of earlier failures.
 
         Callers at the same time share one attempt. Raises :class:`KafkaConnectionError`.
         """
@@ -124,13 +124,13 @@ class Pool:
         return connection
 
     def adopt(self, key: Key, address: Address, connection: Connection) -> None:
-        """Takes a connection over that was opened elsewhere; closes it if ``key`` has one already.
+        """Takes over a connection opened elsewhere; closes it if ``key`` has one already.
 
-        An attempt to open one that is under way is given up, and who waits for it gets this one: over two
+        An attempt in progress to open one is cancelled, and its callers get this one: over two
         connections of a key, a later request could reach the broker before an earlier one.
         """
         if self.open(key) is not None:
-            self._close_soon(connection, "another one is in use")
+            self._close_soon(connection, "another connection is in use")
             return
         slot = self._slots.get(key)
         if slot is None or slot.address != address:
@@ -147,7 +147,7 @@ class Pool:
         connection.node_id = node_id
 
         def lost(_: Connection) -> None:
-            # Like a failure to connect: a broker that accepts and then hangs up is not called in a loop.
+            # Like a failure to connect: the client must not loop on a broker that accepts and then hangs up.
             if slot.connection is connection:
                 slot.connection = None
                 slot.failures += 1
@@ -167,7 +167,7 @@ class Pool:
         self._sweeper = asyncio.get_running_loop().call_later(max(delay_s, _LEAST_SWEEP_S), self._sweep)
 
     def _sweep(self) -> None:
-        """Closes what has been idle for long enough, and comes back when the next one may have been."""
+        """Closes idle connections and schedules itself for when the next one may be idle."""
         self._sweeper = None
         assert self._max_idle_s is not None
         now = asyncio.get_running_loop().time()
@@ -182,7 +182,7 @@ class Pool:
             elif left_s > 0:
                 next_s.append(left_s)
             else:
-                # No failure: who needs it next connects at once.
+                # Not a failure: the next caller connects at once.
                 slot.connection = None
                 self._close_soon(connection, f"idle for {self._max_idle_s * 1000:.0f} ms")
         if next_s:
@@ -200,7 +200,7 @@ class Pool:
             self._close_soon(connection, reason)
 
     def drop_all(self, reason: str) -> None:
-        """Closes and forgets all connections, and what is known of failures."""
+        """Closes and forgets all connections and their failure counts."""
         for key in list(self._slots):
             self.drop(key, reason)
 

@@ -1,6 +1,6 @@
-"""Where records wait for their batch: filled by the callers' threads, emptied by the sender.
+"""Collects records into batches: callers' threads append, the sender takes batches out.
 
-Time comes in as an argument, in monotonic ms. Every public method takes the lock.
+Times are arguments, in monotonic ms. Every public method takes the lock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Headers = list[tuple[str, bytes | None]]
 
 
 class Accumulator:
-    """The queues of all partitions, and the memory they take."""
+    """The queues of all partitions, limited to ``buffer_memory``."""
 
     def __init__(self, config: ProducerConfig) -> None:
         self._config = config
@@ -44,7 +44,7 @@ class Accumulator:
         send_by_ms: float = math.inf,
         only_open: bool = False,
     ) -> tuple[Batch, int, bool] | None:
-        """Adds a record: its batch, its place in it, and whether the sender should look.
+        """Adds a record; returns its batch, its index in the batch, and whether to wake the sender.
 
         ``None``: there is no room in ``buffer_memory``; or, with ``only_open``, it does not fit the
         partition's open batch.
@@ -107,18 +107,18 @@ class Accumulator:
         return self.used_bytes < self._config.buffer_memory
 
     def incomplete(self) -> list[Batch]:
-        """All batches whose outcome is not known; nothing more goes into them."""
+        """All batches whose outcome is not known; closes them to new records."""
         with self.lock:
-            found = [b for queue in self.queues.values() for b in queue.batches()]
-            for batch in found:
+            batches = [b for queue in self.queues.values() for b in queue.batches()]
+            for batch in batches:
                 batch.closed = True
-            return [batch for batch in found if not batch.finished.is_set()]
+            return [batch for batch in batches if not batch.finished.is_set()]
 
     # -- the sender --------------------------------------------------------------------------------
 
     @property
     def at_once(self) -> bool:
-        """Whether batches go out without lingering: memory is short, so someone is waiting."""
+        """Whether batches are sent without lingering: memory is short, so a caller may be waiting."""
         return not self._has_room()
 
     def active(self) -> Iterator[PartitionQueue]:
@@ -126,7 +126,7 @@ class Accumulator:
         return (queue for queue in self.queues.values() if queue)
 
     def expire(self, now_ms: float) -> list[Batch]:
-        """Gives up the batches whose delivery deadline has passed; returns them."""
+        """Gives up and returns the batches whose delivery deadline has passed."""
         with self.lock:
             late = [batch for queue in list(self.active()) for batch in queue.expire(now_ms)]
             self._free(batch for batch in late if not batch.in_flight)

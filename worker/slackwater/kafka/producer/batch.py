@@ -1,4 +1,4 @@
-"""A batch of records on its way, and the futures of those who sent them."""
+"""A batch of records being sent, and the futures of its records."""
 
 from __future__ import annotations
 
@@ -61,20 +61,20 @@ class Batch:
         self.send_by_ms = math.inf
         """The earliest of its records' times after which the batch must not be sent, or sent again."""
         self.closed = False
-        """No more records go in."""
+        """Whether it takes no more records."""
         self.in_flight = False
         self.attempts = 0
         self.retry_at_ms = 0.0
         self.identity = NO_IDENTITY
         self.base_sequence = NO_SEQUENCE
         self.last_error: KafkaError | None = None
-        """Why the last attempt came to nothing."""
+        """Why the last attempt failed."""
         self.reserved_bytes = 0
         self.base_offset = -1
         self.log_append_ms = -1
         self.error: KafkaError | None = None
         self.finished = threading.Event()
-        """Set when the outcome is known to the senders."""
+        """Set when the outcome is known."""
         self._payload: bytes | None = None
         self._callbacks: list[Callable[[], None]] = []
 
@@ -100,7 +100,7 @@ class Batch:
         return self._payload
 
     def finish(self, *, offset: int = -1, log_append_ms: int = -1, error: KafkaError | None = None) -> bool:
-        """Tells the senders the outcome; False if they have been told one before."""
+        """Sets the outcome and runs the callbacks; False if it was set before."""
         with _callbacks_lock:
             if self.finished.is_set():
                 return False
@@ -112,7 +112,7 @@ class Batch:
         return True
 
     def release(self) -> None:
-        """Lets go of the records' bytes, once nothing will be sent any more."""
+        """Frees the records' bytes once nothing will be sent any more."""
         self._payload = None
         self.builder = _Sent(self.builder.count)  # type: ignore[assignment]
 
@@ -126,7 +126,7 @@ class Batch:
 
 
 class _Sent:
-    """Stands for the builder of a batch that is done: futures keep batches alive, not their bytes."""
+    """Replaces the builder of a finished batch: futures keep batches alive, but not their bytes."""
 
     __slots__ = ("count",)
 

@@ -1,4 +1,4 @@
-"""What a producer can be told, checked."""
+"""The producer's options and their validation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slackwater.kafka.wire.limits import ANSWER_BYTES
 
 _ACKS = {"all": -1, -1: -1, 0: 0, 1: 1, "-1": -1, "0": 0, "1": 1}
 _MAX_IN_FLIGHT_IDEMPOTENT = 5
-"""How many batches of a producer a broker remembers for a partition, to know a repeated one again."""
+"""How many batches of a producer a broker remembers for a partition, to recognise duplicates."""
 
 Serializer = Callable[[Any], bytes | None]
 
@@ -24,7 +24,7 @@ class ProducerConfig:
     """A producer's settings, by kafka-python's names; times in ms, sizes in bytes.
 
     ``batch_size`` counts before compression. ``linger_ms``: how long a batch waits for more records.
-    ``delivery_timeout_ms``: by then every record has its outcome, counted from ``send``.
+    ``delivery_timeout_ms``: every record has its outcome this long after ``send``.
     ``max_block_ms``: how long ``send`` waits for metadata or for room in ``buffer_memory``.
     ``allow_auto_create_topics``: a topic that does not exist is made by the broker, if that allows it.
     ``security`` is made of kafka-python's ``security_protocol``, ``sasl_*`` and ``ssl_*``, or given as it is.

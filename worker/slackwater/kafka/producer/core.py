@@ -1,4 +1,4 @@
-"""What both faces of the producer share: from a record to its batch."""
+"""The producer's core, shared by :class:`AsyncProducer` and :class:`KafkaProducer`: from record to batch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from slackwater.kafka.records import HEADER_BYTES, record_size
 from slackwater.kafka.structs import TopicPartition
 from slackwater.kafka.wire.errors import ErrorCode
 
-_WORTH_WAITING = frozenset(
+_ENDS_BY_WAITING = frozenset(
     {
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -43,7 +43,7 @@ _WORTH_WAITING = frozenset(
 
 
 class ProducerCore:
-    """The accumulator, the sender and the cluster of one producer. Made on the producer's loop."""
+    """Accumulator, sender and cluster of one producer. Created on the producer's loop."""
 
     def __init__(
         self, config: ProducerConfig, clock: Clock, rng: random.Random, connect: Connect | None = None
@@ -69,7 +69,7 @@ class ProducerCore:
         self.accumulator = Accumulator(config)
         self.sender = Sender(self.cluster, self.accumulator, config, clock, rng)
         self.topics: dict[str, _TopicPartitions] = {}
-        """What is known of topics; replaced as a whole, so any thread may look."""
+        """Topics with known partitions; entries are replaced as a whole, so any thread may read."""
         self._sticky: dict[str, TopicPartition] = {}
         self._task: asyncio.Task[None] | None = None
         self.closed = False
@@ -77,7 +77,7 @@ class ProducerCore:
     # -- life ------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Finds the cluster and starts to send. Raises :class:`NoBrokersAvailable`."""
+        """Connects to the cluster and starts the sender. Raises :class:`NoBrokersAvailable`."""
         try:
             await self.cluster.start(self.config.bootstrap_timeout_ms)
         except BaseException:
@@ -86,7 +86,7 @@ class ProducerCore:
         self._task = asyncio.create_task(self.sender.run(), name="producer sender")
 
     async def stop(self) -> None:
-        """Closes everything; what has no outcome fails."""
+        """Closes everything; records without an outcome fail."""
         self.closed = True
         if self._task is not None:
             self._task.cancel()
@@ -103,9 +103,9 @@ class ProducerCore:
         self.sender.wake()
 
     async def find_topic(self, topic: str) -> _TopicPartitions:
-        """The partitions of a topic, asked for until there are some, up to ``max_block_ms``.
+        """The partitions of a topic; waits for them for up to ``max_block_ms``.
 
-        Raises :class:`KafkaTimeoutError`, or at once an error that no waiting cures.
+        Raises :class:`KafkaTimeoutError`, or at once an error that waiting does not end.
         """
         self.cluster.track_also([topic])
         try:
@@ -123,7 +123,7 @@ class ProducerCore:
             try:
                 await self.cluster.refresh()
                 code = self.cluster.metadata.topics[topic].error_code
-                if code not in _WORTH_WAITING:
+                if code not in _ENDS_BY_WAITING:
                     raise for_code(code, f"of topic {topic!r}", api="Metadata")
                 problem = for_code(code, f"of topic {topic!r}", api="Metadata") if code else None
             except KafkaError as exc:
@@ -144,10 +144,10 @@ class ProducerCore:
     # -- records -----------------------------------------------------------------------------------
 
     def check(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers | None) -> None:
-        """Raises for a record that cannot be sent, whatever happens.
+        """Raises for a record that can never be sent.
 
         :class:`IllegalStateError` (closed), :class:`TypeError` (not bytes),
-        :class:`MessageSizeTooLargeError`, and what ended an idempotent producer for good.
+        :class:`MessageSizeTooLargeError`, and the error that ended an idempotent producer.
         """
         if self.closed:
             raise IllegalStateError("the producer is closed")
@@ -210,7 +210,7 @@ class ProducerCore:
         headers: Headers | None,
         send_by: float,
     ) -> tuple[Batch, int, bool] | None:
-        """KIP-480: stay with a partition until its batch is full, then go to another."""
+        """Uses one partition until its batch is full, then another (KIP-480)."""
         append = partial(self.accumulator.append, send_by_ms=send_by)
         with self.accumulator.lock:
             tp = self._sticky.get(topic.name)
@@ -225,7 +225,7 @@ class ProducerCore:
 
 
 class _TopicPartitions:
-    """A topic's partitions, for the choice among them."""
+    """A topic's partitions, for the partitioner."""
 
     __slots__ = ("available", "count", "name", "tps")
 

@@ -36,7 +36,7 @@ def partition_for_key(key: bytes, count: int) -> int:
 
 
 def next_sticky(available: Sequence[int], count: int, previous: int | None, rng: random.Random) -> int:
-    """A partition for records without a key, until its batch is full (KIP-480); another than the last.
+    """The next partition for records without a key (KIP-480); differs from ``previous`` if possible.
 
     ``available``: partitions that have a leader; if there are none, any of ``count`` is taken.
     """

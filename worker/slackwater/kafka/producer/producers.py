@@ -1,4 +1,4 @@
-"""The producer: :class:`AsyncProducer` for asyncio, :class:`KafkaProducer` for everybody else."""
+"""The producers: :class:`AsyncProducer` for asyncio, :class:`KafkaProducer` for threads."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class AsyncProducer:
         timestamp_ms: int | None = None,
         send_by_ms: float | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Puts a record into its batch, and gives a future of its outcome.
+        """Appends a record to a batch and returns a future of its outcome.
 
         Waits for metadata or for room, up to ``max_block_ms`` each. Raises :class:`KafkaTimeoutError`
         then, and what :meth:`KafkaProducer.send` does.
@@ -87,7 +87,7 @@ class AsyncProducer:
             raise _no_room(self.config) from None
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Sends everything now, and waits until all of it has an outcome, whichever.
+        """Sends everything now and waits until every record has succeeded or failed.
 
         Raises :class:`KafkaTimeoutError` when that takes longer than ``timeout`` seconds.
         """
@@ -103,7 +103,7 @@ class AsyncProducer:
             raise _not_flushed(batches, timeout)
 
     async def close(self, timeout: float | None = None) -> None:
-        """Flushes for up to ``timeout`` seconds and closes; what is left fails. May be called again."""
+        """Flushes for up to ``timeout`` seconds and closes; remaining records fail. May be called again."""
         if self._core.closed:
             return
         self._core.closed = True
@@ -157,7 +157,7 @@ class KafkaProducer:
         timestamp_ms: int | None = None,
         send_by_ms: float | None = None,
     ) -> FutureRecordMetadata:
-        """Puts a record into its batch, and gives a future of its outcome.
+        """Appends a record to a batch and returns a future of its outcome.
 
         ``partition=None``: by the key's hash as in Java, or, without a key, the partition of the batch that
         is being filled. ``timestamp_ms=None``: now. Blocks up to ``max_block_ms`` for metadata, and again
@@ -165,7 +165,7 @@ class KafkaProducer:
         monotonic time): the record's batch is not sent after it, and not sent again; it fails with
         :class:`SendDeadlineError`, as do the records that share the batch. Raises
         :class:`MessageSizeTooLargeError`, :class:`TypeError` (not bytes), :class:`IllegalArgumentError` (no
-        such partition), :class:`IllegalStateError` (closed), and what has ended the producer for good.
+        such partition), :class:`IllegalStateError` (closed), and the error that has ended the producer.
         """
         core, config = self._core, self.config
         key_bytes = serialize(config.key_serializer, key, "key")
@@ -184,15 +184,15 @@ class KafkaProducer:
 
     def partitions_for(self, topic: str) -> set[int]:
         """The partitions of a topic. Raises :class:`KafkaTimeoutError` after ``max_block_ms``."""
-        found = self._core.topics.get(topic) or self._thread.run(self._core.find_topic(topic))
-        return set(range(found.count))
+        partitions = self._core.topics.get(topic) or self._thread.run(self._core.find_topic(topic))
+        return set(range(partitions.count))
 
     def bootstrap_connected(self) -> bool:
         """Whether a broker has been found; always, for a producer that could be made."""
         return bool(self._core.cluster.metadata.brokers)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Sends everything now, and waits until all of it has an outcome, whichever.
+        """Sends everything now and waits until every record has succeeded or failed.
 
         Look at the futures for errors. Raises :class:`KafkaTimeoutError` when it takes longer than
         ``timeout`` seconds (``None``: until the delivery timeout has decided all).
@@ -207,7 +207,7 @@ class KafkaProducer:
                 raise _not_flushed(batches, timeout)
 
     def close(self, timeout: float | None = None) -> None:
-        """Flushes for up to ``timeout`` seconds and closes; what is left fails. May be called again."""
+        """Flushes for up to ``timeout`` seconds and closes; remaining records fail. May be called again."""
         if self._core.closed:
             return
         self._core.closed = True

@@ -40,7 +40,7 @@ def add_to_sequence(sequence: int, count: int) -> int:
 
 
 class PartitionQueue:
-    """Batches of one partition: those that wait, then those under way. Not thread-safe by itself."""
+    """Batches of one partition: those waiting, then those in flight. Not thread-safe by itself."""
 
     def __init__(self, tp: TopicPartition, *, idempotent: bool, max_in_flight: int) -> None:
         self.tp = tp
@@ -67,7 +67,7 @@ class PartitionQueue:
 
     @property
     def needs_identity(self) -> bool:
-        """Whether it takes a (new) producer id before anything new can be sent."""
+        """Whether it needs a (new) producer id before anything new can be sent."""
         return self._idempotent and self.identity == NO_IDENTITY
 
     def set_identity(self, identity: Identity) -> None:
@@ -78,7 +78,7 @@ class PartitionQueue:
     # -- sending ---------------------------------------------------------------------------------
 
     def due_ms(self, linger_ms: float, *, at_once: bool) -> float | None:
-        """When :meth:`take` may have something to give; ``None``: not before an answer comes in."""
+        """When :meth:`take` may return a batch; ``None``: not before an answer arrives."""
         if any(not batch.in_flight for batch in self.under_way):
             head = self.under_way[0]
             return None if head.in_flight else head.retry_at_ms
@@ -112,14 +112,14 @@ class PartitionQueue:
     # -- outcomes --------------------------------------------------------------------------------
 
     def succeeded(self, batch: Batch) -> None:
-        """The broker has it (or had it already)."""
+        """Removes a batch that the broker has stored (or had stored before)."""
         batch.in_flight = False
         self._begun = True
         self._remove(batch)
         self._close_gap()
 
     def to_retry(self, batch: Batch, error: KafkaError, retry_at_ms: float) -> None:
-        """The attempt failed in a way that another may not; whether it is stored may be unknown."""
+        """Keeps a batch for another attempt; whether the failed one was stored may be unknown."""
         batch.in_flight = False
         batch.last_error = error
         batch.retry_at_ms = retry_at_ms
@@ -127,7 +127,7 @@ class PartitionQueue:
             self.given_up(batch)
 
     def gap(self, batch: Batch, code: int, error: KafkaError, retry_at_ms: float) -> bool:
-        """Takes an answer of :data:`_GAP` in; False for any other code, which is not dealt with here."""
+        """Handles an answer with a code of :data:`_GAP`; returns False for any other code."""
         if not self._idempotent or code not in _GAP:
             return False
         if batch.finished.is_set() or not self.under_way or batch is not self.under_way[0]:
@@ -143,7 +143,7 @@ class PartitionQueue:
         return True
 
     def given_up(self, batch: Batch) -> None:
-        """It will not be sent again. If it had a number, the partition goes on in the next epoch."""
+        """Removes a batch for good. After a numbered batch the partition continues in the next epoch."""
         batch.in_flight = False
         numbered = batch.base_sequence != NO_SEQUENCE
         self._remove(batch)
@@ -152,10 +152,10 @@ class PartitionQueue:
         self._close_gap()
 
     def expire(self, now_ms: float) -> list[Batch]:
-        """Batches whose delivery deadline has passed, told so.
+        """Fails and returns the batches whose delivery deadline has passed.
 
-        One that is in flight stays until its answer is there (its number is still taken), the others
-        are given up.
+        A batch in flight stays until its answer arrives (its number is still in use), the others are
+        given up.
         """
         late = [b for b in self.batches() if b.deadline_ms <= now_ms and not b.finished.is_set()]
         for batch in late:

@@ -1,4 +1,4 @@
-"""Sends batches to the leaders of their partitions, and takes the answers in."""
+"""Sends batches to the leaders of their partitions and handles the answers."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _NOT_ANSWERED = ErrorCode.NETWORK_EXCEPTION
 
 
 class Sender:
-    """One task that looks at the queues whenever something may have changed.
+    """One task that checks the queues whenever something may have changed.
 
-    ``fatal`` is set when nothing can be sent any more; what waits then has failed with it.
+    ``fatal`` is set when nothing can be sent any more; records that were waiting have failed with it.
     """
 
     def __init__(
@@ -68,17 +68,17 @@ class Sender:
         self._identity: Identity | None = None
         self._leaders_wanted = False
         self.last_problem: KafkaError | None = None
-        """Why nothing could be sent lately; told to those whose records expire."""
+        """Why nothing could be sent lately."""
         self.fatal: KafkaError | None = None
 
     # -- the task ----------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Makes the sender look again. From its own loop."""
+        """Makes the sender check its queues. Call from its own loop."""
         self._changed.set()
 
     def wake_threadsafe(self) -> None:
-        """Makes the sender look again. From any thread; cheap when it is about to look anyway."""
+        """Makes the sender check its queues. Call from any thread; cheap if it is already about to."""
         if not self._wake_pending:
             self._wake_pending = True
             self._loop.call_soon_threadsafe(self._changed.set)
@@ -97,7 +97,7 @@ class Sender:
                 finally:
                     timer.cancel()
         except Exception as exc:
-            # Nobody looks at the queues any more: rather an error than futures that never end.
+            # Nothing checks the queues any more: fail the futures instead of leaving them pending for ever.
             log.exception("the producer's sender ended")
             self.fail_all(KafkaError(f"the producer has failed: {exc!r}"))
         finally:
@@ -107,14 +107,14 @@ class Sender:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _pass(self, now_ms: float) -> float | None:
-        """Sends what can be sent. Returns when to look again, if nothing happens before."""
+        """Sends what can be sent. Returns when to check again unless something happens before."""
         for batch in self._accumulator.expire(now_ms):
             log.warning("%s", batch.error)
         by_node: dict[int, list[PartitionQueue]] = {}
         waits: list[float] = []
         with self._accumulator.lock:
             for queue in self._accumulator.active():
-                self._look_at(queue, now_ms, by_node, waits)
+                self._check(queue, now_ms, by_node, waits)
         self._leaders_wanted = self._leaders_wanted or any(node < 0 for node in by_node)
         if self._leaders_wanted:
             self._start("metadata", self._refresh)
@@ -123,7 +123,7 @@ class Sender:
                 self._send_to(node_id, queues, now_ms)
         return min(waits, default=None)
 
-    def _look_at(
+    def _check(
         self,
         queue: PartitionQueue,
         now_ms: float,
@@ -148,7 +148,7 @@ class Sender:
         by_node.setdefault(-1 if leader is None else leader, []).append(queue)
 
     def _start(self, key: object, make: Callable[[], object]) -> None:
-        """Runs a job in the background, one of a kind at a time."""
+        """Runs a job in the background; at most one per key."""
         if key in self._tasks:
             return
 
@@ -173,7 +173,7 @@ class Sender:
                 self.last_problem = exc
                 self._leaders_wanted = True
             failures += 1
-            # Also after success: a new leader takes a moment, and asking faster does not make it one.
+            # Also after success: electing a leader takes time that more requests do not shorten.
             await asyncio.sleep(self._backoff.delay_ms(failures) / 1000)
             self.wake()
 
@@ -225,10 +225,10 @@ class Sender:
             batches, start = self._collect(queues, start, now_ms)
             if batches:
                 self._send(connection, batches)
-        # What is left when the limit is reached goes out at the next answer, which wakes the sender.
+        # Batches beyond the limit are sent after the next answer, which wakes the sender.
 
     def _collect(self, queues: list[PartitionQueue], start: int, now_ms: float) -> tuple[list[Batch], int]:
-        """One batch of each queue from ``start`` on, as many as fit a request; and where to go on."""
+        """One batch of each queue from ``start`` on, as many as fit a request; and the next start."""
         batches: list[Batch] = []
         size = 0
         for index in range(start, len(queues)):
@@ -305,9 +305,9 @@ class Sender:
             error = problem if isinstance(problem, KafkaError) else KafkaError(str(problem))
             self._all_failed(batches, error)
             return
-        told = self._by_partition(answer.result(), {batch.tp.topic for batch in batches})
+        outcomes = self._by_partition(answer.result(), {batch.tp.topic for batch in batches})
         for batch in batches:
-            partition = told.get(batch.tp)
+            partition = outcomes.get(batch.tp)
             if partition is None:
                 text = f"the answer to Produce leaves {batch.tp} out"
                 self._retry_or_give_up(batch, for_code(_NOT_ANSWERED, text))
@@ -319,26 +319,26 @@ class Sender:
     ) -> dict[TopicPartition, m.ProduceResponsePartition]:
         metadata = self._cluster.metadata
         ids = {metadata.topic_id(name): name for name in topics}
-        told = {}
+        outcomes = {}
         for topic in response.responses:
             name = topic.name or ids.get(topic.topic_id) or metadata.topic_name(topic.topic_id)
             for partition in topic.partition_responses:
                 if name is not None:
-                    told[TopicPartition(name, partition.index)] = partition
+                    outcomes[TopicPartition(name, partition.index)] = partition
         for node in response.node_endpoints:
             metadata.learn_broker(Broker(node.node_id, node.host, node.port, node.rack))
-        return told
+        return outcomes
 
-    def _take_answer(self, batch: Batch, told: m.ProduceResponsePartition) -> None:
-        code = told.error_code
+    def _take_answer(self, batch: Batch, outcome: m.ProduceResponsePartition) -> None:
+        code = outcome.error_code
         if code == ErrorCode.NONE:
-            self._succeed(batch, told.base_offset, told.log_append_time_ms)
+            self._succeed(batch, outcome.base_offset, outcome.log_append_time_ms)
             return
         action = action_for(m.ProduceRequest, code)
         if action is Action.DONE:
             self._succeed(batch, -1, -1)
             return
-        error = for_code(code, f"of {_explain(batch, told)}", api="Produce")
+        error = for_code(code, f"of {_explain(batch, outcome)}", api="Produce")
         retry_at = self._clock.mono_ms() + self._backoff.delay_ms(batch.attempts)
         with self._accumulator.lock:
             queue = self._accumulator.queues[batch.tp]
@@ -350,7 +350,7 @@ class Sender:
         if code in _FATAL and self._config.enable_idempotence:
             self.fail_all(error)
             return
-        leader = told.current_leader
+        leader = outcome.current_leader
         self._cluster.metadata.learn_leader(batch.tp, leader.leader_id, leader.leader_epoch)
         self._leaders_wanted = self._leaders_wanted or action is Action.REFRESH_METADATA
         if action in (Action.RETRY, Action.REFRESH_METADATA):
@@ -388,7 +388,7 @@ class Sender:
         batch.finish(offset=offset, log_append_ms=log_append_ms)
 
     def fail_all(self, error: KafkaError, *, fatal: bool = True) -> None:
-        """Fails everything that has no outcome; ``fatal``: and everything that is sent from now on."""
+        """Fails all records without an outcome; with ``fatal`` also all later ones."""
         if fatal:
             self.fatal = error
         with self._accumulator.lock:
@@ -400,14 +400,14 @@ class Sender:
             batch.finish(error=error)
 
 
-def _explain(batch: Batch, told: m.ProduceResponsePartition) -> str:
-    """What was being done, with what the broker says of single records (KIP-467)."""
+def _explain(batch: Batch, outcome: m.ProduceResponsePartition) -> str:
+    """Describes a failed batch, with the broker's errors of single records (KIP-467)."""
     text = f"{batch.count} record(s) to {batch.tp}"
-    if told.error_message:
-        text += f": {told.error_message}"
-    for one in told.record_errors:
-        text += f"; record {one.batch_index}: {one.batch_index_error_message or 'refused'}"
-    if told.error_code == ErrorCode.MESSAGE_TOO_LARGE:
+    if outcome.error_message:
+        text += f": {outcome.error_message}"
+    for record_error in outcome.record_errors:
+        text += f"; record {record_error.batch_index}: {record_error.batch_index_error_message or 'refused'}"
+    if outcome.error_code == ErrorCode.MESSAGE_TOO_LARGE:
         size = len(batch.payload())
         text += f": the batch has {size} bytes; lower batch_size or raise the topic's max.message.bytes"
     return text

@@ -1,4 +1,4 @@
-"""Which parser is in use: the compiled one where it was built, else its pure-Python twin."""
+"""Chooses the parser: the compiled one if it was built, else the pure-Python one."""
 
 from __future__ import annotations
 

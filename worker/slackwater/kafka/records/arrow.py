@@ -1,4 +1,4 @@
-"""Records as Arrow. Only this module imports pyarrow, so that a restarting worker can join before it does."""
+"""Records as Arrow. Only this module imports pyarrow, so a worker can join the group before the import."""
 
 from __future__ import annotations
 

@@ -210,12 +210,12 @@ def set_base_offset(buffer: bytearray | memoryview, position: int, base_offset: 
 
 _MIN_RECORD_BYTES = 7
 ROW_BYTES = 40
-"""What a record takes in :class:`ColumnBuffers`, on top of its bytes."""
+"""Memory of a record in :class:`ColumnBuffers`, without its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenBatch:
-    """A batch whose records lie unfolded in ``payload`` from ``start`` to ``end``."""
+    """A batch whose decompressed records are in ``payload`` from ``start`` to ``end``."""
 
     header: BatchHeader
     payload: Buffer
@@ -243,8 +243,8 @@ class OpenBatch:
         return self.header.leader_epoch
 
     @property
-    def unfolded_bytes(self) -> int:
-        """What decompression has made of it; 0 where it was not compressed."""
+    def decompressed_bytes(self) -> int:
+        """The size after decompression; 0 if it was not compressed."""
         return len(self.payload) if self.header.compression else 0
 
     def fill(self, columns: ColumnBuffers, row: int, fetch_offset: int) -> int:
@@ -259,7 +259,7 @@ class OpenBatch:
 
 @dataclass(frozen=True, slots=True)
 class OpenRun:
-    """Batches that need no unfolding and follow each other from ``start`` to ``end``, read in one go."""
+    """Consecutive uncompressed batches from ``start`` to ``end``, parsed by one call."""
 
     payload: Buffer
     start: int
@@ -269,16 +269,16 @@ class OpenRun:
     count: int
     timestamp_type: int
     leader_epoch: int
-    unfolded_bytes: int = 0
+    decompressed_bytes: int = 0
 
     def fill(self, columns: ColumnBuffers, row: int, fetch_offset: int) -> int:
         """Reads the records into ``columns`` from ``row`` on, those below ``fetch_offset`` left out."""
         return parse_batches(self.payload, self.start, self.end, fetch_offset, columns, row)
 
     def single(self, position: int, fetch_offset: int) -> list[tuple[int, OpenBatch]]:
-        """The same batch by batch, where one of them cannot be read and those before it are to be given.
+        """The run batch by batch, to return the records before an unreadable batch.
 
-        Each with the position in the log before it; ``position`` is that before the first.
+        Each batch comes with the position in the log before it; ``position`` is that of the first.
         """
         singles = []
         for header in iter_batches(memoryview(self.payload)[: self.end], start=self.start):
@@ -290,9 +290,9 @@ class OpenRun:
 
 
 def open_run(data: Buffer, header: BatchHeader, *, transactional: bool, check_crc: bool) -> OpenRun | None:
-    """The plain batches from ``header`` on, the ``transactional`` ones among them if they are wanted.
+    """The run of uncompressed batches from ``header`` on; ``transactional``: may include transactional ones.
 
-    ``None``: the first is none, or has something wrong with it, which :func:`open_batch` tells.
+    ``None``: the first batch cannot be part of a run, or is invalid (:func:`open_batch` raises the error).
     """
     stop = end_of_run(data, header)
     batches, count, end, next_offset, epoch = scan_batches(
@@ -307,7 +307,7 @@ def open_run(data: Buffer, header: BatchHeader, *, transactional: bool, check_cr
 
 
 def open_batch(data: Buffer, header: BatchHeader, limit_bytes: int) -> OpenBatch:
-    """The batch at ``header.position``, unfolded to at most ``limit_bytes``.
+    """The batch at ``header.position``, decompressed to at most ``limit_bytes``.
 
     Raises :class:`CorruptRecordError`, :class:`UnsupportedRecordFormatError`.
     """

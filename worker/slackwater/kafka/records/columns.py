@@ -197,8 +197,8 @@ def decode(
     any order: their records are left out, too (``read_committed``, Fetch v4 on). ``None`` and nothing
     in it both keep all records (``read_uncommitted``). ``next_offset`` moves over all that is left out.
 
-    A batch that unfolds to more than ``max_decompressed_bytes`` counts as unreadable. Where a
-    batch cannot be read, what stands before it is returned; if nothing stands before it,
+    A batch that decompresses to more than ``max_decompressed_bytes`` counts as unreadable. Where a
+    batch cannot be read, the records before it are returned; if there are none,
     :class:`CorruptRecordError` (with its offset) or :class:`UnsupportedRecordFormatError` is raised.
     """
     reading = _Reading(fetch_offset, check_crc, max_decompressed_bytes, aborted)
@@ -211,13 +211,13 @@ def decode(
 
 
 class _Reading:
-    """Batches that are ready to be parsed, and how far in the log they reach."""
+    """Collects the batches to parse, and the position in the log that they reach."""
 
     def __init__(
         self, fetch_offset: int, check_crc: bool, room: int, aborted: Iterable[tuple[int, int]] | None
     ) -> None:
         self.ready: list[tuple[int, _Open]] = []
-        """Each with the position before it, which those that were left out have moved, too."""
+        """Each with the position before it, to which skipped batches count."""
         self.position = fetch_offset
         self._fetch_offset = fetch_offset
         self._check_crc = check_crc
@@ -225,17 +225,17 @@ class _Reading:
         self._transactions = AbortedTransactions(aborted) if aborted else None
 
     def take(self, data: Buffer) -> None:
-        """Opens the batches of ``data`` in turn. Raises :class:`RecordError` at the first that cannot be."""
+        """Reads the batches of ``data`` in turn. Raises :class:`RecordError` at the first unreadable one."""
         at = 0
         while (header := read_header(data, at)) is not None:
             try:
-                at += self._take_one(data, header)
+                at += self._take_at(data, header)
             except CorruptRecordError as exc:
                 exc.last_offset = max(exc.offset, header.last_offset)
                 raise
 
-    def _take_one(self, data: Buffer, header: BatchHeader) -> int:
-        """Opens what begins at ``header.position``; how many bytes that is."""
+    def _take_at(self, data: Buffer, header: BatchHeader) -> int:
+        """Reads the batch or run at ``header.position``; returns its size in bytes."""
         if header.magic < MAGIC:
             return self._take_messages(data, header)
         if header.magic > MAGIC:
@@ -270,8 +270,8 @@ class _Reading:
         return messages.size_bytes
 
     def _add(self, batch: _Open) -> None:
-        if batch.unfolded_bytes:
-            needed = batch.unfolded_bytes + ROW_BYTES * batch.count
+        if batch.decompressed_bytes:
+            needed = batch.decompressed_bytes + ROW_BYTES * batch.count
             if needed > self._room:
                 raise CorruptRecordError(batch.base_offset, str(too_large(self._limit)))
             self._room -= needed
@@ -288,7 +288,7 @@ def _parse(batches: list[tuple[int, _Open]], fetch_offset: int, next_offset: int
             row = batch.fill(columns, row, fetch_offset)
         except ValueError as exc:
             if isinstance(batch, OpenRun):
-                return _parse(_one_by_one(batches, fetch_offset), fetch_offset, next_offset)
+                return _parse(_batch_by_batch(batches, fetch_offset), fetch_offset, next_offset)
             if first == 0:
                 error = CorruptRecordError(batch.base_offset, str(exc))
                 error.last_offset = max(batch.base_offset, batch.next_offset - 1)
@@ -298,7 +298,7 @@ def _parse(batches: list[tuple[int, _Open]], fetch_offset: int, next_offset: int
     return RecordColumns(columns, segments, 0, row, next_offset)
 
 
-def _one_by_one(batches: list[tuple[int, _Open]], fetch_offset: int) -> list[tuple[int, _Open]]:
+def _batch_by_batch(batches: list[tuple[int, _Open]], fetch_offset: int) -> list[tuple[int, _Open]]:
     singles: list[tuple[int, _Open]] = []
     for before, batch in batches:
         if isinstance(batch, OpenRun):

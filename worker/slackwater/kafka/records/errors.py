@@ -1,4 +1,4 @@
-"""What can be wrong with stored records."""
+"""Errors of stored records."""
 
 from __future__ import annotations
 

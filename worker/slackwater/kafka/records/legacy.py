@@ -52,7 +52,7 @@ class OpenMessages:
     end: int
     count: int
     timestamp_type: int
-    unfolded_bytes: int = 0
+    decompressed_bytes: int = 0
     relative_to: int = 0
     append_time_ms: int | None = None
     leader_epoch: int = -1

@@ -1,7 +1,7 @@
 """Which batches of a fetch belong to aborted transactions (KIP-98, ``read_committed``).
 
-A FetchResponse (v4 on) names the transactions that were aborted and reach into what it brings, each by
-its producer and the offset where it began. It ends at the producer's ABORT marker.
+A FetchResponse (v4 on) names the aborted transactions that overlap its records, each by its producer and
+first offset. A transaction ends at the producer's ABORT marker.
 The rule is that of Java's ``CompletedFetch``.
 """
 
@@ -21,7 +21,7 @@ _ABORT = 0
 
 
 class AbortedTransactions:
-    """Told the batches of one partition's fetch in order; ``aborted``: (producer id, first offset)."""
+    """Checks the batches of one partition's fetch in order. ``aborted``: (producer id, first offset)."""
 
     def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
         self._coming = [(first_offset, producer_id) for producer_id, first_offset in aborted]
@@ -34,9 +34,9 @@ class AbortedTransactions:
             self._open.add(heapq.heappop(self._coming)[1])
 
     def drops(self, data: Buffer, header: BatchHeader, limit_bytes: int) -> bool:
-        """Whether no record of this batch is to be given out.
+        """Whether the records of this batch must be left out.
 
-        ``limit_bytes`` is what a transaction marker may unfold to. Raises :class:`CorruptRecordError` for a
+        ``limit_bytes`` limits a decompressed transaction marker. Raises :class:`CorruptRecordError` for a
         marker that cannot be read.
         """
         self.reach(header.last_offset)

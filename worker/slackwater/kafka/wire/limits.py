@@ -19,8 +19,8 @@ from slackwater.kafka.wire.schema import Request
 ANSWER_BYTES = 32 * 1024 * 1024
 """The default of ``receive_message_max_bytes``: Metadata of about 700,000 partitions of three replicas."""
 BATCH_BYTES = 64 * 1024 * 1024
-"""What an answer to Fetch may have beyond ``max_bytes``: a broker gives a first batch whole, however large
-(KIP-74), and says something about each partition."""
+"""How much an answer to Fetch may exceed ``max_bytes``: a broker returns a first batch whole, however large
+(KIP-74), and adds fields for each partition."""
 _MAX_FRAME_BYTES = 0x7FFFFFFF
 _KIB = 1024
 
@@ -37,7 +37,7 @@ _FIXED_BYTES: dict[type[Request[Any]], int] = {
 
 @dataclass(frozen=True, slots=True)
 class AnswerLimit:
-    """How many bytes an answer may have, and what to do if a right one has more."""
+    """The size limit of an answer, and the advice for a valid answer that exceeds it."""
 
     size_bytes: int
     advice: str
@@ -79,7 +79,7 @@ CLIENT_THROTTLES_SINCE: dict[type[Request[Any]], int] = {
 
 
 def throttle_ms(api: type[Request[Any]], version: int, answer: Any) -> int:
-    """For how long nothing may be written after this answer; 0: not throttled."""
+    """How long nothing may be written after this answer; 0: not throttled."""
     since = CLIENT_THROTTLES_SINCE.get(api)
     if since is None or version < since:
         return 0

@@ -337,14 +337,14 @@ def _struct_codec(cls: type[Struct], version: int, flexible: bool) -> tuple[_Rea
                 raise EncodeError(f"{cls.__name__}.{field.name} cannot be sent at version {version}")
         for names, layout, _, write in steps:
             if layout is None:
-                _write_one(cls, writer, write, names[0], values[names[0]])
+                _write_field(cls, writer, write, names[0], values[names[0]])
                 continue
             try:
                 writer.several(layout, tuple([values[name] for name in names]))
             except struct.error:  # one by one, so that the error names the field
-                for name, _, write_one in plain:
+                for name, _, write_field in plain:
                     if name in names:
-                        _write_one(cls, writer, write_one, name, values[name])
+                        _write_field(cls, writer, write_field, name, values[name])
         if flexible:
             _write_tagged(writer, tagged, values, defaults)
 
@@ -359,9 +359,9 @@ def _steps(fields: list[tuple[Field, _Read, _Write]]) -> list[_Step]:
     """The fields in their order, where integers that follow each other make one step."""
     steps: list[_Step] = []
     run: list[tuple[Field, _Read, _Write]] = []
-    for one in [*fields, None]:
-        if one is not None and isinstance(one[0].type, Type) and one[0].type.name in _LETTERS:
-            run.append(one)
+    for field in [*fields, None]:
+        if field is not None and isinstance(field[0].type, Type) and field[0].type.name in _LETTERS:
+            run.append(field)
             continue
         if len(run) == 1:
             steps.append(((run[0][0].name,), None, run[0][1], run[0][2]))
@@ -372,15 +372,15 @@ def _steps(fields: list[tuple[Field, _Read, _Write]]) -> list[_Step]:
             names = tuple(field.name for field, _, _ in run)
             steps.append((names, struct.Struct(f">{letters}"), run[0][1], run[0][2]))
         run = []
-        if one is not None:
-            steps.append(((one[0].name,), None, one[1], one[2]))
+        if field is not None:
+            steps.append(((field[0].name,), None, field[1], field[2]))
     return steps
 
 
 _LETTERS = {"int8": "b", "int16": "h", "int32": "i", "int64": "q"}
 
 
-def _write_one(cls: type[Struct], writer: Writer, write: _Write, name: str, value: Any) -> None:
+def _write_field(cls: type[Struct], writer: Writer, write: _Write, name: str, value: Any) -> None:
     try:
         write(writer, value)
     except EncodeError as exc:

@@ -261,7 +261,7 @@ class _Login:
             who, check = "", "what the token provider gives"
         else:
             who = f" of user {self._credentials.username!r}"
-            files = [str(os.fspath(one)) for one in (wanted.username_file, wanted.password_file) if one]
+            files = [str(os.fspath(file)) for file in (wanted.username_file, wanted.password_file) if file]
             check = f"user name and password{' in ' if files else ''}{' and '.join(files)}"
         check += f", and that the broker has this user for {wanted.mechanism}"
         return SaslAuthenticationError(

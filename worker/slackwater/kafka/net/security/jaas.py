@@ -101,7 +101,7 @@ class _Sign(str):
 
 
 def _tokens(text: str) -> list[str]:
-    found: list[str] = []
+    tokens: list[str] = []
     position, end = 0, len(text.rstrip())
     while position < end:
         match = _TOKEN.match(text, position)
@@ -109,11 +109,11 @@ def _tokens(text: str) -> list[str]:
             raise KafkaConfigurationError("sasl.jaas.config: a quotation mark is not closed")
         quoted = match["double"] if match["double"] is not None else match["single"]
         if quoted is not None:
-            found.append(re.sub(r"\\(.)", r"\1", quoted, flags=re.S))
+            tokens.append(re.sub(r"\\(.)", r"\1", quoted, flags=re.S))
         else:
-            found.append(_Sign(match["sign"]) if match["sign"] else match["word"])
+            tokens.append(_Sign(match["sign"]) if match["sign"] else match["word"])
         position = match.end()
-    return found
+    return tokens
 
 
 def _options(tokens: list[str]) -> dict[str, str]:

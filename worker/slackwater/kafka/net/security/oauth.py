@@ -112,7 +112,7 @@ def basic(who: Credentials, *, encoded: bool) -> str:
     """The header ``Authorization`` (RFC 7617), as Java makes it."""
     parts = [who.username, who.password]
     if encoded:
-        parts = [_form_encoded(one) for one in parts]
+        parts = [_form_encoded(part) for part in parts]
     return f"Basic {base64.b64encode(':'.join(parts).encode()).decode()}"
 
 
@@ -155,7 +155,7 @@ def refusal(status: int, body: bytes, who: Credentials, encoded: bool) -> str:
     """What an answer that brings no token says, without the secret, should the server repeat it."""
     name = http.HTTPStatus(status).phrase if status in http.HTTPStatus._value2member_map_ else ""
     answer = _json_object(body[:MAX_ANSWER_BYTES]) or {}
-    said = [answer[one] for one in ("error", "error_description") if isinstance(answer.get(one), str)]
+    said = [answer[name] for name in ("error", "error_description") if isinstance(answer.get(name), str)]
     text = one_line(_without(": ".join(said), who, encoded), _MOST_TEXT)
     hint = ""
     if 300 <= status < 400:
@@ -260,7 +260,7 @@ class ClientCredentials:
             )
         extensions = self.sasl_extensions
         if not isinstance(extensions, Mapping) or not all(
-            isinstance(one, str) for pair in extensions.items() for one in pair
+            isinstance(text, str) for pair in extensions.items() for text in pair
         ):
             raise SecurityProblem("<sasl_extensions> must be a dict of text to text")
         self._check_times()
@@ -297,17 +297,17 @@ class ClientCredentials:
             return self._of_another(asked)
         try:
             asked_at = self.clock()
-            found = self._ask_until(asked_at + self.timeout_ms / 1000)
+            token = self._ask_until(asked_at + self.timeout_ms / 1000)
         except BaseException as exc:
             with state.lock:
                 state.under_way = None
             asked.set_exception(exc)
             raise
         with state.lock:
-            state.kept = found.token, asked_at + found.usable_s
+            state.kept = token.token, asked_at + token.usable_s
             state.under_way = None
-        asked.set_result(found.token)
-        return found.token
+        asked.set_result(token.token)
+        return token.token
 
     def extensions(self) -> dict[str, str]:
         """The SASL extensions to send along."""

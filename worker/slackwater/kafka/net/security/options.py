@@ -154,11 +154,11 @@ def _add_jaas(given: dict[str, Any], oauth: dict[str, Any], text: Any) -> None:
         given["username"], given["password"] = login.username, login.password
         return
     client = {"client_id": login.client_id, "client_secret": login.client_secret, "scope": login.scope}
-    found: dict[str, Any] = {name: value for name, value in client.items() if value is not None}
+    options: dict[str, Any] = {name: value for name, value in client.items() if value is not None}
     if login.extensions:
-        found["sasl_extensions"] = login.extensions
-    _refuse_twice(oauth, *found, *(["client_secret_file"] if "client_secret" in found else []))
-    oauth.update(found)
+        options["sasl_extensions"] = login.extensions
+    _refuse_twice(oauth, *options, *(["client_secret_file"] if "client_secret" in options else []))
+    oauth.update(options)
 
 
 def _refuse_twice(given: Mapping[str, Any], *names: str) -> None:
@@ -286,7 +286,7 @@ def _checks_names(algorithm: str) -> bool:
 
 def _check_versions(given: Mapping[str, Any]) -> None:
     for name in _VERSIONS:
-        wanted = {one.strip() for one in str(given.get(name, "TLS")).split(",")}
+        wanted = {version.strip() for version in str(given.get(name, "TLS")).split(",")}
         if not wanted & {"TLS", "TLSv1.3"} or wanted - {"TLS", "TLSv1.2", "TLSv1.3"}:
             raise KafkaConfigurationError(
                 f"{name}={given[name]}: TLS 1.2 and 1.3 are used, whichever the broker prefers; leave it out"

@@ -93,10 +93,10 @@ class Scram:
         return None
 
     def _prove(self, server_first: str) -> bytes:
-        found = _SERVER_FIRST.fullmatch(server_first)
-        if found is None:
+        match = _SERVER_FIRST.fullmatch(server_first)
+        if match is None:
             raise SaslProblem("the broker's first SCRAM message is invalid")
-        nonce, count = found["nonce"], int(found["count"])
+        nonce, count = match["nonce"], int(match["count"])
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise SaslProblem("the broker's SCRAM nonce does not begin with this client's")
         if not LEAST_ITERATIONS <= count <= MOST_ITERATIONS:
@@ -104,7 +104,7 @@ class Scram:
                 f"the broker requires {count} iterations of SCRAM; allowed are {LEAST_ITERATIONS} to "
                 f"{MOST_ITERATIONS}: store the user's password again with a number in that range"
             )
-        salted = hashlib.pbkdf2_hmac(self._hash, self._password, _base64(found["salt"]), count)
+        salted = hashlib.pbkdf2_hmac(self._hash, self._password, _base64(match["salt"]), count)
         without_proof = f"c=biws,r={nonce}"  # biws: "n,,", no channel binding
         message = f"{self._first},{server_first},{without_proof}".encode()
         client_key = self._hmac(salted, b"Client Key")
@@ -114,12 +114,12 @@ class Scram:
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def _verify(self, server_final: str, signature: bytes) -> None:
-        found = _SERVER_FINAL.fullmatch(server_final)
-        if found is None:
+        match = _SERVER_FINAL.fullmatch(server_final)
+        if match is None:
             raise SaslProblem("the broker's last SCRAM message is invalid")
-        if found["kind"] == "e":
-            raise SaslProblem(f"the broker refused: {one_line(found['value'])}")
-        if not hmac.compare_digest(_base64(found["value"]), signature):
+        if match["kind"] == "e":
+            raise SaslProblem(f"the broker refused: {one_line(match['value'])}")
+        if not hmac.compare_digest(_base64(match["value"]), signature):
             raise SaslProblem(
                 "the broker's signature is wrong: it does not know this password, and may be an impostor"
             )

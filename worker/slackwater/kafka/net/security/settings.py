@@ -43,7 +43,7 @@ class SecurityProblem(KafkaConfigurationError):
 
     def __init__(self, text: str, names: Mapping[str, str] | None = None) -> None:
         self.text = text
-        super().__init__(_FIELD.sub(lambda found: (names or {}).get(found[1], found[1]), text))
+        super().__init__(_FIELD.sub(lambda match: (names or {}).get(match[1], match[1]), text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -202,7 +202,7 @@ def explain(failure: TlsFailure, host: str, where: str, wanted: Security) -> Kaf
     if isinstance(reason, ssl.SSLCertVerificationError):
         return SslAuthenticationError(f"{where}: {_verification(reason, host, wanted)}")
     words = getattr(reason, "reason", None) or ""
-    if "ALERT" in words and any(one in words for one in _ABOUT_OUR_CERTIFICATE):
+    if "ALERT" in words and any(word in words for word in _ABOUT_OUR_CERTIFICATE):
         said = f"the broker ended TLS ({_words(reason)})"
         if wanted.cert is None and wanted.ssl_context is None:
             hint = "it may require a client certificate: set cert and key"
