@@ -1,4 +1,4 @@
-"""The demo's helper processes: the broker and the feed, which tell what happens as lines of JSON."""
+"""The demo's child processes, the broker and the feed, which write events as lines of JSON."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ class Child:
         """Raises DemoError if the process said `error` or has ended before it should."""
         if "error" in self.events:
             raise DemoError(str(self.events["error"].data.get("message")))
-        if not self.alive and "done" not in self.events:
+        started = self._process.pid is not None
+        if started and not self.alive and "done" not in self.events:
             raise DemoError(f"{self.name} ended with code {self._process.exit_code}: {self._last_words()}")
 
     async def stop(self) -> None:
