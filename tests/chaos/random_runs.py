@@ -117,7 +117,7 @@ class RandomRun:
         time.sleep(self._rng.uniform(0, PAUSE_S))
 
     def outlast(self) -> None:
-        """Longer than a session: whoever is stopped has an heir."""
+        """Longer than a session: whoever is stopped has a successor."""
         self._note("outlast", "")
         time.sleep(SESSION_MS / 1000 + 1)
 
@@ -159,13 +159,13 @@ class RandomRun:
         member, pod = self._rng.choice(sorted(self._pods.items(), key=lambda item: item[0]))
         self._note("take over", pod.pod)
         other = "b" if pod.pod.split("-")[1] == "a" else "a"
-        heir = self._start(member, other)
+        successor = self._start(member, other)
         deadline = time.monotonic() + 15
-        while heir.runs and not heir.is_stopped and time.monotonic() < deadline:
-            phases = [event["phase"] for event in heir.named("phase")]
+        while successor.runs and not successor.is_stopped and time.monotonic() < deadline:
+            phases = [event["phase"] for event in successor.named("phase")]
             if phases and phases[-1] == "standby":
                 try:
-                    self._say(f"told: {self._site.order(heir, pod)}")
+                    self._say(f"told: {self._site.order(successor, pod)}")
                 except OSError as exc:  # it has stopped itself, or ended, meanwhile
                     self._say(f"not told: {exc}")
                 return

@@ -34,11 +34,11 @@ def new_process(site: StoppableSite, step: Step) -> None:
 
 def previous_owner(site: StoppableSite, step: Step) -> None:
     """The session runs out; a process that had owned the partitions before gets them back."""
-    heir = site.start(1)
+    successor = site.start(1)
     site.produce(FIRST)
     site.until_done()
     stopped = site.start(0, stop_at=step)
-    heir.until("revoked")
+    successor.until("revoked")
     if step is not Step.ASSIGNED:
         stopped.until("assigned", lambda event: bool(event["partitions"]))
     site.produce(FIRST)
@@ -78,27 +78,27 @@ def takeover(site: StoppableSite, step: Step) -> None:
         stopped.until_stopped()
     else:
         stopped.until_phase("running")
-    heir = site.start(0, "b")
-    heir.until_phase("standby")
+    successor = site.start(0, "b")
+    successor.until_phase("standby")
     site.produce(FIRST)
     stopped.until_stopped()
-    assert site.order(heir, stopped) == 202
+    assert site.order(successor, stopped) == 202
     goes_on_as_a_standby(site, stopped)
 
 
 def taken_back(site: StoppableSite, step: Step) -> None:
     """A pod hands over to the one that is stopped, and takes its membership back."""
-    heir = site.start(0)
+    successor = site.start(0)
     site.produce(FIRST)
     site.until_done()
     stopped = site.start(0, "b", stop_at=step)
     stopped.until_phase("standby")
-    assert site.order(stopped, heir) == 202
+    assert site.order(stopped, successor) == 202
     if step is not Step.ASSIGNED:
         stopped.until_phase("running")
     site.produce(FIRST)
     stopped.until_stopped()
-    heir.until("took_back")
+    successor.until("took_back")
     goes_on_as_a_standby(site, stopped)
 
 
@@ -106,34 +106,34 @@ def goes_on_as_a_standby(site: StoppableSite, stopped: StoppablePod) -> None:
     site.produce(WHILE_STOPPED)
     site.until_done()
     stopped.go_on()
-    stopped.until_phase("standby")  # fenced; or, if it reads its heir's question first, handed over
+    stopped.until_phase("standby")  # fenced; or, if it reads its successor's question first, handed over
     site.produce(LAST)
     site.until_done()
 
 
-Heir = Callable[[StoppableSite, Step], None]
-BY_SESSION: list[Heir] = [new_process, previous_owner]
-AT_ONCE: list[Heir] = [returning_member, takeover, taken_back]
+Successor = Callable[[StoppableSite, Step], None]
+BY_SESSION: list[Successor] = [new_process, previous_owner]
+AT_ONCE: list[Successor] = [returning_member, takeover, taken_back]
 
 
-def try_out(bootstrap: str, folder: Path, step: Step, heir: Heir) -> str:
+def try_out(bootstrap: str, folder: Path, step: Step, successor: Successor) -> str:
     """What is wrong with what came of it; "" where nothing is."""
-    session_ms = 6_000 if heir in BY_SESSION else 30_000
+    session_ms = 6_000 if successor in BY_SESSION else 30_000
     try:
         with StoppableSite(bootstrap, folder, session_ms=session_ms) as site:
-            heir(site, step)
+            successor(site, step)
             assert {pod.terminate() for pod in site.pods if pod.runs} <= {0}
             site.check()
     except (AssertionError, subprocess.TimeoutExpired) as exc:
-        return f"stopped at {step}, heir {heir.__name__}: {exc}"
+        return f"stopped at {step}, successor {successor.__name__}: {exc}"
     return ""
 
 
-def try_all(bootstrap: str, folder: Path, cells: list[tuple[Step, Heir]]) -> None:
+def try_all(bootstrap: str, folder: Path, cells: list[tuple[Step, Successor]]) -> None:
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         tries = [
-            pool.submit(try_out, bootstrap, folder / f"{step}-{heir.__name__}", step, heir)
-            for step, heir in cells
+            pool.submit(try_out, bootstrap, folder / f"{step}-{successor.__name__}", step, successor)
+            for step, successor in cells
         ]
         wrong = [said for tried in tries if (said := tried.result())]
     print(f"{len(cells) - len(wrong)} of {len(cells)} passed")
@@ -144,13 +144,15 @@ def try_all(bootstrap: str, folder: Path, cells: list[tuple[Step, Heir]]) -> Non
 def test_stopped_behind_its_fence_a_worker_changes_nothing_when_it_goes_on(
     devbroker: DevBroker, tmp_path: Path
 ) -> None:
-    try_all(devbroker.bootstrap, tmp_path, [(Step.FENCED, heir) for heir in (*BY_SESSION, *AT_ONCE)])
+    try_all(
+        devbroker.bootstrap, tmp_path, [(Step.FENCED, successor) for successor in (*BY_SESSION, *AT_ONCE)]
+    )
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("heir", [*BY_SESSION, *AT_ONCE])
+@pytest.mark.parametrize("successor", [*BY_SESSION, *AT_ONCE])
 def test_stopped_at_any_step_a_worker_changes_nothing_when_it_goes_on(
-    kafka: KafkaCluster, tmp_path: Path, heir: Heir
+    kafka: KafkaCluster, tmp_path: Path, successor: Successor
 ) -> None:
-    try_all(kafka.bootstrap, tmp_path, [(step, heir) for step in Step])
+    try_all(kafka.bootstrap, tmp_path, [(step, successor) for step in Step])

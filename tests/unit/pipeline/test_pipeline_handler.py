@@ -29,8 +29,8 @@ def test_the_first_folder_wins(tmp_path: Path) -> None:
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "hl_twice.py").write_text(f"def f(t):\n    return {name!r}\n")
-    found = handler.load("hl_twice:f", [str(tmp_path / "first"), str(tmp_path / "second")])
-    assert found(None) == "first"
+    function = handler.load("hl_twice:f", [str(tmp_path / "first"), str(tmp_path / "second")])
+    assert function(None) == "first"
 
 
 @pytest.mark.parametrize(

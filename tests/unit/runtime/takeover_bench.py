@@ -80,8 +80,8 @@ class Lines(io.StringIO):
         if event["event"] == "phase":
             self.phase = event["phase"]
             waiting, self._waiting = self._waiting, []
-            for one in waiting:
-                self.on(*one)
+            for call in waiting:
+                self.on(*call)
         return super().write(text)
 
     def on(self, phase: str, after_ms: float, call: Callable[[], Any]) -> None:
@@ -180,8 +180,8 @@ class Member(FakeConsumer):
     def assign(self, *partitions: TopicPartition) -> None:
         super_left = self.taken_over
         for tp in partitions:
-            found = self._cluster.committed.get(tp)
-            self.positions[tp] = found.offset if found else 0
+            stored = self._cluster.committed.get(tp)
+            self.positions[tp] = stored.offset if stored else 0
             if super_left is not None and super_left[1] == self.group.generation and tp in super_left[0]:
                 self.positions[tp] = super_left[0][tp].offset
         self.listener.on_partitions_assigned(list(partitions))

@@ -88,7 +88,7 @@ def test_a_backlog_is_not_kept_waiting_but_its_last_few_records_are(bench: Bench
     bench.assign(tp)
     while len(batches(bench)) < 3:
         bench.steps(1)
-    assert [one["flights-0"] for one in batches(bench)] == [[0, 2], [2, 4], [4, 6]]
+    assert [spans["flights-0"] for spans in batches(bench)] == [[0, 2], [2, 4], [4, 6]]
     assert bench.clock.now < INTERVAL_MS
     bench.until_idle()
     assert batches(bench)[3] == {"flights-0": [6, 7]}

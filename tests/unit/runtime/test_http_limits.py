@@ -66,11 +66,11 @@ def exchange(port: int, *parts: bytes) -> bytes:
 
 
 def _all(connection: socket.socket) -> bytes:
-    found = b""
+    content = b""
     with contextlib.suppress(ConnectionResetError):
         while part := connection.recv(65536):
-            found += part
-    return found
+            content += part
+    return content
 
 
 def test_clients_that_drip_do_not_keep_others_out(port: int) -> None:

@@ -300,11 +300,12 @@ def test_what_another_owner_has_taken_away_is_given_back_and_not_committed(bench
 
 
 def test_a_signature_counts_from_its_first_commit(bench: Bench) -> None:
-    """One that was stopped before, and looks up what its heir has committed, is not the later of the two."""
+    """One that was stopped before, and looks up what its successor has committed, is not the later of the
+    two."""
     bench.delivery.position_commits._context.pod = "w-0-pod"
     tp = bench.produce(0, *values(3))
-    heir = CommitNote(START_MS, "w-0", pod="w-0-pod", since_ms=START_MS + 5_000)
-    bench.cluster.committed[tp] = OffsetAndMetadata(0, heir.encode())
+    successor = CommitNote(START_MS, "w-0", pod="w-0-pod", since_ms=START_MS + 5_000)
+    bench.cluster.committed[tp] = OffsetAndMetadata(0, successor.encode())
     bench.assign(tp)
     bench.steps(1)
     assert bench.consumer.looked_up
@@ -881,7 +882,9 @@ def test_what_the_client_skips_is_counted_and_told(bench: Bench) -> None:
     assert bench.metrics.value("records_skipped", ("flights", "0", "retention")) == 15
     (told,) = bench.events("skipped")
     assert (told["partition"], told["from"], told["to"], told["records"]) == ("flights-0", 40, 55, 15)
-    assert [(one["from"], one["to"], one["cause"]) for one in bench.status.skipped] == [(40, 55, "retention")]
+    assert [(entry["from"], entry["to"], entry["cause"]) for entry in bench.status.skipped] == [
+        (40, 55, "retention")
+    ]
     assert "offsets 40 to 54: the log begins at 55 now" in bench.stderr.getvalue()
 
 
@@ -904,7 +907,7 @@ def test_a_truncated_log_stops_its_partition_and_no_other(bench: Bench) -> None:
     (told,) = bench.events("partition_stopped")
     assert (told["partition"], told["reason"]) == ("flights-0", "LogTruncated")
     assert "read up to offset 3, but the log ends at offset 1" in told["message"]
-    assert [one["partition"] for one in bench.status.stopped] == ["flights-0"]
+    assert [entry["partition"] for entry in bench.status.stopped] == ["flights-0"]
     assert bench.metrics.value("stopped_partitions", ("LogTruncated",)) == 1
     bench.produce(0, *values(2))
     bench.produce(1, *values(2))

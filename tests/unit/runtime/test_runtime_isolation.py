@@ -28,8 +28,8 @@ def values(count: int, *poison: int) -> list[str]:
 def breaks(make: Callable[[str], BaseException]) -> Callable[[list[str]], BaseException | None]:
     """Fails with records whose value begins with ``poison``."""
 
-    def failure(found: list[str]) -> BaseException | None:
-        bad = [value for value in found if value.startswith("poison")]
+    def failure(payloads: list[str]) -> BaseException | None:
+        bad = [value for value in payloads if value.startswith("poison")]
         return make(f"cannot take {bad[0]}") if bad else None
 
     return failure
@@ -37,14 +37,14 @@ def breaks(make: Callable[[str], BaseException]) -> Callable[[list[str]], BaseEx
 
 def letters(bench: Bench) -> dict[str, str]:
     """The reason of each dead letter by where its record was."""
-    found = {}
+    errors_by_place = {}
     for partition in bench.letters.partitions:
         for _, _, _, headers in partition:
             named = {name: (value or b"").decode() for name, value in headers}
             where = f"{named['slackwater.partition']}@{named['slackwater.offset']}"
-            assert where not in found, "each once"
-            found[where] = named["slackwater.error"]
-    return found
+            assert where not in errors_by_place, "each once"
+            errors_by_place[where] = named["slackwater.error"]
+    return errors_by_place
 
 
 def check_nothing_done(bench: Bench) -> None:
@@ -230,7 +230,7 @@ def test_a_disk_that_gets_full_meanwhile_ends_the_search(bench: Bench) -> None:
 
 def test_a_handler_that_fails_on_all_is_at_fault(bench: Bench) -> None:
     bench.restart(max_records=1000)
-    bench.engine.failure = lambda found: ValueError("boom")
+    bench.engine.failure = lambda payloads: ValueError("boom")
     bench.assign(bench.produce(0, *values(1000)))
     with pytest.raises(HandlerError, match="More than 100 of its 1000 records fail.*no record is rejected"):
         bench.steps(1000)
@@ -239,7 +239,7 @@ def test_a_handler_that_fails_on_all_is_at_fault(bench: Bench) -> None:
 
 
 def test_a_handler_that_has_never_worked_is_at_fault(bench: Bench) -> None:
-    bench.engine.failure = lambda found: ValueError("boom")
+    bench.engine.failure = lambda payloads: ValueError("boom")
     bench.assign(bench.produce(0, *values(2)))
     with pytest.raises(
         HandlerError, match="All its records fail, and no batch of the partition was handled before"
@@ -329,7 +329,7 @@ def test_a_failure_that_passes_rejects_nothing(bench: Bench) -> None:
 
 
 def test_a_batch_that_is_too_large_rejects_nothing(bench: Bench) -> None:
-    bench.engine.failure = lambda found: ValueError("too many") if len(found) > 70 else None
+    bench.engine.failure = lambda payloads: ValueError("too many") if len(payloads) > 70 else None
     bench.assign(bench.produce(0, *values(100)))
     with pytest.raises(HandlerError, match=r"the batch is too large.* make max\.poll\.records smaller"):
         bench.steps(1000)

@@ -33,18 +33,20 @@ def test_a_return_tells_its_phases() -> None:
     bench.produce(0, "z")
     bench.assign(a, b, generation=1)
     bench.until_idle()
-    told = bench.status.restart
-    assert told is not None
-    assert told["served_until_ms"] == drained_ms
-    assert told["started_ms"] == started_ms
-    assert told["joined_ms"] >= started_ms + 700
-    assert told["first_record_ms"] >= told["joined_ms"]  # also of b, which has nothing new
+    restart_document = bench.status.restart
+    assert restart_document is not None
+    assert restart_document["served_until_ms"] == drained_ms
+    assert restart_document["started_ms"] == started_ms
+    assert restart_document["joined_ms"] >= started_ms + 700
+    assert (
+        restart_document["first_record_ms"] >= restart_document["joined_ms"]
+    )  # also of b, which has nothing new
     phases = {
         phase: bench.metrics.value("restart_phase_seconds", (phase,))
         for phase in ("replace", "join", "first_record")
     }
     assert phases["replace"] == pytest.approx((started_ms - drained_ms) / 1000)
-    assert phases["join"] == pytest.approx((told["joined_ms"] - started_ms) / 1000)
+    assert phases["join"] == pytest.approx((restart_document["joined_ms"] - started_ms) / 1000)
     assert bench.metrics.value("unserved_seconds", ("flights", "0")) >= 2.7
 
 
@@ -53,8 +55,8 @@ def test_takeovers_of_every_outcome_are_counted_from_zero() -> None:
 
     def scraped(metrics: Metrics) -> dict[str, str]:
         lines = metrics.render().decode().splitlines()
-        found = [line for line in lines if line.startswith("slackwater_takeovers_total{")]
-        return {line.split('outcome="')[1].split('"')[0]: line.split("} ")[1] for line in found}
+        series = [line for line in lines if line.startswith("slackwater_takeovers_total{")]
+        return {line.split('outcome="')[1].split('"')[0]: line.split("} ")[1] for line in series}
 
     metrics = Metrics(group="flights", instance="flights-3")
     nothing = dict.fromkeys(("asked", "forced", "taken_back", "refused"), "0.0")

@@ -1,7 +1,7 @@
 """A worker that is stopped at a step for so long that its partitions get another owner, and then goes on.
 
-In virtual time: while it is stopped, all that its heir does happens within the fault point. The files are
-those of the real sink, read by pyarrow.
+In virtual time: while it is stopped, all that its successor does happens within the fault point. The files
+are those of the real sink, read by pyarrow.
 """
 
 from __future__ import annotations
@@ -144,66 +144,66 @@ class Group:
         return Counter(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
 
 
-Heir = Callable[[Group, int], tuple[Process, Callable[[Process], Process]]]
+Successor = Callable[[Group, int], tuple[Process, Callable[[Process], Process]]]
 
 
 def new_process(group: Group, most: int) -> tuple[Process, Callable[[Process], Process]]:
     """The session ends; a process that never owned the partitions gets them."""
 
-    def inherit(stopped: Process) -> Process:
+    def succeed(stopped: Process) -> Process:
         stopped.go_out(CommitFailedError())
-        heir = Process(group, most)
-        heir.join("w-1")
-        return heir
+        successor = Process(group, most)
+        successor.join("w-1")
+        return successor
 
-    return Process(group, BATCH), inherit
+    return Process(group, BATCH), succeed
 
 
 def returning_member(group: Group, most: int) -> tuple[Process, Callable[[Process], Process]]:
     """Another process joins with the same instance id, and fences the first at once."""
 
-    def inherit(stopped: Process) -> Process:
+    def succeed(stopped: Process) -> Process:
         stopped.go_out(FencedInstanceIdError())
-        heir = Process(group, most)
-        heir.join("w-0")
-        return heir
+        successor = Process(group, most)
+        successor.join("w-0")
+        return successor
 
-    return Process(group, BATCH), inherit
+    return Process(group, BATCH), succeed
 
 
 def previous_owner(group: Group, most: int) -> tuple[Process, Callable[[Process], Process]]:
     """A process that had owned the partitions, and gave them to the one that is stopped, gets them back."""
-    heir = owned_before(group, most, "w-1")
-    heir.consumer.at_poll.append(lambda: heir.consumer.revoke(*group.partitions))
-    heir.steps(1)
+    successor = owned_before(group, most, "w-1")
+    successor.consumer.at_poll.append(lambda: successor.consumer.revoke(*group.partitions))
+    successor.steps(1)
 
-    def inherit(stopped: Process) -> Process:
+    def succeed(stopped: Process) -> Process:
         stopped.go_out(CommitFailedError())
-        heir.assign(*group.partitions, generation=next(group.generations))
-        return heir
+        successor.assign(*group.partitions, generation=next(group.generations))
+        return successor
 
-    return Process(group, BATCH), inherit
+    return Process(group, BATCH), succeed
 
 
 def taken_back(group: Group, most: int) -> tuple[Process, Callable[[Process], Process]]:
     """A pod hands its membership over to the one that is stopped, and takes it back."""
-    heir = owned_before(group, most, "w-0")
-    heir.go_out(FencedInstanceIdError())
-    heir.delivery.retire()
+    successor = owned_before(group, most, "w-0")
+    successor.go_out(FencedInstanceIdError())
+    successor.delivery.retire()
 
-    def inherit(stopped: Process) -> Process:
+    def succeed(stopped: Process) -> Process:
         stopped.go_out(FencedInstanceIdError())
-        heir.join("w-0")
-        return heir
+        successor.join("w-0")
+        return successor
 
-    return Process(group, BATCH), inherit
+    return Process(group, BATCH), succeed
 
 
 def same_process(group: Group, most: int) -> tuple[Process, Callable[[Process], Process]]:
     """The process that was stopped gets its partitions back itself, with the next generation."""
     process = Process(group, BATCH)
 
-    def inherit(stopped: Process) -> Process:
+    def succeed(stopped: Process) -> Process:
         def back() -> None:
             process.consumer.lose(*group.partitions)
             process.consumer.join(next(group.generations))
@@ -213,7 +213,7 @@ def same_process(group: Group, most: int) -> tuple[Process, Callable[[Process], 
         process.consumer.at_poll.append(back)
         return process
 
-    return process, inherit
+    return process, succeed
 
 
 def owned_before(group: Group, most: int, instance: str) -> Process:
@@ -224,25 +224,26 @@ def owned_before(group: Group, most: int, instance: str) -> Process:
     return process
 
 
-HEIRS: list[Heir] = [new_process, returning_member, previous_owner, taken_back, same_process]
+SUCCESSORS: list[Successor] = [new_process, returning_member, previous_owner, taken_back, same_process]
 CAPS = [2, 100]
-"""Most records of an heir's poll: less and more than there were in the batch of the one that was stopped."""
+"""Most records of a successor's poll: less and more than there were in the batch of the one that was
+stopped."""
 
 
 @pytest.mark.parametrize("most", CAPS)
-@pytest.mark.parametrize("heir", HEIRS)
+@pytest.mark.parametrize("successor", SUCCESSORS)
 @pytest.mark.parametrize("step", Step)
 def test_stopped_at_any_step_a_former_owner_changes_nothing_when_it_goes_on(
-    tmp_path: Path, step: Step, heir: Heir, most: int
+    tmp_path: Path, step: Step, successor: Successor, most: int
 ) -> None:
     group = Group(tmp_path)
-    stopped, inherit = heir(group, most)
+    stopped, succeed = successor(group, most)
     reached: list[Step] = []
 
     def while_stopped() -> None:
         reached.append(step)
         group.clock.sleep(LONG_MS)
-        owner = inherit(stopped)
+        owner = succeed(stopped)
         group.produce(12)
         if owner is not stopped:
             owner.until_idle()
@@ -251,21 +252,23 @@ def test_stopped_at_any_step_a_former_owner_changes_nothing_when_it_goes_on(
     group.produce(16)
     stopped.join("w-0")
     stopped.go_on()
-    if heir is same_process:
+    if successor is same_process:
         stopped.until_idle()
     assert reached == [step]
     group.check()
     assert not [file for file in (tmp_path / ".staging").rglob("*") if file.is_file()]
 
 
-@pytest.mark.parametrize("heir", HEIRS[:4])
-def test_stopped_while_dead_letters_are_sent_they_are_not_written_twice(tmp_path: Path, heir: Heir) -> None:
+@pytest.mark.parametrize("successor", SUCCESSORS[:4])
+def test_stopped_while_dead_letters_are_sent_they_are_not_written_twice(
+    tmp_path: Path, successor: Successor
+) -> None:
     group = Group(tmp_path)
-    stopped, inherit = heir(group, 100)
+    stopped, succeed = successor(group, 100)
 
     def while_stopped() -> None:
         group.clock.sleep(LONG_MS)
-        inherit(stopped).until_idle()
+        succeed(stopped).until_idle()
 
     group.produce(16)
     group.letters.before_send = while_stopped
@@ -275,14 +278,14 @@ def test_stopped_while_dead_letters_are_sent_they_are_not_written_twice(tmp_path
     group.check()
 
 
-@pytest.mark.parametrize("heir", HEIRS[:4])
-@pytest.mark.parametrize("drops", ["stopped", "heir"])
+@pytest.mark.parametrize("successor", SUCCESSORS[:4])
+@pytest.mark.parametrize("drops", ["stopped", "successor"])
 def test_one_of_two_owners_leaves_all_rows_out_and_the_heirs_word_counts(
-    tmp_path: Path, heir: Heir, drops: str
+    tmp_path: Path, successor: Successor, drops: str
 ) -> None:
     """A file without rows is removed in place of renamed: a former owner must not do that either."""
     group = Group(tmp_path)
-    stopped, inherit = heir(group, 100)
+    stopped, succeed = successor(group, 100)
     group.produce(16)
     killed = Process(group, 4)  # leaves a file behind that nobody has committed
     killed.reached = StopAt(Step.PUBLISHED, 1, lambda: killed.go_out(CommitFailedError()))
@@ -292,8 +295,8 @@ def test_one_of_two_owners_leaves_all_rows_out_and_the_heirs_word_counts(
     assert before
 
     def while_stopped() -> None:
-        owner = inherit(stopped)
-        if drops == "heir":
+        owner = succeed(stopped)
+        if drops == "successor":
             owner.delivery.in_flight._context.engine = DroppingEngine()
         owner.until_idle()
 
@@ -305,5 +308,5 @@ def test_one_of_two_owners_leaves_all_rows_out_and_the_heirs_word_counts(
     if drops == "stopped":
         group.check()
     else:
-        handed_over = 4 if heir in (previous_owner, taken_back) else 0
+        handed_over = 4 if successor in (previous_owner, taken_back) else 0
         assert all(offset < handed_over for _, offset in group.rows())

@@ -398,9 +398,9 @@ class Endpoint:
 
 @pytest.fixture
 def endpoint() -> Any:
-    found = Endpoint()
-    yield found
-    found.server.close()
+    served = Endpoint()
+    yield served
+    served.server.close()
 
 
 @pytest.mark.parametrize("dual_stack", [True, False], ids=["IPv4 and IPv6", "a node without IPv6"])
@@ -452,19 +452,19 @@ def test_metrics_are_prometheus_text(endpoint: Endpoint) -> None:
     endpoint.metrics.observe("batch_phase_seconds", 100, ("transform",))
     code, body = endpoint.ask("GET", "/metrics")
     assert code == 200
-    found = {
+    samples = {
         (sample.name, sample.labels.get("partition"), sample.labels.get("le")): sample
         for family in text_string_to_metric_families(body.decode())
         for sample in family.samples
     }
-    records = found["slackwater_records_in_total", "3", None]
+    records = samples["slackwater_records_in_total", "3", None]
     assert records.value == 7
     assert records.labels == {"group": "flights", "instance": "w-0", "topic": "flights", "partition": "3"}
-    assert found["slackwater_generation", None, None].value == 4
-    assert found["slackwater_batch_phase_seconds_bucket", None, "0.1"].value == 0
-    assert found["slackwater_batch_phase_seconds_bucket", None, "0.25"].value == 1
-    assert found["slackwater_batch_phase_seconds_count", None, None].value == 2
-    assert found["slackwater_batch_phase_seconds_sum", None, None].value == pytest.approx(100.2)
+    assert samples["slackwater_generation", None, None].value == 4
+    assert samples["slackwater_batch_phase_seconds_bucket", None, "0.1"].value == 0
+    assert samples["slackwater_batch_phase_seconds_bucket", None, "0.25"].value == 1
+    assert samples["slackwater_batch_phase_seconds_count", None, None].value == 2
+    assert samples["slackwater_batch_phase_seconds_sum", None, None].value == pytest.approx(100.2)
 
 
 def test_the_port_is_free_after_close() -> None:

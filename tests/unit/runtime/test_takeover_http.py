@@ -72,18 +72,22 @@ class Pod:
         try:
             connection.request(method, path, body, {**signed, **headers})
             answer = connection.getresponse()
-            told = answer.read()
+            content = answer.read()
             signature = answer.getheader(ANSWER_HEADER, "")
-            return answer.status, json.loads(told), check_answer(KEY, nonce, answer.status, told, signature)
+            return (
+                answer.status,
+                json.loads(content),
+                check_answer(KEY, nonce, answer.status, content, signature),
+            )
         finally:
             connection.close()
 
 
 @pytest.fixture
 def pod() -> Iterator[Pod]:
-    found = Pod()
-    yield found
-    found.server.close()
+    endpoint = Pod()
+    yield endpoint
+    endpoint.server.close()
 
 
 @pytest.fixture
@@ -106,9 +110,9 @@ def test_an_order_is_taken(pod: Pod) -> None:
 
 
 def test_what_is_not_the_time_for_it_is_409_with_the_reason(pod: Pod) -> None:
-    code, told, signed = pod.send("POST", "/takeover", b'{"predecessor": ""}')
-    assert (code, told, signed) == (409, {"error": "this worker is still starting"}, True)
-    assert pod.send("POST", "/handover", REQUEST.encode())[:2] == (409, told)
+    code, content, signed = pod.send("POST", "/takeover", b'{"predecessor": ""}')
+    assert (code, content, signed) == (409, {"error": "this worker is still starting"}, True)
+    assert pod.send("POST", "/handover", REQUEST.encode())[:2] == (409, content)
     said = {"error": "no handover to flights-b-3 is under way"}
     assert pod.send("DELETE", "/handover", b'{"by": "flights-b-3"}')[:2] == (409, said)
 
@@ -116,13 +120,13 @@ def test_what_is_not_the_time_for_it_is_409_with_the_reason(pod: Pod) -> None:
 def test_who_does_not_sign_is_401_and_nothing_happens(pod: Pod) -> None:
     pod.requests.take_orders()
     pod.requests.hand_over()
-    for code, told, signed in (
+    for code, content, signed in (
         pod.send("POST", "/takeover", b'{"predecessor": ""}', key=OTHER_KEY),
         pod.send("POST", "/handover", REQUEST.encode(), Authorization="none"),
         pod.send("DELETE", "/handover", key=OTHER_KEY),
     ):
         assert (code, signed) == (401, False)
-        assert "sign" in told["error"] or "Authorization" in told["error"]
+        assert "sign" in content["error"] or "Authorization" in content["error"]
     assert pod.requests.next_order() is None
     assert pod.requests.next_asked() is None
 
@@ -215,18 +219,18 @@ def test_a_request_that_is_sent_again_is_401(pod: Pod) -> None:
     body = b'{"predecessor": ""}'
     assert pod.send("POST", "/takeover", body)[0] == 202
     pod._nonces -= 1
-    code, told, _ = pod.send("POST", "/takeover", body)
+    code, content, _ = pod.send("POST", "/takeover", body)
     assert code == 401
-    assert "made before" in told["error"]
+    assert "made before" in content["error"]
 
 
 def test_without_a_key_there_is_nothing_to_ask() -> None:
     pod = Pod(key=None)
     try:
         for method, path in (("POST", "/takeover"), ("POST", "/handover"), ("DELETE", "/handover")):
-            code, told, signed = pod.send(method, path, b"{}")
+            code, content, signed = pod.send(method, path, b"{}")
             assert (code, signed) == (404, False)
-            assert "no key for takeovers" in told["error"]
+            assert "no key for takeovers" in content["error"]
     finally:
         pod.server.close()
 
@@ -254,10 +258,10 @@ def test_a_handover_is_answered_when_the_main_thread_is_done(pod: Pod) -> None:
 
     thread = threading.Thread(target=drain)
     thread.start()
-    code, told, signed = pod.send("POST", "/handover", REQUEST.encode())
+    code, content, signed = pod.send("POST", "/handover", REQUEST.encode())
     thread.join()
-    assert (code, told, signed) == (200, LEFT.document(), True)
-    assert HandoverAnswer.parse(told) == LEFT
+    assert (code, content, signed) == (200, LEFT.document(), True)
+    assert HandoverAnswer.parse(content) == LEFT
 
 
 def test_a_handover_of_another_member_or_to_itself_is_refused(pod: Pod) -> None:
@@ -278,9 +282,9 @@ def test_a_handover_of_another_member_or_to_itself_is_refused(pod: Pod) -> None:
 def test_a_main_thread_that_hangs_is_503(pod: Pod) -> None:
     pod.requests.hand_over()
     short = HandoverRequest("flights-3", "flights-b-3", "10.1.2.4:8080", 1)
-    code, told, signed = pod.send("POST", "/handover", short.encode())
+    code, content, signed = pod.send("POST", "/handover", short.encode())
     assert (code, signed) == (503, True)
-    assert "within 1 ms" in told["error"]
+    assert "within 1 ms" in content["error"]
 
 
 def test_an_answer_comes_in_one_packet(pod: Pod) -> None:

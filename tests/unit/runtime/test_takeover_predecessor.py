@@ -588,15 +588,17 @@ def test_there_and_back_again() -> None:
 def test_it_shows_that_it_lives_in_a_long_batch() -> None:
     """So that a predecessor which cannot reach it does not take its membership back."""
     scene = Holding(asks=False, batch_ms=20_000, properties={"session.timeout.ms": "10000"})
-    seen: list[Any] = []
+    snapshots: list[Any] = []
     for second in range(2, 18):
-        scene.in_phase("running", lambda: seen.append(dict(scene.group.committed)), ASKED_MS + second * 1_000)
+        scene.in_phase(
+            "running", lambda: snapshots.append(dict(scene.group.committed)), ASKED_MS + second * 1_000
+        )
     scene.stop_in("running", 25_000)
     assert scene.run() == 0
     assert scene.parts.fake_sink.rows(0) == [0, 1, 2, 3]
-    assert len({str(sorted(one.items())) for one in seen}) >= len(seen) // 2
-    assert {at.offset for one in seen for at in one.values()} == {2}
-    notes = [CommitNote.decode(at.metadata) for at in seen[-1].values()]
+    assert len({str(sorted(snapshot.items())) for snapshot in snapshots}) >= len(snapshots) // 2
+    assert {at.offset for snapshot in snapshots for at in snapshot.values()} == {2}
+    notes = [CommitNote.decode(at.metadata) for at in snapshots[-1].values()]
     assert all(note is not None and note.alive_ms and note.at_ms for note in notes)
 
 

@@ -237,8 +237,8 @@ def test_a_sign_of_life_moves_nothing_and_keeps_what_the_note_says() -> None:
     sign = owned.sign_of(500, "flights-3")
     assert sign is not None
     assert sign.offset == 7
-    found = CommitNote.decode(sign.metadata)
-    assert found == CommitNote(100, "flights-3", (3, 8), 90, "flights-b-3", 9, 500)
+    decoded = CommitNote.decode(sign.metadata)
+    assert decoded == CommitNote(100, "flights-3", (3, 8), 90, "flights-b-3", 9, 500)
     owned.stored(sign)
     assert (owned.silent_ms(700), owned.initial_note) == (200, note)
     commit = CommitNote.decode(owned.commit_of(8, 900, "flights-3").metadata)
@@ -260,8 +260,8 @@ def test_without_takeovers_a_note_is_as_it_was() -> None:
 
 @pytest.mark.parametrize("wrong", [{"pod": 7}, {"since": "x"}, {"alive": True}, {"drain": 1.5}])
 def test_a_note_with_a_field_that_cannot_be_is_read_without_it(wrong: dict[str, object]) -> None:
-    found = CommitNote.decode(json.dumps({"at": 1, "instance": "i", **wrong}))
-    assert found == CommitNote(1, "i")
+    decoded = CommitNote.decode(json.dumps({"at": 1, "instance": "i", **wrong}))
+    assert decoded == CommitNote(1, "i")
 
 
 # ---- messages

@@ -204,11 +204,11 @@ def test_it_signs_before_its_first_batch_is_done() -> None:
     """A container that is restarted by then finds out that its pod is the member."""
     scene = ordered()
     scene.runner.durations.extend([0, 0, 30_000])
-    seen = []
-    scene.in_phase("running", lambda: seen.append(scene.group.member(offsets=True)), 200)
+    observed = []
+    scene.in_phase("running", lambda: observed.append(scene.group.member(offsets=True)), 200)
     scene.stop_when_done()
     assert scene.run() == 0
-    (member,) = seen
+    (member,) = observed
     assert member.holder == POD
     assert member.client_id == OTHER, "what a broker has there says nothing of the holder"
     assert [at.offset for at in member.committed.values()] == [2, 2]

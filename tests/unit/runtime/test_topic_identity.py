@@ -19,10 +19,10 @@ OLD, NEW = id_text(FIRST), id_text(SECOND)
 
 @pytest.fixture
 def bench() -> Bench:
-    found = Bench()
-    found.cluster.topic_id = FIRST
-    found.restart()
-    return found
+    made = Bench()
+    made.cluster.topic_id = FIRST
+    made.restart()
+    return made
 
 
 def run(bench: Bench, *values: str) -> TopicPartition:
@@ -52,7 +52,7 @@ def test_a_note_carries_the_topic_and_older_notes_are_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("note", "committed", "current", "delivered", "found"),
+    ("note", "committed", "current", "delivered", "expected"),
     [
         (CommitNote(1, "w", topic_id=OLD), 5, OLD, [], ""),
         (CommitNote(1, "w", topic_id=OLD), 5, NEW, [], OLD),
@@ -66,9 +66,9 @@ def test_a_note_carries_the_topic_and_older_notes_are_read() -> None:
     ids=["same", "another", "no ids", "old note", "set by a person", "dropped", "accepted", "first start"],
 )
 def test_whose_predecessor(
-    note: CommitNote | None, committed: int | None, current: str, delivered: list[str], found: str
+    note: CommitNote | None, committed: int | None, current: str, delivered: list[str], expected: str
 ) -> None:
-    assert predecessor(note, committed, current, delivered) == found
+    assert predecessor(note, committed, current, delivered) == expected
 
 
 def test_what_is_committed_names_its_topic(bench: Bench) -> None:
