@@ -30,7 +30,7 @@ _MOST_BYTES = 64 * 1024
 
 @dataclass(frozen=True)
 class Result:
-    """One thing that was asked: whether it is well, and what was said."""
+    """The result of one check: whether it passed, and details."""
 
     well: bool
     text: str
@@ -96,7 +96,7 @@ async def _print(wanted: Wanted) -> int:
 
 
 async def check(kube: Kube, wanted: Wanted) -> AsyncIterator[Result]:
-    """Asks everything, one after another; an error of one is its result."""
+    """Runs all checks in turn; an error in a check is its result."""
     try:
         pods = await kube.list("v1", "Pod", wanted.namespace, wanted.selector)
     except KubeError as error:

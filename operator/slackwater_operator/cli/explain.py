@@ -22,13 +22,13 @@ from slackwater_operator.kubernetes.errors import KubeConfigError, KubeError, Ku
 from slackwater_operator.policies.explanations import explain
 
 REQUEST_TIMEOUT_S = 10.0
-LOOK_EVERY_S = 1.0
+POLL_EVERY_S = 1.0
 CLEAR = "\x1b[H\x1b[2J"
 Object = dict[str, Any]
 
 
 class ExplainError(Exception):
-    """One line for the user: what is wrong and what to do."""
+    """An error for the user, one line: what is wrong and what to do."""
 
 
 def register(subparsers: Any) -> None:
@@ -58,7 +58,7 @@ def kubectl(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Shows it. Returns the exit code.
+    """Prints the explanation. Returns the exit code.
 
     Raises:
         ExplainError: no such group, no API server, no right.
@@ -92,19 +92,19 @@ async def _show(args: argparse.Namespace) -> int:
     kube = await Kube.connect(request_timeout_s=REQUEST_TIMEOUT_S, context=args.context)
     namespace = args.namespace or kube.access.namespace
     try:
-        resource = await _found(kube, namespace, args.group)
-        print(_told(resource, args.output), flush=True)
+        resource = await _get(kube, namespace, args.group)
+        print(_rendered(resource, args.output), flush=True)
         while args.watch:
             resource = await _changed(kube, namespace, args.group, resource)
             if args.output == "text" and sys.stdout.isatty():
                 print(CLEAR, end="")
-            print(_told(resource, args.output), flush=True)
+            print(_rendered(resource, args.output), flush=True)
     finally:
         await kube.close()
     return 0
 
 
-def _told(resource: Object, output: str) -> str:
+def _rendered(resource: Object, output: str) -> str:
     explanation = explain(resource, SYSTEM_CLOCK.wall_ms())
     if output == "json":
         return json.dumps(asdict(explanation), indent=None if not sys.stdout.isatty() else 2)
@@ -114,7 +114,7 @@ def _told(resource: Object, output: str) -> str:
 async def _changed(kube: Kube, namespace: str, name: str, last: Object) -> Object:
     """The group when it is another than `last`. An API server that is away for a moment is waited for."""
     while True:
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(POLL_EVERY_S)
         try:
             resource = await kube.get(API_VERSION, KIND, namespace, name)
         except KubeUnavailable:
@@ -125,7 +125,7 @@ async def _changed(kube: Kube, namespace: str, name: str, last: Object) -> Objec
             return resource
 
 
-async def _found(kube: Kube, namespace: str, name: str) -> Object:
+async def _get(kube: Kube, namespace: str, name: str) -> Object:
     try:
         resource = await kube.get(API_VERSION, KIND, namespace, name)
         if resource is not None:
@@ -138,7 +138,7 @@ async def _found(kube: Kube, namespace: str, name: str) -> Object:
 
 
 async def _missing(kube: Kube, namespace: str, name: str) -> str:
-    """Why it isn't there, and what was perhaps meant."""
+    """Why the group does not exist, and similar names."""
     if not await kube.served(API_VERSION, KIND):
         return f"{kube.access.server} does not know {KIND}; install Slackwater there, or use another context"
     problem = f"there is no {KIND} {name} in namespace {namespace}"

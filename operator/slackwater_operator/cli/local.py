@@ -91,7 +91,7 @@ async def _main(arguments: argparse.Namespace) -> int:
         tasks: list[asyncio.Task[Any]] = [
             asyncio.create_task(stop.wait()),
             asyncio.create_task(_watch(run)),
-            asyncio.create_task(_roll_when_told(launch, run, again)),
+            asyncio.create_task(_roll_when_asked(launch, run, again)),
         ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -121,7 +121,7 @@ def _has_terminal() -> bool:
     return True
 
 
-async def _roll_when_told(launch: Launch, run: LocalRun, again: asyncio.Event) -> None:
+async def _roll_when_asked(launch: Launch, run: LocalRun, again: asyncio.Event) -> None:
     """Rolls the workers with what the file says then, each time that `again` is set; returns when the run
     cannot go on. What is wrong with the file, or ends a rollout, is a line: the workers go on as before."""
     from slackwater_operator.api.v1alpha1.consumer_group import ResourceError

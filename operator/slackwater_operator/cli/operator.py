@@ -102,7 +102,7 @@ class Operator:
 
     @classmethod
     async def connect(cls, options: Options) -> Operator:
-        """Finds the API server; needs it not to be there yet.
+        """Finds the API server, which need not answer yet.
 
         Raises:
             KubeConfigError: it can't be found out where it is.
@@ -111,7 +111,7 @@ class Operator:
         return cls(options, kube, Kube(kube.access, request_timeout_s=LEASE_REQUEST_S))
 
     async def run(self) -> int:
-        """Until a signal. Returns the exit code.
+        """Runs until a signal. Returns the exit code.
 
         Raises:
             OSError: the port for HTTP cannot be had.
@@ -172,7 +172,7 @@ class Operator:
             tasks.create_task(self._control())
 
     async def _control(self) -> None:
-        """The turns begin when the Store is full: what has not been seen yet must not be taken to be gone."""
+        """Starts the controller when the Store is synchronized: else missing objects would seem deleted."""
         await self._store.wait_synced()
         gc.freeze()  # what the imports and the first lists made stays: not looked at again at each collection
         options = self._options
@@ -244,7 +244,7 @@ def _admission(options: Options, kube: Kube, metrics: Metrics) -> AdmissionWebho
 
 
 def _end_at_once(reason: str) -> NoReturn:
-    """Without any clean-up: what is under way may not go on."""
+    """Ends the process without clean-up: nothing in progress may continue."""
     logger.error("%s; ending", reason)
     logging.shutdown()
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Runs the turns of all groups: when they change, after each look at their cluster, and now and then."""
+"""Reconciles all groups: when they change, after observations of their cluster, and at intervals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slackwater.clock import SYSTEM_CLOCK, Clock
 from slackwater_operator.api.v1alpha1.consumer_group import API_VERSION, KIND
 from slackwater_operator.controller.execution.credentials import options
 from slackwater_operator.controller.execution.executor import Executor
-from slackwater_operator.controller.execution.finalizer import Departure
+from slackwater_operator.controller.execution.finalizer import MemberRemoval
 from slackwater_operator.controller.execution.refusals import subject_of
 from slackwater_operator.controller.group_metrics import figures
 from slackwater_operator.controller.session import Session, new_session
@@ -36,20 +36,20 @@ from slackwater_operator.workers.client import WorkerStatuses
 
 log = logging.getLogger(__name__)
 
-_FIRST_LOOK_MS = 8_000  # for how long a group's first turn waits for the first look at its cluster
-_TOGETHER_S = 0.05  # changes that come at the same time make one turn
-_SHORTEST_S = 0.2  # between two turns of a group
+_FIRST_OBSERVATION_MS = 8_000  # how long the first reconciliation waits for the first observation
+_TOGETHER_S = 0.05  # changes that come at the same time make one reconciliation
+_SHORTEST_S = 0.2  # between two reconciliations of a group
 _AFTER_ERROR_MS = 1_000
 _TRY_OUT_AGAIN = 30  # rounds, after which a Kafka that workers are to be moved to is asked for its id again
-_LOOK_MS = 5_000  # the longest time to the next turn where an act that backs off holds up the rest
+_HELD_MS = 5_000  # the longest time to the next reconciliation while a back-off holds up the rest
 _READING = "read the group's objects"
 
 
 class Controller:
-    """Looks after all ConsumerGroups of the Store. Used on one event loop.
+    """Reconciles all ConsumerGroups of the Store. Used on one event loop.
 
-    `run()` until it is cancelled. What it keeps in memory can be lost at any moment: it is found again in the
-    statuses, and by looking.
+    `run()` works until it is cancelled. Its memory can be lost at any moment: the statuses and new
+    observations replace it.
     """
 
     def __init__(
@@ -89,28 +89,28 @@ class Controller:
         self._own_clusters = clusters is None
         self._workers = workers or WorkerStatuses()
         self._own_workers = workers is None
-        self._turned_ms = clock.mono_ms()
+        self._reconciled_ms = clock.mono_ms()
         self._snapshots = SnapshotBuilder(kube, store, self._clusters, self._workers, clock, self._settings)
         self._executor = Executor(kube, store, self._clusters, self._workers, events, may_act, jitter)
         self._sessions: dict[Key, Session] = {}
-        self._turns: dict[Key, asyncio.Task[None]] = {}
+        self._tasks: dict[Key, asyncio.Task[None]] = {}
         self._rounds: dict[ClusterIdentity, asyncio.Task[None]] = {}
-        self._slots = asyncio.Semaphore(self._settings.turns_at_once)
+        self._slots = asyncio.Semaphore(self._settings.reconciliations_at_once)
         self._changed = asyncio.Event()
         store.on_change(self._on_change)
 
     @property
     def groups(self) -> list[Key]:
-        """The groups that are looked after."""
+        """The groups that are reconciled."""
         return sorted(self._sessions)
 
     def session(self, key: Key) -> Session | None:
-        """What is known of a group, to be read only; None: it is not looked after."""
+        """What is known of a group, read-only; None: it is not reconciled."""
         return self._sessions.get(key)
 
     async def run(self) -> None:
-        """Looks after the groups until it is cancelled."""
-        self._turned_ms = self._clock.mono_ms()
+        """Reconciles the groups until it is cancelled."""
+        self._reconciled_ms = self._clock.mono_ms()
         try:
             while True:
                 if self._store.synced:
@@ -123,15 +123,15 @@ class Controller:
                 except TimeoutError:
                     pass
         finally:
-            tasks = [*self._turns.values(), *self._rounds.values()]
+            tasks = [*self._tasks.values(), *self._rounds.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._close()
 
     def silent_s(self) -> float:
-        """How long no turn has ended although there are groups; 0 without any."""
-        return (self._clock.mono_ms() - self._turned_ms) / 1000 if self._sessions else 0.0
+        """How long no reconciliation has ended although there are groups; 0 without any."""
+        return (self._clock.mono_ms() - self._reconciled_ms) / 1000 if self._sessions else 0.0
 
     async def _close(self) -> None:
         if self._own_workers:
@@ -149,13 +149,15 @@ class Controller:
             self._changed.set()
 
     def _begin(self) -> None:
-        """Begins to look after groups that are new, and ends what is over."""
+        """Starts the tasks of new groups, and removes finished ones."""
         for key in self._store.groups():
-            if key not in self._turns:
+            if key not in self._tasks:
                 self._sessions[key] = self._new_session(key)
-                self._turns[key] = asyncio.create_task(self._look_after(key), name=f"turns of {key}")
-        for key in [key for key, task in self._turns.items() if task.done()]:
-            del self._turns[key]
+                self._tasks[key] = asyncio.create_task(
+                    self._reconcile_until_gone(key), name=f"reconcile {key}"
+                )
+        for key in [key for key, task in self._tasks.items() if task.done()]:
+            del self._tasks[key]
             self._sessions.pop(key, None)
             self._metrics.forget(key)
             if self._store.group(key) is None:
@@ -235,14 +237,14 @@ class Controller:
                 session.next_id = cluster_id
                 session.wake.set()
 
-    # -- turns ------------------------------------------------------------------------------------------
+    # -- reconciliations --------------------------------------------------------------------------------
 
-    async def _look_after(self, key: Key) -> None:
-        """The turns of one group, one after another, until it is gone."""
+    async def _reconcile_until_gone(self, key: Key) -> None:
+        """Reconciles one group, again and again, until it is gone."""
         session = self._sessions[key]
         self._snapshots.introduce(session)
         self._changed.set()  # its cluster may be a new one
-        await self._first_look(session)
+        await self._first_observation(session)
         last: tuple[GroupSnapshot, Plan] | None = None
         while True:
             async with self._slots:
@@ -255,13 +257,13 @@ class Controller:
             else:
                 await self._wait(session, wait_ms)
         if last is not None:
-            departure = Departure(self._kube, self._store, self._clusters, self._clock)
-            await departure.see_off(session, last[0])
-        asyncio.get_running_loop().call_soon(self._changed.set)  # this turn's end is to be found
+            removal = MemberRemoval(self._kube, self._store, self._clusters, self._clock)
+            await removal.run(session, last[0])
+        asyncio.get_running_loop().call_soon(self._changed.set)  # run() removes the finished task
 
-    async def _first_look(self, session: Session) -> None:
+    async def _first_observation(self, session: Session) -> None:
         """Waits until the group's cluster has been asked for the first time, or that takes too long."""
-        until_ms = self._clock.mono_ms() + _FIRST_LOOK_MS
+        until_ms = self._clock.mono_ms() + _FIRST_OBSERVATION_MS
         while session.cluster is not None and session.kafka is None and not session.unanswered:
             left_ms = until_ms - self._clock.mono_ms()
             if left_ms <= 0:
@@ -280,7 +282,7 @@ class Controller:
         session.wake.clear()
 
     async def _back_off(self, session: Session, wait_ms: float) -> None:
-        """Waits, whatever changes but the resource: a turn that cannot be made is not tried again sooner."""
+        """Waits for the back-off of a failed reconciliation; only an edit of the resource ends it sooner."""
         until_ms = self._clock.mono_ms() + wait_ms
         while (left_ms := until_ms - self._clock.mono_ms()) > 0:
             await self._wait(session, left_ms)
@@ -289,11 +291,11 @@ class Controller:
                 return
 
     async def _guarded(self, session: Session) -> tuple[float | None, tuple[GroupSnapshot, Plan] | None]:
-        """One turn, whatever happens in it: how long until the next, and the turn; None, None: it is gone."""
+        """Reconciles once, and reports any error. The time to wait, snapshot and plan; Nones: it is gone."""
         began = self._clock.mono_ms()
         failed = session.failed = True
         try:
-            made = await self._turn(session)
+            made = await self._reconcile(session)
             failed = session.failed = False
             if made is None:
                 return None, None
@@ -306,13 +308,13 @@ class Controller:
             message = f"{type(error).__name__}: {error}; this is a bug in the operator, see its log"
             await self._show(session, Trouble("InternalError", message[:1024]))
         finally:
-            self._turned_ms = self._clock.mono_ms()
-            self._metrics.turn((self._clock.mono_ms() - began) / 1000, failed=failed)
+            self._reconciled_ms = self._clock.mono_ms()
+            self._metrics.reconciled((self._clock.mono_ms() - began) / 1000, failed=failed)
         session.failures += 1
         return delay_ms(session.failures, self._jitter(), first_ms=_AFTER_ERROR_MS), None
 
     async def _show_refused(self, session: Session, error: KubeError) -> bool:
-        """Shows that the API server refuses to say what a turn needs; False: it was not reached at all."""
+        """Shows that the API server refuses a read that a reconciliation needs; False: it did not answer."""
         raw = self._store.group(Key(*session.key))
         if not error.status or raw is None:
             return False
@@ -323,7 +325,7 @@ class Controller:
             await self._show(session, Trouble(*problem))
         return True
 
-    async def _turn(self, session: Session) -> tuple[GroupSnapshot, Plan] | None:
+    async def _reconcile(self, session: Session) -> tuple[GroupSnapshot, Plan] | None:
         snapshot = await self._snapshots.build(session)
         if snapshot is None:
             return None
@@ -340,7 +342,7 @@ class Controller:
         problems = (*session.shown_failures, *([outcome.problem] if outcome.problem is not None else []))
         if problems != session.problems:
             session.problems = problems
-            session.wake.set()  # the next turn's status says so
+            session.wake.set()  # the next reconciliation writes it into the status
         session.plan = plan
         self._after(session, snapshot, plan, done=outcome.done)
         if not outcome.error:
@@ -349,15 +351,15 @@ class Controller:
         due = (session.refusals.next_due_ms(now_ms), session.act_failures.next_due_ms(now_ms))
         due_ms = min((at_ms for at_ms in due if at_ms is not None), default=None)
         if outcome.backs_off and due_ms is not None:
-            session.failures = 0  # the turn was made: what failed in it has a back-off of its own
-            wait_ms = min(due_ms - now_ms, _LOOK_MS)
+            session.failures = 0  # the plan was executed: the failed action has its own back-off
+            wait_ms = min(due_ms - now_ms, _HELD_MS)
         else:
             session.failures += 1
             wait_ms = delay_ms(session.failures, self._jitter(), first_ms=_AFTER_ERROR_MS)
         return snapshot, replace(plan, wake_ms=now_ms + wait_ms)
 
     def _after(self, session: Session, snapshot: GroupSnapshot, plan: Plan, *, done: int) -> None:
-        """Takes in what the turn has shown and begun, and exports it."""
+        """Updates the session and the metrics after a reconciliation."""
         key = Key(*session.key)
         learn(session, snapshot, plan, done=done)
         for rebalance in new_rebalances(session, snapshot):
@@ -373,7 +375,7 @@ class Controller:
         self._metrics.show(key, figures(session, snapshot, plan))
 
     async def _show(self, session: Session, trouble: Trouble) -> None:
-        """Says in the status that this group's turns fail; others are not concerned."""
+        """Writes into the status that this group cannot be reconciled; other groups continue."""
         raw = self._store.group(Key(*session.key))
         if raw is None:
             return

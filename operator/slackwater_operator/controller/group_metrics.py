@@ -1,4 +1,4 @@
-"""What is exported of a group: its gauges, as its last turn saw them."""
+"""Computes a group's gauges from its last reconciliation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts rebalances, and tells whose doing they were.
+"""Counts rebalances by cause.
 
 A generation that the workers join is a rebalance. One whose join was asked for by a member that had just
 revoked (the second half of a cooperative one) counts as one with the generation before it.

@@ -1,4 +1,4 @@
-"""What the controller keeps of a group in memory: all of it can be lost and is found again."""
+"""What the controller keeps of a group in memory. All of it can be lost, and is observed again."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Session:
         workers: what the workers said last, by pod name.
         workers_ms: when they were asked.
         plan: the last plan.
-        problems: what failed in the last turn.
+        problems: what failed in the last reconciliation.
         refusals: what the API server refuses, and when each is tried again.
         act_failures: what Kafka or a worker did not carry out, and when each is tried again.
         foreign: objects of our names that the Store does not know, and when they were looked for.
@@ -78,15 +78,15 @@ class Session:
         figures_ms: when figures were written into the status last.
         written: the last status written, and the resourceVersion that this gave.
         step_ms: when the scaling step under way began; None: there is none.
-        told_stalls: what did not move as of the last turn.
-        snapshot: what the last turn looked at.
+        reported_stalls: the stalls as of the last reconciliation.
+        snapshot: the last reconciliation's.
         unowned_ms: until when partitions without an owner have been counted.
         unchanged: by (kind, name) the resourceVersion that an apply left as it was, and what was applied.
         missing_ms: by pod, since when a StatefulSet has lacked it.
         object_events: by (kind, name) the Events about an object that does not come up, and when they were
             asked for.
-        failures: how many turns in a row could not be made, or not be carried out to their end.
-        failed: whether the last turn could not be made, although the API server answers.
+        failures: how many reconciliations in a row failed, or were not completed.
+        failed: whether the last reconciliation failed, although the API server answers.
     """
 
     key: tuple[str, str]
@@ -124,7 +124,7 @@ class Session:
     figures_ms: int = 0
     written: tuple[Mapping[str, Any], str] | None = None
     step_ms: int | None = None
-    told_stalls: tuple[Stall, ...] = ()
+    reported_stalls: tuple[Stall, ...] = ()
     snapshot: GroupSnapshot | None = None
     unowned_ms: int = 0
     unchanged: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)

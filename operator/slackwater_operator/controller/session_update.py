@@ -1,4 +1,4 @@
-"""What a turn has shown that takes memory to tell: since when settled, rebalances, unowned partitions."""
+"""Facts that need the previous observation: settled since when, rebalances, unowned partitions."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ def learn(session: Session, snapshot: GroupSnapshot, plan: Plan, *, done: int) -
 
     Args:
         session: the group.
-        snapshot: what the turn looked at.
+        snapshot: what the plan was made from.
         plan: what came out.
         done: how many of its actions were done.
     """
     complete = done >= len(plan.actions)
     session.plan, session.snapshot = plan, snapshot
-    session.told_stalls = snapshot.measured.stalls
-    if done or complete:  # what was observed is told first
+    session.reported_stalls = snapshot.measured.stalls
+    if done or complete:  # observations are reported first
         session.topics.told(snapshot.measured.topic_changes)
     if complete and plan.step is not None:
         session.autoscaler.stepping(*plan.step, plan.decision, now_ms=snapshot.now_ms)
@@ -44,7 +44,7 @@ def _settle(session: Session, snapshot: GroupSnapshot, plan: Plan) -> None:
 
 
 def new_rebalances(session: Session, snapshot: GroupSnapshot) -> list[Rebalance]:
-    """The rebalances that the workers have told of since the last turn."""
+    """The rebalances that workers have reported since the last reconciliation."""
     statuses = [status for status in session.workers.values() if status is not None]
     took = {
         status.generation: status.rebalance_ms[1] - status.rebalance_ms[0]
@@ -66,7 +66,7 @@ def new_rebalances(session: Session, snapshot: GroupSnapshot) -> list[Rebalance]
 
 
 def unowned_partition_seconds(session: Session, snapshot: GroupSnapshot, longest_ms: int) -> float:
-    """Partitions times seconds for which no running worker held them since the last turn.
+    """Partitions times seconds for which no running worker held them since the last reconciliation.
 
     A group that is to have no workers owns nothing on purpose.
     """

@@ -19,7 +19,7 @@ class Settings:
         worker_poll_ms: how often the workers of a settled group are asked for their status.
         stale_ms: how old an observation may be to go by.
         figures_ms: how often figures that change all the time may be written into a status.
-        turns_at_once: how many groups' turns run side by side.
+        reconciliations_at_once: how many groups are reconciled at the same time.
         window_ms: over which time rates are taken.
         down_window_ms: for how long a need must have been lower before a step down.
         settle_ms: how long after a step at least no other is made.
@@ -33,7 +33,7 @@ class Settings:
     worker_poll_ms: int = 60_000
     stale_ms: int = 15_000
     figures_ms: int = 10_000
-    turns_at_once: int = 20
+    reconciliations_at_once: int = 20
     window_ms: int = 20_000
     down_window_ms: int = 60_000
     settle_ms: int = 10_000

@@ -1,1 +1,1 @@
-"""`slackwater demo`: the main job on one machine, with its proof."""
+"""`slackwater demo`: a consumer group on one machine, with a check of its output."""

@@ -1,4 +1,4 @@
-"""`slackwater demo`: the main job on one machine, from an empty folder to a report."""
+"""`slackwater demo`: runs and checks the example on one machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo while it runs: a live table in a terminal, plain lines anywhere else."""
+"""Displays the demo while it runs: a live table in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demo does to its consumer group while records flow, and what it finds out about it."""
+"""The demo's operations on its consumer group while records flow, and their figures."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Figures:
 
 
 class Scenario:
-    """The story: start, roll by takeover, roll by restart, kill, scale up, scale down, finish."""
+    """Runs the operations: takeover, rolling restart, kill, scale up, scale down."""
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class Scenario:
         seed: int,
         random_kill: int | None = None,
     ) -> None:
-        """Prepares the story.
+        """Prepares the scenario; starts nothing.
 
         Args:
             run: the consumer group, started, with strategy Takeover; whoever made it stops it.
-            display: where to tell it.
+            display: shows progress.
             bootstrap: the broker.
             logs: the folder for the feed's output.
             topic: where the flights go.
@@ -95,10 +95,10 @@ class Scenario:
         self._began_ms = 0
 
     async def play(self) -> Figures:
-        """Plays it to its end.
+        """Runs the scenario.
 
         Raises:
-            DemoError, RunError: it could not be played to its end.
+            DemoError, RunError: it could not be completed.
         """
         refresh = asyncio.create_task(self._refresh())
         chaos: asyncio.Task[None] | None = None

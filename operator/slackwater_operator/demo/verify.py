@@ -17,7 +17,7 @@ from slackwater_operator.demo.source import MISSING, Row, read_rows
 
 Identity = tuple[str, int, int]
 """Topic, partition, offset of a source record."""
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 _POLL_MS = 500
 _EMPTY_POLLS = 40
 
@@ -133,9 +133,9 @@ def account(
     repeated = sorted(identity for identity, times in occurrences.items() if times > 1)
     strangers = sorted(occurrences.keys() - expected)
     named = [
-        *(f"lost {identity}" for identity in lost[:_MOST_NAMED]),
-        *(f"{occurrences[identity]} times {identity}" for identity in repeated[:_MOST_NAMED]),
-        *(f"never produced {identity}" for identity in strangers[:_MOST_NAMED]),
+        *(f"lost {identity}" for identity in lost[:_MAX_NAMED]),
+        *(f"{occurrences[identity]} times {identity}" for identity in repeated[:_MAX_NAMED]),
+        *(f"never produced {identity}" for identity in strangers[:_MAX_NAMED]),
     ]
     return Accounting(
         records_in=len(expected),

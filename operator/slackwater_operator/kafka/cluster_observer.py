@@ -1,4 +1,4 @@
-"""Looks at many groups of a Kafka cluster at once.
+"""Observes many groups of a Kafka cluster at once.
 
 A round's requests grow with the brokers, not with the groups: one DescribeGroups and one OffsetFetch
 (KIP-709) to each coordinator, one ListOffsets to each leader for the partitions of all groups together, and

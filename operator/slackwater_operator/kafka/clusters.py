@@ -1,4 +1,4 @@
-"""The clusters that the groups are in, each with its connections and a time limit around it."""
+"""A pool of the groups' Kafka clusters, with connections and time limits."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ POOL_SIZE = 32
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Endpoint:
     """What was read from a configuration.
 
     Attributes:
@@ -48,12 +48,12 @@ class Access:
     """One API server's address and the credentials of each request. More than one event loop may use it."""
 
     def __init__(
-        self, endpoint: _Found, authorization: str, *, token_file: Path | None, context: str
+        self, endpoint: _Endpoint, authorization: str, *, token_file: Path | None, context: str
     ) -> None:
         """Use `find`."""
         self.server = endpoint.server
         self.namespace = endpoint.namespace
-        self._found = endpoint
+        self._endpoint = endpoint
         self._authorization = authorization
         self._token_file = token_file
         self._context = context
@@ -88,7 +88,7 @@ class Access:
                 f"the service account files in {SERVICE_ACCOUNT} cannot be used: {error}; check "
                 "automountServiceAccountToken"
             ) from error
-        endpoint = _Found(f"https://{shown}:{port}", tls, "", "", namespace)
+        endpoint = _Endpoint(f"https://{shown}:{port}", tls, "", "", namespace)
         return cls(endpoint, token, token_file=SERVICE_ACCOUNT / "token", context="")
 
     async def authorization(self) -> str:
@@ -114,11 +114,11 @@ class Access:
         Args:
             timeout_s: of a whole request; None: no limit but the request's own.
         """
-        connector = aiohttp.TCPConnector(limit=POOL_SIZE if timeout_s else 0, ssl=self._found.tls or True)
+        connector = aiohttp.TCPConnector(limit=POOL_SIZE if timeout_s else 0, ssl=self._endpoint.tls or True)
         return aiohttp.ClientSession(
             connector=connector,
             timeout=aiohttp.ClientTimeout(total=timeout_s),
-            proxy=self._found.proxy or None,
+            proxy=self._endpoint.proxy or None,
             headers={"User-Agent": "slackwater-operator"},
             middlewares=(self._authorize,),
         )
@@ -126,8 +126,8 @@ class Access:
     async def _authorize(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
-        if self._found.server_name:
-            request.server_hostname = self._found.server_name
+        if self._endpoint.server_name:
+            request.server_hostname = self._endpoint.server_name
         response = await self._send(request, handler)
         if response.status == 401:  # expired earlier than expected: once more with fresh credentials
             response.release()
@@ -151,7 +151,7 @@ def _token(path: Path) -> str:
     return f"Bearer {token}"
 
 
-async def _from_kubeconfig(context: str) -> tuple[_Found, str]:
+async def _from_kubeconfig(context: str) -> tuple[_Endpoint, str]:
     named = os.environ.get(KUBECONFIG, "")
     paths = named or str(Path.home() / ".kube" / "config")
     if not any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path):
@@ -167,7 +167,7 @@ async def _from_kubeconfig(context: str) -> tuple[_Found, str]:
     except (ConfigException, OSError, ssl.SSLError, ValueError, KeyError, TypeError, AttributeError) as error:
         which = f", context {context}" if context else ""
         raise KubeConfigError(f"{paths}{which} cannot be used: {error}") from error
-    endpoint = _Found(
+    endpoint = _Endpoint(
         settings.host.rstrip("/"), tls, settings.tls_server_name or "", settings.proxy or "", namespace
     )
     return endpoint, await _header(settings)

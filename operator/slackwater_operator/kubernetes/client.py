@@ -38,7 +38,8 @@ class Kube:
     """One API server. Every request ends within the time limit, or raises `KubeUnavailable`.
 
     Errors: `KubeConflict` 409, `KubeForbidden` 401 and 403, `KubeInvalid` 400 and 422, `KubeUnavailable` no
-    connection, no answer in time, 429 and 5xx; else `KubeError`. Nothing is tried again here: a turn is.
+    connection, no answer in time, 429 and 5xx; else `KubeError`. Requests are not repeated here; the
+    next reconciliation repeats them.
     """
 
     def __init__(self, access: Access, *, request_timeout_s: float = REQUEST_TIMEOUT_S) -> None:

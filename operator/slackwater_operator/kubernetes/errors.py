@@ -1,4 +1,4 @@
-"""What a request to the API server may end in."""
+"""The errors of requests to the API server."""
 
 from __future__ import annotations
 

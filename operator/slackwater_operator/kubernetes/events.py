@@ -1,4 +1,4 @@
-"""Kubernetes Events about a group: what `kubectl describe` shows. Deduplicated, and never in a turn's way.
+"""Posts Kubernetes Events about a group (`kubectl describe` shows them), deduplicated, in the background.
 
 An Event's name is made from what it says, so that it is found again after a restart of the operator: the
 same again is counted in its `series` by a patch, at most once a minute. A group that says ever new things
@@ -32,7 +32,7 @@ MOST_KEPT = 20_000
 
 
 class EventsApi(Protocol):
-    """What is needed of `Kube`."""
+    """The requests of `Kube` that Events need."""
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> Object | None:
         """The Event."""
@@ -46,7 +46,7 @@ class EventsApi(Protocol):
 
 @dataclass
 class _Said:
-    """One thing that was said, however often.
+    """An Event that was posted, however often.
 
     Attributes:
         manifest: the Event.
@@ -65,7 +65,7 @@ class _Said:
 
 @dataclass
 class _Bucket:
-    """How much an object may still say."""
+    """How many more Events an object may have."""
 
     left: float = float(BURST)
     at_s: float = 0.0
@@ -82,7 +82,7 @@ class _Bucket:
 
 
 class Events:
-    """Posts Events (events.k8s.io/v1) in the background: `post` from turns, `run` as a task of its own."""
+    """Posts Events (events.k8s.io/v1) in the background: `post` from reconciliations, `run` as a task."""
 
     def __init__(
         self, api: EventsApi, *, instance: str, wall_ms: Callable[[], int] = SYSTEM_CLOCK.wall_ms
@@ -110,7 +110,7 @@ class Events:
         action: str = "",
         kind: Literal["Normal", "Warning"] = "Normal",
     ) -> None:
-        """Says something about an object. Returns at once and raises nothing.
+        """Posts an Event about an object. Returns at once and raises nothing.
 
         The same again within a minute is only counted, and posted when the minute is over.
 
@@ -134,7 +134,7 @@ class Events:
         self._wake.set()
 
     async def run(self) -> None:
-        """Posts what is said until it is cancelled."""
+        """Posts Events until it is cancelled."""
         while True:
             self._wake.clear()
             await self.flush()
@@ -145,7 +145,7 @@ class Events:
                 continue
 
     async def flush(self) -> None:
-        """Posts what may be posted now, one after the other."""
+        """Posts the Events that are due, one after another."""
         loop = asyncio.get_running_loop()
         for said in list(self._said.values()):
             if said.pending and said.next_at_s <= loop.time():

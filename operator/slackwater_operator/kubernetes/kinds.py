@@ -1,4 +1,4 @@
-"""Which URL an object has."""
+"""The kinds of Kubernetes objects: their API versions and URLs."""
 
 from __future__ import annotations
 

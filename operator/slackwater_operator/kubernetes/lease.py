@@ -29,13 +29,13 @@ logger = logging.getLogger(__name__)
 
 API_VERSION, KIND = "coordination.k8s.io/v1", "Lease"
 RELEASE_TIMEOUT_S = 2.0
-WATCHDOG_LOOK_EVERY_S = 0.5
+WATCHDOG_CHECK_EVERY_S = 0.5
 WATCHDOG_MARGIN_S = 1.0
 """For the loop to end the process itself, in order. Deadline and margin end before the Lease does."""
 
 
 class LeaseApi(Protocol):
-    """What is needed of `Kube`."""
+    """The requests of `Kube` that the Lease needs."""
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> Object | None:
         """The Lease."""
@@ -107,8 +107,8 @@ class Lease:
         self._wall_ms = wall_ms
         self._mine: Object | None = None
         self._sent_at_s = float("-inf")
-        self._seen: tuple[str, str] = ("", "")
-        self._seen_at_s = float("-inf")
+        self._observed: tuple[str, str] = ("", "")
+        self._observed_at_s = float("-inf")
         self.holder = ""
         """Who leads, as last seen; empty: nobody."""
 
@@ -251,12 +251,12 @@ class Lease:
             logger.info("Lease %s is held by %s", self._name, holder or "nobody")
         self.holder = holder
         version = str(lease["metadata"].get("resourceVersion", ""))
-        if (holder, version) != self._seen:
-            self._seen, self._seen_at_s = (holder, version), self._now()
+        if (holder, version) != self._observed:
+            self._observed, self._observed_at_s = (holder, version), self._now()
         if holder in ("", self._settings.identity):
             return True
         duration_s = float(spec.get("leaseDurationSeconds") or self._settings.lease_s)
-        return self._now() >= self._seen_at_s + duration_s
+        return self._now() >= self._observed_at_s + duration_s
 
     def _taken_over(self, lease: Object) -> Object:
         """Keeps all that others have put into the Lease."""
@@ -322,7 +322,7 @@ class LeaseWatchdog:
         self._stopped.set()
 
     def _watch(self) -> None:
-        while not self._stopped.wait(WATCHDOG_LOOK_EVERY_S):
+        while not self._stopped.wait(WATCHDOG_CHECK_EVERY_S):
             late_s = time.monotonic() - self._lease.deadline_s
             if self._lease.held and late_s > WATCHDOG_MARGIN_S:
                 message = (

@@ -1,4 +1,4 @@
-"""What the controller asks of whoever keeps the objects: an API server, or `local/machine/objects.py`."""
+"""The controller's interface to its backend: objects and Events. `Kube` and `LocalObjects` implement it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ObjectApi(Protocol):
 
 
 class EventRecorder(Protocol):
-    """Tells people what happens to an object."""
+    """Posts Events about an object."""
 
     def post(
         self,

@@ -1,4 +1,4 @@
-"""What the API server has, as the watches told it: the turns read it and ask the API server for nothing.
+"""A cache of the API server's objects, filled by the watches. Reconciliations read it, not the API server.
 
 Used on one event loop only. What it gives out is shared: don't change it.
 """
@@ -78,7 +78,7 @@ class Store:
         """Until it is."""
         await self._synced.wait()
 
-    # --- read by turns -----------------------------------------------------------------------------------
+    # --- for reconciliations -----------------------------------------------------------------------------
 
     def groups(self) -> list[Key]:
         """The ConsumerGroups that there are, in order of their names."""
@@ -143,9 +143,9 @@ class Store:
     def put(self, obj: Object) -> bool:
         """Takes what the API server answered or sent. False where it was no news.
 
-        Whoever has written an object puts the answer here, so that its next turn sees its own write. An
-        object that is older than the one held is left out: the resourceVersions of a resource grow (KEP-5504,
-        Kubernetes 1.35; etcd's revision before that).
+        Whoever has written an object puts the answer here, so that its next reconciliation sees its own
+        write. An object that is older than the one held is left out: the resourceVersions of a resource grow
+        (KEP-5504, Kubernetes 1.35; etcd's revision before that).
         """
         kind, key = str(obj.get("kind", "")), key_of(obj)
         if kind not in KINDS or key is None:

@@ -31,7 +31,7 @@ come by then is fetched by name."""
 
 
 class Sweep:
-    """The comparison, again and again."""
+    """Repeats the comparison."""
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ from slackwater_operator.kubernetes.sweep import Sweep
 logger = logging.getLogger(__name__)
 
 RETRY_S = 2.0
-LOOK_EVERY_S = 10.0
+CHECK_EVERY_S = 10.0
 PULSE_EVERY_S = 5.0
 SECRETS_ROUND_S = 30.0
 SECRETS_A_SECOND = 5.0
@@ -37,7 +37,7 @@ NEVER_S = float("-inf")
 
 
 class Watches:
-    """All that flows from the API server into the Store."""
+    """Fills the Store from the API server: watches, sweeps and the Secrets' versions."""
 
     def __init__(self, kube: Kube, store: Store, *, namespaces: Sequence[str] = ()) -> None:
         """Does nothing yet.
@@ -90,7 +90,7 @@ class Watches:
         """Until the watches are found to miss things, or the CRD is gone: kopf would not see the next one."""
         while True:
             try:
-                async with asyncio.timeout(LOOK_EVERY_S):
+                async with asyncio.timeout(CHECK_EVERY_S):
                     await self._anew.wait()
                 logger.error("the watches miss changes; restarting kopf")
                 return
@@ -135,12 +135,12 @@ class Watches:
         assert self._loop is not None
         loop = self._loop
 
-        def seen() -> None:
+        def answered() -> None:
             self._pulse_at_s = loop.time()
 
         while True:
             if self._kopf is not None:
-                self._kopf.ask(lambda: loop.call_soon_threadsafe(seen))
+                self._kopf.ask(lambda: loop.call_soon_threadsafe(answered))
             await asyncio.sleep(PULSE_EVERY_S)
 
     def _hand_over(self, change: str | None, obj: Object) -> None:
@@ -173,7 +173,7 @@ class SecretVersions:
 
         Args:
             kube: the way to the API server.
-            store: whose turns ask for Secrets.
+            store: names the Secrets that reconciliations need.
             round_s: how often each is looked up, as long as that is no more than 5 a second.
         """
         self._kube = kube

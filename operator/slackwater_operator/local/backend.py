@@ -28,8 +28,8 @@ from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
 from slackwater_operator.telemetry.metrics import Metrics
 
 _TOPICS_READABLE_S = 10.0
-_TOLD_AGAIN_MS = 60_000
-_LOOK_S = 0.02
+_REPEAT_MS = 60_000
+_POLL_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -179,13 +179,13 @@ class LocalBackend:
         """
         await self.objects.delete(API_VERSION, KIND, *self.key)
         while any(True for _ in self.objects.of_kind("Pod")):
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
         try:
             async with asyncio.timeout(leave_s):
                 while self.session is not None:
                     if self._running is None or self._running.done():
                         return False
-                    await asyncio.sleep(_LOOK_S)
+                    await asyncio.sleep(_POLL_S)
         except TimeoutError:
             return False
         return True
@@ -202,11 +202,11 @@ class LocalBackend:
 
 
 class _Notices:
-    """An `EventRecorder` that tells what is news at once; the same again within a minute is not."""
+    """An `EventRecorder` that passes on each text at most once a minute."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
-        self._told: dict[str, int] = {}
+    def __init__(self, on_notice: Callable[[str], None]) -> None:
+        self._on_notice = on_notice
+        self._posted: dict[str, int] = {}
 
     def post(
         self,
@@ -216,11 +216,11 @@ class _Notices:
         *,
         kind: Literal["Normal", "Warning"] = "Normal",
     ) -> None:
-        """Tells it."""
+        """Passes it on."""
         text, now_ms = f"{reason}: {message}", SYSTEM_CLOCK.wall_ms()
-        if now_ms - self._told.get(text, 0) >= _TOLD_AGAIN_MS:
-            self._told[text] = now_ms
-            self._tell(text)
+        if now_ms - self._posted.get(text, 0) >= _REPEAT_MS:
+            self._posted[text] = now_ms
+            self._on_notice(text)
 
 
 def _problem_of(observed: KafkaSnapshot, group: ConsumerGroup) -> str:

@@ -1,4 +1,4 @@
-"""Puts a LocalRun together from a file, and takes it apart again."""
+"""Starts a LocalRun from a file, with Spark Connect and a log, and stops it."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Launch:
         return self._run
 
     def _keep_log(self) -> None:
-        """What the controller logs goes to a file: what a user needs of it is a notice."""
+        """Sends the controller's log to a file: notices show what a user needs."""
         path = self.workdir / "operator.log"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

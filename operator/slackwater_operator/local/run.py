@@ -1,7 +1,7 @@
-"""Runs a ConsumerGroup with processes of this machine, by the operator's own controller.
+"""Runs a ConsumerGroup with processes of this machine and the operator's own controller.
 
-What a user does is an edit of the resource, as `kubectl` makes it; then the run waits for what the controller
-makes of it, and reports what that cost the group, by the workers' own events.
+Each operation edits the resource, as `kubectl` does, waits until the controller has carried it out, and
+reports its cost (rebalances, pauses), computed from the workers' events.
 """
 
 from __future__ import annotations
@@ -451,7 +451,7 @@ class LocalRun:
     # -- what happens ----------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Follows what the controller observes, and gives up where nothing can come of it."""
+        """Follows the controller's observations; the run fails when it cannot go on."""
         while True:
             session = self._backend.session
             if session is not None and session.kafka is not None and session.kafka.at_ms != self._observed_ms:
@@ -487,10 +487,10 @@ class LocalRun:
         for callback in list(self._subscribers):
             callback(event)
         if event.event == "exited":
-            self._tell_exit(event)
+            self._report_exit(event)
 
-    def _tell_exit(self, event: WorkerEvent) -> None:
-        """Says at once that a worker has ended which nobody asked to, and why."""
+    def _report_exit(self, event: WorkerEvent) -> None:
+        """Reports at once a worker that has ended by itself, and why."""
         worker = self._backend.pods.find(event.process)
         code = int(event.data.get("code", -1))
         if worker is None or worker.stopping or self._stopping or (worker.ordinal < 0 and code == 0):
@@ -499,7 +499,7 @@ class LocalRun:
         self._notify(f"{worker.pod} {how}{': ' if worker.last_error else ''}{worker.last_error}")
 
     def _notify(self, text: str) -> None:
-        """Tells people something."""
+        """Posts a notice."""
         notice = Notice(SYSTEM_CLOCK.wall_ms(), text)
         self.notices.append(notice)
         for callback in list(self._notice_subscribers):
@@ -519,7 +519,7 @@ class LocalRun:
             self._notify(f"given up: {error}")
 
     async def _wake_waiters(self) -> None:
-        """Lets those who wait look again."""
+        """Wakes all tasks that wait for a change of the run."""
         async with self._changed:
             self._changed.notify_all()
 

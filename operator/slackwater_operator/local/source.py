@@ -1,4 +1,4 @@
-"""From a ConsumerGroup's file to the resource and the Secrets that a run starts with."""
+"""Reads a ConsumerGroup's file, and the Secrets of a run, from disk."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Source:
         }
 
     def notes(self) -> list[str]:
-        """What of the resource has no meaning for processes of this machine, in words."""
+        """The fields of the resource that a run ignores, in words."""
         notes = []
         if self.group.spec.pipeline.image:
             notes.append("spec.pipeline.image is not used: workers run in this Python environment")

@@ -1,4 +1,4 @@
-"""The folder that a command works in: it is the command's own, and one process has it at a time.
+"""A command's working folder: marked as the command's, and locked by one process at a time.
 
 A marker says whose it is. The command that makes the folder, or finds it empty, writes the marker; without it
 a folder that holds anything is somebody else's, and is refused.

@@ -1,8 +1,8 @@
-"""What the operator exports. A turn hands over all figures of its group at once; they replace the ones
+"""The operator's metrics. A reconciliation hands over all figures of its group at once; they replace the ones
 before.
 
 A figure that is not known is left out: a series that is missing can be told from one that is zero. The
-series of a deleted group vanish. One scrape gives what the last turns said; nothing is computed for it.
+series of a deleted group vanish. A scrape gives the figures of the last reconciliations; it computes nothing.
 
 The groups' series are written by hand: of 1000 groups with 12 partitions they are 85 000 lines, for which
 prometheus_client's families take four times as long (0.8 s). The operator's own few are prometheus_client's.
@@ -36,7 +36,7 @@ Partition = tuple[str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class GroupFigures:
-    """All gauges of a group, as its last turn saw them. None, or a key that is missing: not known.
+    """All gauges of a group, from its last reconciliation. None, or a key that is missing: not known.
 
     Attributes:
         lag_records: of each partition.
@@ -125,7 +125,7 @@ REVIEW_RESULTS = ("admitted", "refused", "failed")
 TAKEOVER_OUTCOMES = ("asked", "forced", "restarted", "fallback", "stopped")
 REBALANCE_CAUSES = ("scale", "rollout", "unplanned")
 _REBALANCE_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 45.0, 90.0, 300.0)
-_TURN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_RECONCILE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class _Histogram:
@@ -171,7 +171,7 @@ class Metrics(Collector):
     def __init__(self) -> None:
         self._lock = Lock()
         self._groups: dict[GroupName, _Group] = {}
-        self._turns = _Histogram(_TURN_BUCKETS)
+        self._reconciliations = _Histogram(_RECONCILE_BUCKETS)
         self._turn_errors = 0
         self._observe_seconds: dict[str, float] = {}
         self._observe_errors: dict[str, float] = defaultdict(float)
@@ -231,10 +231,10 @@ class Metrics(Collector):
 
     # --- of the operator ----------------------------------------------------------------------------------
 
-    def turn(self, seconds: float, *, failed: bool = False) -> None:
-        """One turn of a group took that long."""
+    def reconciled(self, seconds: float, *, failed: bool = False) -> None:
+        """A reconciliation of a group took that long, in s."""
         with self._lock:
-            self._turns.observe(seconds)
+            self._reconciliations.observe(seconds)
             self._turn_errors += failed
 
     def observed(self, cluster: str, seconds: float, *, errors: int = 0) -> None:
@@ -290,9 +290,9 @@ class Metrics(Collector):
         return self._groups.setdefault(group, _Group())
 
     def _own(self) -> Iterator[Metric]:
-        turns = HistogramMetricFamily(PREFIX + "reconcile_seconds", "Time of a turn of a group.")
-        turns.add_metric([], self._turns.buckets(), self._turns.total)
-        yield turns
+        times = HistogramMetricFamily(PREFIX + "reconcile_seconds", "Time of a reconciliation of a group.")
+        times.add_metric([], self._reconciliations.buckets(), self._reconciliations.total)
+        yield times
         yield CounterMetricFamily(
             PREFIX + "reconcile_errors", "Turns that ended in an error.", value=self._turn_errors
         )

@@ -1,4 +1,4 @@
-"""What the workers say of themselves: GET /status of each pod, at the same time, each in bounded time."""
+"""Requests to workers: GET /status of all pods at once, gates and takeovers, each in bounded time."""
 
 from __future__ import annotations
 

@@ -137,8 +137,8 @@ def test_counters_and_histograms() -> None:
 
 def test_the_operators_own() -> None:
     metrics = Metrics()
-    metrics.turn(0.002)
-    metrics.turn(0.2, failed=True)
+    metrics.reconciled(0.002)
+    metrics.reconciled(0.2, failed=True)
     metrics.observed("kafka:9092", 0.05)
     metrics.observed("kafka:9092", 0.07, errors=2)
     metrics.leading(True)

@@ -1,4 +1,4 @@
-"""Does what a plan says, in its order; an action that fails ends the turn, unless the rest can do without.
+"""Executes plans: the actions in their order, up to the first that fails and that the rest depends on.
 
 What the API server refuses is not asked again before its back-off is over (`policies/backoff.py`).
 """
@@ -61,8 +61,8 @@ class Outcome:
         problem: what failed for a reason that a person has to see to, as (reason, message); or None. What
             the API server refused is in `Session.refusals` instead, what Kafka or a worker did not carry out
             in `Session.act_failures`.
-        error: what ended the turn, in words; "".
-        backs_off: whether that is tried again after a back-off of its own, whatever turns are made before.
+        error: what ended the reconciliation, in words; "".
+        backs_off: whether that has a back-off of its own, however often the group is reconciled meanwhile.
     """
 
     done: int
@@ -72,11 +72,11 @@ class Outcome:
 
 
 class ActionFailed(Exception):
-    """An action that Kafka or a worker did not carry out; the next turn tries again."""
+    """An action that Kafka or a worker did not carry out; the next reconciliation tries again."""
 
 
 class Executor:
-    """Carries out plans."""
+    """Executes plans."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Executor:
         self._keys = TakeoverKeys(kube, store)
 
     async def execute(self, session: Session, snapshot: GroupSnapshot, plan: Plan, *, now_ms: int) -> Outcome:
-        """Does the plan's actions in their order, up to the first that fails.
+        """Executes the plan's actions in their order, up to the first that fails.
 
         Where the API server refuses one that the rest can do without (`beside`), the rest is done; where it
         refuses what pods need first, all is done up to the first action that gives workers a template.
@@ -284,7 +284,7 @@ class Executor:
         there = pods.get(action.pod)
         if there is not None and there["metadata"].get("uid") != action.uid:
             raise ActionFailed(f"{action.pod} was replaced by another pod; the operator observes it again")
-        log.info("%s: %s is asked to take over from %s", *_told(snapshot, action))
+        log.info("%s: %s is asked to take over from %s", *_takeover_of(snapshot, action))
         key = await self._keys.key(snapshot)
         status, error = await self._tell_with(action, key)
         if status == UNAUTHORIZED:
@@ -347,5 +347,5 @@ def regarding(snapshot: GroupSnapshot) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata}
 
 
-def _told(snapshot: GroupSnapshot, action: TellTakeover) -> tuple[str, str, str]:
+def _takeover_of(snapshot: GroupSnapshot, action: TellTakeover) -> tuple[str, str, str]:
     return snapshot.namespace, action.pod, action.predecessor or "no predecessor"

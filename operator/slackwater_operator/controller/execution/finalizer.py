@@ -1,6 +1,6 @@
-"""Sees a deleted group off: when its pods are gone, its static members are taken out of Kafka's group.
+"""Removes a deleted group's static members from Kafka's group when its pods are gone.
 
-Only those that are known to be its own: others of the same names may be another ConsumerGroup's.
+Only members that are known to be its own: others of the same names may be another ConsumerGroup's.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from slackwater_operator.planner.snapshot import GroupSnapshot
 
 log = logging.getLogger(__name__)
 
-_LOOK_EVERY_S = 0.5
+_POLL_EVERY_S = 0.5
 _PATIENCE_MS = 900_000
 
 
-class Departure:
-    """One group's end. Best effort: a member that is left over goes when its session is over."""
+class MemberRemoval:
+    """Removes the members of one deleted group. Best effort: sessions of members that remain expire."""
 
     def __init__(self, kube: ObjectApi, store: Store, clusters: Clusters, clock: Clock) -> None:
         self._kube, self._store, self._clusters, self._clock = kube, store, clusters, clock
 
-    async def see_off(self, session: Session, snapshot: GroupSnapshot) -> None:
+    async def run(self, session: Session, snapshot: GroupSnapshot) -> None:
         """Waits for the pods' end and removes the members. Ends early when the group is made again.
 
         Nothing is done in a Kafka group whose group.id the ConsumerGroup did not have.
@@ -45,7 +45,7 @@ class Departure:
                 return  # made again: the new one looks after the members
             if await self._gone(session) and await self._remove(session, snapshot):
                 return
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(_POLL_EVERY_S)
 
     async def _gone(self, session: Session) -> bool:
         namespace, name = session.key
@@ -56,7 +56,7 @@ class Departure:
             return False
 
     async def _remove(self, session: Session, snapshot: GroupSnapshot) -> bool:
-        """Removes what is left of ours; whether there is nothing left."""
+        """Removes the group's remaining members. Whether there are none."""
         assert session.cluster is not None
         assert session.wanted is not None
         assert snapshot.group is not None

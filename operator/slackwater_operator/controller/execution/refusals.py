@@ -31,7 +31,10 @@ WORKERS_LONGEST_MS = 10_000
 """The cap of the back-off for workers: a return or a takeover must end within a session."""
 FORBIDDEN, QUOTA, REFUSED = "Forbidden", "QuotaExceeded", "Refused"
 
-_MISSING = (404, 408)  # the object is gone by now, or the server did not wait: the next turn looks again
+_MISSING = (
+    404,
+    408,
+)  # the object is gone by now, or the server did not wait: the next reconciliation observes it
 _NEEDED_FIRST = ("ConfigMap", "ServiceAccount")
 _PODS_MAKERS = ("StatefulSet", "Job")
 _BESIDE = ("Service", "PodDisruptionBudget", "PodMonitor", "Job")

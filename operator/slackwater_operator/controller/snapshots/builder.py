@@ -1,4 +1,4 @@
-"""Makes the snapshot that a turn looks at: from the Store, the last observation, and the workers."""
+"""Builds a group's snapshot from the Store, the last observation and the workers' status."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _LOOK_AGAIN_MS = 30_000
 
 
 class SnapshotBuilder:
-    """Makes snapshots. Keeps nothing but what it puts into the sessions."""
+    """Builds snapshots. What it remembers is in the sessions."""
 
     def __init__(
         self,
@@ -107,9 +107,9 @@ class SnapshotBuilder:
         return snapshot if snapshot.group is None else await self._measured(session, snapshot)
 
     def introduce(self, session: Session) -> None:
-        """Finds out which cluster a new session's group is on, to be observed before its first turn.
+        """Finds a new session's cluster, so that it is observed before the first reconciliation.
 
-        A turn without an observation would call everything unknown, whenever an operator starts.
+        Without an observation everything would be unknown whenever an operator starts.
         """
         raw = self._store.group(Key(*session.key))
         if raw is not None:

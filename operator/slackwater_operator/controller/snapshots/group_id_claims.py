@@ -1,4 +1,4 @@
-"""Which ConsumerGroups name which group.id, and where: what the operator knows of all that it looks after."""
+"""The ConsumerGroups by group.id and cluster, of all that the operator reconciles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slackwater_operator.policies.membership.group_id import Claim, Place, Shari
 
 
 class Claims:
-    """By group.id the ConsumerGroups that name it. Each is put in before its first turn."""
+    """By group.id the ConsumerGroups that name it. Each is added before its first reconciliation."""
 
     def __init__(self, store: Store) -> None:
         """`store` says which of them are still there."""

@@ -1,6 +1,6 @@
-"""Takes in what a cluster said of a group, and tells whether that is worth a turn.
+"""Notes an observation of a group, and decides whether the group must be reconciled.
 
-Most observations of most groups say what the one before said: then only the figures go on.
+Most observations equal the one before except in figures: then only the metrics change.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from slackwater_operator.policies.takeover.types import RESTART
 def take_observation(
     session: Session, observed: KafkaSnapshot | None, now_ms: int, problem: str = ""
 ) -> bool:
-    """Notes an observation; whether a turn should look at it now.
+    """Notes an observation. Whether the group should be reconciled now.
 
     Args:
         session: the group.
@@ -73,11 +73,11 @@ def _unknown(observed: KafkaSnapshot) -> set[object]:
 
 
 def _decides(session: Session, observed: KafkaSnapshot, now_ms: int) -> bool:
-    """Whether the automatic scaling decides otherwise now, or something has begun or ceased to stall."""
+    """Whether the scaling decision or the stalls have changed."""
     plan = session.plan
     if plan is None:
         return True
-    if session.stalls.stalls() != session.told_stalls:
+    if session.stalls.stalls() != session.reported_stalls:
         return True
     if not session.autoscaler.automatic or plan.replicas is None:
         return False

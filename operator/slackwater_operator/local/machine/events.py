@@ -1,4 +1,4 @@
-"""The lines that a worker writes to its stdout, read (docs/worker.md, "Events")."""
+"""Parses the events that a worker writes to stdout (docs/worker.md, "Events")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The objects of a run, kept in this process: what an API server is to the controller on Kubernetes.
+"""Keeps the Kubernetes objects of a run in memory, in place of an API server.
 
 Used on one event loop only. What it gives out is shared: don't change it.
 """
@@ -27,7 +27,7 @@ Listener = Callable[[str, Object], None]
 class LocalObjects:
     """An `ObjectApi` in memory: uids, resourceVersions, generations, finalizers, garbage collection.
 
-    A pod that is deleted stays until whoever runs it says that it has ended (`remove`).
+    A deleted pod stays until `remove` is called, when its process has ended.
     """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
@@ -159,7 +159,7 @@ class LocalObjects:
         """False for what none but others' controllers act on, such as PodMonitors."""
         return not api_version.startswith("monitoring.")
 
-    # --- the side of whoever plays Kubernetes' controllers -----------------------------------------------
+    # --- for the stand-ins of the Kubernetes controllers -------------------------------------------------
 
     def read(self, kind: str, namespace: str, name: str) -> Object | None:
         """The object, or None where there is none."""
@@ -202,7 +202,7 @@ class LocalObjects:
             self._remove(live)
 
     def delete_now(self, obj: Object, grace_s: int | None = None) -> None:
-        """`delete`, without waiting for a turn of the loop."""
+        """`delete`, at once, without an await."""
         live = self._live(_key(obj), obj["metadata"]["uid"])
         if live is not None:
             self._delete(live, grace_s)

@@ -1,4 +1,4 @@
-"""Plays the kubelet for the pods of a run: each pod's worker is a process of this machine.
+"""Stands in for the kubelet: each pod's worker is a process of this machine.
 
 The process gets the pod's environment and the files of its volume; paths beneath the mount are those of the
 pod's folder. All pods share the address 127.0.0.1: each worker listens on a port of its own, which the pod

@@ -1,4 +1,4 @@
-"""A worker as a process of this machine, kept as a kubelet keeps a container.
+"""Runs a worker as a process of this machine, as a kubelet runs a container.
 
 The process has its own process group, so that what it started (a JVM) ends with it, and the kernel ends it
 when this process dies (PDEATHSIG), whatever way that happens.

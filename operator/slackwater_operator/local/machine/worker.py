@@ -1,4 +1,4 @@
-"""What is known of a worker from its events, and when its next process starts."""
+"""A worker's state from its events, and when its next process starts."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _STEADY_MS = 60_000
 
 @dataclass
 class Progress:
-    """What a process of a worker has told.
+    """The state of a worker's process, from its events.
 
     Attributes:
-        phase: its phase, "" before it has said one.
+        phase: its phase, "" before its first event about it.
         port: its health port.
         generation: the generation that it joined last, -1 before.
         leader: whether it leads.
@@ -91,7 +91,7 @@ class Worker:
         pod: the pod, which its processes are called as.
         revision: the revision of the pod's template.
         process: its process, None when there is none.
-        progress: what that process has told.
+        progress: the state of that process.
         stopping: whether its process has been asked to end.
         restarts: how many processes it has had after the first; -1 before that.
         failures: how many times in a row it ended by itself without having worked in between.

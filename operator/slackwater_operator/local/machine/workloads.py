@@ -1,6 +1,6 @@
-"""Plays Kubernetes' StatefulSet and Job controllers for the objects of a run: makes pods, and counts them.
+"""Stands in for the StatefulSet and Job controllers: creates the pods of a run, and counts them.
 
-As far as the operator's own objects need it: StatefulSets with updateStrategy OnDelete and
+Only what the operator's objects need: StatefulSets with updateStrategy OnDelete and
 podManagementPolicy Parallel, Jobs of one pod that is tried once.
 """
 
@@ -24,7 +24,7 @@ _ENDED = ("Succeeded", "Failed")
 
 
 class Workloads:
-    """Looks at all StatefulSets and Jobs after each change, once a turn of the event loop."""
+    """Reconciles all StatefulSets and Jobs after each change, at most once an iteration of the event loop."""
 
     def __init__(self, objects: LocalObjects) -> None:
         """Follows the objects from now on.

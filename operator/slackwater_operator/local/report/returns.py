@@ -1,4 +1,4 @@
-"""How members came back, from their processes' events: after an end (a restart), or without one (a takeover).
+"""Computes restarts and takeovers of members from the workers' events.
 
 Pure: events in, figures out. All times are wall clock ms.
 """
@@ -131,7 +131,7 @@ class _Taking:
 
 
 class Returns:
-    """Takes the events that tell of returns, in the order in which they came."""
+    """Computes restarts and takeovers from events, which must come in their order."""
 
     def __init__(self) -> None:
         # By process: the generation that it is in, and how it came.
@@ -165,7 +165,7 @@ class Returns:
             self._restarts.append(_Restarting(restart))
             self._restarting[event.process] = self._restarts[-1]
         elif taken:
-            same = self._joined.get(before, number) == number  # it may have told already that it was fenced
+            same = self._joined.get(before, number) == number  # its own event may have come already
             made = Takeover(event.instance, before, event.process, event.ts_ms, number, same)
             self._takeovers.append(_Taking(made))
             self._taking[event.process] = self._takeovers[-1]
@@ -174,7 +174,7 @@ class Returns:
         return before if taken else ""
 
     def fenced(self, process: str) -> None:
-        """A process is no member any more, since another is: its end is nothing to return from."""
+        """A process is no member any more, since another is: its end begins no restart."""
         self._joined.pop(process, None)
 
     def exited(self, event: WorkerEvent) -> None:
@@ -195,7 +195,7 @@ class Returns:
         """A partition is served again."""
         gap, data = event.data.get("gap_ms"), event.data
         if not isinstance(gap, int | float) or data.get("restart") is False:
-            return  # of a partition that another worker had served before: a rebalance's doing
+            return  # of a partition that another worker had served before: a rebalance caused that
         partition = _partition(str(data.get("partition", "")))
         if event.process in self._taking:
             self._taking[event.process].pauses.take(partition, event.ts_ms, int(gap))
@@ -205,8 +205,8 @@ class Returns:
             session_ms = _whole(data, "session_timeout_ms", restarting.restart.session_timeout_ms)
             restarting.restart = replace(restarting.restart, session_timeout_ms=session_ms)
 
-    def told(self, event: WorkerEvent) -> None:
-        """What a successor itself says of its takeover, when all of it is known."""
+    def takeover_completed(self, event: WorkerEvent) -> None:
+        """A successor has reported its takeover, which is complete."""
         taking, data = self._taking.get(event.process), event.data
         if taking is None:
             return

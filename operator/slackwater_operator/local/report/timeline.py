@@ -1,7 +1,7 @@
-"""What happened, from the workers' events: generations, rebalances, who held which partition, returns.
+"""Computes generations, rebalances, partition owners, restarts and takeovers from the workers' events.
 
-A member may have two processes: what is held is held by a process and owned by its member. Pure: events in,
-figures out. All times are wall clock ms.
+A member may have two processes: a process holds a partition, its member owns it. Pure: events in, figures
+out. All times are wall clock ms.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Timeline:
             case "first_records":
                 self._returns.first_records(event)
             case "takeover":
-                self._returns.told(event)
+                self._returns.takeover_completed(event)
             case "drained":
                 self._release_all(event.process, event.ts_ms)
             case "handover":  # from now on it serves nobody, but is the member still

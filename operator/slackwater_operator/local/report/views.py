@@ -1,4 +1,4 @@
-"""What a LocalRun shows of itself and reports of its operations."""
+"""The reports of a LocalRun's operations, and its snapshot for a UI."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class WorkerRow:
         revision: the revision of its pod's template.
         restarts: how many processes it has had after the first.
         last_exit: its last process's exit code, negative for a signal, None before.
-        error: the last error that it told.
+        error: the message of its last error.
     """
 
     name: str
