@@ -478,6 +478,22 @@ def test_the_webhook_refuses_what_the_operator_would(plane: ControlPlane, namesp
     assert message(worse) in apply(plane, namespace, worse)
     assert "flights configured" in apply(plane, namespace, good())
 
+    # A name that the API server generates is known to the webhook.
+    create = ("create", "-n", namespace, "--dry-run=server", "-f", "-")
+    for document, expected in (
+        (good(), r"/gen-\w+ created"),
+        (bad, r"ConsumerGroup gen-\w+" + re.escape(message(named(bad, "x")).removeprefix("ConsumerGroup x"))),
+    ):
+        nameless = yaml.safe_dump({**document, "metadata": {"generateName": "gen-"}})
+        assert re.search(expected, plane.kubectl(*create, stdin=nameless, check=False))
+
+    # An upgrade of the release keeps what the operator has added.
+    added = (bundle(plane), secret(plane, namespace))
+    patient = {"admissionWebhook.enabled": True, "admissionWebhook.timeoutSeconds": 7}
+    helm(plane, namespace, "upgrade", patient, "--wait")
+    assert (bundle(plane), secret(plane, namespace)) == added
+    assert refused(plane, namespace)
+
     # A certificate that is due is renewed without a restart, by whichever replica looks first.
     past_ms = time.time_ns() // 1_000_000 - certificates.CERTIFICATE_MS + certificates.RENEW_CERTIFICATE_MS
     host = f"{WEBHOOK}.{namespace}.svc"

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from slackwater_operator.kubernetes import secrets
 from slackwater_operator.kubernetes.client import Kube
 from slackwater_operator.kubernetes.store import Key, Store
-from slackwater_operator.kubernetes.watch import Watches
+from slackwater_operator.kubernetes.watch import SecretVersions, Watches
 from tests.e2e.conftest import Command
 from tests.e2e.kube_objects import config_map, connected, eventually, group
 from tests.support.controlplane import ControlPlane, path_of
@@ -198,7 +197,7 @@ async def test_versions_of_secrets_that_turns_ask_for(
     config = control_plane.kubeconfig_for(namespace, "reader", rules=rules)
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "kafka", "namespace": namespace}}
     async with connected(monkeypatch, config) as kube:
-        task = asyncio.create_task(secrets.SecretVersions(kube, store, round_s=0.5).run())
+        task = asyncio.create_task(SecretVersions(kube, store, round_s=0.5).run())
         try:
             assert store.secret_version(namespace, "kafka") is None
             await eventually(lambda: store.secret_version(namespace, "kafka") == "", "that there is none")
