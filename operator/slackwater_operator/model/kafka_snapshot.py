@@ -1,4 +1,4 @@
-"""What the group and its topics looked like at a moment."""
+"""The group and its topics as observed at one time."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ class KafkaSnapshot:
     """The group, its topics' partitions and their offsets.
 
     Attributes:
-        at_ms: when the observation began, wall clock.
-        group: the group; None when the broker did not say.
+        at_ms: when the observation began (wall clock).
+        group: the group; None when the broker did not respond.
         partitions: all partitions of the group's topics, in order.
-        ends: each partition's end offset (the next to be written), where known.
-        positions: where the group stands in each partition: the committed offset, or without one the offset
-            that it would start at; where known.
+        ends: each partition's end offset (the next one to be written), where known.
+        positions: the group's position in each partition, where known: the committed offset, or without one
+            the offset that it would start at.
         problems: what could not be observed, in words.
-        coordinator: the node id of the group's coordinator; None when it was not asked for or not told.
-        cluster_id: Kafka's id of the cluster; "" when that was not told.
-        brokers: the node ids of the brokers that are there; empty when that was not told.
-        missing: the topics that the brokers say do not exist, in order.
-        topics_ms: when the brokers were asked for the topics last, wall clock; None when not known.
+        coordinator: the node id of the group's coordinator; None if it was not requested or not reported.
+        cluster_id: the id of the Kafka cluster; "" if not reported.
+        brokers: the node ids of the brokers; empty if not reported.
+        missing: the topics that do not exist by the brokers' report, in order.
+        topics_ms: when the topics were last requested (wall clock); None if unknown.
     """
 
     at_ms: int
@@ -42,7 +42,7 @@ class KafkaSnapshot:
 
     @property
     def lag(self) -> dict[TopicPartition, int | None]:
-        """How many records of each partition the group has not committed; None when that is not known."""
+        """The number of records of each partition that the group has not committed; None if unknown."""
         return {partition: self._lag(partition) for partition in self.partitions}
 
     def _lag(self, partition: TopicPartition) -> int | None:

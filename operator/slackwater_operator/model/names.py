@@ -1,4 +1,4 @@
-"""What a group's objects are called, how they are labelled, and which pod is which member."""
+"""Names and labels of a group's objects, and which pod belongs to which member."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ MANAGER = "slackwater-operator"
 RESTARTED_AT = f"{DOMAIN}/restartedAt"
 """Annotation of a ConsumerGroup: a new value restarts all workers."""
 PAUSED = f"{DOMAIN}/paused"
-"""Annotation of a ConsumerGroup: "true" is spec.rollout.paused."""
+"""Annotation of a ConsumerGroup: "true" has the effect of spec.rollout.paused."""
 RETRY = f"{DOMAIN}/retry"
-"""Annotation of a ConsumerGroup: a new value tries a revision again that failed."""
+"""Annotation of a ConsumerGroup: a new value retries a failed revision."""
 TAKEOVER = f"{DOMAIN}/takeover"
-"""Annotation of a worker's pod: "true" where its template gives it the key for takeovers, so that it can hand
-over."""
+"""Annotation of a worker's pod: "true" if its template has the key for takeovers, so that it can
+hand over."""
 HEALTH_PORT = f"{DOMAIN}/health-port"
-"""Annotation of a pod whose worker listens on another port than `PORT`: processes of one machine share an
-address."""
+"""Annotation of a pod whose worker listens on another port than `PORT`: local processes share an address."""
 FINALIZER = f"{DOMAIN}/kafka-group"
 
 CONTAINER = "worker"
@@ -48,34 +47,38 @@ ORDINAL_VARIABLE = "SLACKWATER_ORDINAL"
 INSTANCE_ID_VARIABLE = "SLACKWATER_INSTANCE_ID"
 POD_NAME_VARIABLE = "SLACKWATER_POD_NAME"
 GROUP_UID_VARIABLE = "SLACKWATER_GROUP_UID"
-"""What a worker marks its membership with, so that nobody takes it for another group's."""
+"""The uid that a worker writes into its subscription, so that its membership can be told from
+another group's."""
 POD_IP_VARIABLE = "SLACKWATER_POD_IP"
 HEALTH_HOST_VARIABLE = "SLACKWATER_HEALTH_HOST"
 """Overrides the address that a worker listens on; nothing sets it in a pod."""
 
 POD_INDEX_LABEL = "apps.kubernetes.io/pod-index"
-"""The ordinal, which the StatefulSet controller writes on each pod (Kubernetes 1.28), `spec.ordinals.start`
-counted in."""
+"""The pod's ordinal, `spec.ordinals.start` included; the StatefulSet controller sets it
+(Kubernetes 1.28)."""
 
 TAKEOVER_KEY = "key"
 """The key of the takeover Secret's data."""
 KEY_PATH = "takeover/key"
-"""Where that is in the worker's volume."""
+"""The key's path in the worker's volume."""
 KEY_FILE = f"{CONFIG_FOLDER}/{KEY_PATH}"
 
 SETS = ("", "a", "b")
-"""The suffixes of a group's StatefulSets: the plain one of a group that only ever used Restart, and the two
-between which a takeover goes to and fro. One is there at rest, two while pods are taken over."""
+"""The suffixes of a group's StatefulSets: none for a group that has only used Restart, and two for
+takeovers.
+
+A group has one StatefulSet, or two while pods are taken over, from one suffix to the other.
+"""
 
 HASH_CHARACTERS = 10
 _MAX_LABEL = 63
 
 
 def short_hash(value: Any) -> str:
-    """The same ten characters for the same JSON value, whatever the order of its keys.
+    """Ten characters of a SHA-256 hash: the same for the same JSON value, whatever the order of its keys.
 
     Args:
-        value: what JSON can write.
+        value: anything that JSON can represent.
     """
     written = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(written.encode()).hexdigest()[:HASH_CHARACTERS]
@@ -92,15 +95,15 @@ def set_names(name: str) -> tuple[str, ...]:
 
 
 def rivals(name: str) -> tuple[str, ...]:
-    """The other groups that may have a StatefulSet of a name that the group `name` may have, too: `flights-a`
-    and `flights-b` for `flights`, and the other way round."""
+    """The other groups that may have a StatefulSet of the same name as the group `name`: `flights-a` and
+    `flights-b` for `flights`, and vice versa."""
     suffixes = [f"-{suffix}" for suffix in SETS if suffix]
     shorter = [name.removesuffix(suffix) for suffix in suffixes if name.endswith(suffix) and name != suffix]
     return (*(f"{name}{suffix}" for suffix in suffixes), *shorter)
 
 
 def takeover_secret(name: str) -> str:
-    """The Secret of the group `name` with the key that a takeover's requests are signed with."""
+    """The Secret of the group `name` with the key that signs takeover requests."""
     return f"{name}-takeover"
 
 
@@ -130,9 +133,11 @@ def config_map(name: str, config_hash: str) -> str:
 
 
 def preflight_job(name: str, revision: str, attempt: int = 1) -> str:
-    """The Job that tries a revision, for the first time or again. A Job's name becomes a label of its pod: 63
-    characters at most, so that a long name is cut; the revision, which the whole name is part of, keeps it
-    unique."""
+    """The Job that tries a revision, for the first time or again.
+
+    A Job's name becomes a label of its pod, with at most 63 characters, so a long name is cut. The revision
+    stays in it and is derived from the whole name, so the result is unique.
+    """
     ending = f"-preflight-{revision}{f'-{attempt}' if attempt > 1 else ''}"
     return name[: _MAX_LABEL - len(ending)].rstrip("-") + ending
 
@@ -144,55 +149,56 @@ def pod(name: str, ordinal: int, suffix: str = "") -> str:
 
 def member_of(group_name: str, pod_name: str) -> str:
     """The group.instance.id of a pod's worker: `flights-b-3` and `flights-3` are the member `flights-3` of
-    the group `flights` (`SLACKWATER_INSTANCE_ID` says the same in the pod).
+    the group `flights` (in the pod: `SLACKWATER_INSTANCE_ID`).
 
-    The group's name is needed, since `flights-a-3` is the member `flights-a-3` of a group called `flights-a`.
-    A name that is none of the group's pods is given back as it is.
+    The group's name is needed, since `flights-a-3` is the member `flights-a-3` of a group called
+    `flights-a`. A name that is not a pod of the group is returned unchanged.
     """
     split = _split(group_name, pod_name)
     return pod_name if split is None else f"{group_name}-{split[1]}"
 
 
 def set_of(group_name: str, pod_name: str) -> str:
-    """Which of the group's sets (`SETS`) a pod is of; "" also for a name that is none of the group's pods."""
+    """The suffix (`SETS`) of a pod's StatefulSet; "" also for a name that is not a pod of the group."""
     split = _split(group_name, pod_name)
     return "" if split is None else split[0]
 
 
 def ordinal_of(group_name: str, pod_name: str) -> int | None:
-    """A pod's (or a member's) ordinal; None for a name that is none of the group's."""
+    """The ordinal of a pod or member; None for a name that is not one of the group's."""
     split = _split(group_name, pod_name)
     return None if split is None else split[1]
 
 
 @lru_cache(maxsize=65_536)  # asked for each pod several times a turn
 def _split(group_name: str, pod_name: str) -> tuple[str, int] | None:
-    """A pod's set and ordinal."""
+    """A pod's suffix and ordinal."""
     suffixes = "|".join(suffix for suffix in SETS if suffix)
     match = re.fullmatch(rf"{re.escape(group_name)}-(?:({suffixes})-)?(0|[1-9][0-9]*)", pod_name)
     return (match[1] or "", int(match[2])) if match else None
 
 
 def can_hand_over(pod_manifest: dict[str, Any]) -> bool:
-    """Whether the worker in a pod has the key for takeovers: not in one that was started by Restart."""
+    """Whether the worker in a pod has the key for takeovers; one that was started with strategy Restart has
+    not."""
     annotations = pod_manifest.get("metadata", {}).get("annotations") or {}
     return str(annotations.get(TAKEOVER, "")) == "true"
 
 
 def health_port(metadata: dict[str, Any]) -> int:
-    """Where the worker of a pod with that metadata answers."""
+    """The port of the HTTP server in a pod with that metadata."""
     port = str((metadata.get("annotations") or {}).get(HEALTH_PORT, ""))
     return int(port) if port.isascii() and port.isdigit() and 0 < int(port) < 65_536 else PORT
 
 
 def selector(name: str) -> dict[str, str]:
-    """The labels by which the group's workers are found. They can't change: a StatefulSet's selector is
+    """The labels that select the group's workers. They cannot change: a StatefulSet's selector is
     immutable."""
     return {GROUP_LABEL: name, NAME_LABEL: WORKER_APP}
 
 
 def selector_text(name: str) -> str:
-    """The selector as the scale subresource and list requests want it."""
+    """The selector in the form of the scale subresource and of list requests."""
     return ",".join(f"{key}={value}" for key, value in sorted(selector(name).items()))
 
 
@@ -201,7 +207,7 @@ def labels(name: str, *, app: str = WORKER_APP) -> dict[str, str]:
 
     Args:
         name: the group's name.
-        app: `PREFLIGHT_APP` for the preflight's pod, which no selector must find.
+        app: `PREFLIGHT_APP` for the preflight's pod, which no selector may match.
     """
     return {
         NAME_LABEL: app,
@@ -212,7 +218,8 @@ def labels(name: str, *, app: str = WORKER_APP) -> dict[str, str]:
 
 
 def owner_reference(group: ConsumerGroup) -> dict[str, Any]:
-    """What makes an object go when the group goes (garbage collection) and known as the group's."""
+    """The owner reference that marks an object as the group's, and deletes it with the group (garbage
+    collection)."""
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,

@@ -21,7 +21,7 @@ class DerivedState:
         names: the members' names.
         workers: the members' workers, in that order. A worker has its member's name.
         held: the partitions that each worker reports to hold.
-        strangers: members of the group that are, or may be, ours but are not among `names`.
+        orphans: members of the group that are, or may be, ours but are not among `names`.
         group: the group; None when the broker did not respond.
         unsettled: why the group is not settled; "" when it is.
         lost: the pods whose node is lost, or may be.
@@ -31,7 +31,7 @@ class DerivedState:
     names: tuple[str, ...]
     workers: tuple[WorkerView, ...]
     held: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)
-    strangers: tuple[str, ...] = ()
+    orphans: tuple[str, ...] = ()
     group: GroupView | None = None
     unsettled: str = ""
     lost: tuple[PlacedWorker, ...] = ()
@@ -70,7 +70,7 @@ def derive(snapshot: GroupSnapshot) -> DerivedState:
         names=names,
         workers=workers,
         held=held,
-        strangers=tuple(member for member in ours if member not in set(names)),
+        orphans=tuple(member for member in ours if member not in set(names)),
         group=snapshot.kafka_group,
         unsettled=_unsettled(snapshot, workers, held, lost),
         lost=lost,

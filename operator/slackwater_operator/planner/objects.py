@@ -89,10 +89,10 @@ def apply_sets(context: PlanningContext, template: Mapping[str, Any] | None) -> 
         there = snapshot.sets.get(suffix)
         if there is not None and there.deleting:
             continue
-        filled = there is not None and there is snapshot.statefulset and not _begins(context)
+        is_target = there is not None and there is snapshot.statefulset and not _begins(context)
         if there is None and template is not None:
             acts += _make(context, template, suffix, span)
-        elif there is not None and filled and template is not None and not _told(context):
+        elif there is not None and is_target and template is not None and not _told(context):
             acts += _applied(context, _manifest(context, template, suffix, span))
         elif there is not None and there.span != span:
             start = span.start if span.start != there.start else None
@@ -103,7 +103,7 @@ def apply_sets(context: PlanningContext, template: Mapping[str, Any] | None) -> 
 def _begins(context: PlanningContext) -> bool:
     """Whether takeovers begin: the target StatefulSet does not exist yet, and the existing one keeps its
     template."""
-    return context.takes_over and context.snapshot.arrangement.left is None
+    return context.takes_over and context.snapshot.arrangement.source is None
 
 
 def _told(context: PlanningContext) -> bool:

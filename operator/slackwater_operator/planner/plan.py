@@ -111,7 +111,7 @@ def _plan(context: PlanningContext) -> Plan:
         replicas=replicas_now(snapshot),
         unplanned=context.unplanned,
         taken_over=tuple(context.taken_over),
-        orphans=context.derived.strangers,
+        orphans=context.derived.orphans,
         wake_ms=context.wake_ms if busy else _next_ms(context),
     )
 

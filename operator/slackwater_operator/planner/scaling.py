@@ -86,7 +86,7 @@ def _spans(context: PlanningContext, count: int) -> dict[str, Ordinals]:
         return {there.suffix: Ordinals(0, count)}
     if context.step is None:
         return dict(context.spans)
-    return scaled(context.spans, count, filled=there.suffix)
+    return scaled(context.spans, count, target=there.suffix)
 
 
 def _decide(context: PlanningContext) -> int:

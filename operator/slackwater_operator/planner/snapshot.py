@@ -337,8 +337,8 @@ class GroupSnapshot:
             return None
         if failed.template == self.revision.hash:
             return failed if failed.retry == str(self.annotations.get(names.RETRY, "")) else None
-        left = [statefulset.template for statefulset in self.sets.values()]
-        return failed if len(left) > 1 and failed.template in left else None
+        templates = [statefulset.template for statefulset in self.sets.values()]
+        return failed if len(templates) > 1 and failed.template in templates else None
 
     @cached_property
     def arrangement(self) -> Arrangement:
@@ -348,13 +348,13 @@ class GroupSnapshot:
             self.sets,
             wanted=self.revision.hash if self.revision is not None else "",
             failed=self.failed.template if self.failed is not None else "",
-            filled=moving.to if moving is not None and moving.told_ms else "",
+            taking_over=moving.to if moving is not None and moving.told_ms else "",
         )
 
     @property
     def statefulset(self) -> StatefulSetSnapshot | None:
         """The only StatefulSet, or of two the target; None without any."""
-        return self.arrangement.filled
+        return self.arrangement.target
 
     @property
     def replicas(self) -> int:
@@ -404,7 +404,7 @@ class GroupSnapshot:
         if held is not None and not any(holders):
             holders.add(held.client_id)  # the first joiner's: it may have been taken over from since
         id_ = held.member_id if held is not None else ""
-        left = self.arrangement.left
+        source = self.arrangement.source
 
         def rank(pod: PodSnapshot) -> tuple[int, ...]:
             worker = statuses[pod.name]
@@ -416,7 +416,7 @@ class GroupSnapshot:
                 -since,
                 not (worker is not None and worker.is_member),
                 pod.name not in holders,
-                not (left is not None and pod.suffix == left.suffix),
+                not (source is not None and pod.suffix == source.suffix),
             )
 
         return tuple(sorted(pods, key=rank))

@@ -131,11 +131,11 @@ class StallWatch:
         if not partitions:
             return None
         members = tuple(sorted({self._tracks[partition].owner for partition in partitions}))
-        said = (
+        reason = (
             f"{_listed(partitions)} (assigned to {', '.join(members[:_NAMED])}) has lag, but no offset was "
             f"committed for more than {self.stuck_after_ms // 1000} s; check that worker's log"
         )
-        return Stall(STUCK, tuple(sorted(partitions)), members, said)
+        return Stall(STUCK, tuple(sorted(partitions)), members, reason)
 
     def _hot(self) -> Stall | None:
         partitions = [
@@ -145,11 +145,11 @@ class StallWatch:
         ]
         if not partitions:
             return None
-        said = (
+        reason = (
             f"{_listed(partitions)} receives more records than one worker can process, and more workers do "
             "not help; distribute the keys, add partitions, or make the handler faster"
         )
-        return Stall(HOT, tuple(sorted(partitions)), (), said)
+        return Stall(HOT, tuple(sorted(partitions)), (), reason)
 
     def _idle(self) -> Stall | None:
         """All partitions of topics without new records and without lag."""
@@ -174,11 +174,11 @@ class StallWatch:
         if not members or len(self._group.members) <= self._partitions:
             return None
         names = ", ".join(members[:_NAMED]) + (" and more" if len(members) > _NAMED else "")
-        said = (
+        reason = (
             f"{len(self._group.members)} workers for {self._partitions} partitions: {names} has no "
             "partition; reduce the number of workers"
         )
-        return Stall(SPARE, (), tuple(members), said)
+        return Stall(SPARE, (), tuple(members), reason)
 
     def _with_markers(self) -> Stall | None:
         partitions = [
@@ -188,11 +188,11 @@ class StallWatch:
         ]
         if not partitions:
             return None
-        said = (
+        reason = (
             f"{_listed(partitions)}: a constant lag of one or two while nothing is produced comes from "
             "transaction markers, which are not records"
         )
-        return Stall(MARKERS, tuple(sorted(partitions)), (), said)
+        return Stall(MARKERS, tuple(sorted(partitions)), (), reason)
 
 
 @dataclass(slots=True)

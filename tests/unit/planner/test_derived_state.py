@@ -181,7 +181,7 @@ def test_a_member_that_moves_by_a_restart_is_still_one_while_it_has_no_pod() -> 
     assert here.replicas == 2
     got = derive(here)
     assert got.names == ("flights-0", "flights-1")
-    assert got.strangers == ()
+    assert got.orphans == ()
     away = got.worker("flights-1")
     assert away is not None
     assert (away.alive, away.ended_ms) == (False, NOW_MS - 700)

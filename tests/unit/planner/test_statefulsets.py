@@ -1,4 +1,4 @@
-"""Which of two StatefulSets is filled and which is left, and which ordinals each has."""
+"""Which of two StatefulSets is the target and which the source, and which ordinals each has."""
 
 from __future__ import annotations
 
@@ -51,12 +51,16 @@ def seen(
 OLD, NEW = seen("a", "v1", created_ms=1_000), seen("b", "v2", start=2, replicas=1, created_ms=2_000)
 
 
-def arranged(*sets: StatefulSetSnapshot, wanted: str, failed: str = "", filled: str = "") -> tuple[str, str]:
-    """(filled, left), whatever order the sets come in."""
+def arranged(
+    *sets: StatefulSetSnapshot, wanted: str, failed: str = "", taking_over: str = ""
+) -> tuple[str, str]:
+    """(target, source), whatever order the sets come in."""
     found = set()
     for order in permutations(sets):
-        got = arrange({one.suffix: one for one in order}, wanted=wanted, failed=failed, filled=filled)
-        found.add((got.filled.name if got.filled else "", got.left.name if got.left else ""))
+        got = arrange(
+            {one.suffix: one for one in order}, wanted=wanted, failed=failed, taking_over=taking_over
+        )
+        found.add((got.target.name if got.target else "", got.source.name if got.source else ""))
     assert len(found) == 1
     return found.pop()
 
@@ -67,7 +71,7 @@ def test_at_rest() -> None:
     assert arranged(seen("", "v1"), wanted="v1") == ("flights", "")
 
 
-def test_the_wanted_template_is_filled_in() -> None:
+def test_the_set_with_the_wanted_template_is_the_target() -> None:
     assert arranged(OLD, NEW, wanted="v2") == ("flights-b", "flights-a")
     assert arranged(OLD, NEW, wanted="v1") == ("flights-a", "flights-b")
 
@@ -84,19 +88,19 @@ def test_a_third_revision_goes_into_the_younger_set() -> None:
     assert arranged(OLD, NEW, wanted="v3", failed="v3") == ("flights-b", "flights-a")
 
 
-def test_of_two_with_the_same_template_the_younger_is_filled() -> None:
+def test_of_two_with_the_same_template_the_younger_is_the_target() -> None:
     again = seen("b", "v1", start=2, replicas=1, created_ms=2_000)
     assert arranged(OLD, again, wanted="v1") == ("flights-b", "flights-a")
     assert arranged(OLD, again, wanted="v1", failed="v1") == ("flights-a", "flights-b")
 
 
 def test_a_takeover_that_was_told_is_ended_first() -> None:
-    assert arranged(OLD, NEW, wanted="v1", filled="flights-b") == ("flights-b", "flights-a")
-    assert arranged(OLD, NEW, wanted="v2", failed="v2", filled="flights-b") == ("flights-b", "flights-a")
-    assert arranged(OLD, NEW, wanted="v2", filled="flights-x") == ("flights-b", "flights-a")
+    assert arranged(OLD, NEW, wanted="v1", taking_over="flights-b") == ("flights-b", "flights-a")
+    assert arranged(OLD, NEW, wanted="v2", failed="v2", taking_over="flights-b") == ("flights-b", "flights-a")
+    assert arranged(OLD, NEW, wanted="v2", taking_over="flights-x") == ("flights-b", "flights-a")
 
 
-def test_a_set_that_is_being_deleted_is_not_filled() -> None:
+def test_a_set_that_is_being_deleted_is_not_the_target() -> None:
     ends = seen("b", "v2", created_ms=2_000, deleting=True)
     assert arranged(OLD, ends, wanted="v2") == ("flights-a", "flights-b")
     assert arranged(ends, wanted="v2") == ("flights-b", "")
@@ -139,7 +143,7 @@ def test_spans() -> None:
 def test_the_set_with_the_highest_ordinals_grows_and_shrinks(
     spans: dict[str, tuple[int, int]], count: int, expected: dict[str, tuple[int, int]]
 ) -> None:
-    got = scaled({name: Ordinals(*one) for name, one in spans.items()}, count, filled="b")
+    got = scaled({name: Ordinals(*one) for name, one in spans.items()}, count, target="b")
     assert got == {name: Ordinals(*one) for name, one in expected.items()}
     assert max(one.end for one in got.values()) == count
 

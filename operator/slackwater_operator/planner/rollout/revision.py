@@ -79,8 +79,8 @@ def _choose(context: PlanningContext) -> Chosen:
         return _rejected(context, rollout.failed)
     if there is not None and there.template == wanted.hash:
         return Chosen(wanted.template)
-    left = snapshot.arrangement.left
-    if left is not None and left.template == wanted.hash:  # it is filled as soon as that may be
+    source = snapshot.arrangement.source
+    if source is not None and source.template == wanted.hash:  # it becomes the target as soon as possible
         return Chosen(waiting="the takeover in progress is completed first")
     if there is not None and snapshot.rollout_policy.paused:
         return Chosen(waiting="the rollout is paused")

@@ -66,7 +66,7 @@ def takes_over(context: PlanningContext, chosen: Chosen) -> bool:
     """
     snapshot, there = context.snapshot, context.snapshot.statefulset
     assert snapshot.group is not None
-    if snapshot.arrangement.left is not None:
+    if snapshot.arrangement.source is not None:
         return True
     if there is None or there.deleting or not there.replicas or not snapshot.group.spec.rollout.takes_over:
         return False
@@ -83,9 +83,9 @@ def take_over(context: PlanningContext, chosen: Chosen, removal: RemovalDecision
     old, new = _two_sets(context)
     back = _goes_back(context, old)
     context.change_rollout(from_set=old.name, to_set=new.name, updated=_updated(snapshot))
-    filled = snapshot.statefulset if snapshot.arrangement.left is not None else None
-    if filled is not None and filled.update_revision:
-        context.change_rollout(target=filled.update_revision)
+    target = snapshot.statefulset if snapshot.arrangement.source is not None else None
+    if target is not None and target.update_revision:
+        context.change_rollout(target=target.update_revision)
     taken = snapshot.live.get(("StatefulSet", new.name))
     if taken is not None and not names.is_owned(taken, snapshot.uid):
         context.change_rollout(
@@ -93,10 +93,10 @@ def take_over(context: PlanningContext, chosen: Chosen, removal: RemovalDecision
         )
         return
     _note_ended(context, old)
-    template = filled.template if filled is not None else template_hash(chosen.template or {})
+    template = target.template if target is not None else template_hash(chosen.template or {})
     announce_rebalance(context, template)
     asked = context.rollout.moving is not None and context.rollout.moving.told_ms > 0
-    if filled is not None and not asked and _template_settles(context, filled):
+    if target is not None and not asked and _template_settles(context, target):
         return
     policy = _policy_of(context, chosen)
     decision = _as_noted(context, decide_takeover(policy, _input(context, old, new, back=back)))
@@ -211,19 +211,19 @@ def _end_note(context: PlanningContext, decision: TakeoverDecision) -> None:
 
 def _act(context: PlanningContext, decision: TakeoverDecision, old: SetView, new: SetView) -> None:
     snapshot, ordinal = context.snapshot, decision.ordinal
-    left, filled = _suffix(snapshot, old.name), _suffix(snapshot, new.name)
+    source, target = _suffix(snapshot, old.name), _suffix(snapshot, new.name)
     if decision.action == EXTEND:
-        context.spans[filled] = context.spans.get(filled, Ordinals(ordinal, 0)).with_(ordinal)
+        context.spans[target] = context.spans.get(target, Ordinals(ordinal, 0)).with_(ordinal)
     elif decision.action == RETIRE:
-        context.spans[left] = context.spans[left].without(ordinal)
+        context.spans[source] = context.spans[source].without(ordinal)
     elif decision.action == WITHDRAW:
-        context.spans[filled] = context.spans[filled].without(ordinal)
+        context.spans[target] = context.spans[target].without(ordinal)
     elif decision.action == TELL:
         _tell(context, decision, old, new)
     elif decision.action == STOP:
-        _stop(context, decision, left, filled)
-    elif decision.action == DONE and snapshot.arrangement.left is not None:
-        _done(context, left)
+        _stop(context, decision, source, target)
+    elif decision.action == DONE and snapshot.arrangement.source is not None:
+        _done(context, source)
 
 
 def _suffix(snapshot: GroupSnapshot, set_name: str) -> str:
@@ -250,7 +250,7 @@ def _address(pod: PodSnapshot) -> str:
     return f"[{pod.ip}]:{pod.port}" if ":" in pod.ip else f"{pod.ip}:{pod.port}"
 
 
-def _stop(context: PlanningContext, decision: TakeoverDecision, left: str, filled: str) -> None:
+def _stop(context: PlanningContext, decision: TakeoverDecision, source: str, target: str) -> None:
     """Marks the target template as failed, so that members that have moved go back.
 
     A successor that is not the member is deleted at once. A successor whose predecessor was retired (it
@@ -260,7 +260,7 @@ def _stop(context: PlanningContext, decision: TakeoverDecision, left: str, fille
     snapshot = context.snapshot
     assert snapshot.group is not None
     assert snapshot.revision is not None
-    there = snapshot.sets.get(filled)
+    there = snapshot.sets.get(target)
     context.change_rollout(
         phase=ROLLING_BACK,
         failed=Failed(
@@ -275,30 +275,30 @@ def _stop(context: PlanningContext, decision: TakeoverDecision, left: str, fille
     context.tell("RolloutStopped", f"{decision.reason}; rolling back to the previous revision", warning=True)
     context.taken_over.append("stopped")
     serving = snapshot.pod(snapshot.group.instance_id(decision.ordinal)) if decision.ordinal >= 0 else None
-    kept = left in context.spans and decision.ordinal in context.spans[left]
-    if kept and filled in context.spans and (serving is None or serving.suffix != filled):
-        context.spans[filled] = context.spans[filled].without(decision.ordinal)
+    kept = source in context.spans and decision.ordinal in context.spans[source]
+    if kept and target in context.spans and (serving is None or serving.suffix != target):
+        context.spans[target] = context.spans[target].without(decision.ordinal)
 
 
-def _done(context: PlanningContext, left: str) -> None:
+def _done(context: PlanningContext, source: str) -> None:
     """Deletes the source StatefulSet after its last pod; its name is then free for the next rollout."""
-    there = context.snapshot.sets.get(left)
-    pods = [pod for pod in context.snapshot.pods if pod.suffix == left]
+    there = context.snapshot.sets.get(source)
+    pods = [pod for pod in context.snapshot.pods if pod.suffix == source]
     if there is not None and not pods and not there.existing and not there.deleting:
         context.acts.append(DeleteObject("apps/v1", "StatefulSet", there.name, there.uid))
 
 
-def _template_settles(context: PlanningContext, filled: StatefulSetSnapshot) -> bool:
+def _template_settles(context: PlanningContext, target: StatefulSetSnapshot) -> bool:
     """Whether the target StatefulSet gets another template, and pods of its previous one have to go first.
 
     Only pods that serve no member are replaced. Those that serve one stay; another rollout follows this one.
     """
     snapshot = context.snapshot
-    if context.template_changes or not filled.update_revision:
+    if context.template_changes or not target.update_revision:
         context.busy = True
-        context.change_rollout(reason=f"{filled.name} gets another revision")
+        context.change_rollout(reason=f"{target.name} gets another revision")
         return True
-    stale = [pod for pod in _outdated(snapshot, filled) if not pod.deleting and not _may_serve(snapshot, pod)]
+    stale = [pod for pod in _outdated(snapshot, target) if not pod.deleting and not _may_serve(snapshot, pod)]
     if not stale:
         return False
     context.busy = True
@@ -356,9 +356,9 @@ def tell_orphans(context: PlanningContext) -> None:
             context.needs_fresh = True
             continue
         context.acts.append(TellTakeover(pods[0].name, pods[0].uid, pods[0].ip, port=pods[0].port))
-        said = f"{pods[0].name} takes over, because {name} has no other pod"
-        context.decided("rollout", f"tell {pods[0].name}", said)
-        context.tell("TakeoverBegun", said)
+        reason = f"{pods[0].name} takes over, because {name} has no other pod"
+        context.decided("rollout", f"tell {pods[0].name}", reason)
+        context.tell("TakeoverBegun", reason)
 
 
 def _comes_back(snapshot: GroupSnapshot, pod: PodSnapshot) -> bool:
@@ -373,12 +373,12 @@ def _comes_back(snapshot: GroupSnapshot, pod: PodSnapshot) -> bool:
 def _two_sets(context: PlanningContext) -> tuple[SetView, SetView]:
     """The source and the target StatefulSet; the target may not exist yet."""
     snapshot = context.snapshot
-    filled, left = snapshot.arrangement.filled, snapshot.arrangement.left
-    assert filled is not None
-    if left is None:
-        name = names.statefulset(snapshot.name, next_suffix(filled.suffix))
-        return _view(filled, context.spans), SetView(name)
-    return _view(left, context.spans), _view(filled, context.spans)
+    target, source = snapshot.arrangement.target, snapshot.arrangement.source
+    assert target is not None
+    if source is None:
+        name = names.statefulset(snapshot.name, next_suffix(target.suffix))
+        return _view(target, context.spans), SetView(name)
+    return _view(source, context.spans), _view(target, context.spans)
 
 
 def _view(statefulset: StatefulSetSnapshot, spans: dict[str, Ordinals]) -> SetView:
@@ -388,10 +388,10 @@ def _view(statefulset: StatefulSetSnapshot, spans: dict[str, Ordinals]) -> SetVi
 
 def _goes_back(context: PlanningContext, old: SetView) -> bool:
     """Whether the source StatefulSet has the failed template."""
-    left, failed = context.snapshot.arrangement.left, context.rollout.failed
-    if left is None or failed is None:
+    source, failed = context.snapshot.arrangement.source, context.rollout.failed
+    if source is None or failed is None:
         return False
-    return left.name == old.name and left.template == failed.template
+    return source.name == old.name and source.template == failed.template
 
 
 def _policy_of(context: PlanningContext, chosen: Chosen) -> TakeoverPolicy:
@@ -442,7 +442,7 @@ def _member(snapshot: GroupSnapshot, ordinal: int, old: SetView, new: SetView) -
 def _updated(snapshot: GroupSnapshot) -> int:
     """The number of members that a pod of the target revision serves."""
     there = snapshot.statefulset
-    if there is None or snapshot.arrangement.left is None or not there.update_revision:
+    if there is None or snapshot.arrangement.source is None or not there.update_revision:
         return 0
     serving = {pod.member: snapshot.pod(pod.member) for pod in snapshot.pods}
     return sum(pod is not None and pod.revision == there.update_revision for pod in serving.values())

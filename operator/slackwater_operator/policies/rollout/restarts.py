@@ -174,11 +174,11 @@ def decide_rollback(policy: RolloutPolicy, observed: RolloutInput) -> RolloutDec
         if worker.revision != observed.revision and not worker.running and not worker.terminating
     ]
     if broken:
-        said = (
+        reason = (
             f"{', '.join(broken)} is rolled back at once, because it does not run and its session will "
             "time out"
         )
-        return RolloutDecision("restart", tuple(broken), reason=said, summary=said)
+        return RolloutDecision("restart", tuple(broken), reason=reason, summary=reason)
     decision = decide_rollout(
         replace(policy, paused=False, refuses=False),
         replace(observed, forced=observed.forced or "the way back"),
@@ -239,8 +239,8 @@ def _go_on(policy: RolloutPolicy, observed: RolloutInput, still: list[RestartVie
         summary = f"{names[0]} is restarting{alone if left else ''}"
         return RolloutDecision("wait", reason=f"{names[0]} {waits}", summary=summary)
     if not left:
-        said = "all workers have been restarted"
-        return RolloutDecision("done", reason=said, summary=said)
+        reason = "all workers have been restarted"
+        return RolloutDecision("done", reason=reason, summary=reason)
     held = _held(policy, observed, names)
     if held is not None:
         return held
@@ -253,8 +253,8 @@ def _go_on(policy: RolloutPolicy, observed: RolloutInput, still: list[RestartVie
             worker for worker in chosen if not worker.leader
         ]  # the leader goes alone, when the others are back
     if not chosen:
-        said = f"the group leader is restarted last; {names[0]} is not back yet"
-        return RolloutDecision("wait", reason=said, summary=said)
+        reason = f"the group leader is restarted last; {names[0]} is not back yet"
+        return RolloutDecision("wait", reason=reason, summary=reason)
     return _begin(policy, observed, [worker.name for worker in chosen], alone)
 
 
@@ -276,8 +276,8 @@ def _held(policy: RolloutPolicy, observed: RolloutInput, away: Sequence[str]) ->
     if refused:
         return RolloutDecision("refuse", reason=refused, summary=refused)
     if policy.paused:
-        said = "spec.rollout.paused is true"
-        return RolloutDecision("wait", reason=said, summary=said)
+        reason = "spec.rollout.paused is true"
+        return RolloutDecision("wait", reason=reason, summary=reason)
     waits = unready(observed.group, observed.workers, away)
     return RolloutDecision("wait", reason=waits, summary=waits) if waits else None
 

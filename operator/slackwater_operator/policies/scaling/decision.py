@@ -217,15 +217,15 @@ def decide_manual(observed: ManualInput) -> ScalingDecision:
     """
     now, wanted = observed.replicas, observed.wanted
     if wanted == now:
-        said = f"{now} as {observed.by} requests"
-        return ScalingDecision(None, "", "", now, said, capped=wanted, summary=said)
+        reason = f"{now} as {observed.by} requests"
+        return ScalingDecision(None, "", "", now, reason, capped=wanted, summary=reason)
     moving = observed.group is not None and observed.group.rebalancing
     if wanted and now and moving and observed.unstable_for_ms < _MANUAL_PATIENCE_MS:
         assert observed.group is not None
-        said = f"{now} kept: {observed.by} requests {wanted}, but the group is {observed.group.state}"
-        return ScalingDecision(None, "", "rebalancing", now, said, capped=wanted, summary=said)
-    said = f"{now} to {wanted}: requested by {observed.by}"
-    return ScalingDecision(None, "", "", wanted, said, capped=wanted, summary=said)
+        reason = f"{now} kept: {observed.by} requests {wanted}, but the group is {observed.group.state}"
+        return ScalingDecision(None, "", "rebalancing", now, reason, capped=wanted, summary=reason)
+    reason = f"{now} to {wanted}: requested by {observed.by}"
+    return ScalingDecision(None, "", "", wanted, reason, capped=wanted, summary=reason)
 
 
 class _Bounds:
@@ -274,10 +274,10 @@ def _unknown(observed: ScalingInput, bounds: _Bounds, why: str) -> ScalingDecisi
     )
     if broken and ready:
         to, cap = bounds.apply(now)
-        said = f"{now} to {to}: {broken}"
-        return ScalingDecision(None, cap, "", to, said, capped=to, summary=said)
-    said = f"{now} kept: {why}"
-    return ScalingDecision(None, "", "unknown", now, said, summary=said)
+        reason = f"{now} to {to}: {broken}"
+        return ScalingDecision(None, cap, "", to, reason, capped=to, summary=reason)
+    reason = f"{now} kept: {why}"
+    return ScalingDecision(None, "", "unknown", now, reason, summary=reason)
 
 
 def _from_zero(policy: ScalingPolicy, observed: ScalingInput, bounds: _Bounds) -> ScalingDecision:
@@ -287,8 +287,8 @@ def _from_zero(policy: ScalingPolicy, observed: ScalingInput, bounds: _Bounds) -
     if not waiting and not broken:
         if any(load.lag is None for load in observed.loads.values()):
             return _unknown(observed, bounds, "not all lag is known")
-        said = "0 kept: there is nothing to read"
-        return ScalingDecision(0.0, "", "", 0, said, capped=0, summary=said)
+        reason = "0 kept: there is nothing to read"
+        return ScalingDecision(0.0, "", "", 0, reason, capped=0, summary=reason)
     needs = _needs(policy, observed)
     raw = None if needs is None else sum(min(need, 1.0) for need in needs.values())
     wanted, cap = bounds.apply(1 if raw is None else max(1, _enough(raw, len(observed.loads))))

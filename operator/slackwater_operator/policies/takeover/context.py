@@ -289,8 +289,8 @@ class Case:
         """The decision to give up this revision, and the note with it; in a rollback the decision
         to wait."""
         if self.observed.back:
-            said = f"the rollback waits for {member.name}"
-            return self.wait(f"{said}: {reason}", said, ordinal=member.ordinal)
+            waits = f"the rollback waits for {member.name}"
+            return self.wait(f"{waits}: {reason}", waits, ordinal=member.ordinal)
         by = self.note.by if self.note else TAKEOVER
         summary = summary or reason
         return TakeoverDecision(STOP, member.ordinal, by, reason=reason, summary=summary, failed=member.name)
@@ -314,7 +314,7 @@ class Case:
         elif note.by == TAKEOVER:
             note = replace(note, generation=-1)
         asks = f"asks {self.old_pod(member)}" if predecessor else "has no predecessor to ask"
-        said = f"{self.new_pod(member)} takes over, and {asks}: {why}"
+        reason = f"{self.new_pod(member)} takes over, and {asks}: {why}"
         return TakeoverDecision(
-            TELL, member.ordinal, note.by, predecessor, reason=said, summary=said, note=note
+            TELL, member.ordinal, note.by, predecessor, reason=reason, summary=reason, note=note
         )

@@ -102,8 +102,8 @@ def _step(case: Case) -> TakeoverDecision:
     observed = case.observed
     covered = all(member.ordinal in observed.new.ordinals for member in observed.members)
     if not observed.old.ordinals and covered:
-        said = "all members have been taken over" if observed.members else "there are no members"
-        return TakeoverDecision(DONE, reason=said, summary=said)
+        reason = "all members have been taken over" if observed.members else "there are no members"
+        return TakeoverDecision(DONE, reason=reason, summary=reason)
     if observed.group is None:
         return case.wait("the broker did not say how the group is")
     failing = _failing(case)
@@ -147,8 +147,8 @@ def _failing(case: Case) -> TakeoverDecision | None:
             member.ordinal in case.observed.new.ordinals and member.ordinal not in case.observed.old.ordinals
         )
         if moved and member.new is not None and crashes(member.new) and member.new.trouble:
-            said = f"{case.new_pod(member)} fails repeatedly with the new revision: {member.new.trouble}"
-            return case.stop(member, said)
+            reason = f"{case.new_pod(member)} fails repeatedly with the new revision: {member.new.trouble}"
+            return case.stop(member, reason)
     return None
 
 
@@ -178,8 +178,8 @@ def _next(case: Case) -> TakeoverDecision:
 
 
 def _extend(case: Case, member: TakeoverMember, why: str) -> TakeoverDecision:
-    said = f"{case.new_pod(member)} starts beside {case.old_pod(member)}: {why}"
-    return TakeoverDecision(EXTEND, member.ordinal, reason=said, summary=said, note=_note(case, member))
+    reason = f"{case.new_pod(member)} starts beside {case.old_pod(member)}: {why}"
+    return TakeoverDecision(EXTEND, member.ordinal, reason=reason, summary=reason, note=_note(case, member))
 
 
 def _following(observed: TakeoverInput) -> int:

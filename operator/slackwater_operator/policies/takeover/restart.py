@@ -42,9 +42,9 @@ def retire_first(case: Case, member: TakeoverMember, why: str, *, ready: bool = 
     if serves:
         refused = refusal(policy, case.observed.gaps_ms) if policy.refuses and not ready else ""
         if refused:
-            said = f"{member.name} would move by restart, because {why}; but {refused}"
+            reason = f"{member.name} would move by restart, because {why}; but {refused}"
             return TakeoverDecision(
-                REFUSE, member.ordinal, RESTART, reason=said, summary=said, note=case.note
+                REFUSE, member.ordinal, RESTART, reason=reason, summary=reason, note=case.note
             )
         held = held or case.unready()
     elif old is not None and not gone(old):
@@ -70,8 +70,8 @@ def retire_now(case: Case, member: TakeoverMember, why: str) -> TakeoverDecision
         RESTART,
         to=case.observed.new.name,
     )
-    said = f"{case.old_pod(member)} stops before {case.new_pod(member)} takes over: {why}"
-    return TakeoverDecision(RETIRE, member.ordinal, RESTART, reason=said, summary=said, note=note)
+    reason = f"{case.old_pod(member)} stops before {case.new_pod(member)} takes over: {why}"
+    return TakeoverDecision(RETIRE, member.ordinal, RESTART, reason=reason, summary=reason, note=note)
 
 
 def fill_hole(case: Case, member: TakeoverMember) -> TakeoverDecision:
@@ -80,8 +80,8 @@ def fill_hole(case: Case, member: TakeoverMember) -> TakeoverDecision:
     note = case.note or Moving(
         member.ordinal, case.observed.now_ms, -1, None, RESTART, to=case.observed.new.name
     )
-    said = f"{case.new_pod(member)} is created, because {member.name} has no pod in either StatefulSet"
-    return TakeoverDecision(EXTEND, member.ordinal, RESTART, reason=said, summary=said, note=note)
+    reason = f"{case.new_pod(member)} is created, because {member.name} has no pod in either StatefulSet"
+    return TakeoverDecision(EXTEND, member.ordinal, RESTART, reason=reason, summary=reason, note=note)
 
 
 def after_retiring(case: Case, member: TakeoverMember) -> TakeoverDecision | None:
@@ -130,8 +130,8 @@ def _tell(case: Case, member: TakeoverMember, new: WorkerView) -> TakeoverDecisi
         )
     if case.refused_often():
         because = f": {new.trouble}" if new.trouble else ""
-        said = f"{pod} was asked {case.note.tells} times to take over, and is still in standby{because}"
-        return case.stop(member, said)
+        reason = f"{pod} was asked {case.note.tells} times to take over, and is still in standby{because}"
+        return case.stop(member, reason)
     return case.tell(member, f"{case.old_pod(member)} has stopped", predecessor=False)
 
 

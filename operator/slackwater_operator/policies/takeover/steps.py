@@ -48,8 +48,8 @@ def move(case: Case, member: TakeoverMember) -> TakeoverDecision:
     if case.forward and crashes(member.new):
         assert member.new is not None
         because = f": {member.new.trouble}" if member.new.trouble else ""
-        said = f"{case.new_pod(member)} has failed {member.new.failures} times{because}"
-        return case.stop(member, said, f"{case.new_pod(member)} fails repeatedly{because}")
+        reason = f"{case.new_pod(member)} has failed {member.new.failures} times{because}"
+        return case.stop(member, reason, f"{case.new_pod(member)} fails repeatedly{because}")
     if member.new is not None and member.new.running:
         return _taken(case, member, member.new)
     if member.old is not None and member.old.running:
@@ -73,16 +73,16 @@ def _taken(case: Case, member: TakeoverMember, new: WorkerView) -> TakeoverDecis
             else "the broker reports another process"
         )
         who = f"the broker reports {holder}" if holder else other
-        said = f"{case.new_pod(member)} reports that it is {member.name}, but {who}"
+        reason = f"{case.new_pod(member)} reports that it is {member.name}, but {who}"
         if case.overdue():
-            return case.stop(member, said)
-        return case.wait(said, ordinal=member.ordinal)
+            return case.stop(member, reason)
+        return case.wait(reason, ordinal=member.ordinal)
     if case.rebalanced(new) and case.blames:
         generation = case.note.generation if case.note else -1
-        said = f"{case.new_pod(member)} took over in generation {new.generation}, not {generation}"
+        reason = f"{case.new_pod(member)} took over in generation {new.generation}, not {generation}"
         because = case.why_rebalanced(member)
         why = f"{member.name} was taken over, but the group rebalanced meanwhile{because}"
-        return case.stop(member, f"{said}: the group rebalanced meanwhile{because}", why)
+        return case.stop(member, f"{reason}: the group rebalanced meanwhile{because}", why)
     if member.old is not None and not member.old.can_hand_over and not old_runs:
         return retire_now(
             case, member, f"{case.old_pod(member)} would fence it, because it has no key for takeovers"
@@ -97,9 +97,9 @@ def _taken(case: Case, member: TakeoverMember, new: WorkerView) -> TakeoverDecis
     rebalanced, expected = case.rebalanced(new), case.observed.expected
     unplanned = (case.unplanned or _SESSION_ENDED) if rebalanced and not expected else ""
     because = f" (the group rebalanced meanwhile: {expected or unplanned})" if rebalanced else ""
-    said = f"{case.new_pod(member)} has taken over; {case.old_pod(member)} is stopped{because}"
+    reason = f"{case.new_pod(member)} has taken over; {case.old_pod(member)} is stopped{because}"
     return TakeoverDecision(
-        RETIRE, member.ordinal, moved=True, reason=said, summary=said, note=None, unplanned=unplanned
+        RETIRE, member.ordinal, moved=True, reason=reason, summary=reason, note=None, unplanned=unplanned
     )
 
 
@@ -111,10 +111,10 @@ def _served(case: Case, member: TakeoverMember, old: WorkerView) -> TakeoverDeci
     new = member.new
     starved = _starved(case, member)
     if starved and not case.told_lately():
-        said = (
+        reason = (
             f"{case.new_pod(member)} is deleted to make room for {starved}, whose member has no running pod"
         )
-        return TakeoverDecision(WITHDRAW, member.ordinal, reason=said, summary=said)
+        return TakeoverDecision(WITHDRAW, member.ordinal, reason=reason, summary=reason)
     if new is None or new.phase != STANDBY or not new.alive or new.terminating:
         return _not_ready(case, member, old)
     if case.told_lately():
@@ -122,11 +122,11 @@ def _served(case: Case, member: TakeoverMember, old: WorkerView) -> TakeoverDeci
     if case.refused_often():
         assert case.note is not None
         because = f": {new.trouble}" if new.trouble else ""
-        said = (
+        reason = (
             f"{case.new_pod(member)} was asked {case.note.tells} times to take over, and is still in "
             f"standby{because}"
         )
-        return case.stop(member, said, f"{case.new_pod(member)} cannot take over{because}")
+        return case.stop(member, reason, f"{case.new_pod(member)} cannot take over{because}")
     if not old.can_hand_over:
         # Fenced without a key it would end, come back and fence its successor in turn: it has to go first.
         why = f"{case.old_pod(member)} has no key for takeovers"
@@ -182,10 +182,10 @@ def _not_ready(case: Case, member: TakeoverMember, old: WorkerView) -> TakeoverD
     since_ms = max(case.note.since_ms, case.note.told_ms)
     late = case.note.by == RESTART or case.observed.now_ms - since_ms >= case.policy.warm_timeout_ms
     if new is not None and new.alive and new.phase == WARM:
-        said = f"{pod} waits to join as a new member, but {member.name} is in the group"
+        reason = f"{pod} waits to join as a new member, but {member.name} is in the group"
         if late:  # it was not when the pod started: another pod finds it there, and stands by
-            return TakeoverDecision(WITHDRAW, member.ordinal, reason=said, summary=said)
-        return case.wait(said, ordinal=member.ordinal)
+            return TakeoverDecision(WITHDRAW, member.ordinal, reason=reason, summary=reason)
+        return case.wait(reason, ordinal=member.ordinal)
     if not late:
         allowed = f"{case.policy.warm_timeout_ms / 1000:.0f} s"
         waited = f"for {ago(case.observed.now_ms, since_ms)} of {allowed}"
@@ -239,8 +239,8 @@ def _unserved(case: Case, member: TakeoverMember) -> TakeoverDecision:
         return case.wait(f"{case.new_pod(member)} was asked to take over", ordinal=member.ordinal)
     if new.phase == STANDBY and case.refused_often():
         because = f": {new.trouble}" if new.trouble else ""
-        said = f"{case.new_pod(member)} was asked repeatedly to take over, and is still in standby{because}"
-        return case.stop(member, said)
+        reason = f"{case.new_pod(member)} was asked repeatedly to take over, and is still in standby{because}"
+        return case.stop(member, reason)
     if unknown(old):
         return _silent(case, member, new)
     if not _lost(case, member, new):
@@ -291,14 +291,14 @@ def _silent(case: Case, member: TakeoverMember, new: WorkerView) -> TakeoverDeci
 
 
 def _joins(case: Case, member: TakeoverMember) -> TakeoverDecision:
-    said = f"{case.new_pod(member)} is {member.new.phase if member.new else ''}"
+    reason = f"{case.new_pod(member)} is {member.new.phase if member.new else ''}"
     note, now_ms = case.note, case.observed.now_ms
     assert note is not None
     unasked = not note.told_ms and now_ms - note.since_ms >= case.policy.warm_timeout_ms  # it has no key
     if not (case.overdue() or unasked):
-        return case.wait(said, ordinal=member.ordinal)
+        return case.wait(reason, ordinal=member.ordinal)
     because = f": {member.new.trouble}" if member.new is not None and member.new.trouble else ""
-    late = f"{said} for {ago(now_ms, note.told_ms or note.since_ms)}, and has not taken over{because}"
+    late = f"{reason} for {ago(now_ms, note.told_ms or note.since_ms)}, and has not taken over{because}"
     return case.stop(member, late, f"{case.new_pod(member)} does not take over{because}")
 
 
@@ -312,7 +312,7 @@ def _nobody(case: Case, member: TakeoverMember) -> TakeoverDecision:
             member,
             f"{case.old_pod(member)} {_state(old)}, and occupies the room that {case.new_pod(member)} needs",
         )
-    said = f"{case.new_pod(member)} {_state(new)}, {case.old_pod(member)} {_state(member.old)}"
+    reason = f"{case.new_pod(member)} {_state(new)}, {case.old_pod(member)} {_state(member.old)}"
     assert note is not None
     # A join that warms up behind it takes as long as the warm-up.
     joined = new is not None and new.alive and new.phase == "warming" and new.generation >= 0
@@ -322,6 +322,6 @@ def _nobody(case: Case, member: TakeoverMember) -> TakeoverDecision:
     blind = unknown(new) or unknown(member.old)
     if (late and not blind) or (case.overdue() and not joined and not blind):
         return case.stop(
-            member, f"{member.name} has no running worker: {said}", f"{member.name} has no running worker"
+            member, f"{member.name} has no running worker: {reason}", f"{member.name} has no running worker"
         )
-    return case.wait(said, ordinal=member.ordinal)
+    return case.wait(reason, ordinal=member.ordinal)
