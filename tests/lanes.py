@@ -82,12 +82,15 @@ def lanes() -> list[Lane]:
     """Those of ``make test``; the longest first."""
     programs = Step("tests.support.parts", ("kubectl", "controlplane", "prometheus"), nice=True)
     heavy = _files("tests/integration", "test_local_run_*.py", "test_pipeline_*.py", "test_worker_*.py")
-    scenarios = _files("tests/e2e", "test_scenario_*.py")
+    # With the scenarios go the others that share their control plane and Kafka, and the longest of the rest.
+    sites = _files(
+        "tests/e2e", "test_scenario_*.py", "test_takeover.py", "test_hpa.py", "test_prometheus_expressions.py"
+    )
     computed = ("tests/unit", "tests/simulation", "tests/fuzz")
     elsewhere = (*computed, "tests/e2e", "tests/chaos", *heavy)
     return [
-        # On a Kubernetes control plane, the longest.
-        Lane("scenarios", (programs, _tests("controlplane", *scenarios))),
+        # On a Kubernetes control plane with an operator and workers, the longest.
+        Lane("scenarios", (programs, _tests("controlplane", *sites))),
         # The demo, local runs, workers and Spark.
         Lane("processes", (_tests("not controlplane", "tests/e2e", "tests/chaos", *heavy),)),
         # What needs only a processor, behind the others; then what else is on a control plane.
@@ -96,7 +99,7 @@ def lanes() -> list[Lane]:
             (
                 _tests("not controlplane", *computed, nice=True),
                 programs,
-                _tests("controlplane", "--ignore-glob=*/test_scenario_*", "tests/e2e"),
+                _tests("controlplane", "tests/e2e", *(f"--ignore={path}" for path in sites)),
             ),
         ),
         # All others: the clients and the brokers.
