@@ -1,4 +1,4 @@
-"""What a worker says of itself at GET /status."""
+"""What a worker reports at GET /status."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _IN_THE_GROUP = ("joining", "running", "handing-over", "draining")
 
 @dataclass(frozen=True)
 class StoppedPartition:
-    """A partition that its worker reads nothing more of until a person has decided where to go on.
+    """A partition that its worker has stopped reading until a person decides where to continue.
 
     Attributes:
-        partition: which one.
+        partition: the partition.
         reason: `LogTruncated` or `TopicRecreated`.
-        message: what happened and what to do.
+        message: what happened, and what to do.
     """
 
     partition: TopicPartition
@@ -27,14 +27,14 @@ class StoppedPartition:
 
 @dataclass(frozen=True)
 class Skip:
-    """Records that were gone from the log before a worker read them.
+    """Records that were deleted from the log before a worker read them.
 
     Attributes:
-        partition: whose.
-        from_offset: the first offset that was skipped.
-        to_offset: where the worker went on.
-        cause: why they are gone: `retention`, which is also DeleteRecords.
-        at_ms: when it was noticed (wall clock).
+        partition: their partition.
+        from_offset: the first skipped offset.
+        to_offset: the offset at which the worker continued.
+        cause: why they were deleted: `retention`, which includes DeleteRecords.
+        at_ms: when the worker noticed (wall clock).
     """
 
     partition: TopicPartition
@@ -45,7 +45,7 @@ class Skip:
 
     @property
     def records(self) -> int:
-        """How many offsets; a compacted log may have had fewer records."""
+        """The number of skipped offsets; a compacted log may have had fewer records."""
         return self.to_offset - self.from_offset
 
     def __str__(self) -> str:
@@ -54,16 +54,15 @@ class Skip:
 
 @dataclass(frozen=True)
 class RestartTimes:
-    """When what happened at a worker's last return: wall clock of the machine it happened on, ms.
-
-    None: not yet, or not known.
+    """The times of a worker's last return: wall clock of the machine concerned, in ms; None if not yet, or
+    unknown.
 
     Attributes:
-        drain_ms: the process before began to drain.
-        served_until_ms: that process's last commit.
+        drain_ms: the previous process began to drain.
+        served_until_ms: the previous process's last commit.
         started_ms: this process began.
         joined_ms: it was in the group.
-        first_record_ms: all partitions that it had got by then were served again.
+        first_record_ms: it processed records of all partitions that it had by then.
     """
 
     drain_ms: int | None = None
@@ -75,14 +74,14 @@ class RestartTimes:
 
 @dataclass(frozen=True)
 class StandbyStatus:
-    """What a worker says of itself in phase `standby`.
+    """What a worker reports in phase `standby`.
 
     Attributes:
-        since_ms: since when it has stood by.
-        handed_over: whether it was the member itself before, and another took over from it.
-        prefetched_partitions: how many partitions it reads ahead.
+        since_ms: since when it has been in standby.
+        handed_over: whether it was the member before, and another pod took over from it.
+        prefetched_partitions: the number of partitions that it reads ahead.
         told: whether it has been told to take over, and is about to.
-        reason: why it did not when it was told last; "".
+        reason: why it did not take over when it was last told; "" if it was not.
     """
 
     since_ms: int
@@ -94,20 +93,21 @@ class StandbyStatus:
 
 @dataclass(frozen=True)
 class TakeoverStatus:
-    """The last takeover of a worker's process. Times are wall clock, ms; None: not yet, or there was none.
+    """The last takeover of a worker's process. Times are wall clock, in ms; None if not yet, or if there was
+    none.
 
     Attributes:
         predecessor: the pod that it took over from.
         asked_ms: it asked its predecessor.
-        drain_ms: the predecessor began to drain, by its own clock.
-        committed_ms: the predecessor had committed, by its own clock.
-        answered_ms: it had the answer.
+        drain_ms: the predecessor began to drain, by the predecessor's clock.
+        committed_ms: the predecessor had committed, by the predecessor's clock.
+        answered_ms: it received the answer.
         joined_ms: it was in the group.
-        first_record_ms: its first record went to the handler.
-        generation_before: the generation that the predecessor told, -1 where it told none.
+        first_record_ms: its handler received the first record.
+        generation_before: the generation that the predecessor reported; -1 without one.
         generation: the generation that it joined.
         forced: whether it took over without the predecessor's answer.
-        pauses_ms: for each partition how long it was not served.
+        pauses_ms: for how long each partition was not read.
     """
 
     predecessor: str = ""
@@ -124,10 +124,10 @@ class TakeoverStatus:
 
     @property
     def phases_ms(self) -> dict[str, int]:
-        """How long its phases took, as far as that is known.
+        """The durations of its phases, in ms, where known.
 
-        drain: from the predecessor's begin to its commit; answer: from the commit to its answer's arrival;
-        join: to the place in the group; first_record: to the first record at the handler.
+        drain: from the predecessor's begin to its commit; answer: from the commit to the arrival of the
+        answer; join: to its membership; first_record: to the first record at the handler.
         """
         answered_ms = self.answered_ms if self.answered_ms is not None else self.asked_ms
         marks = (
@@ -142,41 +142,43 @@ class TakeoverStatus:
 
     @property
     def pause_ms(self) -> int | None:
-        """The longest time that one of its partitions was not served, None when not known."""
+        """The longest time that one of its partitions was not read, in ms; None if unknown."""
         return max(self.pauses_ms.values(), default=None)
 
 
 @dataclass(frozen=True)
 class WorkerStatus:
-    """A worker's /status. Times are wall clock, ms.
+    """A worker's /status. Times are wall clock, in ms.
 
     Attributes:
-        phase: as in docs/worker.md, "HTTP".
-        generation: the group generation that it joined last, -1 before.
-        member_id: Kafka's id of this incarnation.
+        phase: the phase (docs/worker.md, "HTTP").
+        generation: the group generation that it joined last; -1 before.
+        member_id: the member id that Kafka assigned to it.
         is_leader: whether it leads the group, as far as it knows.
-        assignment: the partitions it holds.
-        lag: records behind the committed offset, of the partitions where that is known.
-        error: what has failed, "" if nothing has.
+        assignment: the partitions that it holds.
+        lag: the lag of the partitions where it is known, in records.
+        error: what has failed; "" if nothing has.
         started_ms: when its process began.
-        joined_ms: when it was in the group first, None before.
-        waiting_since_ms: since when it has been warm and waits to join, None when it does not.
-        running_since_ms: since when it has been in phase `running`, None when it is not.
-        last_gap_ms: how long its slowest partition was not served around its last restart, None if unknown.
-        restart: the moments of that restart; None: the first process of its name, as far as it knows.
+        joined_ms: when it was first in the group; None before.
+        waiting_since_ms: since when it has been warm and waiting to join; None if it is not.
+        running_since_ms: since when it has been in phase `running`; None if it is not.
+        last_gap_ms: for how long its slowest partition was not read around its last restart; None if
+            unknown.
+        restart: the times of that restart; None for the first process of its name, as far as it knows.
         returned: whether its last join was a return without a rebalance.
-        generations: the last generations it joined, oldest first: (generation, whether it was the second half
-            of a cooperative rebalance, when).
-        rebalance_ms: when its last rebalance began and ended for it; the end is None while it goes on.
-        process: the token of its process's start, which requests to it are signed for; "": an older version.
+        generations: the last generations it joined, oldest first: (generation, whether it was the second
+            phase of a cooperative rebalance, when).
+        rebalance_ms: when its last rebalance began and ended for it; the end is None while it is in
+            progress.
+        process: the token of its process, which requests to it are signed for; "" from an older version.
         pod: the pod that it runs in, as it knows it.
-        holder: the pod that is the member, as Kafka's client.id told it; "" where it does not know.
-        standby: what it says of standing by; None while it does not.
-        takeover: its last takeover; None: its process has made none.
-        stopped: the partitions that it holds and reads nothing more of.
+        holder: the pod that is the member, by Kafka's client.id; "" if unknown.
+        standby: its report about its standby; None if it is not in standby.
+        takeover: its last takeover; None if its process has made none.
+        stopped: the partitions that it holds and has stopped reading.
         skipped: the last records that it has skipped.
-        uid: the uid of the pod that was asked; "" before that is noted.
-        at_ms: when it was asked.
+        uid: the uid of the pod that was asked; "" before it is set.
+        at_ms: when the pod was asked.
     """
 
     phase: str
@@ -207,15 +209,15 @@ class WorkerStatus:
 
     @property
     def running(self) -> bool:
-        """Whether it is in the group and handles records."""
+        """Whether it is in the group and processes records."""
         return self.phase == "running" and self.generation >= 0
 
     @property
     def is_member(self) -> bool:
-        """Whether it is in the group, be it about to leave it."""
+        """Whether it is in the group, even if it is about to leave."""
         return self.phase in _IN_THE_GROUP and self.generation >= 0
 
     @property
     def served_until_ms(self) -> int | None:
-        """The last commit of the process before this one, where that is known."""
+        """The last commit of the previous process, where known."""
         return self.restart.served_until_ms if self.restart is not None else None

@@ -1,8 +1,8 @@
-"""The ConsumerGroup (`slackwater.dev/v1alpha1`) in types, and how one is read.
+"""The types of a ConsumerGroup (`slackwater.dev/v1alpha1`), and how one is read.
 
 The CRD in `crds/` is generated from these types (`python -m slackwater_operator.api.v1alpha1.crd`), so that
-`kubectl apply` and `slackwater local run` accept the same. What CEL cannot check (Kafka property names, cron
-expressions, pod templates) is checked by `parse`.
+`kubectl apply` and `slackwater local run` accept the same resources. `parse` checks what CEL cannot (Kafka
+property names, cron expressions, pod templates).
 """
 
 # ruff: noqa: RUF009  (`spec` and `required` give dataclass fields)
@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 DEFAULT_ASSIGNOR = "cooperative-sticky"
-"""The workers' partition.assignment.strategy, unless spec.kafka.properties has another."""
+"""The workers' partition.assignment.strategy, unless spec.kafka.properties sets it."""
 
 API_VERSION = "slackwater.dev/v1alpha1"
 KIND = "ConsumerGroup"
@@ -75,7 +75,7 @@ _PLAIN = r"\S(.*\S)?"
 
 @dataclass(frozen=True, kw_only=True)
 class Metadata:
-    """Whose resource this is."""
+    """The resource's metadata."""
 
     name: str = required(
         "name",
@@ -99,7 +99,7 @@ class Metadata:
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerGroupSpec:
-    """What the user wants."""
+    """The resource's spec."""
 
     RULES: ClassVar[list[Rule]] = [
         Rule(
@@ -200,13 +200,14 @@ class ConsumerGroupSpec:
 
     @property
     def topic_expression(self) -> str | None:
-        """topicPattern so that `TopicPattern` matches whole names; None where topics are listed."""
+        """topicPattern in the form that matches whole names with `TopicPattern`; None if topics
+        are listed."""
         return validation.whole_pattern(self.topic_pattern) if self.topic_pattern else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerGroup:
-    """A consumer group of workers that stay still."""
+    """A Kafka consumer group and its workers."""
 
     RULES: ClassVar[list[Rule]] = [
         Rule(
@@ -260,7 +261,7 @@ class ConsumerGroup:
 
     @property
     def initial_replicas(self) -> int:
-        """How many workers to begin with."""
+        """The number of workers to start with."""
         if self.spec.replicas is not None:
             return self.spec.replicas
         return self.spec.scaling.min_replicas if self.spec.scaling else 1
@@ -270,7 +271,7 @@ class ConsumerGroup:
         return f"{self.metadata.name}-{ordinal}"
 
     def ordinal(self, instance_id: str) -> int | None:
-        """The ordinal of one of this group's workers, None for a name that is not one."""
+        """The ordinal of one of this group's workers; None for another name."""
         match = re.fullmatch(re.escape(self.metadata.name) + r"-(0|[1-9][0-9]*)", instance_id)
         return int(match.group(1)) if match else None
 
@@ -288,31 +289,31 @@ _SERVER_WRITTEN = frozenset(
         "selfLink",
     }
 )
-"""What Kubernetes keeps in metadata and nobody here reads."""
+"""Fields of metadata that Kubernetes writes and the operator does not read."""
 
 
 def load(path: Path) -> ConsumerGroup:
     """Reads the ConsumerGroup in a YAML file.
 
     Raises:
-        ResourceError: the file cannot be read, is no YAML, or a field is wrong.
+        ResourceError: the file cannot be read, is not YAML, or a field is invalid.
     """
     document = yamlfile.read(path)
     return parse(document.value, name=str(path), lines=document.lines)
 
 
 def parse(value: object, *, name: str = "resource", lines: dict[str, int] | None = None) -> ConsumerGroup:
-    """Reads a ConsumerGroup from the mapping that a YAML file or the API server gives.
+    """Reads a ConsumerGroup from the mapping of a YAML file or of the API server.
 
-    What Kubernetes adds (status, managedFields and so on) is passed over.
+    Fields that Kubernetes adds (status, managedFields and so on) are ignored.
 
     Args:
         value: the mapping.
-        name: what to call it in errors.
+        name: its name in errors.
         lines: the line of each field's path, where known.
 
     Raises:
-        ResourceError: a field is wrong.
+        ResourceError: a field is invalid.
     """
     try:
         group = fields.parse_object(ConsumerGroup, _as_written(value), "")
@@ -328,7 +329,7 @@ def _resource_error(error: FieldError, name: str, lines: dict[str, int]) -> Reso
 
 
 def _as_written(value: object) -> object:
-    """The resource without what Kubernetes has added to it."""
+    """The resource without the fields that Kubernetes has added."""
     if not isinstance(value, Mapping):
         return value
     result = {key: item for key, item in value.items() if key != "status"}

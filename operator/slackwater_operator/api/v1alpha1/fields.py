@@ -1,8 +1,7 @@
-"""How a field of the resource is declared: once, for reading, checking and the CRD alike.
+"""Declarations of the resource's fields, from which reading, checking and the CRD are derived.
 
-A resource is a frozen dataclass whose fields are made by `spec(...)`. `parse_object` reads a mapping into
-it; `object_schema` gives the same as a structural OpenAPI v3 schema, the form a CustomResourceDefinition
-wants.
+A resource is a frozen dataclass whose fields are created by `spec(...)`. `parse_object` reads a mapping into
+it; `object_schema` returns its structural OpenAPI v3 schema, for the CustomResourceDefinition.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ class ResourceError(ValueError):
 
 
 class FieldError(ValueError):
-    """A field holds what it must not.
+    """A field with an invalid value.
 
     Attributes:
-        path: where, dotted: `spec.scaling.minReplicas`, `spec.topics[0]`.
+        path: the field, dotted: `spec.scaling.minReplicas`, `spec.topics[0]`.
         problem: what is wrong and what to do, in one line.
     """
 
@@ -53,13 +52,13 @@ class FieldError(ValueError):
 
 
 class Rule(NamedTuple):
-    """What must hold between the fields of an object: checked by the API server, in CEL.
+    """A rule between the fields of an object, in CEL, which the API server checks.
 
     Attributes:
         rule: the CEL expression; `self` is the object.
         message: what is wrong and what to do.
-        field: the path of the field that is to blame within the object, such as `.minReplicas`; empty: the
-            object itself.
+        field: the path of the field at fault within the object, such as `.minReplicas`; "" for the object
+            itself.
         detail: a CEL expression for a message with figures, used in place of `message`. It must not use
             `string(int)`, whose cost the API server overestimates: `'%d'.format([self.a])`.
     """
@@ -81,11 +80,11 @@ class Rule(NamedTuple):
 
 @dataclass(frozen=True)
 class Kind:
-    """What a field may hold.
+    """The kind of values that a field accepts.
 
     Attributes:
         schema: its OpenAPI v3 schema.
-        parse: takes the raw value and the field's path, gives the Python value, raises FieldError.
+        parse: takes the raw value and the field's path, returns the Python value, raises FieldError.
     """
 
     schema: Schema
@@ -102,20 +101,20 @@ class _Spec:
 
 
 def spec(name: str, kind: Kind, doc: str, *, default: Any = _ABSENT, absent: Any = None) -> Any:
-    """Declares a field that may be left out.
+    """Declares an optional field.
 
     Args:
         name: its name in YAML (camelCase).
-        kind: what it may hold.
-        doc: its description, units included.
+        kind: the kind of its values.
+        doc: its description, including units.
         default: its default as written in YAML; shown in the CRD, where the API server fills it in.
-        absent: its Python value when it is left out and has no default.
+        absent: its Python value if it is left out and has no default.
     """
     return _field(_Spec(name, kind, doc, default, absent))
 
 
 def required(name: str, kind: Kind, doc: str) -> Any:
-    """Declares a field that must be given."""
+    """Declares a required field."""
     return _field(_Spec(name, kind, doc, _REQUIRED, None))
 
 
@@ -133,7 +132,7 @@ def _default(declared: _Spec, path: str) -> Any:
 
 
 def declared_fields(cls: type[Any]) -> list[tuple[str, _Spec]]:
-    """A resource's fields as they were declared, each with its attribute's name."""
+    """The declared fields of a resource, each with its attribute's name."""
     return [(item.name, item.metadata[_KEY]) for item in dataclasses.fields(cls) if _KEY in item.metadata]
 
 
@@ -141,7 +140,7 @@ def parse_object(cls: type[T], value: object, path: str) -> T:
     """Reads a mapping into the dataclass `cls`.
 
     Raises:
-        FieldError: an unknown field, a missing one, or a value that its kind refuses.
+        FieldError: a field is unknown, missing, or has an invalid value.
     """
     if not isinstance(value, Mapping):
         known = ", ".join(declared.name for _, declared in declared_fields(cls))
@@ -198,10 +197,10 @@ def _filled_in(default: Any, schema: Schema) -> Any:
 def text(
     *, pattern: str = "", example: str = "", max_length: int = MAX_TEXT, choices: Sequence[str] = ()
 ) -> Kind:
-    """A string; `pattern` must match all of it, `example` is shown where it does not.
+    """A string; `pattern` must match all of it, and `example` is shown if it does not.
 
-    In the CRD the pattern is a CEL rule, since its message can say what to write; a schema's `pattern`
-    only repeats the expression. It is read by RE2 there and by `re` here: use what both take.
+    In the CRD the pattern is a CEL rule, whose message can say what to write; a schema's `pattern` only
+    repeats the expression. The API server matches it with RE2, `parse` with `re`: use what both accept.
     """
     schema: Schema = {"type": "string"}
     if choices:
@@ -228,9 +227,9 @@ def text(
 
 
 def expression(*, pattern: str, example: str, max_length: int) -> Kind:
-    """A regular expression: a `text` that the API server, which matches with RE2 in CEL, can compile.
+    """A regular expression: a `text` that the API server can compile with RE2, in CEL.
 
-    `parse` does not compile it: whoever uses it does, and can say what is wrong with it.
+    `parse` does not compile it; the code that uses it does, and reports what is wrong.
     """
     kind = text(pattern=pattern, example=example, max_length=max_length)
     # Whether '' matches plays no part: the rule fails where the expression is none.
@@ -268,9 +267,9 @@ def flag() -> Kind:
 
 
 def duration(minimum: str = "1ms", maximum: str = "24h") -> Kind:
-    """A length of time such as `90s` or `1h30m`, as whole milliseconds in Python.
+    """A duration such as `90s` or `1h30m`, as milliseconds (int) in Python.
 
-    In the CRD it is plain text that CEL's `duration()` takes: values with `format: duration` could not be
+    In the CRD it is a string that CEL's `duration()` accepts: values with `format: duration` could not be
     multiplied there.
     """
     least, most = duration_ms(minimum), duration_ms(maximum)
@@ -301,7 +300,7 @@ def duration(minimum: str = "1ms", maximum: str = "24h") -> Kind:
 
 
 def duration_ms(written: str) -> float:
-    """The milliseconds of a duration in the form that `duration` takes."""
+    """The milliseconds of a duration as accepted by `duration`."""
     return sum(float(number) * _UNIT_MS[unit] for number, unit in _DURATION_PART.findall(written))
 
 
@@ -374,7 +373,7 @@ def text_map(*, rules: Sequence[Rule] = ()) -> Kind:
 
 
 def object_list(cls: type[Any], *, key: str, at_most: int) -> Kind:
-    """A list of objects, no two with the same `key` (a field that must be given), as a tuple in Python."""
+    """A list of objects, as a tuple in Python; no two have the same `key` (a required field)."""
     schema: Schema = {
         "type": "array",
         "items": object_schema(cls),
@@ -403,7 +402,7 @@ def object_list(cls: type[Any], *, key: str, at_most: int) -> Kind:
 
 
 def anything() -> Kind:
-    """A mapping that is passed on unchecked."""
+    """A mapping that is not checked."""
 
     def parse(value: object, path: str) -> dict[str, Any]:
         if not isinstance(value, Mapping):
@@ -424,7 +423,7 @@ def join(path: str, name: str) -> str:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """Names the nearest known name, where one is near, or all of them."""
+    """Suggests the closest known name if one is close, else lists all of them."""
     lowered = {name.lower(): name for name in known}
     close = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.6)
     if close:
@@ -433,7 +432,7 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 
 def describe(value: object) -> str:
-    """What a YAML value is, for an error."""
+    """The type of a YAML value, for an error."""
     if value is None:
         return "empty"
     if isinstance(value, bool):

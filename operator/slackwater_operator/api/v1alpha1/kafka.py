@@ -1,4 +1,4 @@
-"""spec.kafka of a ConsumerGroup: how it reaches Kafka."""
+"""spec.kafka of a ConsumerGroup: its connection to Kafka."""
 
 # ruff: noqa: RUF009  (`spec` and `required` give dataclass fields)
 from __future__ import annotations
@@ -36,7 +36,8 @@ def _number_rule(name: str) -> Rule:
 
 
 def _if_number(name: str, rule: str) -> str:
-    """The CEL rule that holds where the property is left out, or is no number (which has its own rule)."""
+    """The CEL rule, which also holds if the property is left out or is not a number (another rule
+    checks that)."""
     return f"!('{name}' in self) || !self['{name}'].matches('^[0-9]{{1,9}}$') || ({rule})"
 
 
@@ -74,7 +75,7 @@ _PROPERTY_RULES = [
 
 @dataclass(frozen=True, kw_only=True)
 class Security:
-    """How the group proves who it is, and whom it trusts. All values are names of Secrets."""
+    """Authentication and encryption. All values are names of Secrets."""
 
     RULES: ClassVar[list[Rule]] = [
         Rule(
@@ -135,7 +136,7 @@ class Security:
 
     @property
     def sasl(self) -> bool:
-        """Whether a name and a password are given."""
+        """Whether a user name and a password are given."""
         return self.protocol.startswith("SASL_")
 
     @property
@@ -152,7 +153,7 @@ class Security:
 
 @dataclass(frozen=True, kw_only=True)
 class Kafka:
-    """How the group reaches Kafka."""
+    """The group's connection to Kafka."""
 
     bootstrap_servers: str = required(
         "bootstrapServers",
@@ -176,7 +177,7 @@ class Kafka:
 
 
 def check_security(security: Security) -> None:
-    """Refuses what does not go together, as the rules do.
+    """Refuses settings that exclude each other, as the CEL rules do.
 
     Raises:
         FieldError: names the field.

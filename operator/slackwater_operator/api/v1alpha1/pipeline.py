@@ -1,4 +1,4 @@
-"""spec.pipeline and spec.delivery of a ConsumerGroup: what the records go through."""
+"""spec.pipeline and spec.delivery of a ConsumerGroup: how records are processed and delivered."""
 
 # ruff: noqa: RUF009  (`spec` and `required` give dataclass fields)
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PLAIN = r"\S(.*\S)?"
 
 
 def topic(example: str) -> fields.Kind:
-    """A field that is a topic's name; `example` is shown where it cannot be one."""
+    """A field with a topic's name; `example` is shown if the value is invalid."""
     return fields.text(pattern=TOPIC, example=f"{example} {_TOPIC_RULES}", max_length=MAX_TOPIC)
 
 
@@ -42,7 +42,7 @@ class Spark:
 
 @dataclass(frozen=True, kw_only=True)
 class Sink:
-    """Where the handler's rows go."""
+    """Where the handler's rows are written."""
 
     format: str = spec(
         "format", fields.text(choices=["parquet"]), "The format of the output files.", default="parquet"
@@ -57,7 +57,7 @@ class Sink:
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """What the records go through."""
+    """How records are processed."""
 
     RULES: ClassVar[list[Rule]] = [
         Rule(
@@ -114,7 +114,7 @@ class Pipeline:
 
 @dataclass(frozen=True, kw_only=True)
 class Delivery:
-    """When a batch begins, and how it ends."""
+    """When a batch begins and ends, and how failed batches are retried."""
 
     batch_interval_ms: int = spec(
         "batchInterval",

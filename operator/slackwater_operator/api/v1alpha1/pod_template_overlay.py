@@ -1,9 +1,9 @@
-"""Lays spec.template over the operator's own pod template.
+"""Merges spec.template over the operator's own pod template.
 
-As a strategic merge patch would: mappings are merged, lists whose entries have a name are merged by it, any
-other list is replaced, and `null` takes a field away. What the operator's work depends on cannot be changed.
-Whether the result is a pod is for the API server to say; this module knows the names of a pod's fields, so
-that a misspelled one is refused with the one that was meant.
+The rules are those of a strategic merge patch: mappings are merged, lists whose entries have a name are
+merged by it, other lists are replaced, and `null` removes a field. Fields that the operator depends on
+cannot be changed. The API server checks whether the result is a valid pod; this module knows the names of a
+pod's fields, so that an error for a misspelled one suggests the correct name.
 """
 
 from __future__ import annotations
@@ -97,10 +97,10 @@ OWNED_PORT, OWNED_PORT_NUMBER = "health", 8080
 
 
 def lay(own: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
-    """The operator's pod template with spec.template laid over it.
+    """The operator's pod template with spec.template merged over it.
 
     Args:
-        own: the operator's.
+        own: the operator's template.
         template: spec.template.
 
     Raises:
@@ -112,7 +112,7 @@ def lay(own: Mapping[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check(template: Mapping[str, Any]) -> None:
-    """Refuses a template that is in no form to be laid over, or that changes what the operator needs.
+    """Refuses a template that cannot be merged, or that changes what the operator needs.
 
     Raises:
         FieldError: names the field under spec.template.
@@ -199,7 +199,7 @@ def _mapping(value: Any, path: str) -> Mapping[str, Any]:
 
 
 def _entries(parent: Mapping[str, Any], name: str, path: str) -> list[tuple[str, Mapping[str, Any]]]:
-    """The entries of a list that is merged by a key, each with its path by that key."""
+    """The entries of a list that is merged by a key, each with its path."""
     value, key = parent.get(name), MERGE_KEYS[name]
     if value is None:
         return []
@@ -232,7 +232,7 @@ def _merged(own: Any, over: Any, name: str = "") -> Any:
 
 
 def _merged_list(own: Sequence[Any], over: Sequence[Any], name: str) -> list[Any]:
-    """Ours in their order, then what is new."""
+    """The operator's entries in their order, then the new ones."""
     key = MERGE_KEYS[name]
     given = {entry[key]: entry for entry in over}
     result = []

@@ -1,4 +1,4 @@
-"""spec.scaling of a ConsumerGroup: how many workers."""
+"""spec.scaling of a ConsumerGroup: the number of workers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ZONE = r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*"
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """A window in which more workers than minReplicas are kept."""
+    """A window with a higher minimum than minReplicas."""
 
     name: str = required(
         "name",
@@ -48,7 +48,7 @@ class Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class Scaling:
-    """How many workers the group may have, and what decides."""
+    """The allowed number of workers, and what determines it."""
 
     RULES: ClassVar[list[Rule]] = [
         Rule(
@@ -117,7 +117,7 @@ class Scaling:
 
 
 def check_scaling(scaling: Scaling) -> None:
-    """Refuses what does not go together, as the rules do, and windows that never open.
+    """Refuses settings that exclude each other, as the CEL rules do, and windows that never open.
 
     Raises:
         FieldError: names the field.
@@ -146,7 +146,7 @@ def check_scaling(scaling: Scaling) -> None:
 
 
 def check_replicas(replicas: int | None, scaling: Scaling) -> None:
-    """Refuses a spec.replicas outside of the bounds.
+    """Refuses a spec.replicas outside of the limits.
 
     Raises:
         FieldError: names the field.

@@ -1,9 +1,8 @@
-"""Floors of the number of workers at given times: cron windows in a time zone.
+"""Minimum numbers of workers at given times: cron windows in a time zone.
 
-A window opens whenever its cron expression matches, in its time zone, and stays open for its duration, by the
-clock that never jumps (UTC): an hour is an hour on the night when the clocks change, too. An opening time
-that the clocks skip falls on the moment after the jump, and one that they pass twice counts once (as Debian's
-cron does it).
+A window opens when its cron expression matches, in its time zone, and stays open for its duration in UTC
+time: an hour is an hour even when the clocks change. A start that the change skips takes place right after
+it; a start that occurs twice counts once (as in Debian's cron).
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ _CHANGES = 16  # so many openings and closings are looked at for the next change
 
 
 class ScheduleError(ValueError):
-    """A window cannot be read: one line that says what is wrong with it."""
+    """A window is invalid; one line says why."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """A time during which there are at least so many workers.
+    """A time with a minimum number of workers.
 
     Attributes:
         start: when it opens: a cron expression of five fields (`0 18 * * 1-5`).
         duration_ms: how long it stays open.
-        min_replicas: the fewest workers while it is open.
-        name: what to call it; "": by its expression.
+        min_replicas: the least number of workers while it is open.
+        name: its name in messages; "" for its expression.
         time_zone: the IANA name of the time zone of `start`.
     """
 
@@ -44,22 +43,22 @@ class Window:
 
     @property
     def title(self) -> str:
-        """What to call it for people."""
+        """Its name in messages."""
         return f"schedule {self.name or self.start}"
 
 
 @dataclass(frozen=True)
 class Floor:
-    """What the schedule asks for at a moment.
+    """The minimum by the schedule at one time.
 
     Attributes:
-        replicas: the fewest workers now; 0: no window is open.
-        title: the window that asks for them; "" when none is open.
-        from_ms: the moment that this was worked out for; it holds from then on.
-        until_ms: when `replicas` changes next (for openings in an endless row: when to look again); None:
-            never.
-        next_replicas: what it changes to then.
-        next_title: the window that asks for that; "" when it is none.
+        replicas: the least number of workers now; 0 if no window is open.
+        title: the window that requires it; "" if none is open.
+        from_ms: the time of this computation, from which it holds.
+        until_ms: when `replicas` changes next, or when to compute it again if openings follow one another
+            without end; None for never.
+        next_replicas: the number from then on.
+        next_title: the window that requires that; "" for none.
     """
 
     replicas: int = 0
@@ -71,24 +70,24 @@ class Floor:
 
 
 def check_window(window: Window) -> None:
-    """Refuses a window that cannot be kept.
+    """Refuses an invalid window.
 
     Raises:
-        ScheduleError: the expression or the time zone cannot be read, or it never opens.
+        ScheduleError: the expression or the time zone is invalid, or the window never opens.
     """
     if _next_opening(window, 0) is None:
         raise ScheduleError(f"{window.title}: {window.start!r} never matches a date")
 
 
 def floor_at(windows: Sequence[Window], now_ms: int) -> Floor:
-    """The floor at a moment, and its next change.
+    """The minimum at one time, and its next change.
 
     Args:
-        windows: the windows; where several are open the largest counts.
+        windows: the windows; the largest open one counts.
         now_ms: wall clock.
 
     Raises:
-        ScheduleError: a window cannot be read.
+        ScheduleError: a window is invalid.
     """
     replicas, title, change_ms = _open_at(windows, now_ms)
     at_ms = change_ms
@@ -116,7 +115,7 @@ def _open_at(windows: Sequence[Window], at_ms: int) -> tuple[int, str, int | Non
 
 
 def _closes(window: Window, at_ms: int) -> int | None:
-    """When the window closes that is open at `at_ms`; None when it is not open."""
+    """When the window that is open at `at_ms` closes; None if it is not open."""
     opened_ms = _last_opening(window, at_ms)
     if opened_ms is None or opened_ms + window.duration_ms <= at_ms:
         return None
@@ -130,10 +129,10 @@ def _closes(window: Window, at_ms: int) -> int | None:
 
 
 def _last_opening(window: Window, at_ms: int) -> int | None:
-    """When it opened last, at `at_ms` at the latest; None: never (within cronsim's 50 years).
+    """When it last opened, at `at_ms` at the latest; None if never (within cronsim's 50 years).
 
-    cronsim counts by the local clock, which in the hour that comes twice is behind what has been: so it is
-    looked for from a little later on.
+    cronsim computes with the local clock, which repeats an hour when it is set back. The search therefore
+    starts a little later.
     """
     return next(
         (
@@ -146,7 +145,7 @@ def _last_opening(window: Window, at_ms: int) -> int | None:
 
 
 def _next_opening(window: Window, after_ms: int) -> int | None:
-    """When it opens next, after `after_ms`; None: never again (within cronsim's 50 years)."""
+    """When it opens next after `after_ms`; None if never (within cronsim's 50 years)."""
     return next((opening for opening in _openings(window, after_ms) if opening > after_ms), None)
 
 

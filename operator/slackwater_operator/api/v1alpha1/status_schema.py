@@ -1,7 +1,7 @@
-"""The schema of a ConsumerGroup's status: what the operator writes, and reads again after its end.
+"""The schema of a ConsumerGroup's status, which the operator writes, and reads after a restart.
 
-The API server drops what a schema does not name, so that a field that is written must be here (a test
-builds a full status and has it kept).
+The API server drops fields that the schema does not name; every field that is written must be here (a test
+writes a full status and compares).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads a YAML file so that errors can name the line of a field.
 
-YAML 1.1 turns some plain words into booleans (`n`, `yes`, `on`), as a key too; kubectl's parser does it
-for all of them, PyYAML for most. As a key each is refused here, whatever the parser makes of it.
+YAML 1.1 reads some plain words as booleans (`n`, `yes`, `on`), even as keys; kubectl's parser does so for
+all of them, PyYAML for most. As keys they are all refused here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Document:
     """A YAML document.
 
     Attributes:
-        value: what it holds.
+        value: its content.
         lines: the line (from 1) of each field's dotted path.
     """
 
@@ -33,11 +33,11 @@ class Document:
 
 
 def read(path: Path) -> Document:
-    """Reads the one document of a file.
+    """Reads the only document of a file.
 
     Raises:
-        ResourceError: the file cannot be read or is no YAML; it has no document or several; a key comes
-            twice, is no text, or is a word that YAML takes for a boolean.
+        ResourceError: the file cannot be read or is not YAML; it has no document or several; a key is
+            duplicated, not a string, or a word that YAML reads as a boolean.
     """
     try:
         if path.is_file() and path.stat().st_size > _MAX_BYTES:
@@ -64,7 +64,7 @@ def read(path: Path) -> Document:
 
 
 def line_of(path: str, lines: dict[str, int]) -> int:
-    """The line of a field, or of the nearest one around it; 0 where none is known."""
+    """The line of a field, or of the nearest one that contains it; 0 if unknown."""
     while path:
         if path in lines:
             return lines[path]
@@ -85,7 +85,7 @@ def _document(path: Path, loader: yaml.SafeLoader) -> Document:
 
 
 class _Reader:
-    """Turns nodes into values and remembers where each began."""
+    """Converts nodes to values and stores the line of each."""
 
     def __init__(self, path: Path, loader: yaml.SafeLoader) -> None:
         self._path = path
