@@ -31,7 +31,7 @@ _PROBE_TIMEOUT_S = 30.0
 
 
 class JavaNotUsable(Exception):
-    """There is no Java that Spark runs on. The message is one line: what was found, and what to do."""
+    """No Java that Spark runs on. The message is one line: what was found, and what to do."""
 
 
 @dataclass(frozen=True)

@@ -131,13 +131,13 @@ def test_many_that_ask_at_once_make_one_request(
     tmp_path: Path, good: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go, waiting = threading.Event(), threading.Semaphore(0)
-    wait = ClientCredentials._of_another
+    wait = ClientCredentials._result_of
 
-    def of_another(asked: Future[str]) -> str:
+    def result_of(asked: Future[str]) -> str:
         waiting.release()
         return wait(asked)
 
-    monkeypatch.setattr(ClientCredentials, "_of_another", staticmethod(of_another))
+    monkeypatch.setattr(ClientCredentials, "_result_of", staticmethod(result_of))
 
     def answer(number: int) -> Answer:
         go.wait(5)

@@ -1,4 +1,4 @@
-"""What a user can do about an error code, for the messages of :mod:`~slackwater.kafka.errors`.
+"""Advice on error codes, for the messages of :mod:`~slackwater.kafka.errors`.
 
 Which ACL operation an API needs: Kafka's documentation, "Operations and resources on protocols" (7.4).
 """
@@ -113,7 +113,7 @@ _BY_API = {
 
 
 def hint(code: int, api: str = "") -> str:
-    """What to do about ``code`` in an answer to ``api`` (Kafka's name of it; empty: any); may be empty."""
+    """The advice on ``code`` in an answer to ``api`` (Kafka's name of it; empty: any); may be empty."""
     if code == E.TOPIC_AUTHORIZATION_FAILED:
         return f"the user needs the ACL operation {_TOPIC_OPERATION.get(api, 'Describe')} on the Topic"
     if code == E.GROUP_AUTHORIZATION_FAILED:
@@ -132,6 +132,6 @@ def hint(code: int, api: str = "") -> str:
 
 
 def needs_release(api: str) -> str:
-    """Which brokers serve ``api`` as this client speaks it; empty if all that are in use do."""
+    """The first release that serves ``api`` in a version of this client; empty if all current ones do."""
     release = _RELEASES.get(api)
     return f"{api} as this client speaks it needs Apache Kafka {release} or later" if release else ""

@@ -1,4 +1,4 @@
-"""Small values that the client takes and gives. Field names and order are kafka-python's."""
+"""Value types of the client's API. Field names and order are kafka-python's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class SkippedRecords(NamedTuple):
-    """Offsets that a consumer passed over because the log begins behind them: retention or DeleteRecords.
+    """Offsets that a consumer skipped because the log begins after them: retention or DeleteRecords.
 
     From ``from_offset`` up to ``to_offset`` (not included), where it goes on.
     """
@@ -50,7 +50,7 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 class MemberState:
-    """How far a member of a group is, in the words of kafka-python."""
+    """The state of a group member, in kafka-python's terms."""
 
     UNJOINED = "<unjoined>"
     REBALANCING = "<rebalancing>"
@@ -58,7 +58,7 @@ class MemberState:
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """What fences this member's commits (KIP-447), and how far it is (one of :class:`MemberState`)."""
+    """The fencing data of this member's commits (KIP-447), and its state (one of :class:`MemberState`)."""
 
     group_id: str | None = None
     generation_id: int = -1
@@ -81,7 +81,7 @@ class GenerationSeen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MembershipSnapshot:
-    """What a member knows of its membership.
+    """A member's view of its membership.
 
     ``state``: a name of ``protocol.membership.State``. ``generation``: -1 outside the group.
     ``returned``: the last join was a static member's return into the generation that already was, so
@@ -99,7 +99,7 @@ class MembershipSnapshot:
 
 
 def check_partitions(partitions: Iterable[Any]) -> list[TopicPartition]:
-    """Partitions that a user gave, as a list; plain pairs are taken. Raises TypeError for anything else."""
+    """The partitions of an argument as a list; accepts plain pairs. Raises TypeError for anything else."""
     given = list(partitions)
     for pair in given:
         if not is_partition(pair) or not isinstance(pair[1], int):

@@ -1,4 +1,4 @@
-"""Topics by a regular expression, matched in linear time by RE2, as Kafka's brokers do (KIP-848, RE2/J).
+"""Regular expressions for topic names, matched in linear time by RE2, as in Kafka's brokers (KIP-848, RE2/J).
 
 Whoever may write a pattern could otherwise stop the process: for `(a+)+b` Python's `re` tries all ways to
 split a name, and RE2 reads each character once. What RE2 cannot do for that reason (backreferences,
@@ -69,7 +69,7 @@ class TopicPattern:
             )
 
     def matches(self, topic: str) -> bool:
-        """Whether the topic's name begins with what the pattern matches."""
+        """Whether the pattern matches the beginning of the topic's name."""
         return self._compiled.match(topic.encode("latin-1", "replace")) is not None
 
     def _refused(self, reason: str) -> IllegalArgumentError:

@@ -1,4 +1,4 @@
-"""What comes from a broker, a pod or another client, read with limits: text for messages, JSON, figures."""
+"""Reads untrusted input of brokers, pods and clients with limits: text for messages, JSON, numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LONGEST_DIGITS = 20
 
 
 def one_line(text: object, limit: int = 500) -> str:
-    """The text as a part of one line of a log, an event or a condition.
+    """The text made safe for one line of a log, an event or a condition.
 
     Control characters, line and paragraph separators, and what turns the direction of text are written as
     their escapes (``\\n``, ``\\x1b``, ``\\u202e``), so nobody can add a line or move a terminal's cursor.

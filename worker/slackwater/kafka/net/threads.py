@@ -27,7 +27,7 @@ def warn_unclosed(client: object) -> None:
 
 
 def close_later(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> None:
-    """Starts the end of a client that was dropped, from whatever thread collects it; waits for nothing."""
+    """Starts closing a client that was dropped, from any thread; does not wait."""
     if loop.is_closed():
         work.close()
     else:

@@ -144,7 +144,7 @@ _MAX_OFFSET = (1 << 63) - 1
 def scan_batches(
     data: Buffer, position: int, end: int, plain: bool, transactional: bool, check_crc: bool
 ) -> tuple[int, int, int, int, int]:
-    """How far whole batches of one kind go from ``position`` on (magic 2).
+    """The extent of whole batches of one kind from ``position`` on (magic 2).
 
     One kind: the same leader epoch; if ``plain``, also the same timestamp type, no compression, no
     transaction markers, right checksums (``check_crc``), room for their records, and not ``transactional``
@@ -217,7 +217,7 @@ _MIN_MESSAGE_BYTES = (14, 22)
 def scan_messages(
     payload: Buffer, position: int, end: int, mask: int, check_crc: bool
 ) -> tuple[int, int, int, str]:
-    """How far uncompressed messages of one kind go from ``position`` on (magic 0 and 1).
+    """The extent of uncompressed messages of one kind from ``position`` on (magic 0 and 1).
 
     One kind: the same magic, and the same attributes under ``mask``. Returns how many there are, where they
     stop, the last one's offset, and why they stop there: "" for the end, an incomplete message or one
@@ -560,7 +560,7 @@ class ConsumerRecord:
 
 
 def describe_record(record: Any) -> str:
-    """How a record shows itself in a log."""
+    """The ``repr`` of a record."""
     return (
         f"ConsumerRecord(topic={record.topic!r}, partition={record.partition}, offset={record.offset}, "
         f"timestamp={record.timestamp}, key={record.key!r}, value={record.value!r}, "
@@ -569,7 +569,7 @@ def describe_record(record: Any) -> str:
 
 
 def record_fields(record: Any) -> tuple[Any, ...]:
-    """What a record holds, key, value and headers included: all that a copy needs."""
+    """All fields of a record, for a copy."""
     return tuple([getattr(record, name) for name in _STORED])
 
 

@@ -17,7 +17,7 @@ from slackwater.kafka.records.compression import CODECS, compress
 from slackwater.kafka.records.errors import UnsupportedRecordFormatError
 
 _RECORD_OVERHEAD_BYTES = 36
-"""What a record may take on top of its key, value and headers: numbers of at most five or ten bytes."""
+"""The most a record takes beyond its key, value and headers: numbers of at most five or ten bytes."""
 
 
 class BatchBuilder:
@@ -95,7 +95,7 @@ def record_size(
 
 
 def stamp_crc(batch: bytearray) -> bytes:
-    """``batch`` with its CRC-32C set over what stands there now."""
+    """``batch`` with the CRC-32C of its current content."""
     crc = crc32c.crc32c(memoryview(batch)[CRC_START:])
     batch[CRC_POSITION : CRC_POSITION + 4] = crc.to_bytes(4, "big")
     return bytes(batch)

@@ -1,4 +1,4 @@
-"""The codecs of record batches, with a bound on what comes out.
+"""The codecs of record batches, with a limit on the decompressed size.
 
 A few kilobytes can decompress to gigabytes, so every decoder is given a limit and stops there.
 Source of the formats: KIP-57 (lz4 frame), KIP-110 (zstd), xerial's snappy stream.
@@ -39,7 +39,7 @@ _GZIP_MOST_BYTES = 1 << 16
 
 
 class DecompressionError(RecordError):
-    """Compressed bytes that cannot be read, or that unfold to more than the limit."""
+    """Compressed bytes that cannot be read, or that decompress to more than the limit."""
 
 
 def too_large(limit: int) -> DecompressionError:
@@ -49,7 +49,7 @@ def too_large(limit: int) -> DecompressionError:
 
 
 class _Unfolded:
-    """What comes out of a decoder step by step, never more than ``limit``; one step is not copied."""
+    """Collects a decoder's output step by step, at most ``limit`` bytes; a single step is not copied."""
 
     __slots__ = ("_limit", "_value", "size")
 
@@ -71,7 +71,7 @@ class _Unfolded:
         self._value += chunk
 
     def step(self, packed_bytes: int) -> int:
-        """How much to ask for next: one step for usual batches, one byte too many at the limit."""
+        """The size of the next step: one step for usual batches, one byte more than allowed at the limit."""
         usual = min(max(4 * packed_bytes, _STEP_BYTES), _MAX_STEP_BYTES)
         return min(usual, self._limit + 1 - self.size)
 
@@ -195,7 +195,7 @@ _DECODERS: dict[int, Callable[[Buffer, int], bytes | bytearray]] = {
 
 
 def decompress(codec: int, data: Buffer, limit_bytes: int) -> bytes | bytearray:
-    """``data`` unfolded by the codec of that number.
+    """``data`` decompressed by the codec of that number.
 
     Raises :class:`DecompressionError` for bytes that the codec refuses or that unfold to more than
     ``limit_bytes``, :class:`UnsupportedRecordFormatError` for a codec that does not exist.
@@ -212,7 +212,7 @@ def decompress(codec: int, data: Buffer, limit_bytes: int) -> bytes | bytearray:
 
 
 def compress(codec: int, data: Buffer) -> bytes:
-    """``data`` folded by the codec of that number (0: as it is)."""
+    """``data`` compressed by the codec of that number (0: unchanged)."""
     if codec == 0:
         return bytes(data)
     if codec == 1:

@@ -39,7 +39,7 @@ NO_TIMESTAMP_TYPE = -1
 
 @dataclass(frozen=True, slots=True)
 class OpenMessages:
-    """Messages of one kind that lie unfolded in ``payload`` from ``start`` to ``end``.
+    """Messages of one kind, decompressed in ``payload`` from ``start`` to ``end``.
 
     ``size_bytes`` is what of the fetched data they came from, ``next_offset`` where they end in the log.
     """
@@ -66,7 +66,7 @@ class OpenMessages:
 
 
 def open_messages(data: Buffer, header: BatchHeader, check_crc: bool, limit_bytes: int) -> OpenMessages:
-    """The messages at ``header.position``: a run of plain ones, or what is in one wrapper.
+    """The messages at ``header.position``: a run of uncompressed ones, or the content of one wrapper.
 
     What is in the wrapper may unfold to ``limit_bytes``. Raises :class:`CorruptRecordError`.
     """
@@ -108,7 +108,7 @@ def _open_wrapper(data: Buffer, header: BatchHeader, check_crc: bool, limit_byte
 
 
 def _wrapper_value(view: memoryview, header: BatchHeader, check_crc: bool) -> memoryview:
-    """The compressed bytes in a wrapper, whose size and checksum are looked at on the way."""
+    """The compressed bytes of a wrapper, after checking its size and checksum."""
     if check_crc and zlib.crc32(view[_MAGIC_POSITION:]) != _CRC.unpack_from(view, _CRC_POSITION)[0]:
         raise CorruptRecordError(header.base_offset, "its checksum does not match its content")
     at = _BODY_POSITION + (_TIMESTAMP_BYTES if header.magic else 0)
@@ -151,7 +151,7 @@ def _stopped_by(payload: Buffer, end: int) -> str:
 
 
 def _relative_to(header: BatchHeader, last_inner: int) -> int:
-    """What is added to the offsets in a wrapper: it has the offset of the last of its messages.
+    """The number to add to offsets within a wrapper, which has the offset of its last message.
 
     librdkafka once sent wrappers with offset 0, which mean what they hold (Java makes the same exception).
     """

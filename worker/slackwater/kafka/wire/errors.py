@@ -1,4 +1,4 @@
-"""What can go wrong on the wire, and the broker's error codes."""
+"""Errors of encoding and decoding, and the broker's error codes."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from enum import IntEnum
 
 
 class WireError(Exception):
-    """A frame that cannot be read or written. The connection it came on is of no more use."""
+    """A frame that cannot be read or written. Its connection must be closed."""
 
 
 class DecodeError(WireError):
-    """Bytes that are not what the protocol says: too short, too long, or with a value out of range."""
+    """Bytes that violate the protocol: too short, too long, or with a value out of range."""
 
 
 class MemoryLimitError(DecodeError):
-    """Bytes whose elements would take more memory as objects than the reader was given for them."""
+    """Bytes whose elements would take more memory as objects than the reader's limit."""
 
 
 class EncodeError(WireError):

@@ -29,7 +29,7 @@ M = TypeVar("M", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class RequestHeader:
-    """Who asks what: correlation ids pair answers with requests on one connection."""
+    """A request's API, version and client; its correlation id pairs the answer with it."""
 
     api_key: int
     api_version: int
@@ -82,7 +82,7 @@ def decode_request_header(reader: Reader) -> RequestHeader:
 
 
 def skip_request_tags(reader: Reader, header: RequestHeader, message: type[Message]) -> None:
-    """Passes over the tagged fields of a flexible request's header."""
+    """Skips the tagged fields of a flexible request's header."""
     if header.api_version >= message.flexible:
         reader.skip_tagged_fields()
 
@@ -117,7 +117,7 @@ def decode_response(
 
 _CORRELATION_ID = struct.Struct(">i")
 _PREFIX_BYTES = 8
-"""The length and the correlation id: enough to say whether a frame is one that was asked for."""
+"""The length and the correlation id: enough to tell whether a request awaits the frame."""
 
 _MAX_FRAME_BYTES = 0x7FFFFFFF
 STAGING_BYTES = 64 * 1024
@@ -125,14 +125,14 @@ STAGING_BYTES = 64 * 1024
 _UNFILLED = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
     ("PyByteArray_FromStringAndSize", ctypes.pythonapi)
 )
-"""``bytearray(size)`` writes zeros all over it first, which took as long as the copy out of the socket."""
+"""``bytearray(size)`` fills it with zeros first, which took as long as the copy out of the socket."""
 
 
 class FrameReader:
-    """Takes bytes in by :meth:`buffer` and :meth:`advance`, gives frames out.
+    """Cuts the bytes received by :meth:`buffer` and :meth:`advance` into frames.
 
-    ``on_header(correlation_id, size)`` is called as soon as a frame's first eight bytes are there, before
-    room is made for it, and may raise to refuse the frame; ``on_frame(payload)`` when it is whole
+    ``on_header(correlation_id, size)`` is called once a frame's first eight bytes are there, before memory
+    is allocated for it, and may raise to refuse the frame; ``on_frame(payload)`` when it is complete
     (``payload`` is without the length, belongs to the receiver, and is not changed afterwards).
     """
 
@@ -150,7 +150,7 @@ class FrameReader:
 
     @property
     def partial(self) -> bool:
-        """Whether a frame has begun that is not whole yet."""
+        """Whether a frame is incomplete."""
         return self._large is not None or self._staged > 0
 
     @property
@@ -159,7 +159,7 @@ class FrameReader:
         return bytes(self._staging[: min(self._staged, _PREFIX_BYTES)]) if self._large is None else b""
 
     def buffer(self) -> memoryview:
-        """Where the next bytes of the stream go; never empty."""
+        """The buffer for the next bytes of the stream; never empty."""
         if self._large is not None:
             return memoryview(self._large)[self._filled :]
         return self._staging[self._staged :]

@@ -29,14 +29,14 @@ _INT64 = struct.Struct(">q")
 
 _MAX_STRING_BYTES = 0x7FFF
 _SHARE_FROM_BYTES = 4096
-"""Buffers of at least this size are handed on as they are, without a copy into the frame."""
+"""Buffers of at least this size are not copied into the frame."""
 
 ROOM_BYTES = 16 * 1024 * 1024
-"""What the objects of any frame may take, however small it is."""
+"""Memory allowed for the objects of any frame, however small."""
 ROOM_FACTOR = 32
-"""What each byte of a frame may take on top. A partition in a Metadata answer takes about 21."""
+"""Memory allowed in addition per byte of a frame. A partition in a Metadata answer takes about 21."""
 _LIST_ITEM_BYTES = 10
-"""A place in a list, and the room that lists keep for the next."""
+"""A list entry, with the spare capacity of lists."""
 _TAG_BYTES = 64
 _LEAST_TAG_BYTES = 2
 
@@ -47,7 +47,7 @@ class Reader:
     ``data`` is any buffer. All reads raise :class:`DecodeError` where the frame ends too early.
     ``records`` fields come back as a memoryview into ``data``; everything else is copied out.
 
-    ``room_bytes`` is what the objects may take that are made of it, :func:`room_of` its size by default.
+    ``room_bytes``: memory allowed for the objects read from it; by default :func:`room_of` its size.
     """
 
     __slots__ = ("_end", "_view", "pos", "room_bytes")
@@ -151,14 +151,14 @@ class Reader:
         return self.count(size, _LEAST_TAG_BYTES, _TAG_BYTES) if size else 0
 
     def skip_tagged_fields(self) -> None:
-        """Passes over tagged fields that this side does not know (KIP-482)."""
+        """Skips tagged fields, which this side does not know (KIP-482)."""
         for _ in range(self.tag_count()):
             self.uvarint()
             self.raw(self.uvarint())
 
 
 def room_of(size: int) -> int:
-    """How many bytes the objects may take that are made of a frame of ``size`` bytes."""
+    """The memory allowed for the objects of a frame of ``size`` bytes."""
     return ROOM_BYTES + ROOM_FACTOR * size
 
 

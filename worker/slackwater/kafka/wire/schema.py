@@ -47,7 +47,7 @@ class Type:
         return _FIXED_BYTES[self.name]
 
     def object_bytes(self, version: int, flexible: bool) -> int:
-        """What a value takes in memory, without the bytes and the elements in it."""
+        """The memory of a value, without its bytes and elements."""
         return _OBJECT_BYTES[self.name]
 
 
@@ -56,7 +56,7 @@ _OBJECT_BYTES = {
     "boolean": 0, "int8": 32, "int16": 32, "int32": 32, "int64": 48, "uuid": 144,
     "string": 80, "bytes": 48, "records": 240, "array": 64,
 }  # fmt: skip
-"""In CPython, rounded up to what its allocator gives."""
+"""In CPython, rounded up to the allocator's block sizes."""
 
 
 class _Sized(Type):
@@ -263,7 +263,7 @@ class Struct:
 
     @classmethod
     def codec(cls, version: int, flexible: bool) -> tuple[_Read, _Write]:
-        """The reader and the writer of this struct at one version (made once)."""
+        """The reader and the writer of this struct at one version (cached)."""
         made = cls._codecs.get((version, flexible))
         if made is None:
             made = cls._codecs[version, flexible] = _struct_codec(cls, version, flexible)
@@ -277,7 +277,7 @@ class Struct:
 
     @classmethod
     def object_bytes(cls, version: int, flexible: bool) -> int:
-        """What a value takes in memory, without the bytes and the elements in its fields."""
+        """The memory of a value, without the bytes and elements of its fields."""
         fields = dict.fromkeys(field.name for field in cls._fields)
         own = sys.getsizeof(cls.__new__(cls)) + sys.getsizeof(fields)
         return own + sum(
@@ -356,7 +356,7 @@ _Step = tuple[tuple[str, ...], struct.Struct | None, _Read, _Write]
 
 
 def _steps(fields: list[tuple[Field, _Read, _Write]]) -> list[_Step]:
-    """The fields in their order, where integers that follow each other make one step."""
+    """The fields in order; consecutive integers are one step."""
     steps: list[_Step] = []
     run: list[tuple[Field, _Read, _Write]] = []
     for field in [*fields, None]:
@@ -451,7 +451,7 @@ class Message(Struct):
 
     @classmethod
     def read_from(cls, reader: Reader, version: int) -> Self:
-        """Reads a message and leaves what follows. Raises :class:`DecodeError`."""
+        """Reads a message and leaves the bytes behind it. Raises :class:`DecodeError`."""
         message: Self = cls._at(version)[0](reader)
         return message
 
@@ -466,14 +466,14 @@ class Message(Struct):
 
 
 class Response(Message):
-    """What a broker answers."""
+    """A broker's response."""
 
 
 R = TypeVar("R", bound=Response)
 
 
 class Request(Message, Generic[R]):
-    """What a client asks: ``api_key`` and the class of the answer, at the same version."""
+    """A client's request: its ``api_key`` and the class of its response, at the same version."""
 
     api_key: ClassVar[int] = -1
     response_type: ClassVar[type[Response]] = Response

@@ -1,4 +1,4 @@
-"""Names and passwords from files, read anew whenever they are needed."""
+"""User names and passwords from files, read each time they are needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slackwater.kafka.errors import SaslAuthenticationError
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """A user (or an OAuth client), as read just now."""
+    """User name and password (or OAuth client id and secret), as last read."""
 
     username: str
     password: str = field(repr=False)

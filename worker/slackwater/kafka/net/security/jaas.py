@@ -24,7 +24,7 @@ _FORM = 'write it as MODULE required username="NAME" password="PASSWORD";'
 
 
 class JaasLogin(NamedTuple):
-    """What a configuration says. ``mechanisms``: those that its module is for."""
+    """The content of a configuration. ``mechanisms``: those that its module supports."""
 
     username: str
     password: str

@@ -56,7 +56,7 @@ class Endpoint(NamedTuple):
 
 
 def endpoint_of(url: str) -> Endpoint:
-    """Reads the URL. Raises :class:`SecurityProblem`, without the URL, for one that must not be used."""
+    """Parses a URL. Raises :class:`SecurityProblem`, without the URL in it, if the URL must not be used."""
     if not url.isascii() or any(c <= " " or c == "\x7f" for c in url):
         raise SecurityProblem(
             "<token_endpoint_url> contains characters that are invalid in a URL; percent-encode them"
@@ -99,7 +99,7 @@ _MOST_TEXT = 200
 
 
 class Granted(NamedTuple):
-    """A token, and for how many seconds it is handed out."""
+    """A token and how many seconds it is used."""
 
     token: str
     usable_s: float
@@ -122,8 +122,7 @@ def _form_encoded(text: str) -> str:
 
 
 def granted(body: bytes) -> Granted:
-    """Reads the answer to a request that went well. Raises ``ValueError`` that says what is wrong with it,
-    without anything of it."""
+    """Reads a successful answer. Raises ``ValueError`` with the problem, but without any of its content."""
     if len(body) > MAX_ANSWER_BYTES:
         raise ValueError(
             f"the response is larger than {MAX_ANSWER_BYTES} bytes; check that this is the token endpoint"
@@ -152,7 +151,7 @@ def _life_s(given: Any) -> float:
 
 
 def refusal(status: int, body: bytes, who: Credentials, encoded: bool) -> str:
-    """What an answer that brings no token says, without the secret, should the server repeat it."""
+    """Describes an answer without a token; removes the secret from the text if the server repeats it."""
     name = http.HTTPStatus(status).phrase if status in http.HTTPStatus._value2member_map_ else ""
     answer = _json_object(body[:MAX_ANSWER_BYTES]) or {}
     said = [answer[name] for name in ("error", "error_description") if isinstance(answer.get(name), str)]
@@ -182,11 +181,11 @@ def _json_object(body: bytes) -> dict[str, Any] | None:
 
 
 _TRY_LATER = (408, 429)
-"""Refusals that are about the moment, not about the client (RFC 9110, 15.5.9; RFC 6585, 4)."""
+"""Refusals that are temporary, not about the client (RFC 9110, 15.5.9; RFC 6585, 4)."""
 
 
 class _State:
-    """What changes: the token in use, and the request that is under way."""
+    """Mutable state: the token in use, and the request in progress."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -280,7 +279,7 @@ class ClientCredentials:
     # -- what a login asks for -----------------------------------------------------------------------
 
     def token(self) -> str:
-        """A token that is good for a while; blocks for ``timeout_ms`` at most.
+        """A valid token; blocks for at most ``timeout_ms``.
 
         Raises :class:`SaslAuthenticationError` when the server refuses, or answers with what is no token;
         :class:`SslAuthenticationError` when its certificate is not accepted;
@@ -294,7 +293,7 @@ class ClientCredentials:
             if asked is None:
                 asked = state.under_way = Future()
         if not mine:
-            return self._of_another(asked)
+            return self._result_of(asked)
         try:
             asked_at = self.clock()
             token = self._ask_until(asked_at + self.timeout_ms / 1000)
@@ -314,13 +313,13 @@ class ClientCredentials:
         return dict(self.sasl_extensions)
 
     def refused(self, token: str) -> None:
-        """A broker did not take ``token``: the next login asks for another one."""
+        """Drops a token that a broker has refused: the next login requests a new one."""
         with self._state.lock:
             if self._state.kept is not None and self._state.kept[0] == token:
                 self._state.kept = None
 
     def read(self) -> Credentials:
-        """Id and secret as they are now. Raises :class:`SaslAuthenticationError` that names the file."""
+        """Reads the current id and secret. Raises :class:`SaslAuthenticationError` that names the file."""
         file, secret = self.client_secret_file, self.client_secret
         if file is not None:
             secret = read_line("client_secret", file)
@@ -328,7 +327,7 @@ class ClientCredentials:
         return Credentials(self.client_id, secret)
 
     @staticmethod
-    def _of_another(asked: Future[str]) -> str:
+    def _result_of(asked: Future[str]) -> str:
         try:
             return asked.result()
         except KafkaError as exc:
@@ -432,7 +431,7 @@ class ClientCredentials:
 
 
 class _NotNowError(Exception):
-    """It may work at another time; ``again``: within this call, even."""
+    """A temporary failure; ``again``: may be retried within this call."""
 
     def __init__(self, text: str, *, again: bool = True) -> None:
         super().__init__(text)
@@ -454,7 +453,7 @@ def _connection(endpoint: Endpoint, timeout_ms: float) -> http.client.HTTPConnec
 
 
 class _TimeLimit:
-    """Ends a connection when the time is over: a socket's own limit is for each byte, not for all."""
+    """Closes a connection at its deadline: a socket's own timeout is per read, not for all."""
 
     def __init__(self, connection: http.client.HTTPConnection, limit_ms: float) -> None:
         # A duplicate of the handle: the connection closes its own, and the number may be another's then.

@@ -1,4 +1,4 @@
-"""Reads a :class:`Security` from options: kafka-python 3's keywords, Java's dotted names, and ours."""
+"""Reads a :class:`Security` from kafka-python 3's keywords, Java's dotted names, and our own options."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OAUTH_KEYWORDS: dict[str, str] = {
 """Our name of each option -> field of :class:`ClientCredentials`, which they make a token provider of."""
 
 OPTIONS = (*KEYWORDS, *OAUTH_KEYWORDS, "sasl_jaas_config", "security")
-"""All that :func:`from_keywords` takes."""
+"""All options of :func:`from_keywords`."""
 
 _BY_KEYWORD = {field: keyword for keyword, field in {**KEYWORDS, **OAUTH_KEYWORDS}.items()}
 
@@ -78,11 +78,11 @@ JAVA_NAMES: dict[str, str] = {
     "key_password": "ssl.key.password",
     "check_hostname": "ssl.endpoint.identification.algorithm",
 }
-"""Field of :class:`Security` -> what a user of Java's names knows it by, for messages."""
+"""Field of :class:`Security` -> Java's name of it, for messages."""
 
 
 def from_keywords(options: Mapping[str, Any]) -> tuple[Security, dict[str, Any]]:
-    """Takes the options of :data:`OPTIONS` out of ``options``; gives the Security and the other options.
+    """Splits ``options`` into a Security, from the names in :data:`OPTIONS`, and the other options.
 
     ``None`` is as good as left out, as in kafka-python. ``security`` is a whole :class:`Security`, and
     excludes the others. Raises :class:`KafkaConfigurationError` that names the options.
@@ -251,7 +251,7 @@ _JAVA_PROPERTIES = (
 
 
 PROPERTIES = tuple(name for name in _JAVA_PROPERTIES if not name.endswith("store.password"))
-"""The names of Java's that can be set."""
+"""The supported names of Java."""
 
 
 def _add_token_options(keywords: dict[str, Any], rest: dict[str, Any]) -> None:
@@ -294,7 +294,7 @@ def _check_versions(given: Mapping[str, Any]) -> None:
 
 
 def _store(given: Mapping[str, Any], store: str, inline: str) -> str | None:
-    """The location of a store, checked as Java checks it; ``inline`` is what stands in place of one."""
+    """The location of a store, checked as Java checks it; ``inline``: the option that replaces it."""
     location, kind = given.get(f"ssl.{store}.location"), str(given.get(f"ssl.{store}.type", "JKS")).upper()
     if location is None and inline not in given:
         return None

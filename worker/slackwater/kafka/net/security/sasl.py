@@ -1,4 +1,4 @@
-"""SASL's mechanisms, without I/O: what the client says, given what the broker said.
+"""SASL mechanisms without I/O: each computes the client's next message from the broker's.
 
 PLAIN (RFC 4616), SCRAM (RFC 5802, RFC 7677), OAUTHBEARER (RFC 7628, with Kafka's KIP-255 and KIP-342).
 """
@@ -31,7 +31,7 @@ _EXTENSION_VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
 
 
 class SaslProblem(Exception):
-    """The exchange cannot go on; the message says why, without secrets."""
+    """The exchange has failed; the message says why, without secrets."""
 
 
 class Mechanism(Protocol):
@@ -45,7 +45,7 @@ class Mechanism(Protocol):
 
 
 class Plain:
-    """The name and the password as they are: for connections that TLS protects."""
+    """Sends user name and password in clear text: for connections that TLS protects."""
 
     def __init__(self, username: str, password: str) -> None:
         if "\0" in username or "\0" in password:
@@ -61,7 +61,7 @@ class Plain:
 
 
 class Scram:
-    """Proves the password without sending it, and demands the same proof of the broker.
+    """Proves the password without sending it, and requires the same proof from the broker.
 
     ``nonce``: printable ASCII without a comma, fresh for each login and not to be guessed. Like Kafka, it
     takes name and password as they are, without SASLprep. ``step`` may take tens of milliseconds.
@@ -136,7 +136,7 @@ def _base64(text: str) -> bytes:
 
 
 class OAuthBearer:
-    """Hands a token over. ``extensions``: what else to tell the broker (KIP-342)."""
+    """Sends a token. ``extensions``: SASL extensions for the broker (KIP-342)."""
 
     def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
         if not token or not token.isascii() or any(c <= " " for c in token):
@@ -165,7 +165,7 @@ class OAuthBearer:
 
     @property
     def refusal(self) -> str:
-        """What the broker said against the token; empty if nothing."""
+        """Why the broker refused the token; empty if it did not."""
         return self._refused
 
 

@@ -1,8 +1,8 @@
-"""How a client gets to its brokers: the protocol, TLS, and as whom it logs in.
+"""Connection security settings: the protocol, TLS, and SASL.
 
-:class:`Security` is a value without behaviour. ``Cluster(security=...)``, and with it every consumer,
-producer and admin, opens its connections by it (``connect.py``); ``options.py`` makes
-one from kafka-python's and Java's option names.
+:class:`Security` is a plain value. ``Cluster(security=...)``, and with it every consumer, producer and admin,
+opens its connections with these settings (``connect.py``); ``options.py`` reads them from kafka-python's and
+Java's option names.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER = MECHANISMS = (
 
 @runtime_checkable
 class TokenProvider(Protocol):
-    """Gives OAUTHBEARER its tokens; kafka-python's ``AbstractTokenProvider`` is one.
+    """Provides tokens for OAUTHBEARER; kafka-python's ``AbstractTokenProvider`` is one.
 
-    ``token()`` is asked at each login, on a thread of its own, and may block. It may have a method
+    ``token()`` is called at each login, on a separate thread, and may block. It may have a method
     ``extensions() -> dict[str, str]``: SASL extensions (KIP-342) to send along.
     """
 
@@ -37,8 +37,9 @@ class TokenProvider(Protocol):
 
 
 class SecurityProblem(KafkaConfigurationError):
-    """Options that do not go together. In ``text`` an option stands as ``<field>`` of :class:`Security`;
-    the message has it as ``names`` calls it.
+    """Options that cannot be combined.
+
+    ``text`` writes an option as ``<field>`` of :class:`Security`; the message uses its name in ``names``.
     """
 
     def __init__(self, text: str, names: Mapping[str, str] | None = None) -> None:
@@ -48,7 +49,7 @@ class SecurityProblem(KafkaConfigurationError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """The way to a cluster. Two equal ones make the same connections; ``repr`` shows no secret.
+    """How connections to a cluster are secured. ``repr`` shows no secret.
 
     ``protocol``: ``PLAINTEXT``, ``SSL``, ``SASL_PLAINTEXT``, ``SASL_SSL``.
 
@@ -70,11 +71,11 @@ class Security:
         ``oauth.py`` is one.
 
     ``retry_refused``: what to do when a broker refuses the login, or a certificate is not accepted.
-    ``False``: it is final, as in Java, and raises :class:`AuthenticationError`. ``True``: it counts as a
-    broker that cannot be reached, and is tried again with growing pauses, at once when a file has changed.
-    That is for credentials from files which are about to be rotated.
+    ``False``: it is final, as in Java, and raises :class:`AuthenticationError`. ``True``: it is treated like
+    an unreachable broker and retried with growing pauses, at once when a file has changed. Use it for
+    credentials in files that are rotated.
 
-    Raises :class:`KafkaConfigurationError` for what does not go together.
+    Raises :class:`KafkaConfigurationError` for options that cannot be combined.
     """
 
     protocol: str = PLAINTEXT

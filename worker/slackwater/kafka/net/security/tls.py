@@ -1,4 +1,4 @@
-"""TLS: makes contexts from PEM, anew when a file has changed, and says what a failure means."""
+"""TLS: contexts from PEM, rebuilt when a file has changed, and explanations of failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ABOUT_OUR_CERTIFICATE = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "HANDSHA
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """The PEM texts in use at one moment, wherever they come from."""
+    """The PEM texts in use, read from files or options."""
 
     ca: bytes | None
     cert: bytes | None
@@ -34,7 +34,7 @@ class Material:
 
 
 class TlsContexts:
-    """Gives the context for the next connection. Not to be shared between threads."""
+    """Provides the context for the next connection. Not thread-safe."""
 
     def __init__(self, security: Security) -> None:
         self._security = security
@@ -51,9 +51,9 @@ class TlsContexts:
         )
 
     def of(self, material: Material) -> ssl.SSLContext:
-        """The context of ``material``: the one before, if that has not changed.
+        """The context for ``material``; the previous one if nothing has changed.
 
-        Raises :class:`SslAuthenticationError` that names what is wrong with which file.
+        Raises :class:`SslAuthenticationError` that names the file and the problem.
         """
         if self._security.ssl_context is not None:
             return self._security.ssl_context
@@ -68,7 +68,7 @@ def is_text(source: str | os.PathLike[str]) -> bool:
 
 
 def named(field_name: str, source: str | os.PathLike[str] | None) -> str:
-    """How a message calls a PEM: by its file, or by its option where it was given as text."""
+    """The name of a PEM in messages: its file, or its option if it was given as text."""
     return field_name if source is None or is_text(source) else f"{field_name} file {os.fspath(source)}"
 
 
@@ -195,8 +195,8 @@ def _words(exc: Exception) -> str:
 def explain(failure: TlsFailure, host: str, where: str, wanted: Security) -> KafkaError:
     """The error to raise for a failure of TLS with the broker at ``where``.
 
-    A certificate that was not accepted is an :class:`SslAuthenticationError`; anything else stays the
-    connection error that it is.
+    A certificate that was not accepted is an :class:`SslAuthenticationError`; anything else is a
+    connection error.
     """
     reason = failure.reason
     if isinstance(reason, ssl.SSLCertVerificationError):
