@@ -47,6 +47,7 @@ def test_arguments_go_before_the_environment() -> None:
     [
         (["--namespace", "A_b"], {}, "--namespace A_b: not a valid namespace name"),
         (["--namespace", "a,b"], {}, "give the option once for each"),
+        (["--admission-webhook", "a.b"], {}, "--admission-webhook a.b: not a valid Service name"),
         (["--lease", "No Name"], {}, "--lease No Name: not a valid Lease name"),
         (["--round-ms", "1"], {}, "--round-ms: 1 must be a number between 500 and 60000"),
         (
