@@ -50,9 +50,9 @@ class AsyncConsumer(ConsumerBase):
     def __init__(
         self, *topics: str | ConsumerConfig, config: ConsumerConfig | None = None, **configs: Any
     ) -> None:
-        whole = [one for one in (config, *topics) if isinstance(one, ConsumerConfig)]
+        whole = [argument for argument in (config, *topics) if isinstance(argument, ConsumerConfig)]
         super().__init__(whole[0] if whole else ConsumerConfig.from_keywords(configs))
-        self._topics = [one for one in topics if isinstance(one, str)]
+        self._topics = [topic for topic in topics if isinstance(topic, str)]
         self._news = asyncio.Event()
         self._wakeups = Wakeups()
         self._polling = False
@@ -217,9 +217,9 @@ class AsyncConsumer(ConsumerBase):
             if core.buffer.needs_thread(limit):
                 await self._decode_ahead(limit)
                 continue
-            found = core.buffer.collect(limit)
-            if found or loop.time() >= deadline:
-                return found
+            collected = core.buffer.collect(limit)
+            if collected or loop.time() >= deadline:
+                return collected
             try:
                 async with asyncio.timeout_at(deadline):
                     await self._news.wait()
@@ -310,10 +310,10 @@ class AsyncConsumer(ConsumerBase):
 
     @staticmethod
     async def _wait_for(commits: Collection[CommitFuture], deadline: float) -> None:
-        for one in commits:
+        for commit in commits:
             try:
                 async with asyncio.timeout_at(deadline):
-                    await one.finished()
+                    await commit.finished()
             except TimeoutError:
                 return
 
@@ -326,8 +326,8 @@ class AsyncConsumer(ConsumerBase):
         if not is_partition(partition):
             return await self.committed_many(partition, timeout_ms)
         (tp,) = check_partitions([partition])
-        found = (await self.committed_many([tp], timeout_ms))[tp]
-        return found if metadata or found is None else found.offset
+        committed = (await self.committed_many([tp], timeout_ms))[tp]
+        return committed if metadata or committed is None else committed.offset
 
     async def committed_many(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
@@ -394,8 +394,8 @@ class AsyncConsumer(ConsumerBase):
             await self._opened.close(leave=leave, timeout_ms=left_ms)
             await self._run_callbacks()
             self._interceptors.close()
-            for one in (self.config.key_deserializer, self.config.value_deserializer):
-                deserializers.close(one)
+            for deserializer in (self.config.key_deserializer, self.config.value_deserializer):
+                deserializers.close(deserializer)
 
     stop = close
 

@@ -1,4 +1,4 @@
-"""Tasks of a consumer that nobody waits for."""
+"""Background tasks of a consumer."""
 
 from __future__ import annotations
 

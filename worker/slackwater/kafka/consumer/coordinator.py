@@ -1,4 +1,4 @@
-"""Drives a :class:`Membership` over the network: its requests, its timers, commits and committed offsets."""
+"""Drives a :class:`Membership` over the network: its requests, its timers, the metadata for its plans."""
 
 from __future__ import annotations
 
@@ -33,9 +33,11 @@ _LEAVE_RETRIES = 3
 
 
 class Group:
-    """The group side of one consumer. Lives on the client's loop; ``on_news`` is called when the
-    application should look: there is something to tell it, or the member is dead. ``backoff`` paces
-    repetitions."""
+    """The group side of one consumer, on the client's loop.
+
+    ``on_news`` is called when there is a notice for the application, or the member is dead. ``backoff``: the
+    delays of repetitions.
+    """
 
     def __init__(
         self,
@@ -83,7 +85,7 @@ class Group:
     # -- driving the membership ------------------------------------------------------------------
 
     def touch(self) -> None:
-        """Has the membership polled: something was put into it."""
+        """Has the membership polled, since its input has changed."""
         if self._driver is None:
             self._driver = asyncio.create_task(self._drive(), name=f"member of {self.group_id}")
         self._wake.set()
@@ -187,7 +189,7 @@ class Group:
         self.touch()
 
     async def _protocol_type(self, node: int) -> str:
-        """What the group is, by DescribeGroups; "" where the broker does not say (it may be forbidden)."""
+        """The group's protocol type, by DescribeGroups; "" if the broker refuses to tell."""
         try:
             answer = await self._cluster.send(node, m.DescribeGroupsRequest(groups=[self.group_id]))
         except KafkaError as exc:
@@ -214,7 +216,7 @@ class Group:
         return await future
 
     async def _give_up(self, stale: asyncio.Task[None]) -> None:
-        """Ends a request that is parked: behind it, the broker would answer nothing on its connection."""
+        """Ends a parked request: the broker answers nothing on its connection until it is over."""
         done, _ = await asyncio.wait([stale], timeout=0.05)
         if done:
             return
@@ -254,7 +256,7 @@ class Group:
     # -- leaving ---------------------------------------------------------------------------------
 
     async def leave(self, reason: str, *, tell: bool, timeout_ms: int = _LEAVE_TIMEOUT_MS) -> None:
-        """Is no longer a member; ``tell``: the coordinator hears of it at once, not by the session's end."""
+        """Ends the membership; ``tell``: with a LeaveGroup, instead of the session's end."""
         member_id = self.membership.leave()
         if self._group_task is not None:
             self._group_task.cancel()
@@ -272,8 +274,11 @@ class Group:
                 while True:
                     node = await self._cluster.coordinator(self.group_id, timeout_ms)
                     response = await self._cluster.send(node, request, timeout_ms=timeout_ms)
-                    codes = [response.error_code, *(one.error_code for one in response.members)]
-                    code = next((one for one in codes if one), 0)
+                    codes = [
+                        response.error_code,
+                        *(member_response.error_code for member_response in response.members),
+                    ]
+                    code = next((error_code for error_code in codes if error_code), 0)
                     action = action_for(m.LeaveGroupRequest, code) if code else Action.DONE
                     if action not in (Action.RETRY, Action.FIND_COORDINATOR) or failures == _LEAVE_RETRIES:
                         break
@@ -289,7 +294,7 @@ class Group:
             log.warning("%s", error)
 
     async def close(self) -> None:
-        """Ends all that runs. Membership is not touched."""
+        """Cancels all tasks. The membership does not change."""
         tasks = [task for task in (self._driver, *self._tasks) if task is not None]
         for task in tasks:
             task.cancel()
@@ -297,6 +302,6 @@ class Group:
         self._pulse()
 
     def require(self) -> None:
-        """Raises what has ended the membership for good."""
+        """Raises the error that has ended the membership, if one has."""
         if self.membership.state is State.DEAD:
             raise self.membership.error or IllegalStateError("the member has failed")

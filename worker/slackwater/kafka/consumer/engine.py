@@ -1,4 +1,4 @@
-"""The consumer's engine: everything that runs on the client's loop, for both faces."""
+"""The consumer's engine: everything that runs on the client's loop, for both consumer classes."""
 
 from __future__ import annotations
 
@@ -445,7 +445,7 @@ class Engine:
             log.warning("in standby: %s", error)
             return
         # Said once until it is heard: what cannot be fetched is tried again, and fails again, many times.
-        if all(str(one) != str(error) for one in self.errors):
+        if all(str(waiting) != str(error) for waiting in self.errors):
             self.errors.append(error)
         self._on_news()
 

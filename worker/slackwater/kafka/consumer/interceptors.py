@@ -1,4 +1,4 @@
-"""Interceptors: see records before the application does, and offsets after they were committed.
+"""Interceptors: called with records before the application gets them, and with committed offsets.
 
 As Java's ConsumerInterceptor (KIP-42): called in the order of ``interceptor_classes``, each with what the
 one before gave; one that raises is logged and passed over, and the next gets what it was given.
@@ -44,8 +44,12 @@ def check_interceptors(given: Any) -> None:
     """Raises :class:`KafkaConfigurationError` for what is no interceptor."""
     if isinstance(given, str):
         raise KafkaConfigurationError(f"interceptor_classes must be a list, not {given!r}")
-    for one in given:
-        kind = load("interceptor.classes", one) if isinstance(one, str) and ":" in one else one
+    for interceptor in given:
+        kind = (
+            load("interceptor.classes", interceptor)
+            if isinstance(interceptor, str) and ":" in interceptor
+            else interceptor
+        )
         if isinstance(kind, str):
             raise KafkaConfigurationError(
                 f"interceptor.classes: {kind!r} names a Java class; name one of Python as module:Class"
@@ -61,8 +65,8 @@ class Interceptors:
 
     def __init__(self, given: Sequence[Any], config: object) -> None:
         self._all: list[Any] = []
-        for one in given:
-            kind = load("interceptor.classes", one) if isinstance(one, str) else one
+        for interceptor in given:
+            kind = load("interceptor.classes", interceptor) if isinstance(interceptor, str) else interceptor
             made = kind() if isinstance(kind, type) else kind
             if callable(getattr(made, "configure", None)):
                 made.configure(config)
@@ -73,12 +77,12 @@ class Interceptors:
 
     def on_consume(self, records: Records) -> Records:
         """The records after all interceptors."""
-        for one in self._all:
-            if callable(getattr(one, "on_consume", None)):
+        for interceptor in self._all:
+            if callable(getattr(interceptor, "on_consume", None)):
                 try:
-                    records = _checked(one.on_consume(records))
+                    records = _checked(interceptor.on_consume(records))
                 except Exception:
-                    log.warning("interceptor %r: on_consume() failed; ignored", one, exc_info=True)
+                    log.warning("interceptor %r: on_consume() failed; ignored", interceptor, exc_info=True)
         return records
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -90,16 +94,16 @@ class Interceptors:
         self._tell("close")
 
     def _tell(self, method: str, *arguments: Any) -> None:
-        for one in self._all:
-            call = getattr(one, method, None)
+        for interceptor in self._all:
+            call = getattr(interceptor, method, None)
             if callable(call):
                 try:
                     call(*arguments)
                 except Exception:
-                    log.warning("interceptor %r: %s() failed; ignored", one, method, exc_info=True)
+                    log.warning("interceptor %r: %s() failed; ignored", interceptor, method, exc_info=True)
 
 
 def _checked(records: Any) -> Records:
     if not isinstance(records, dict):
         raise TypeError(f"on_consume() must return the records as a dict, not {type(records).__name__}")
-    return {tp: list(found) for tp, found in records.items() if found}
+    return {tp: list(kept) for tp, kept in records.items() if kept}

@@ -96,16 +96,16 @@ def all_records(
     go_back: Callable[[TopicPartition, int], None],
 ) -> tuple[Records, list[RecordDeserializationError]]:
     """A poll's rows as records, and the failures, with the positions gone back to the records that failed."""
-    found: Records = {}
+    records_by_partition: Records = {}
     failures = []
     for tp, rows in columns.items():
         converted = convert(tp, rows, config)
         if converted.records:
-            found[tp] = converted.records
+            records_by_partition[tp] = converted.records
         if converted.failure is not None:
             go_back(tp, converted.failure.offset)
             failures.append(converted.failure)
-    return found, failures
+    return records_by_partition, failures
 
 
 @dataclass(slots=True)
@@ -135,7 +135,7 @@ class RecordIterator:
     ) -> None:
         """Takes what a poll gave, and sets the positions back to where it starts."""
         converted = {tp: convert(tp, rows, config) for tp, rows in columns.items()}
-        records = {tp: one.records for tp, one in converted.items() if one.records}
+        records = {tp: conversion.records for tp, conversion in converted.items() if conversion.records}
         if on_consume is not None:
             records = on_consume(records)
         for tp, rows in columns.items():

@@ -1,4 +1,4 @@
-"""What an application is told about its partitions."""
+"""The rebalance listener: its interface, and how a notice calls it."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def method_for(listener: Any, kind: NoticeKind) -> Callable[[list[TopicPartition
     else:
         lost = getattr(listener, "on_partitions_lost", None)
         method = lost if kind is NoticeKind.LOST and lost is not None else listener.on_partitions_revoked
-    found: Callable[[list[TopicPartition]], Any] = method
-    return found
+    checked: Callable[[list[TopicPartition]], Any] = method
+    return checked
 
 
 def listener_error(method: Any, error: Exception) -> Exception:

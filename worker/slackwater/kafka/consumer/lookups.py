@@ -42,12 +42,12 @@ class Lookups:
         """The group's committed offsets."""
         if self._core.group is None:
             raise IllegalStateError("committed(): this needs a group_id")
-        found = await self._core.group.offsets.committed(partitions, timeout_ms)
-        for tp, at in found.items():
+        committed = await self._core.group.offsets.committed(partitions, timeout_ms)
+        for tp, at in committed.items():
             state = self._core.subscription.partitions.get(tp)
             if state is not None and at is not None:
                 state.epochs.learn(at.offset, at.leader_epoch)
-        return found
+        return committed
 
     async def ends(
         self, partitions: Collection[TopicPartition], which: int, timeout_ms: int
@@ -99,11 +99,11 @@ class Lookups:
         if known is not None and known.partitions:
             return set(known.partitions)
         response = await self._metadata([topic], timeout_ms)
-        found = response.topics[0]
-        if found.error_code in _GONE:
+        described = response.topics[0]
+        if described.error_code in _GONE:
             return set()
-        raise_for_code(found.error_code, f"of topic {topic!r}", api="Metadata")
-        return {partition.partition_index for partition in found.partitions}
+        raise_for_code(described.error_code, f"of topic {topic!r}", api="Metadata")
+        return {partition.partition_index for partition in described.partitions}
 
     async def _metadata(self, topics: list[str] | None, timeout_ms: int) -> m.MetadataResponse:
         return await within(timeout_ms, "metadata", self._ask_for_metadata(topics, timeout_ms))

@@ -1,4 +1,4 @@
-"""What both faces share: the calls that wait for nobody."""
+"""The non-blocking calls that both consumer classes share."""
 
 from __future__ import annotations
 
@@ -201,20 +201,20 @@ class ConsumerBase(ABC):
     def skipped_records(self) -> list[SkippedRecords]:
         """What was skipped since the last call because the log begins behind it, oldest first: with
         ``lost_position="nearest"`` only. What follows a skip is never polled before the skip is here."""
-        queue, found = self._core.positions.lost.skipped, []
+        queue, skipped = self._core.positions.lost.skipped, []
         while queue:
-            found.append(queue.popleft())
-        return found
+            skipped.append(queue.popleft())
+        return skipped
 
     def topic_id(self, partition: TopicPartition) -> UUID | None:
         """The id of the topic that the position of a partition belongs to (KIP-516): of the one that is read,
         or, before that, of the one that has its name. ``None``: the brokers have none (Metadata below v10),
         or the topic is not known yet. Asks nobody."""
         check_partitions([partition])
-        found = self._core.subscription.get(partition).topic_id
-        if found == ZERO_UUID:
-            found = self._core.cluster.metadata.topic_id(partition.topic)
-        return None if found == ZERO_UUID else found
+        topic_id = self._core.subscription.get(partition).topic_id
+        if topic_id == ZERO_UUID:
+            topic_id = self._core.cluster.metadata.topic_id(partition.topic)
+        return None if topic_id == ZERO_UUID else topic_id
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """The end of the partition as of its last fetch, or ``None`` before the first. Asks nobody."""
@@ -259,15 +259,19 @@ class ConsumerBase(ABC):
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """What fences this member's commits (KIP-447), and how far it is. Asks nobody; from any thread."""
-        seen = self._core.membership()
-        if seen.state == State.STABLE.value:
+        snapshot = self._core.membership()
+        if snapshot.state == State.STABLE.value:
             state = MemberState.STABLE
-        elif seen.state in (State.OUT.value, State.DEAD.value):
+        elif snapshot.state in (State.OUT.value, State.DEAD.value):
             state = MemberState.UNJOINED
         else:
             state = MemberState.REBALANCING
         return ConsumerGroupMetadata(
-            self.config.group_id, seen.generation, seen.member_id, self.config.group_instance_id, state
+            self.config.group_id,
+            snapshot.generation,
+            snapshot.member_id,
+            self.config.group_instance_id,
+            state,
         )
 
     @overload

@@ -25,17 +25,17 @@ from slackwater.kafka.wire import messages as m
 log = logging.getLogger(__name__)
 
 CHECK_EVERY_S = 1.0
-"""How often the coordinator is asked whether it still is one, over each connection to it. So nobody takes
-the connections for unused, and what a takeover would stumble over is seen before."""
+"""How often each connection asks the coordinator whether it still is one. This keeps the connections from
+being closed as idle, and detects problems before a takeover meets them."""
 _PURPOSES = (Purpose.GROUP, Purpose.GENERAL)
 
 
 class StandbyConnections:
-    """Has metadata of ``topics`` (with a pattern: of all), the group's coordinator and the connections to it.
-    Asks for no membership. ``answer_ms``: how long an answer is waited for. ``every_s``: how often it looks.
+    """Keeps the metadata of ``topics``, the group's coordinator and the connections to it ready.
 
-    ``ready`` is done when all is there for the first time; it fails with the first error that asking again
-    does not mend. After that, errors are logged, and asking goes on.
+    With a pattern the metadata is that of all topics. It does not join. ``answer_ms``: the time limit of an
+    answer. ``every_s``: the interval of the checks. ``ready`` is done when all are there for the first time;
+    it fails with the first error that is not retriable. After that, errors are logged, and the checks go on.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class StandbyConnections:
                 self.ready.exception()  # read here, since nobody may wait for it any more
 
     def _failed(self, error: KafkaError) -> bool:
-        """Whether that is the end of it."""
+        """Logs an error; whether it ends the standby."""
         if self.last_error is None or str(self.last_error) != str(error):
             log.warning("group %s: in standby: %s", self._group_id, error)
         self.last_error = error
@@ -90,7 +90,7 @@ class StandbyConnections:
         return True
 
     async def _check(self) -> bool:
-        """Looks once; false where the coordinator has moved, so that there is more to do."""
+        """Checks once; false if the coordinator has moved, so another check is needed."""
         if not self._has_metadata:
             await self._cluster.refresh()
             self._check_topics()
@@ -105,7 +105,7 @@ class StandbyConnections:
         return True
 
     def _check_topics(self) -> None:
-        """One that is not there may come; one that may not be read is told at once."""
+        """Raises for a topic that may not be described; a topic that does not exist may be created later."""
         for name in sorted(self._topics):
             topic = self._cluster.metadata.topics.get(name)
             code = topic.error_code if topic is not None else 0
@@ -219,7 +219,7 @@ class Standby:
         self._fetch_ahead(wanted)
 
     def _of_ours(self, offsets: Mapping[TopicPartition, T]) -> dict[TopicPartition, T]:
-        """Those of the topics stood by for: the member to take over may read others."""
+        """The offsets of subscribed topics: the member to take over may read others."""
         return {tp: offset for tp, offset in offsets.items() if tp.topic in self._subscription.topics}
 
     def _fetch_ahead(self, offsets: Mapping[TopicPartition, int]) -> None:

@@ -268,10 +268,10 @@ class KafkaConsumer(ConsumerBase):
             self._run_callbacks()
             self._tell_notices()
             core.raise_if_failed()
-            found = core.buffer.collect(limit)
+            collected = core.buffer.collect(limit)
             left = deadline - time.monotonic()
-            if found or left <= 0:
-                return found
+            if collected or left <= 0:
+                return collected
             self._news.wait(min(left, 3_600.0))
 
     def _caller_polls(self) -> None:
@@ -376,8 +376,8 @@ class KafkaConsumer(ConsumerBase):
 
     @staticmethod
     def _wait_for(commits: Collection[CommitFuture], deadline: float) -> None:
-        for one in commits:
-            one.wait(max(0.0, deadline - time.monotonic()))
+        for commit in commits:
+            commit.wait(max(0.0, deadline - time.monotonic()))
 
     def _run_callbacks(self) -> None:
         while (call := self._commits.next_call()) is not None:
@@ -424,8 +424,8 @@ class KafkaConsumer(ConsumerBase):
         if not is_partition(partition):
             return self.committed_many(partition, timeout_ms)
         (tp,) = check_partitions([partition])
-        found = self.committed_many([tp], timeout_ms)[tp]
-        return found if metadata or found is None else found.offset
+        committed = self.committed_many([tp], timeout_ms)[tp]
+        return committed if metadata or committed is None else committed.offset
 
     def committed_many(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
@@ -501,8 +501,8 @@ class KafkaConsumer(ConsumerBase):
                 self._thread.stop()
             self._run_callbacks()
             self._interceptors.close()
-            for one in (self.config.key_deserializer, self.config.value_deserializer):
-                deserializers.close(one)
+            for deserializer in (self.config.key_deserializer, self.config.value_deserializer):
+                deserializers.close(deserializer)
 
     def __del__(self) -> None:
         """A consumer that was dropped without :meth:`close` stops being a member; nothing is committed."""

@@ -1,4 +1,4 @@
-"""Topics that are subscribed to without a group: their partitions are all there are."""
+"""The assignment of a consumer without a group: all partitions of its topics."""
 
 from __future__ import annotations
 

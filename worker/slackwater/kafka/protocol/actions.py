@@ -1,4 +1,4 @@
-"""One table: what to do about an error code that a broker answers to a request.
+"""The table of what to do about each error code of each API.
 
 Sources: the Kafka protocol guide's "Error Codes" table (which are retriable), what the handlers of Java's
 clients do with each (``AbstractCoordinator``, ``ConsumerCoordinator``, ``FetchCollector``,

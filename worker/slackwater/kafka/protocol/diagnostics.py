@@ -1,4 +1,4 @@
-"""What goes wrong with a group, said once, so that a user can act on it: what was seen, why, what to change.
+"""Diagnosis of a group: one message per occurrence, with the symptom, the cause and what to change.
 
 The member tells what happens to it; a message is given once per occurrence, and an occurrence lasts until
 what ends it is told. So a fault that lasts for hours is one line in the log and not one each second. Pure:

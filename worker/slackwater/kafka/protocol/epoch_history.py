@@ -1,4 +1,4 @@
-"""The leader epochs of what was read of one partition, for commits (KIP-320).
+"""The leader epochs of the records that were read of one partition, for commits (KIP-320).
 
 A committed offset is stored with the leader epoch of the record before it. By that, the next owner of the
 partition can ask the leader whether the log was cut off there meanwhile, and has grown again since.

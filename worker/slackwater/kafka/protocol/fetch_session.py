@@ -63,7 +63,7 @@ class FetchSession:
         self, wanted: Mapping[TopicPartition, FetchPartition], settings: FetchSettings
     ) -> m.FetchRequest:
         """The next request, after which the session holds exactly ``wanted``."""
-        by_id = bool(wanted) and all(one.topic_id != ZERO_UUID for one in wanted.values())
+        by_id = bool(wanted) and all(partition.topic_id != ZERO_UUID for partition in wanted.values())
         if wanted and by_id != self._by_id:
             self._by_id, self.epoch = by_id, INITIAL_EPOCH
         full = self.epoch == INITIAL_EPOCH or not self._incremental
@@ -71,14 +71,14 @@ class FetchSession:
             changed: Mapping[TopicPartition, FetchPartition] = wanted
             forgotten: list[tuple[TopicPartition, UUID]] = []
         else:
-            changed = {tp: one for tp, one in wanted.items() if self._sent.get(tp) != one}
+            changed = {tp: partition for tp, partition in wanted.items() if self._sent.get(tp) != partition}
             forgotten = [
                 (tp, old.topic_id)
                 for tp, old in self._sent.items()
                 if tp not in wanted or wanted[tp].topic_id != old.topic_id
             ]
         self._sent = dict(wanted)
-        self._names = {one.topic_id: tp.topic for tp, one in wanted.items()}
+        self._names = {partition.topic_id: tp.topic for tp, partition in wanted.items()}
         return m.FetchRequest(
             max_wait_ms=settings.max_wait_ms,
             min_bytes=settings.min_bytes,
@@ -102,7 +102,7 @@ class FetchSession:
                 self.session_id = 0
             self.epoch = INITIAL_EPOCH
             return None
-        found: list[tuple[TopicPartition, m.FetchResponsePartition]] = []
+        answers: list[tuple[TopicPartition, m.FetchResponsePartition]] = []
         for topic in response.responses:
             name = topic.topic or self._names.get(topic.topic_id, "")
             for partition in topic.partitions:
@@ -110,10 +110,10 @@ class FetchSession:
                 if tp not in self._sent:
                     self.epoch = INITIAL_EPOCH
                     return None
-                found.append((tp, partition))
+                answers.append((tp, partition))
         if self._incremental:
             self._next_epoch(response.session_id)
-        return found
+        return answers
 
     def _next_epoch(self, session_id: int) -> None:
         if session_id == 0:
@@ -130,16 +130,16 @@ class FetchSession:
 
 def _topics(partitions: Mapping[TopicPartition, FetchPartition]) -> list[m.FetchRequestTopic]:
     topics: dict[tuple[str, UUID], m.FetchRequestTopic] = {}
-    for tp, one in partitions.items():
-        key = (tp.topic, one.topic_id)
+    for tp, wanted in partitions.items():
+        key = (tp.topic, wanted.topic_id)
         if key not in topics:
-            topics[key] = m.FetchRequestTopic(topic=tp.topic, topic_id=one.topic_id)
+            topics[key] = m.FetchRequestTopic(topic=tp.topic, topic_id=wanted.topic_id)
         topics[key].partitions.append(
             m.FetchRequestPartition(
                 partition=tp.partition,
-                current_leader_epoch=one.leader_epoch,
-                fetch_offset=one.offset,
-                partition_max_bytes=one.max_bytes,
+                current_leader_epoch=wanted.leader_epoch,
+                fetch_offset=wanted.offset,
+                partition_max_bytes=wanted.max_bytes,
             )
         )
     return list(topics.values())

@@ -1,4 +1,4 @@
-"""What the client knows of the cluster, from Metadata responses.
+"""Cluster metadata: brokers, topics and leaders, from Metadata responses.
 
 Leader epochs only go forward (KIP-320): a slower broker's older view of a partition does not
 replace a newer one. A topic that comes back under another id has been deleted and made anew, and
@@ -73,28 +73,30 @@ class ClusterMetadata:
         self.controller_id = response.controller_id
         self.cluster_id = response.cluster_id or self.cluster_id
         self.updated_at_ms = now_ms
-        seen = {told.name: told for told in response.topics if told.name}
+        described = {topic.name: topic for topic in response.topics if topic.name}
         if complete:
-            for name in self.topics.keys() - seen.keys():
+            for name in self.topics.keys() - described.keys():
                 self._forget(name)
-        for name, told in seen.items():
-            self._update_topic(name, told)
+        for name, topic in described.items():
+            self._update_topic(name, topic)
 
-    def _update_topic(self, name: str, told: m.MetadataResponseTopic) -> None:
-        if told.error_code in _GONE:
+    def _update_topic(self, name: str, described: m.MetadataResponseTopic) -> None:
+        if described.error_code in _GONE:
             self._forget(name)
         topic = self.topics.get(name)
-        if topic is None or (told.topic_id != ZERO_UUID and topic.topic_id not in (ZERO_UUID, told.topic_id)):
+        if topic is None or (
+            described.topic_id != ZERO_UUID and topic.topic_id not in (ZERO_UUID, described.topic_id)
+        ):
             self._forget(name)
             topic = self.topics[name] = Topic(name)
-        topic.error_code = told.error_code
-        if told.error_code and not told.partitions:
+        topic.error_code = described.error_code
+        if described.error_code and not described.partitions:
             return
-        topic.is_internal = told.is_internal
-        topic.topic_id = told.topic_id
-        if told.topic_id != ZERO_UUID:
-            self._names[told.topic_id] = name
-        topic.partitions = {p.partition_index: _newer(topic, p) for p in told.partitions}
+        topic.is_internal = described.is_internal
+        topic.topic_id = described.topic_id
+        if described.topic_id != ZERO_UUID:
+            self._names[described.topic_id] = name
+        topic.partitions = {p.partition_index: _newer(topic, p) for p in described.partitions}
 
     def _forget(self, name: str) -> None:
         topic = self.topics.pop(name, None)
@@ -121,18 +123,18 @@ class ClusterMetadata:
 
     def leader(self, tp: TopicPartition) -> int | None:
         """The leader's node id, or ``None`` while there is none or it is not known."""
-        found = self.partition(tp)
-        return found.leader if found is not None and found.leader >= 0 else None
+        partition = self.partition(tp)
+        return partition.leader if partition is not None and partition.leader >= 0 else None
 
     def leader_epoch(self, tp: TopicPartition) -> int:
         """The leader's epoch, -1 if unknown."""
-        found = self.partition(tp)
-        return found.leader_epoch if found is not None else -1
+        partition = self.partition(tp)
+        return partition.leader_epoch if partition is not None else -1
 
     def partition_count(self, topic: str) -> int | None:
         """How many partitions a topic has, or ``None`` if it is not known (yet)."""
-        found = self.topics.get(topic)
-        return len(found.partitions) if found is not None and found.partitions else None
+        described = self.topics.get(topic)
+        return len(described.partitions) if described is not None and described.partitions else None
 
     def partition_counts(self, topics: Iterable[str]) -> Mapping[str, int]:
         """Partition counts of those of ``topics`` that are known."""
@@ -157,22 +159,22 @@ class ClusterMetadata:
 
     def topic_id(self, topic: str) -> UUID:
         """A topic's id; zero if it is not known or the broker gives none."""
-        found = self.topics.get(topic)
-        return found.topic_id if found is not None else ZERO_UUID
+        described = self.topics.get(topic)
+        return described.topic_id if described is not None else ZERO_UUID
 
     def topic_name(self, topic_id: UUID) -> str | None:
         """The name of the topic with this id."""
         return self._names.get(topic_id)
 
 
-def _newer(topic: Topic, told: m.MetadataResponsePartition) -> Partition:
-    known = topic.partitions.get(told.partition_index)
-    if known is not None and 0 <= told.leader_epoch < known.leader_epoch:
+def _newer(topic: Topic, described: m.MetadataResponsePartition) -> Partition:
+    known = topic.partitions.get(described.partition_index)
+    if known is not None and 0 <= described.leader_epoch < known.leader_epoch:
         return known
     return Partition(
-        told.leader_id,
-        told.leader_epoch,
-        told.error_code,
-        tuple(told.replica_nodes),
-        tuple(told.isr_nodes),
+        described.leader_id,
+        described.leader_epoch,
+        described.error_code,
+        tuple(described.replica_nodes),
+        tuple(described.isr_nodes),
     )

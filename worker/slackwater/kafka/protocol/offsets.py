@@ -55,10 +55,10 @@ def commit_request(
 def commit_errors(response: m.OffsetCommitResponse) -> dict[TopicPartition, int]:
     """The partitions whose offset was not stored, with the error code."""
     return {
-        TopicPartition(topic.name, one.partition_index): one.error_code
+        TopicPartition(topic.name, partition.partition_index): partition.error_code
         for topic in response.topics
-        for one in topic.partitions
-        if one.error_code
+        for partition in topic.partitions
+        if partition.error_code
     }
 
 
@@ -86,7 +86,7 @@ def offset_fetch_of_groups(
     if version >= BATCHED_OFFSET_FETCH:
         topics = [m.OffsetFetchRequestTopics(name=name, partition_indexes=nums) for name, nums in grouped]
         asked = None if partitions is None else topics
-        groups = [m.OffsetFetchRequestGroup(group_id=one, topics=asked) for one in group_ids]
+        groups = [m.OffsetFetchRequestGroup(group_id=group_id, topics=asked) for group_id in group_ids]
         return m.OffsetFetchRequest(groups=groups, require_stable=stable)
     older = [m.OffsetFetchRequestTopic(name=name, partition_indexes=nums) for name, nums in grouped]
     return m.OffsetFetchRequest(
@@ -118,25 +118,25 @@ def read_offset_fetch_of_groups(response: m.OffsetFetchResponse, only: str) -> d
     """The groups of an answer. ``only``: the group asked for, which answers before version 8 do not name."""
     if not response.groups:
         return {only: _group_offsets(response.error_code, response.topics)}
-    return {one.group_id: _group_offsets(one.error_code, one.topics) for one in response.groups}
+    return {group.group_id: _group_offsets(group.error_code, group.topics) for group in response.groups}
 
 
 def _group_offsets(
     error_code: int, topics: Sequence[m.OffsetFetchResponseTopics] | Sequence[m.OffsetFetchResponseTopic]
 ) -> GroupOffsets:
-    found = GroupOffsets(error_code, {}, {})
+    result = GroupOffsets(error_code, {}, {})
     for topic in topics:
-        for one in topic.partitions:
-            tp = TopicPartition(topic.name, one.partition_index)
-            if one.error_code:
-                found.errors[tp] = one.error_code
-            elif one.committed_offset < 0:
-                found.offsets[tp] = None
+        for partition in topic.partitions:
+            tp = TopicPartition(topic.name, partition.partition_index)
+            if partition.error_code:
+                result.errors[tp] = partition.error_code
+            elif partition.committed_offset < 0:
+                result.offsets[tp] = None
             else:
-                found.offsets[tp] = OffsetAndMetadata(
-                    one.committed_offset, one.metadata or "", one.committed_leader_epoch
+                result.offsets[tp] = OffsetAndMetadata(
+                    partition.committed_offset, partition.metadata or "", partition.committed_leader_epoch
                 )
-    return found
+    return result
 
 
 def list_offsets_request(
@@ -173,9 +173,9 @@ def read_list_offsets(
 ) -> dict[TopicPartition, m.ListOffsetsResponsePartitionResponse]:
     """Each partition's answer; an offset of -1 with no error: no record is that late."""
     return {
-        TopicPartition(topic.name, one.partition_index): one
+        TopicPartition(topic.name, partition.partition_index): partition
         for topic in response.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     }
 
 
@@ -210,9 +210,9 @@ def read_epoch_ends(
 ) -> dict[TopicPartition, m.OffsetForLeaderEpochResponsePartition]:
     """Each partition's answer; an epoch or offset of -1 with no error: the leader knows no such epoch."""
     return {
-        TopicPartition(topic.topic, one.partition): one
+        TopicPartition(topic.topic, partition.partition): partition
         for topic in response.topics
-        for one in topic.partitions
+        for partition in topic.partitions
     }
 
 

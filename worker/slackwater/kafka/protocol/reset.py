@@ -1,4 +1,4 @@
-"""Where a consumer starts that has no committed offset, or one outside of the log: ``auto_offset_reset``.
+"""``auto_offset_reset``: where to start without a committed offset, or with one outside of the log.
 
 ``earliest``, ``latest``, ``none``, and ``by_duration:PnDTnHnMn.nS`` (KIP-1106): the first record that is not
 older than that. Durations are written as ``java.time.Duration.parse`` takes them.
@@ -71,16 +71,16 @@ class ResetPolicy:
 
 def parse_duration_ns(text: str) -> int:
     """An ISO 8601 duration of days or less, in ns. Raises ValueError for one that is none or negative."""
-    found = _DURATION.fullmatch(text)
-    if found is None or (found[3] or "").upper() == "T" or not any(found.group(2, 4, 5, 6)):
+    match = _DURATION.fullmatch(text)
+    if match is None or (match[3] or "").upper() == "T" or not any(match.group(2, 4, 5, 6)):
         raise ValueError(f"{text!r} is no duration like PT1H30M or P7D (PnDTnHnMn.nS)")
-    days, hours, minutes = (int(part or 0) for part in found.group(2, 4, 5))
-    fraction = int((found[7] or "").ljust(9, "0"))
-    if (found[6] or "").startswith("-"):
+    days, hours, minutes = (int(part or 0) for part in match.group(2, 4, 5))
+    fraction = int((match[7] or "").ljust(9, "0"))
+    if (match[6] or "").startswith("-"):
         fraction = -fraction
-    seconds = ((days * 24 + hours) * 60 + minutes) * 60 + int(found[6] or 0)
+    seconds = ((days * 24 + hours) * 60 + minutes) * 60 + int(match[6] or 0)
     duration = seconds * 1_000_000_000 + fraction
-    if found[1] == "-":
+    if match[1] == "-":
         duration = -duration
     if duration < 0:
         raise ValueError(f"the duration {text!r} is negative")

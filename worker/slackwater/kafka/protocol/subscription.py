@@ -1,4 +1,4 @@
-"""What a consumer reads: topics or partitions, and for each partition its position.
+"""A consumer's subscription (topics or partitions), and the position of each partition.
 
 A partition's position is where the application has got to; how far has been fetched ahead is the
 fetcher's. ``version`` counts the jumps (seek, reset, new assignment, another leader), so that what was
@@ -155,8 +155,8 @@ class Subscription:
     def match(self, topics: Iterable[str]) -> bool:
         """Takes the topics that match the pattern; true if that changes them."""
         assert self.pattern is not None
-        found = frozenset(topic for topic in topics if self.pattern.matches(topic))
-        changed, self.topics = found != self.topics, found
+        matching = frozenset(topic for topic in topics if self.pattern.matches(topic))
+        changed, self.topics = matching != self.topics, matching
         return changed
 
     def assign_by_user(self, partitions: Iterable[TopicPartition]) -> None:
@@ -201,10 +201,10 @@ class Subscription:
 
     def get(self, tp: TopicPartition) -> PartitionState:
         """Raises :class:`PartitionNotAssignedError` when ``tp`` is not assigned."""
-        found = self.partitions.get(tp)
-        if found is None:
+        state = self.partitions.get(tp)
+        if state is None:
             raise PartitionNotAssignedError(f"{tp} is not assigned to this consumer")
-        return found
+        return state
 
     # -- fetched ahead of an assignment --------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class Subscription:
     def keep_ahead(self, partitions: Collection[TopicPartition]) -> None:
         """Of what is prefetched keeps these partitions, and no other."""
         if self.prefetched.keys() - partitions:
-            self.prefetched = {tp: one for tp, one in self.prefetched.items() if tp in partitions}
+            self.prefetched = {tp: state for tp, state in self.prefetched.items() if tp in partitions}
 
     def is_ahead(self, state: PartitionState) -> bool:
         """Whether this is one that is prefetched."""
@@ -259,7 +259,9 @@ class Subscription:
 
     def in_state(self, state: FetchState) -> list[PartitionState]:
         """The partitions in a state."""
-        return [one for one in self.partitions.values() if one.state is state]
+        return [
+            partition_state for partition_state in self.partitions.values() if partition_state.state is state
+        ]
 
     def seek(self, tp: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         """Sets the position by the application's will. With a ``leader_epoch`` the leader must confirm it."""
@@ -340,9 +342,10 @@ class Subscription:
         epoch that is stored with it has the next owner ask again.
         """
         return {
-            tp: (one.position, one.leader_epoch)
-            for tp, one in self.partitions.items()
-            if one.position is not None and one.state in (FetchState.FETCHING, FetchState.AWAIT_VALIDATION)
+            tp: (partition_state.position, partition_state.leader_epoch)
+            for tp, partition_state in self.partitions.items()
+            if partition_state.position is not None
+            and partition_state.state in (FetchState.FETCHING, FetchState.AWAIT_VALIDATION)
         }
 
 

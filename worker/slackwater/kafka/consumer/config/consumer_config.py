@@ -1,4 +1,4 @@
-"""A consumer's options, and the values that they must have, each and together.
+"""A consumer's options and their validation, each alone and in combination.
 
 The options are kafka-python's keyword arguments; Java's dotted names stand for the same. Sources of rules:
 Java's ConsumerConfig and classic KafkaConsumer (4.3.0; tests compare what they raise, option by option), and
@@ -51,7 +51,7 @@ class OptionProblem(KafkaConfigurationError):
     def __init__(self, text: str, names: Mapping[str, str] | None = None) -> None:
         self.text = text
         known = names if names is not None else {}
-        super().__init__(_NAME.sub(lambda found: known.get(found[1], found[1]), text))
+        super().__init__(_NAME.sub(lambda match: known.get(match[1], match[1]), text))
 
     def under(self, names: Mapping[str, str]) -> OptionProblem:
         """The same problem with the names that the user wrote."""
@@ -213,7 +213,7 @@ class ConsumerConfig:
         Raises :class:`KafkaConfigurationError` for an unknown one (naming the nearest known one), for one
         that is known but not supported with that value, and for a value or a combination that cannot be.
         """
-        known = {one.name for one in fields(cls)}
+        known = {field.name for field in fields(cls)}
         security, options = security_options.from_keywords(options)
         taken: dict[str, Any] = {"security": security}
         for name, value in options.items():
@@ -241,7 +241,7 @@ class ConsumerConfig:
 
         Raises :class:`KafkaConfigurationError` as :meth:`from_keywords` does, with the dotted names.
         """
-        types = {one.name: str(one.type) for one in fields(cls) if one.name != "api_version"}
+        types = {field.name: str(field.type) for field in fields(cls) if field.name != "api_version"}
         given: dict[str, Any]
         given, properties = security_options.from_properties(properties)
         for name, value in properties.items():
@@ -255,7 +255,7 @@ class ConsumerConfig:
             elif keyword in _UNSUPPORTED:
                 given[keyword] = value
             else:
-                known = [java_name(one) for one in types]
+                known = [java_name(name) for name in types]
                 raise KafkaConfigurationError(
                     unknown("property", name, [*known, *NOT_HERE, *security_options.PROPERTIES])
                 )
@@ -270,7 +270,7 @@ class ConsumerConfig:
 
 _ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 _DEPRECATED_RESETS = {"smallest": "earliest", "largest": "latest"}
-_DEFAULTS: dict[str, Any] = {one.name: one.default for one in fields(ConsumerConfig)}
+_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(ConsumerConfig)}
 _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "sasl_kerberos_name": (None,),
     "sasl_kerberos_service_name": (None, "kafka"),

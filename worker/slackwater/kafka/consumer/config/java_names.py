@@ -1,4 +1,4 @@
-"""Java's names of the options, and what becomes of those that this client does not have.
+"""Java's option names, and the options that this client does not support.
 
 Every name of Kafka 4.3's ConsumerConfig is one of: a field of ``ConsumerConfig``, one of
 ``net.security.options``, or in :data:`NOT_HERE` with the reason. A test walks Java's list.
@@ -32,9 +32,9 @@ _GSSAPI = "Kerberos (GSSAPI) is not supported; use SCRAM-SHA-512 or OAUTHBEARER"
 _LOGIN = "a login is made for each connection, and renewed as the broker asks (KIP-368)"
 _OAUTH = "tokens come from client credentials or from sasl_oauth_token_provider"
 _PACKAGE = "org.apache.kafka.common.security.oauthbearer"
-_HANDLERS = tuple(f"{_PACKAGE}.{one}oauthbearerlogincallbackhandler" for one in ("", "secured."))
-_RETRIEVERS = tuple(f"{_PACKAGE}.{one}jwtretriever" for one in ("default", "clientcredentials"))
-_VALIDATORS = tuple(f"{_PACKAGE}.{one}jwtvalidator" for one in ("default", "client"))
+_HANDLERS = tuple(f"{_PACKAGE}.{prefix}oauthbearerlogincallbackhandler" for prefix in ("", "secured."))
+_RETRIEVERS = tuple(f"{_PACKAGE}.{prefix}jwtretriever" for prefix in ("default", "clientcredentials"))
+_VALIDATORS = tuple(f"{_PACKAGE}.{prefix}jwtvalidator" for prefix in ("default", "client"))
 _SHARE = "it is for share consumers (KIP-932), which are not supported"
 _METRICS = "metrics() returns the metrics; no reporters are called"
 
@@ -154,7 +154,7 @@ def parse(name: str, value: Any, kind: str) -> Any:
         except ValueError:
             raise KafkaConfigurationError(f"{name} must be a number, not {value!r}") from None
     if name in ("partition.assignment.strategy", "interceptor.classes"):
-        return tuple(one.strip() for one in text.split(",") if one.strip())
+        return tuple(part.strip() for part in text.split(",") if part.strip())
     if name in ("key.deserializer", "value.deserializer"):
         return by_java_class(name, text)
     return text

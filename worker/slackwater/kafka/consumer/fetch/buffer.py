@@ -1,4 +1,4 @@
-"""What has been fetched and not yet been handed over.
+"""Fetched records that the application has not polled yet.
 
 The loop puts undecoded bytes in, the application's thread decodes and takes. Both sides hold the
 lock only for moments; decoding is outside of it.
@@ -187,7 +187,7 @@ class FetchBuffer:
         drops what lies before. With the leader epoch of the record before it, where that was fetched."""
         if not offsets:
             return
-        epochs = {one: one.leader_epoch if one.position == at else -1 for one, at in offsets.items()}
+        epochs = {state: state.leader_epoch if state.position == at else -1 for state, at in offsets.items()}
 
         def is_gone(chunk: Chunk) -> bool:
             state = self._subscription.current(chunk.tp, chunk.version)

@@ -1,4 +1,4 @@
-"""Fetches ahead of the application: one request at a time to each leader, within bounds of memory.
+"""Fetches ahead of the application: one request at a time to each leader, with bounded memory.
 
 A partition is fetched while less than ``max_partition_fetch_bytes`` of it wait to be handed over, and
 all together while less than ``fetch_max_bytes`` do, those counted that requests under way may bring. Leaders
@@ -128,7 +128,7 @@ class Fetcher:
         share = max(1, self._config.fetch_max_bytes // len(by_node.keys() | self._running.keys()))
         self._make_room(share)
         # Who has waited longest is first: what is left of the room may not be enough for all.
-        for node in sorted(by_node, key=lambda one: self._served.get(one, 0)):
+        for node in sorted(by_node, key=lambda node_id: self._served.get(node_id, 0)):
             if node not in self._running and not self._is_left_alone(node, now):
                 self._start(node, by_node[node], min(share, self._room()), now)
 
@@ -244,15 +244,17 @@ class Fetcher:
             tally = self._metrics.answered(began_ms, response.throttle_time_ms) if self._metrics else None
             if response.throttle_time_ms > 0:
                 self._throttled(node, response.throttle_time_ms)
-            for one in response.node_endpoints:
-                self._cluster.metadata.learn_broker(Broker(one.node_id, one.host, one.port, one.rack))
-            found = session.take(response)
-            if found is None:
+            for endpoint in response.node_endpoints:
+                self._cluster.metadata.learn_broker(
+                    Broker(endpoint.node_id, endpoint.host, endpoint.port, endpoint.rack)
+                )
+            answers = session.take(response)
+            if answers is None:
                 self._session_error(response.error_code, list(wanted))
-            for tp, answer in found or []:
+            for tp, answer in answers or []:
                 extent = await self._extent(answer, wanted[tp].offset)
                 self._take(node, tp, answer, extent, wanted[tp].offset, versions[tp], tally)
-            if not settings.max_wait_ms and not any(answer.records for _, answer in found or []):
+            if not settings.max_wait_ms and not any(answer.records for _, answer in answers or []):
                 self._nothing_until[node] = self._loop.time() + max(self._backoff.delay_ms(1), 1) / 1000
             if tally is not None and self._metrics is not None:
                 self._metrics.looked_at(tally)
@@ -379,8 +381,8 @@ class Fetcher:
             return
         aborted = None
         if self._settings.read_committed:
-            found = answer.aborted_transactions or []
-            aborted = [(one.producer_id, one.first_offset) for one in found]
+            transactions = answer.aborted_transactions or []
+            aborted = [(transaction.producer_id, transaction.first_offset) for transaction in transactions]
         self._ahead.set(state.tp, Ahead(version, extent.next_offset, broken=not extent.whole))
         self._served[state.tp] = next(self._turns)
         if tally is not None and self._metrics is not None:

@@ -1,4 +1,4 @@
-"""From which broker a partition is fetched, and what has to be left alone for now. No I/O; times are in s.
+"""The broker to fetch a partition from, and pauses of partitions and brokers. No I/O; times are in s.
 
 A leader may send a consumer with a rack to a follower that is closer (KIP-392). That holds for a while, then
 the leader is asked again. A follower that fails is left for the leader, and while the leader may not know
@@ -43,13 +43,13 @@ class FetchTargets:
 
     def to_leader(self, tp: TopicPartition) -> int | None:
         """Goes back to the leader; gives the follower that was read from, if any."""
-        found = self._replicas.pop(tp, None)
-        return found[0] if found is not None else None
+        replica = self._replicas.pop(tp, None)
+        return replica[0] if replica is not None else None
 
     def replica(self, tp: TopicPartition) -> int:
         """The follower that the leader has named, -1 where it is the leader that is read from."""
-        found = self._replicas.get(tp)
-        return found[0] if found is not None else -1
+        replica = self._replicas.get(tp)
+        return replica[0] if replica is not None else -1
 
     def failed(self, node: int, partitions: Iterable[TopicPartition], now: float) -> None:
         """A broker could not be reached: what was read from it as a follower goes back to the leader."""

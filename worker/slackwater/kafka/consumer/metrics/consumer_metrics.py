@@ -1,4 +1,4 @@
-"""What ``metrics()`` gives: kafka-python's shape, ``{group: {name: value}}``, under Java's names.
+"""``metrics()``: all figures as ``{group: {name: value}}`` (kafka-python's shape) under Java's names.
 
 The groups are those of Java's consumer. Where Java has tags, the group has the tag's value at its end:
 ``consumer-node-metrics.node-1``, ``consumer-fetch-manager-metrics.topic-orders`` and
@@ -122,12 +122,12 @@ class ConsumerMetrics:
         return raw(self._sources(), self._now, client_id)
 
     def _sources(self) -> Sources:
-        found = {**self.net.sources(), **self.fetch.sources(self.replica)}
-        net = found[GROUP].read
-        found[GROUP] = Source(GROUP, lambda now: {**net(now), **self._values_of_calls(now)})
+        sources = {**self.net.sources(), **self.fetch.sources(self.replica)}
+        net = sources[GROUP].read
+        sources[GROUP] = Source(GROUP, lambda now: {**net(now), **self._values_of_calls(now)})
         if self._has_group:
-            found.update(self.group.sources(lambda: self._subscription.partitions))
-        return found
+            sources.update(self.group.sources(lambda: self._subscription.partitions))
+        return sources
 
     def _values_of_calls(self, now: float) -> Values:
         return {

@@ -135,17 +135,19 @@ class FetchMetrics:
             return
         now = self._now()
         amounts = list(tally.amounts.items())
-        self._all.record(sum(one[0] for _, one in amounts), sum(one[1] for _, one in amounts), now)
+        self._all.record(
+            sum(amount[0] for _, amount in amounts), sum(amount[1] for _, amount in amounts), now
+        )
         for name, (size, count) in amounts:
             self._of_topic(name).record(size, count, now)
 
     def _of_topic(self, name: str) -> _Amounts:
-        found = self._topics.get(name)
-        if found is None:
+        amounts = self._topics.get(name)
+        if amounts is None:
             # A new dict each time: another thread may be walking the old one.
-            found = _Amounts(self._make)
-            self._topics = {**self._topics, name: found}
-        return found
+            amounts = _Amounts(self._make)
+            self._topics = {**self._topics, name: amounts}
+        return amounts
 
     def moved(self, state: PartitionState) -> None:
         """The application was given records, and the position has moved on."""
@@ -164,13 +166,13 @@ class FetchMetrics:
         here.record(value, now_ms)
 
     def _of_partition(self, state: PartitionState) -> _Distance:
-        found = self._partitions.get(state.tp)
-        if found is None or found.state is not state:
+        distance = self._partitions.get(state.tp)
+        if distance is None or distance.state is not state:
             assigned = self._subscription.partitions
-            kept = {tp: one for tp, one in self._partitions.items() if assigned.get(tp) is one.state}
-            found = _Distance(state, self._make)
-            self._partitions = {**kept, state.tp: found}
-        return found
+            kept = {tp: known for tp, known in self._partitions.items() if assigned.get(tp) is known.state}
+            distance = _Distance(state, self._make)
+            self._partitions = {**kept, state.tp: distance}
+        return distance
 
     def values(self, replica: Callable[[TopicPartition], int]) -> dict[str, Values]:
         """All figures by group. ``replica``: the follower that a partition is read from, -1 for none."""
@@ -178,14 +180,14 @@ class FetchMetrics:
 
     def sources(self, replica: Callable[[TopicPartition], int]) -> Sources:
         """Where they come from."""
-        found = {GROUP: Source(GROUP, self._values_of_all)}
+        sources = {GROUP: Source(GROUP, self._values_of_all)}
         for topic, amounts in self._topics.items():
-            found[f"{GROUP}.topic-{topic}"] = Source(GROUP, amounts.values, {"topic": topic})
+            sources[f"{GROUP}.topic-{topic}"] = Source(GROUP, amounts.values, {"topic": topic})
         for tp, state in self._subscription.partitions.items():
             tags = {"topic": tp.topic, "partition": str(tp.partition)}
             read = partial(self._values_of_partition, state, replica)
-            found[f"{GROUP}.partition-{tp}"] = Source(GROUP, read, tags)
-        return found
+            sources[f"{GROUP}.partition-{tp}"] = Source(GROUP, read, tags)
+        return sources
 
     def _values_of_all(self, now: float) -> Values:
         return {

@@ -86,12 +86,12 @@ class NetMetrics(Traffic):
         self._logins[again, False].record(1, self._now())
 
     def _of(self, node: int) -> _Flow:
-        found = self._nodes.get(node)
-        if found is None:
+        flow = self._nodes.get(node)
+        if flow is None:
             # A new dict each time: another thread may be walking the old one.
-            found = _Flow(self._make)
-            self._nodes = {**self._nodes, node: found}
-        return found
+            flow = _Flow(self._make)
+            self._nodes = {**self._nodes, node: flow}
+        return flow
 
     def _login(self, *, again: bool, good: bool) -> Sensor:
         return self._logins[again, good]
@@ -102,11 +102,11 @@ class NetMetrics(Traffic):
 
     def sources(self) -> Sources:
         """Where they come from."""
-        found = {GROUP: Source(GROUP, self._values_of_all)}
+        sources = {GROUP: Source(GROUP, self._values_of_all)}
         for node, flow in self._nodes.items():
             group = f"{NODE_GROUP}.node-{node}"
-            found[group] = Source(group, flow.values_of_node, {"node-id": f"node-{node}"})
-        return found
+            sources[group] = Source(group, flow.values_of_node, {"node-id": f"node-{node}"})
+        return sources
 
     def _values_of_all(self, now: float) -> Values:
         return {

@@ -1,4 +1,4 @@
-"""What ``metrics(raw=True)`` gives: each figure by itself, to be read again whenever it is wanted.
+"""``metrics(raw=True)``: one object for each metric, which reads the current value on each access.
 
 The shape is kafka-python's: ``{MetricName: KafkaMetric}``, where a name has a group and tags. The tags are
 Java's (``client-id``; ``topic``, ``partition``, ``node-id``), and so are the groups, but for a broker's,
@@ -65,11 +65,11 @@ def values(sources: Sources, now_ms: float) -> dict[str, Values]:
 
 def raw(sources: Sources, now_ms: Callable[[], float], client_id: str) -> dict[MetricName, KafkaMetric]:
     """Each figure that there is now."""
-    found = {}
+    metrics = {}
     now = now_ms()
     for source in sources.values():
         tags = {"client-id": client_id, **source.tags}
         for figure in source.read(now):
             name = MetricName(figure, source.group, tags=tags)
-            found[name] = KafkaMetric(name, source.read, now_ms)
-    return found
+            metrics[name] = KafkaMetric(name, source.read, now_ms)
+    return metrics

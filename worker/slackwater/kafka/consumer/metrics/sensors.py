@@ -55,35 +55,35 @@ class Sensor:
 
     def _live(self, now_ms: float) -> list[_Sample]:
         samples, window_ms = self._sizes
-        return [one for one in self._samples if now_ms - one.last_ms < samples * window_ms]
+        return [sample for sample in self._samples if now_ms - sample.last_ms < samples * window_ms]
 
     def average(self, now_ms: float) -> float:
         """NaN where nothing was recorded, as the maximum and minimum."""
         live = self._live(now_ms)
-        count = sum(one.count for one in live)
-        return sum(one.total for one in live) / count if count else math.nan
+        count = sum(sample.count for sample in live)
+        return sum(sample.total for sample in live) / count if count else math.nan
 
     def maximum(self, now_ms: float) -> float:
         """The highest value."""
-        return max((one.highest for one in self._live(now_ms)), default=math.nan)
+        return max((sample.highest for sample in self._live(now_ms)), default=math.nan)
 
     def minimum(self, now_ms: float) -> float:
         """The lowest value."""
-        return min((one.lowest for one in self._live(now_ms)), default=math.nan)
+        return min((sample.lowest for sample in self._live(now_ms)), default=math.nan)
 
     def rate(self, now_ms: float, per_ms: int = 1_000) -> float:
         """What was recorded, added up, per second."""
         live = self._live(now_ms)
-        return sum(one.total for one in live) * per_ms / self._elapsed(live, now_ms)
+        return sum(sample.total for sample in live) * per_ms / self._elapsed(live, now_ms)
 
     def frequency(self, now_ms: float, per_ms: int = 1_000) -> float:
         """How often something was recorded, per second."""
         live = self._live(now_ms)
-        return sum(one.count for one in live) * per_ms / self._elapsed(live, now_ms)
+        return sum(sample.count for sample in live) * per_ms / self._elapsed(live, now_ms)
 
     def _elapsed(self, live: list[_Sample], now_ms: float) -> float:
         samples, window_ms = self._sizes
-        elapsed = now_ms - min((one.start_ms for one in live), default=now_ms)
+        elapsed = now_ms - min((sample.start_ms for sample in live), default=now_ms)
         missing = samples - 1 - int(elapsed // window_ms)
         return max(elapsed + max(missing, 0) * window_ms, 1)
 

@@ -127,10 +127,10 @@ class GroupOffsets:
     async def _committed(
         self, partitions: Collection[TopicPartition], deadline: int
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
         failures = 0
         error: KafkaError | None = None
-        while missing := [tp for tp in partitions if tp not in found]:
+        while missing := [tp for tp in partitions if tp not in committed]:
             last, error = error, None
             try:
                 request = self._offset_fetch(missing)
@@ -145,14 +145,14 @@ class GroupOffsets:
                 error = last if cut_short else exc
             else:
                 code, offsets, errors = o.read_offset_fetch(response)
-                found.update(offsets)
-                for one in [code, *errors.values()]:
-                    if one:
-                        error = self._offset_fetch_error(one)
+                committed.update(offsets)
+                for error_code in [code, *errors.values()]:
+                    if error_code:
+                        error = self._offset_fetch_error(error_code)
             if error is not None:
                 failures += 1
                 await self._pause(failures, deadline, error)
-        return found
+        return committed
 
     def _offset_fetch(self, partitions: list[TopicPartition]) -> ByVersion[m.OffsetFetchResponse]:
         return ByVersion(
@@ -283,7 +283,7 @@ class GroupOffsets:
         """Returns when the commit should be repeated; raises when it should not."""
         code = next(iter(errors.values()))
         action = action_for(m.OffsetCommitRequest, code)
-        refused = ", ".join(str(tp) for tp, one in sorted(errors.items()) if one == code)
+        refused = ", ".join(str(tp) for tp, refusal in sorted(errors.items()) if refusal == code)
         error = for_code(code, f"of {refused} in group {self.group_id!r}", api="OffsetCommit")
         member = self.membership
         if action in (Action.RETRY, Action.FIND_COORDINATOR, Action.REFRESH_METADATA):
@@ -299,7 +299,7 @@ class GroupOffsets:
                 if action is Action.COMMIT_FAILED
                 else error
             )
-        kept = member.cooperative and all(one in self._subscription.partitions for one in offsets)
+        kept = member.cooperative and all(tp in self._subscription.partitions for tp in offsets)
         if action in (Action.REJOIN_KEEPING_ID, Action.COMMIT_FAILED) and kept and member.in_group:
             if member.identity != identity:
                 return
@@ -404,7 +404,7 @@ class CommitOrder:
 
     def left(self, offsets: Offsets, number: int) -> Offsets:
         """Without the partitions of which a later commit was stored: those are done."""
-        return {tp: one for tp, one in offsets.items() if self._stored.get(tp, -1) < number}
+        return {tp: at for tp, at in offsets.items() if self._stored.get(tp, -1) < number}
 
     async def follow(self, later: int, timeout_ms: int) -> None:
         """Waits for the outcome of a later commit: where that one fails, so has the earlier one.

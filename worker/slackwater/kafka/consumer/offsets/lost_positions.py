@@ -1,4 +1,4 @@
-"""Goes on at the nearest record where a position lies before the log (``lost_position="nearest"``).
+"""Moves a position that lies outside the log to the nearest record (``lost_position="nearest"``).
 
 Retention and DeleteRecords move a log's start past positions: what lay between is skipped, and reported. A
 log that ends before a position has lost what was read of it: there the application decides.

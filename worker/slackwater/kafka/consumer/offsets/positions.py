@@ -1,4 +1,4 @@
-"""Finds where to start: the committed offset, or one by ``auto_offset_reset``. And offsets by time."""
+"""Start positions: the committed offset, or one by ``auto_offset_reset``; and offsets by time."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ class Positions:
     def wake(self) -> None:
         """Looks, if there is anything to look for. To be called after an assignment, a jump, new metadata."""
         self._validation.follow()
-        for one in self._looking:
-            one.wake()
+        for lookup in self._looking:
+            lookup.wake()
 
     def _changed(self) -> None:
         """One look may give work to another: no committed offset, a log that was cut off."""
-        for one in self._looking:
-            one.start()
+        for lookup in self._looking:
+            lookup.start()
         self._on_change()
 
     def _tell(self, error: KafkaError, *states: PartitionState) -> None:
@@ -118,8 +118,8 @@ class Positions:
         return None if waits or state.reset_to is not None else state.position
 
     def _unplaced(self) -> list[PartitionState]:
-        found = self._subscription.in_state(FetchState.INITIALIZING)
-        return [state for state in found if self._reported.get(state.tp) != state.version]
+        states = self._subscription.in_state(FetchState.INITIALIZING)
+        return [state for state in states if self._reported.get(state.tp) != state.version]
 
     def _unreset(self) -> list[PartitionState]:
         waiting = self._subscription.in_state(FetchState.AWAIT_RESET)
@@ -138,9 +138,9 @@ class Positions:
             state = self._subscription.partitions.get(tp)
             if state is None or state.version != version or state.state is not FetchState.INITIALIZING:
                 continue
-            found = committed.get(tp)
-            if found is not None:
-                self._place(state, found.offset, found.leader_epoch)
+            at = committed.get(tp)
+            if at is not None:
+                self._place(state, at.offset, at.leader_epoch)
             elif policy.is_none:
                 self._reported[tp] = state.version
                 without.append(state)
@@ -243,11 +243,11 @@ class Positions:
             node = metadata.leader(tp)
             if node is not None:
                 by_node.setdefault(node, {})[tp] = at
-        found: Answers = {}
+        merged: Answers = {}
         asked = (self._ask(node, part, read_committed) for node, part in by_node.items())
         for answers in await asyncio.gather(*asked):
-            found.update(answers)
-        return found, timestamps.keys() - found.keys()
+            merged.update(answers)
+        return merged, timestamps.keys() - merged.keys()
 
     async def _ask(
         self, node: int, timestamps: Mapping[TopicPartition, int], read_committed: bool
@@ -266,18 +266,18 @@ class Positions:
                 raise
             log.info("ListOffsets from broker %d: %s", node, exc)
             return {}
-        found = {}
+        answers = {}
         for tp, answer in o.read_list_offsets(response).items():
             action = action_for(m.ListOffsetsRequest, answer.error_code) if answer.error_code else None
             if action in (None, Action.NO_OFFSET):
-                found[tp] = answer
+                answers[tp] = answer
             elif action is Action.FATAL:
                 raise for_code(answer.error_code, f"of {tp}", api="ListOffsets")
-        return found
+        return answers
 
     async def close(self) -> None:
         """Stops looking."""
-        await asyncio.gather(*(one.close() for one in self._looking))
+        await asyncio.gather(*(lookup.close() for lookup in self._looking))
 
 
 def _found(answer: m.ListOffsetsResponsePartitionResponse) -> OffsetAndTimestamp | None:
@@ -286,9 +286,9 @@ def _found(answer: m.ListOffsetsResponsePartitionResponse) -> OffsetAndTimestamp
     return OffsetAndTimestamp(answer.offset, answer.timestamp, answer.leader_epoch)
 
 
-def offsets_only(found: Mapping[TopicPartition, OffsetAndTimestamp | None]) -> dict[TopicPartition, int]:
+def offsets_only(answers: Mapping[TopicPartition, OffsetAndTimestamp | None]) -> dict[TopicPartition, int]:
     """Plain offsets, as ``beginning_offsets`` and ``end_offsets`` give them."""
-    return {tp: one.offset for tp, one in found.items() if one is not None}
+    return {tp: answer.offset for tp, answer in answers.items() if answer is not None}
 
 
 def same_time(partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:

@@ -1,4 +1,4 @@
-"""Looks for something, again and again with a back-off, until there is nothing left to look for."""
+"""Repeats a look-up with a back-off until nothing is pending."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Has leaders confirm positions (KIP-320): a log that is shorter than what was read has lost records.
+"""Validates positions by leader epoch (KIP-320): a log that is shorter than what was read has lost records.
 
 The leader is asked where the epoch of the record before the position ended in its log
 (OffsetForLeaderEpoch). Behind that, its log has other records than those that were read, or none.
@@ -77,7 +77,7 @@ class Validation:
 
     async def _ask(self, node: int, states: list[PartitionState]) -> int:
         """How many of these need not be asked again."""
-        asked = {one.tp: (one.version, one.position, one.leader_epoch) for one in states}
+        asked = {state.tp: (state.version, state.position, state.leader_epoch) for state in states}
         epochs = {tp: self._cluster.metadata.leader_epoch(tp) for tp in asked}
         request = o.epoch_end_request({tp: epoch for tp, (_, _, epoch) in asked.items()}, epochs)
         try:
@@ -93,9 +93,9 @@ class Validation:
             log.info("OffsetForLeaderEpoch from broker %d: %s", node, exc)
             return 0
         done = 0
-        told = o.read_epoch_ends(response)
+        epoch_ends = o.read_epoch_ends(response)
         for state in states:
-            answer = told.get(state.tp)
+            answer = epoch_ends.get(state.tp)
             if answer is not None and self._answered(answer, state.tp):
                 self._finish(state, asked[state.tp], answer, epochs[state.tp])
                 done += 1

@@ -1,4 +1,4 @@
-"""Who gets which partitions: the assignors that a group's leader runs.
+"""Assignors: how a group's leader distributes partitions.
 
 All are deterministic: the same members and topics give the same plan, whatever the order they come
 in. Names and rules are those of Java's assignors, so that members of other clients can be in the group:

@@ -1,4 +1,4 @@
-"""Partitions lying with members, while the general case of the sticky assignors moves them about.
+"""The assignment under construction, in the general case of the sticky assignors.
 
 Members are numbers here. Partitions that are alike (one topic, replicas in the same racks) are one kind: the
 same members may read them, and the same are near.

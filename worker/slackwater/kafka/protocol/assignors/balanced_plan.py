@@ -1,4 +1,4 @@
-"""The sticky assignors' plan: who should have what, given who holds what.
+"""The sticky assignors' plan, made from the partitions that members hold.
 
 Three aims, in this order, as Java's assignors document theirs:
 

@@ -121,11 +121,11 @@ def ordered(members: Members) -> list[str]:
 
 def subscribers(members: Members) -> dict[str, list[str]]:
     """For each topic who wants it, both in order."""
-    found: dict[str, list[str]] = {}
+    members_by_topic: dict[str, list[str]] = {}
     for member in ordered(members):
         for topic in set(members[member].topics):
-            found.setdefault(topic, []).append(member)
-    return {topic: found[topic] for topic in sorted(found)}
+            members_by_topic.setdefault(topic, []).append(member)
+    return {topic: members_by_topic[topic] for topic in sorted(members_by_topic)}
 
 
 def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:

@@ -1,20 +1,19 @@
-"""A delayed rebalance: what a vanished member held waits for it.
+"""Delayed rebalance: the partitions of a member that vanished are reserved for its return.
 
 Kafka Connect has this as ``scheduled.rebalance.max.delay.ms`` (KIP-415): a worker that restarts within the
-delay costs two short rebalances in which nobody else's work is touched. Here it is for a consumer group, on
-top of ``cooperative-sticky``. What differs from Connect: who comes back is given its partitions at once,
-not when the delay is over.
+delay costs two short rebalances that leave the other members' partitions alone. This assignor does the same
+for a consumer group, on top of ``cooperative-sticky``. Unlike in Connect, a member that returns gets its
+partitions at once, not when the delay is over.
 
-The leader keeps a *seat* for a member that is gone: what it held is given to nobody, and the others share the
-rest. A seat ends when
+The leader keeps a *reservation* for a member that is gone: its partitions are assigned to no member, and the
+others share the rest. A reservation ends when
 
-- a member with its ``group.instance.id`` joins, or, where it had none, any newcomer that subscribes to a
-  topic of it (a dynamic member comes back under another member.id): that gets what the seat held, as far as
-  it is fair;
-- the delay is over: the plan says when, so that the leader asks for a rebalance then, and all is handed
-  out.
+- a member with its ``group.instance.id`` joins, or, if it had none, any new member that subscribes to one of
+  its topics (a dynamic member returns under another member.id): that member gets the reserved partitions, as
+  far as the balance allows;
+- the delay is over: the plan says when, so the leader requests a rebalance then, which assigns them.
 
-A member that leaves on purpose looks the same to a leader as one that has crashed.
+To a leader, a member that leaves on purpose looks the same as one that has crashed.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ _GENERATION_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class _Seat:
-    """A member that is gone, with what it held. ``until_ms``: when its time is over."""
+class _Reservation:
+    """A member that is gone, and the partitions it held. ``until_ms``: when the reservation ends."""
 
     member: str
-    told: MemberSubscription
+    subscription: MemberSubscription
     held: tuple[TopicPartition, ...]
     until_ms: int
 
@@ -71,7 +70,7 @@ class DelayedAssignor(CooperativeStickyAssignor):
         self.max_delay_ms = max_delay_ms
         self._mine: frozenset[TopicPartition] = frozenset()
         self._given_up: tuple[TopicPartition, ...] = ()
-        self._seats: list[_Seat] = []
+        self._reservations: list[_Reservation] = []
         self._planned: dict[int, dict[str, MemberSubscription]] = {}
 
     # -- as a member -------------------------------------------------------------------------------
@@ -95,46 +94,52 @@ class DelayedAssignor(CooperativeStickyAssignor):
         """The plan, with what waits, and when to ask for a rebalance."""
         unheld = _unheld(group)
         before = self._members_before(group.members)
-        seats = [
-            replace(seat, held=held)
-            for seat in self._all_seats(group, before, unheld)
-            if seat.until_ms > group.now_ms and (held := tuple(tp for tp in seat.held if tp in unheld))
+        reservations = [
+            replace(reservation, held=held)
+            for reservation in self._all_reservations(group, before, unheld)
+            if reservation.until_ms > group.now_ms
+            and (held := tuple(tp for tp in reservation.held if tp in unheld))
         ]
-        promised, self._seats = _welcome(group.members, seats, before or {})
-        waiting = frozenset(tp for seat in self._seats for tp in seat.held)
+        promised, self._reservations = _welcome(group.members, reservations, before or {})
+        waiting = frozenset(tp for reservation in self._reservations for tp in reservation.held)
         plan = share_cooperatively(group, promised, waiting)
-        given = {member: replace(one, owned=tuple(plan[member])) for member, one in group.members.items()}
+        given = {
+            member: replace(subscription, owned=tuple(plan[member]))
+            for member, subscription in group.members.items()
+        }
         # Two are kept: nobody may have got the last one.
         self._planned = dict([*self._planned.items(), (group.generation, given)][-2:])
-        due = min((seat.until_ms for seat in self._seats), default=None)
+        due = min((reservation.until_ms for reservation in self._reservations), default=None)
         return GroupAssignment(plan, waiting=waiting, rejoin_at_ms=due)
 
     def _members_before(self, members: Members) -> dict[str, MemberSubscription] | None:
         """This leader's plan that the members have; ``None`` if they have another's, or none."""
-        newest = max((generation_of(one) for one in members.values()), default=UNKNOWN_GENERATION)
+        newest = max(
+            (generation_of(subscription) for subscription in members.values()), default=UNKNOWN_GENERATION
+        )
         if newest != UNKNOWN_GENERATION:
             return self._planned.get(newest)
         # Members that have nothing do not tell a generation.
         last = list(self._planned.values())[-1:]
         return last[0] if last and not last[0].keys().isdisjoint(members) else None
 
-    def _all_seats(
+    def _all_reservations(
         self,
         group: GroupSubscription,
         before: dict[str, MemberSubscription] | None,
         unheld: frozenset[TopicPartition],
-    ) -> list[_Seat]:
-        """The seats that there are, and those of who has gone since the last plan."""
+    ) -> list[_Reservation]:
+        """The current reservations, and new ones for members that have gone since the last plan."""
         until = group.now_ms + self.max_delay_ms
         if before is None:
-            return _seats_of_unknown(group, unheld, until)
-        known = {seat.member for seat in self._seats}
+            return _reservations_of_unknown(group, unheld, until)
+        known = {reservation.member for reservation in self._reservations}
         gone = [
-            _Seat(member, told, told.owned, until)
-            for member, told in before.items()
+            _Reservation(member, subscription, subscription.owned, until)
+            for member, subscription in before.items()
             if member not in group.members and member not in known
         ]
-        return [*self._seats, *gone]
+        return [*self._reservations, *gone]
 
 
 def with_delay(assignors: Iterable[Assignor], max_delay_ms: int) -> list[Assignor]:
@@ -142,18 +147,19 @@ def with_delay(assignors: Iterable[Assignor], max_delay_ms: int) -> list[Assigno
 
     Raises :class:`ValueError` if there is none, or for a delay that cannot be.
     """
-    found = [
-        DelayedAssignor(max_delay_ms) if type(one) is CooperativeStickyAssignor else one for one in assignors
+    replaced = [
+        DelayedAssignor(max_delay_ms) if type(assignor) is CooperativeStickyAssignor else assignor
+        for assignor in assignors
     ]
-    if not any(isinstance(one, DelayedAssignor) for one in found):
+    if not any(isinstance(assignor, DelayedAssignor) for assignor in replaced):
         raise ValueError("a delayed rebalance needs the assignor cooperative-sticky")
-    return found
+    return replaced
 
 
 def _welcome(
-    members: Members, seats: list[_Seat], before: Mapping[str, MemberSubscription]
-) -> tuple[dict[TopicPartition, str], list[_Seat]]:
-    """Gives newcomers what seats hold: what is promised to whom, and the seats that stay."""
+    members: Members, reservations: list[_Reservation], before: Mapping[str, MemberSubscription]
+) -> tuple[dict[TopicPartition, str], list[_Reservation]]:
+    """Assigns reserved partitions to newcomers. Returns them by partition, and the reservations that stay."""
     newcomers = [
         member
         for member in ordered(members)
@@ -161,29 +167,33 @@ def _welcome(
         and not members[member].owned
         and generation_of(members[member]) == UNKNOWN_GENERATION
     ]
-    by_instance = {one.instance_id: member for member, one in members.items() if one.instance_id is not None}
+    by_instance = {
+        subscription.instance_id: member
+        for member, subscription in members.items()
+        if subscription.instance_id is not None
+    }
     promised: dict[TopicPartition, str] = {}
-    stay: list[_Seat] = []
-    for seat in seats:
-        instance = seat.told.instance_id
-        taker = _first(newcomers, members, seat) if instance is None else by_instance.get(instance)
+    stay: list[_Reservation] = []
+    for reservation in reservations:
+        instance = reservation.subscription.instance_id
+        taker = _first(newcomers, members, reservation) if instance is None else by_instance.get(instance)
         if taker is None:
-            stay.append(seat)
+            stay.append(reservation)
             continue
-        promised.update(dict.fromkeys(seat.held, taker))
+        promised.update(dict.fromkeys(reservation.held, taker))
         if taker in newcomers:
             newcomers.remove(taker)
     return promised, stay
 
 
-def _first(newcomers: Iterable[str], members: Members, seat: _Seat) -> str | None:
-    topics = {tp.topic for tp in seat.held}
-    return next((one for one in newcomers if topics & set(members[one].topics)), None)
+def _first(newcomers: Iterable[str], members: Members, reservation: _Reservation) -> str | None:
+    topics = {tp.topic for tp in reservation.held}
+    return next((member for member in newcomers if topics & set(members[member].topics)), None)
 
 
 def _unheld(group: GroupSubscription) -> frozenset[TopicPartition]:
-    """What exists, and nobody says it holds."""
-    held = {tp for one in group.members.values() for tp in one.owned}
+    """The partitions that no member claims."""
+    held = {tp for subscription in group.members.values() for tp in subscription.owned}
     return frozenset(
         tp
         for topic, count in group.partitions.items()
@@ -192,25 +202,27 @@ def _unheld(group: GroupSubscription) -> frozenset[TopicPartition]:
     )
 
 
-def _seats_of_unknown(group: GroupSubscription, unheld: frozenset[TopicPartition], until: int) -> list[_Seat]:
-    """What a new leader can tell: partitions that nobody holds, and nobody just gave up, of topics in use."""
+def _reservations_of_unknown(
+    group: GroupSubscription, unheld: frozenset[TopicPartition], until: int
+) -> list[_Reservation]:
+    """Reservations of a new leader: unheld partitions of topics in use that no member has just given up."""
     on_their_way = {
         tp
-        for one in group.members.values()
-        if one.user_data and len(one.user_data) > _GENERATION_BYTES
-        for tp in decode_sticky(one.user_data[_GENERATION_BYTES:])[0]
+        for subscription in group.members.values()
+        if subscription.user_data and len(subscription.user_data) > _GENERATION_BYTES
+        for tp in decode_sticky(subscription.user_data[_GENERATION_BYTES:])[0]
     }
-    in_use = {tp.topic for one in group.members.values() for tp in one.owned}
+    in_use = {tp.topic for subscription in group.members.values() for tp in subscription.owned}
     lost = sorted(tp for tp in unheld - on_their_way if tp.topic in in_use)
-    # Nobody knows whose they were: as many seats as if each had held what the fullest member does.
-    size = max((len(one.owned) for one in group.members.values()), default=0) or 1
-    seats = [lost[start : start + size] for start in range(0, len(lost), size)]
+    # Their owners are not known: each reservation is as large as the largest member's share.
+    size = max((len(subscription.owned) for subscription in group.members.values()), default=0) or 1
+    reservations = [lost[start : start + size] for start in range(0, len(lost), size)]
     return [
-        _Seat(
+        _Reservation(
             f"gone {number}",
             MemberSubscription(tuple(sorted({tp.topic for tp in held}))),
             tuple(held),
             until,
         )
-        for number, held in enumerate(seats)
+        for number, held in enumerate(reservations)
     ]

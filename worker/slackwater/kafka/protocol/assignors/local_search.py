@@ -1,4 +1,4 @@
-"""Moves partitions along cycles that make a board better, until none is left: then it is at its best.
+"""Improves an assignment by moving partitions along cycles of negative cost, until none is left.
 
 The general case of the sticky assignors is a minimum-cost flow: partitions flow to members, each further
 partition of a member costs more than the one before (balance), reading across racks costs less than that, and

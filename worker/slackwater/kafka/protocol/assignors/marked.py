@@ -1,4 +1,4 @@
-"""A mark behind an assignor's user data, by which a member says who started it.
+"""A mark after an assignor's user data that names who started the member.
 
 DescribeGroups shows a member's subscription, and of a static member that of the process that joined last; its
 client.id remains that of the first process (seen with Kafka 4.3). So the mark is in the subscription.
@@ -65,5 +65,5 @@ class MarkedAssignor(Assignor):
 
 def owner_of(user_data: bytes | None) -> str:
     """Whom a member's user data names as its owner; "" where there is no mark."""
-    found = _MARK.search(user_data or b"")
-    return found[1].decode("ascii") if found is not None else ""
+    match = _MARK.search(user_data or b"")
+    return match[1].decode("ascii") if match is not None else ""

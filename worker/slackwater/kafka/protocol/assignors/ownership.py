@@ -1,4 +1,4 @@
-"""Who holds what, as the members say: in their subscriptions, or in their assignors' own bytes.
+"""The partitions that members claim, in their subscriptions or in their assignors' user data.
 
 Bytes of members of other clients are read here. What cannot be read counts as nothing said, since one
 member's bytes must not stop the whole group.
@@ -63,13 +63,13 @@ def decode_sticky(data: bytes | None) -> tuple[tuple[TopicPartition, ...], int]:
 
 
 def _read_sticky(reader: Reader) -> tuple[tuple[TopicPartition, ...], int]:
-    found: list[TopicPartition] = []
+    claimed: list[TopicPartition] = []
     for _ in range(reader.count(reader.int32(), _LEAST_TOPIC_BYTES, _OBJECT_BYTES)):
         topic = reader.text(reader.int16())
         partitions = reader.count(reader.int32(), _INT32.size, _OBJECT_BYTES)
-        found += [TopicPartition(topic, reader.int32()) for _ in range(partitions)]
+        claimed += [TopicPartition(topic, reader.int32()) for _ in range(partitions)]
     generation = reader.int32() if reader.remaining >= _INT32.size else UNKNOWN_GENERATION
-    return tuple(found), max(UNKNOWN_GENERATION, generation)
+    return tuple(claimed), max(UNKNOWN_GENERATION, generation)
 
 
 def generation_of(subscription: MemberSubscription) -> int:

@@ -1,4 +1,4 @@
-"""Racks (KIP-881): when they matter, and who is near a partition. The rules are Java's."""
+"""Racks (KIP-881): when they apply, and which members are in a partition's racks. The rules are Java's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NOWHERE: frozenset[str] = frozenset()
 
 def member_racks(members: Members) -> dict[str, str]:
     """The racks of the members that told one (``client.rack``)."""
-    return {member: one.rack for member, one in members.items() if one.rack}
+    return {member: subscription.rack for member, subscription in members.items() if subscription.rack}
 
 
 def racks_of(topic: str, number: int, racks: Racks) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""``range`` and ``roundrobin``, as Java's. ``range`` minds racks (KIP-881) where Java's does."""
+"""``range`` and ``roundrobin``, as Java's. ``range`` considers racks (KIP-881) where Java's does."""
 
 from __future__ import annotations
 
@@ -142,6 +142,6 @@ class RoundRobinAssignor(Assignor):
         wants = {member: set(members[member].topics) for member in members}
         for topic in subscribers(members):
             for number in range(partitions.get(topic, 0)):
-                member = next(one for one in turn if topic in wants[one])
+                member = next(candidate for candidate in turn if topic in wants[candidate])
                 plan[member].append(TopicPartition(topic, number))
         return plan
