@@ -66,7 +66,7 @@ class Controller:
         clock: Clock = SYSTEM_CLOCK,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        """Takes what it works with.
+        """Starts nothing yet.
 
         Args:
             kube: the API server.
@@ -192,7 +192,7 @@ class Controller:
     # -- observations -----------------------------------------------------------------------------------
 
     async def _observe(self, cluster: ClusterIdentity) -> None:
-        """Rounds over the groups of a cluster: calm ones in every second, busy ones in between, too."""
+        """Observes a cluster's groups at intervals: calm ones every second time, busy ones more often."""
         due_ms, rounds = 0.0, 0
         while True:
             now_ms = self._clock.mono_ms()
@@ -230,7 +230,7 @@ class Controller:
                 self._metrics.show(Key(*session.key), shown)
 
     async def _try_out(self, cluster: ClusterIdentity, nearing: list[Session]) -> None:
-        """Finds out whether the Kafka that a changed spec leads to answers, and which one it is."""
+        """Asks the Kafka cluster that a changed spec names for its id."""
         cluster_id = await self._clusters.identify(cluster)
         for session in nearing:
             if session.next_cluster == cluster and session.next_id != cluster_id:
@@ -262,7 +262,7 @@ class Controller:
         asyncio.get_running_loop().call_soon(self._changed.set)  # run() removes the finished task
 
     async def _first_observation(self, session: Session) -> None:
-        """Waits until the group's cluster has been asked for the first time, or that takes too long."""
+        """Waits for the first observation of the group's cluster, for a limited time."""
         until_ms = self._clock.mono_ms() + _FIRST_OBSERVATION_MS
         while session.cluster is not None and session.kafka is None and not session.unanswered:
             left_ms = until_ms - self._clock.mono_ms()
@@ -271,7 +271,7 @@ class Controller:
             await self._wait(session, left_ms)
 
     async def _wait(self, session: Session, wait_ms: float) -> None:
-        """Until the group changes, or it is time anyway."""
+        """Waits until the group changes, or the time is over."""
         await asyncio.sleep(_SHORTEST_S)
         try:
             async with asyncio.timeout(max(0.0, wait_ms / 1000 - _SHORTEST_S)):

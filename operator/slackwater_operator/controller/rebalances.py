@@ -39,7 +39,7 @@ class Rebalance:
 
 
 class RebalanceWatch:
-    """Watches one group. In memory only: generations before its first look are not counted."""
+    """Counts one group's rebalances. In memory only: generations before its start do not count."""
 
     def __init__(self) -> None:
         self._newest: int | None = None
@@ -51,7 +51,7 @@ class RebalanceWatch:
         self._unplanned: deque[tuple[int, str]] = deque(maxlen=5)
 
     def scaled(self, now_ms: int) -> None:
-        """Members have just been let in or taken out."""
+        """Members have just been admitted or removed."""
         self._scaled_ms = now_ms
 
     def announced(self, now_ms: int) -> None:
@@ -59,7 +59,7 @@ class RebalanceWatch:
         self._announced_ms = now_ms
 
     def topics_changed(self, now_ms: int) -> None:
-        """A topic was just seen to have got or lost partitions, or to have come or gone."""
+        """A topic has changed its number of partitions, was created or deleted."""
         if self._topics_ms is None or self._topics_ms[1] != now_ms:
             looked_ms = self._looked_ms if self._looked_ms is not None else now_ms
             self._topics_ms = (max(looked_ms, now_ms - OURS_FOR_MS), now_ms)

@@ -137,7 +137,7 @@ class Session:
 
     @property
     def busy(self) -> bool:
-        """Whether something is under way, so that it is to be looked at often."""
+        """Whether an operation is in progress, so that observations must be frequent."""
         if self.plan is None or self.plan.busy:
             return True
         return self.plan.settled and self.settled_since_ms is None  # another look has to confirm it
@@ -150,7 +150,7 @@ class Session:
 
     @property
     def calm(self) -> bool:
-        """Whether nothing waits for the next look: it serves the figures, and no decision by lag."""
+        """Whether the next observation only updates figures: no operation, no scaling by lag."""
         return not (self.busy or self.unanswered or self.autoscaler.automatic)
 
 

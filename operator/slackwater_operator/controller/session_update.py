@@ -31,7 +31,7 @@ def learn(session: Session, snapshot: GroupSnapshot, plan: Plan, *, done: int) -
 
 
 def _settle(session: Session, snapshot: GroupSnapshot, plan: Plan) -> None:
-    """Settled is what two observations in a row find so."""
+    """Notes whether two observations in a row found the group settled."""
     if not plan.settled or snapshot.kafka is None:
         session.settled_since_ms = session.settled_at_ms = None
     elif session.settled_at_ms is None:

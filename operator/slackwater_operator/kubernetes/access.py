@@ -1,4 +1,4 @@
-"""Where the API server is and who we are there: KUBECONFIG, a pod's service account, or ~/.kube/config."""
+"""Finds the API server and the credentials: KUBECONFIG, a pod's service account, or ~/.kube/config."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POOL_SIZE = 32
 
 @dataclass(frozen=True)
 class _Endpoint:
-    """What was read from a configuration.
+    """An API server's address and TLS settings, from a configuration.
 
     Attributes:
         server: its URL, without a slash at the end.
@@ -92,7 +92,7 @@ class Access:
         return cls(endpoint, token, token_file=SERVICE_ACCOUNT / "token", context="")
 
     async def authorization(self) -> str:
-        """The header `Authorization`; empty where a client certificate says who we are."""
+        """The header `Authorization`; empty with a client certificate."""
         if self._token_file and time.monotonic() - self._read_at_s > TOKEN_MAX_AGE_S:
             await self.renew()
         return self._authorization

@@ -57,7 +57,7 @@ class Kube:
 
     @classmethod
     async def connect(cls, *, request_timeout_s: float = REQUEST_TIMEOUT_S, context: str = "") -> Self:
-        """KUBECONFIG where it is set (or a context is named), else a pod's account, else ~/.kube/config.
+        """Connects by KUBECONFIG (if set, or a context is named), else a pod's account, else ~/.kube/config.
 
         Raises:
             KubeConfigError: there is none of these, or it is unusable.
@@ -141,7 +141,7 @@ class Kube:
         return await self._request("POST", path, query={"fieldManager": MANAGER}, body=manifest)
 
     async def replace(self, manifest: Object) -> Object:
-        """Puts it in place of the one with its resourceVersion; `KubeConflict` where that has changed."""
+        """Replaces the object of the same resourceVersion; `KubeConflict` where that has changed."""
         path = await self._path_of(manifest)
         return await self._request("PUT", path, query={"fieldManager": MANAGER}, body=manifest)
 

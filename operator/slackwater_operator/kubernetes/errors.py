@@ -31,7 +31,7 @@ class KubeError(Exception):
 
 
 class KubeConflict(KubeError):
-    """409: somebody else was faster, owns a field, or the object exists already (`AlreadyExists`)."""
+    """409: another client was faster, owns a field, or the object exists already (`AlreadyExists`)."""
 
 
 class KubeForbidden(KubeError):
@@ -47,7 +47,7 @@ class KubeUnavailable(KubeError):
 
 
 class KubeConfigError(KubeError):
-    """It can't be found out where the API server is: a matter of configuration, not of the network."""
+    """No usable configuration names the API server. Not a matter of the network."""
 
     exit_code = 2
 

@@ -201,7 +201,7 @@ class Events:
             said.count = times
 
     def _series(self, count: int) -> Object:
-        """Empty for the first: an Event that happened once has no series, and one of 1 is refused."""
+        """The Event's series; empty for the first: the API server refuses a series of 1."""
         return {"series": {"count": count, "lastObservedTime": self._stamp()}} if count > 1 else {}
 
     def _forget(self, now_s: float) -> None:

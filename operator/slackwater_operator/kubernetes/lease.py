@@ -1,4 +1,4 @@
-"""Leader election by a Lease (coordination.k8s.io/v1), by client-go's rules.
+"""Elects a leader by a Lease (coordination.k8s.io/v1), by client-go's rules.
 
 The holder renews every `renew_every_s`. It counts itself as leader only until `renew_deadline_s` after the
 last renewal was *sent* (the API server can't have stored it earlier), whatever the API server does
@@ -54,7 +54,7 @@ class LeaseSettings:
     Attributes:
         namespace: of the Lease.
         name: of the Lease.
-        identity: of this process; no two that live may have the same.
+        identity: of this process; must be unique among live processes.
         lease_s: how long the others wait for a holder that does not renew.
         renew_deadline_s: how long the holder leads without having renewed.
         renew_every_s: how often it renews.
@@ -86,11 +86,11 @@ class LeaseSettings:
 
 
 class LeaseLost(Exception):
-    """This process may lead no longer: it has to end."""
+    """This process is not the leader any more, and must end."""
 
 
 class Lease:
-    """One process's part in the election: `acquire`, then `hold` until the end, then `release`."""
+    """The Lease for one process: `acquire`, then `hold` until the end, then `release`."""
 
     def __init__(
         self, api: LeaseApi, settings: LeaseSettings, *, wall_ms: Callable[[], int] = SYSTEM_CLOCK.wall_ms
@@ -110,7 +110,7 @@ class Lease:
         self._observed: tuple[str, str] = ("", "")
         self._observed_at_s = float("-inf")
         self.holder = ""
-        """Who leads, as last seen; empty: nobody."""
+        """The holder, as observed last; empty: none."""
 
     @property
     def leads(self) -> bool:
@@ -145,7 +145,7 @@ class Lease:
             await asyncio.sleep(self._settings.look_every_s)
 
     async def hold(self) -> None:
-        """Renews for ever.
+        """Renews the Lease until it is lost.
 
         Raises:
             LeaseLost: it could not be renewed before the deadline, or somebody else has it.
@@ -162,7 +162,7 @@ class Lease:
             ) from None
 
     async def release(self) -> None:
-        """Gives the Lease back, so that another takes over at its next look. Takes two seconds at most."""
+        """Releases the Lease, so that another replica takes it at its next attempt. Takes 2 s at most."""
         mine, self._mine = self._mine, None
         if mine is None:
             return
@@ -217,7 +217,7 @@ class Lease:
         return True
 
     async def _made(self, sent_at_s: float) -> bool:
-        """The Lease was deleted while we lead: puts it back."""
+        """Creates the Lease again, which was deleted while this process leads."""
         try:
             self._take(await self._api.create(self._manifest(transitions=0)), sent_at_s)
         except KubeConflict:
@@ -229,7 +229,7 @@ class Lease:
         return True
 
     async def _try(self) -> bool:
-        """One look; True: it is ours now."""
+        """Tries once to take the Lease. Whether this process holds it now."""
         lease = await self._get()
         sent_at_s = self._now()
         try:
@@ -244,7 +244,7 @@ class Lease:
         return True
 
     def _free(self, lease: Object) -> bool:
-        """Whether nobody holds it: given back, ours from before, or not renewed for its whole duration."""
+        """Whether the Lease is free: released, held by this identity before, or expired."""
         spec = lease.get("spec") or {}
         holder = _holder(lease)
         if holder != self.holder:
@@ -259,7 +259,7 @@ class Lease:
         return self._now() >= self._observed_at_s + duration_s
 
     def _taken_over(self, lease: Object) -> Object:
-        """Keeps all that others have put into the Lease."""
+        """The Lease with this process as the holder; fields of others stay."""
         before = lease.get("spec") or {}
         transitions = int(before.get("leaseTransitions") or 0) + (_holder(lease) != self._settings.identity)
         return {**lease, "spec": {**before, **self._manifest(transitions=transitions)["spec"]}}

@@ -18,7 +18,7 @@ GROUP_LABEL = "slackwater.dev/group"
 
 
 class Key(NamedTuple):
-    """Which ConsumerGroup."""
+    """A ConsumerGroup's namespace and name."""
 
     namespace: str
     name: str
@@ -75,13 +75,13 @@ class Store:
             self._synced.clear()
 
     async def wait_synced(self) -> None:
-        """Until it is."""
+        """Waits until `synced`."""
         await self._synced.wait()
 
     # --- for reconciliations -----------------------------------------------------------------------------
 
     def groups(self) -> list[Key]:
-        """The ConsumerGroups that there are, in order of their names."""
+        """The ConsumerGroups, in order of their names."""
         return sorted(key for key, held in self._groups.items() if GROUP in held.by_kind)
 
     def group(self, key: Key) -> Object | None:
@@ -141,7 +141,7 @@ class Store:
     # --- written by watches, and by whoever has just written to the API server -------------------------
 
     def put(self, obj: Object) -> bool:
-        """Takes what the API server answered or sent. False where it was no news.
+        """Takes an object from the API server. False if it was known already.
 
         Whoever has written an object puts the answer here, so that its next reconciliation sees its own
         write. An object that is older than the one held is left out: the resourceVersions of a resource grow
@@ -252,7 +252,7 @@ _BULKY_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def slim(obj: Object) -> Object:
-    """The object without what nobody reads; equal keys and short words of all objects are one in memory."""
+    """The object without unread fields; equal keys and short strings share memory."""
     kind = str(obj.get("kind", ""))
     kept = {name: value for name, value in obj.items() if name not in ("data", "binaryData")}
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}

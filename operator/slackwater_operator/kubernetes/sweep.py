@@ -63,13 +63,13 @@ class Sweep:
         store.on_change(lambda _: self._changed.set())
 
     def listed_anew(self, kind: str) -> None:
-        """A watch has listed again: something may have vanished meanwhile. Looked into a second later."""
+        """A watch has listed again: objects may have been deleted meanwhile. Compared a second later."""
         if self._store.synced and kind not in self._anew:
             self._anew.add(kind)
             asyncio.get_running_loop().call_later(AFTER_LIST_S, self._wake.set)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Sweeps until it is cancelled."""
         await self._first()
         while True:
             try:
@@ -84,7 +84,7 @@ class Sweep:
                 await self._until_done(kind)
 
     async def once(self, kind: str) -> None:
-        """Compares one kind, and puts right what differs.
+        """Compares one kind, and corrects the Store where it differs.
 
         Raises:
             KubeError: the API server could not be asked; nothing was taken to be gone.
@@ -109,7 +109,7 @@ class Sweep:
         self._behind |= {(kind, name): version for name, version in behind.items()}
 
     async def _first(self) -> None:
-        """Sets `synced` when all that there was at the start is in the Store."""
+        """Sets `synced` when all objects that existed at the start are in the Store."""
         missing: list[tuple[str, Name]] = []
         for kind in KINDS:
             missing += [(kind, name) for name in await self._until_listed(kind)]
@@ -155,7 +155,7 @@ class Sweep:
         return versions
 
     async def _verify(self, kind: str, name: Name) -> None:
-        """Asks for the object itself, and has the Store as the answer is."""
+        """Reads the object, and updates the Store accordingly."""
         live = await self._kube.get(kinds.api_version_of(kind), kind, *name)
         key = key_of({**live, "kind": kind}) if live else None
         if live is None or key is None:

@@ -87,7 +87,7 @@ class Watches:
             await asyncio.sleep(RETRY_S)
 
     async def _until_stale(self) -> None:
-        """Until the watches are found to miss things, or the CRD is gone: kopf would not see the next one."""
+        """Waits until the watches miss changes, or the CRD is deleted: kopf would not see the next one."""
         while True:
             try:
                 async with asyncio.timeout(CHECK_EVERY_S):
@@ -105,7 +105,7 @@ class Watches:
 
     @staticmethod
     async def _until_first(*works: Coroutine[Any, Any, None]) -> None:
-        """Until one is over; the others are cancelled, and waited for."""
+        """Waits until one is over; cancels the others, and waits for their end."""
         tasks = [asyncio.create_task(work) for work in works]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -117,7 +117,7 @@ class Watches:
             task.result()
 
     async def _until_served(self) -> None:
-        """kopf looks for the kinds once: it would never see a CRD that comes later."""
+        """Waits until the CRD is served: kopf looks for the kinds once, and misses a CRD that comes later."""
         problem = ""
         while True:
             try:
@@ -201,7 +201,7 @@ class SecretVersions:
                 looked_s[secret] = loop.time()
 
     async def _asked_within(self, timeout_s: float) -> bool:
-        """Whether one that is new was asked for in that time."""
+        """Whether a new Secret was asked for in that time."""
         try:
             async with asyncio.timeout(None if timeout_s == float("inf") else timeout_s):
                 await self._wanted.wait()
@@ -251,7 +251,7 @@ def settings() -> kopf.OperatorSettings:
 
 
 def _selector(kind: str) -> tuple[str, str, str]:
-    """As kopf names a kind: group, version, plural."""
+    """kopf's selector of a kind: group, version, plural."""
     api_version = kinds.api_version_of(kind)
     group, _, version = api_version.rpartition("/")
     return group, version, str(kinds.plural_of(api_version, kind))

@@ -107,7 +107,7 @@ class LocalRun:
         self._one_at_a_time = asyncio.Lock()
         self._tasks: list[asyncio.Task[Any]] = []
 
-    # -- what a user does ------------------------------------------------------------------------------
+    # -- operations of a user --------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Checks that the topics are there, and begins to start the workers; does not wait for them.
@@ -130,7 +130,7 @@ class LocalRun:
             await asyncio.sleep(0)  # so that whoever waits from now on waits for the start, too
 
     def give_secrets(self, secrets: Sequence[Object]) -> None:
-        """Puts Secrets in place of those of their names."""
+        """Adds Secrets, or replaces those of the same names."""
         for secret in secrets:
             self._backend.objects.put(secret)
 
@@ -177,7 +177,7 @@ class LocalRun:
             return await self._operate(kind, text, timeout_s, subjects=subjects)
 
     async def roll(self, source: Source | None = None, *, timeout_s: float | None = 900.0) -> OperationReport:
-        """Restarts all workers, or has all taken over, as spec.rollout.strategy says.
+        """Rolls all workers by restart or takeover, as spec.rollout.strategy says.
 
         Args:
             source: the resource to roll to, where it has changed; its name and groupId must not.
@@ -285,7 +285,7 @@ class LocalRun:
             await self._backend.close()
             self._ended = True
 
-    # -- what a user sees ------------------------------------------------------------------------------
+    # -- state for a user ------------------------------------------------------------------------------
 
     @property
     def group(self) -> ConsumerGroup:
@@ -318,7 +318,7 @@ class LocalRun:
             unsubscribe()
 
     def snapshot(self) -> RunSnapshot:
-        """All that a UI needs, as of now."""
+        """The run's present state, for a UI."""
         return take_snapshot(
             self.group.group_id,
             self.replicas,
@@ -409,7 +409,7 @@ class LocalRun:
         return report
 
     async def _until_done(self, operation: Operation, done: Callable[[], str]) -> None:
-        """Returns when two observations in a row found nothing missing."""
+        """Waits until two observations in a row find the operation done and the group settled."""
         settled_at: set[int] = set()
         async with self._changed:
             while True:
@@ -448,7 +448,7 @@ class LocalRun:
         if self._stopping:
             raise RunError("the run is being stopped")
 
-    # -- what happens ----------------------------------------------------------------------------------
+    # -- events and observations -----------------------------------------------------------------------
 
     async def _watch(self) -> None:
         """Follows the controller's observations; the run fails when it cannot go on."""
@@ -513,10 +513,10 @@ class LocalRun:
             self._fail(RunError(f"{type(error).__name__}: {error}"))
 
     def _fail(self, error: RunError) -> None:
-        """Ends what can still be waited for with `error`; the first one counts."""
+        """Ends the run with `error`; the first one counts."""
         if self.failure is None:
             self.failure = error
-            self._notify(f"given up: {error}")
+            self._notify(f"the run has failed: {error}")
 
     async def _wake_waiters(self) -> None:
         """Wakes all tasks that wait for a change of the run."""

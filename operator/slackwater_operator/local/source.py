@@ -22,7 +22,7 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True)
 class Source:
-    """A ConsumerGroup as its file has it, and where its relative paths start.
+    """A ConsumerGroup from a file, and the folders of its relative paths.
 
     Attributes:
         manifest: the resource as it was read.
@@ -54,15 +54,15 @@ class Source:
         return path if re.match(r"[a-z][a-z0-9+.-]*:", path) else str((self.current / path).resolve())
 
     def rolled_by(self, rollout: Mapping[str, Any]) -> Source:
-        """The same with other fields of spec.rollout."""
+        """A copy with other fields of spec.rollout."""
         return self._with("rollout", **rollout)
 
     def at(self, bootstrap_servers: str) -> Source:
-        """The same with other brokers."""
+        """A copy with other brokers."""
         return self._with("kafka", bootstrapServers=bootstrap_servers)
 
     def on_spark(self, remote: str) -> Source:
-        """The same with a Spark Connect server, where it names none and has the engine for it."""
+        """A copy with a Spark Connect server, if the engine is spark and the resource names no server."""
         pipeline = self.group.spec.pipeline
         if not remote or pipeline.engine != "spark" or pipeline.spark.remote:
             return self
@@ -70,7 +70,7 @@ class Source:
         return self._with("pipeline", spark=spark)
 
     def resource(self) -> Object:
-        """The resource as a run keeps it: without a namespace, and with absolute paths."""
+        """The resource for a run: without a namespace, and with absolute paths."""
         made = copy.deepcopy(self.manifest)
         given = made["metadata"]
         kept = {name: given[name] for name in ("name", "labels", "annotations") if given.get(name)}

@@ -44,7 +44,7 @@ class WorkFolder:
         return self._lock_fd >= 0
 
     def claim(self) -> None:
-        """Makes the folder where it is missing, and takes it for this process. Removes nothing.
+        """Creates the folder if it is missing, and locks it for this process. Removes nothing.
 
         Raises:
             WorkFolderError: it holds something and has no marker of this command, another process has it, or
@@ -90,7 +90,7 @@ class WorkFolder:
             raise self._failed(exc) from None
 
     def release(self) -> None:
-        """Lets another process have the folder. What was written stays, and so does the marker."""
+        """Unlocks the folder for other processes. Files and marker stay."""
         if self.claimed:
             os.close(self._lock_fd)
             self._lock_fd = -1

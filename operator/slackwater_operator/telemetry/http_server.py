@@ -1,4 +1,4 @@
-"""The operator's HTTP: `/healthz`, `/readyz`, `/metrics`. No authentication: it tells no secrets."""
+"""The operator's HTTP: `/healthz`, `/readyz`, `/metrics`. No authentication: nothing in it is secret."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Verdict = tuple[bool, str]
 
 
 class HealthServer:
-    """Serves until it is closed."""
+    """The HTTP server; serves until it is closed."""
 
     def __init__(
         self, metrics: Metrics, healthy: Callable[[], Verdict], ready: Callable[[], Verdict]

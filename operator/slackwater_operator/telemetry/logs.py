@@ -28,7 +28,7 @@ class JsonLines(logging.Formatter):
 
 
 class FewerRetries(logging.Filter):
-    """kopf logs each attempt of each watch while the API server is away: one in half a minute will do."""
+    """Limits kopf's log of failed attempts, one for each watch, to one message in half a minute."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class FewerRetries(logging.Filter):
 
 
 def set_up(level: str, form: str) -> None:
-    """Sends all logs to stderr.
+    """Configures logging to stderr.
 
     Args:
         level: the least that is logged: `debug`, `info`, ...

@@ -142,7 +142,7 @@ class _Histogram:
         self.total += value
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Cumulative, as Prometheus wants them."""
+        """The cumulative counts of the buckets, as in Prometheus' format."""
         sums, so_far = [], 0
         for bound, count in zip([*map(str, self._bounds), "+Inf"], self._counts, strict=True):
             so_far += count
@@ -151,7 +151,7 @@ class _Histogram:
 
 
 class _Group:
-    """What is kept of one group."""
+    """The metrics of one group."""
 
     def __init__(self) -> None:
         self.figures = GroupFigures()
@@ -189,7 +189,7 @@ class Metrics(Collector):
             self._of(group).figures = figures
 
     def forget(self, group: GroupName) -> None:
-        """The group is gone: its series vanish."""
+        """Removes the series of a group that is gone."""
         with self._lock:
             self._groups.pop(group, None)
 
@@ -244,7 +244,7 @@ class Metrics(Collector):
             self._observe_errors[cluster] += errors
 
     def forget_cluster(self, cluster: str) -> None:
-        """No group is on that cluster any more."""
+        """Removes the series of a cluster that no group uses any more."""
         with self._lock:
             self._observe_seconds.pop(cluster, None)
             self._observe_errors.pop(cluster, None)
@@ -281,7 +281,7 @@ class Metrics(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """The operator's own, without those of the groups."""
+        """The operator's own metrics, without the groups'."""
         with self._lock:
             own = list(self._own())
         yield from own
@@ -375,7 +375,7 @@ def _number(value: float) -> str:
 
 
 def _escaped(value: str) -> str:
-    """As the text format 0.0.4 wants a label's value."""
+    """A label's value, escaped for the text format 0.0.4."""
     if value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
         return value
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

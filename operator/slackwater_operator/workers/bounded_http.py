@@ -1,4 +1,4 @@
-"""HTTP requests to pods, whose answers are not trusted: no redirects, nothing unpacked, a limit of bytes."""
+"""HTTP requests to pods, whose responses are not trusted: no redirects or decompression, limited bytes."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 
 
 class PodAddress(NamedTuple):
-    """Where a worker answers."""
+    """A worker's address."""
 
     name: str
     ip: str
@@ -63,7 +63,7 @@ class PodAddress(NamedTuple):
 
 
 def parse_status(document: Any) -> WorkerStatus:
-    """A status from the JSON of /status; what an older worker doesn't tell is at its default.
+    """A status from the JSON of /status; fields that an older worker lacks have their defaults.
 
     Raises:
         ValueError: it is no status, or a figure is not in its range.
@@ -245,7 +245,7 @@ class WorkerStatuses:
         return self._session
 
     async def statuses(self, pods: Iterable[PodAddress]) -> dict[str, WorkerStatus | None]:
-        """For each pod's name what it says; None where it does not answer, or not with a status."""
+        """Each pod's status by its name; None without a valid response."""
         asked = list(pods)
         statuses = await asyncio.gather(*(self._status(address) for address in asked))
         return {pod.name: status for pod, status in zip(asked, statuses, strict=True)}
@@ -398,7 +398,7 @@ class WorkerStatuses:
 
 
 def _process(body: bytes) -> str:
-    """The process that a 401 names; "" where it names none."""
+    """The process that a 401 response names; "" for none."""
     try:
         return _token(json_object(body))
     except ValueError:
@@ -406,7 +406,7 @@ def _process(body: bytes) -> str:
 
 
 def _error(body: bytes) -> str:
-    """What an answer says against a request; "" where it says nothing that can be read."""
+    """The error in a response; "" without a readable one."""
     try:
         return one_line(json_object(body)["error"], _LONGEST_ERROR)
     except (ValueError, KeyError):

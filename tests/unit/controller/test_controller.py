@@ -137,7 +137,7 @@ def refused(status: int, reason: str, message: str) -> KubeError:
 
 
 def said(simulation: Simulation, reason: str) -> int:
-    return sum(one == reason for one, _ in simulation.events.said)
+    return sum(event == reason for event, _ in simulation.events.said)
 
 
 async def test_a_refused_object_is_shown_once_and_tried_less_and_less_until_an_edit_heals_it() -> None:
@@ -216,7 +216,9 @@ async def test_what_was_observed_is_told_once_though_an_object_is_refused() -> N
         await reached(lambda: said(simulation, "PartitionsAdded") == 2)
         begun = len(attempts)
         await reached(lambda: len(attempts) >= begun + 3)
-        grown = [one["action"] for one in simulation.status["decisions"] if one["kind"] == "topics"]
+        grown = [
+            decision["action"] for decision in simulation.status["decisions"] if decision["kind"] == "topics"
+        ]
         assert sorted(grown) == ["grow flights to 4", "grow late to 4"]
         assert said(simulation, "PartitionsAdded") == 2
 

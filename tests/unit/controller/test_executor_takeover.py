@@ -80,7 +80,9 @@ class Rig:
 
     async def do(self, *actions: Action, uid: str = GROUP.metadata.uid) -> Outcome:
         port = self.worker.port
-        actions = tuple(replace(one, port=port) if isinstance(one, TellTakeover) else one for one in actions)
+        actions = tuple(
+            replace(action, port=port) if isinstance(action, TellTakeover) else action for action in actions
+        )
         snapshot = GroupSnapshot(now_ms=0, namespace=KEY.namespace, name=KEY.name, uid=uid, generation=1,
                       memory=Memory(), group=GROUP)  # fmt: skip
         return await self._executor.execute(self.session, snapshot, Plan(actions), now_ms=0)
@@ -236,5 +238,7 @@ async def test_a_step_of_a_set_is_one_patch(rig: Rig) -> None:
     await rig.do(SetReplicas("flights-b", "uid", 10, start=0))
     assert rig.api.patches[-1][1]["spec"] == {"replicas": 10, "ordinals": {"start": 0}}
     # The next turn sees its own write.
-    found = {one["metadata"]["name"]: one["spec"] for one in rig.store.statefulsets(KEY)}
-    assert found == {"flights-a": {"replicas": 8}, "flights-b": {"replicas": 10, "ordinals": {"start": 0}}}
+    specs = {
+        statefulset["metadata"]["name"]: statefulset["spec"] for statefulset in rig.store.statefulsets(KEY)
+    }
+    assert specs == {"flights-a": {"replicas": 8}, "flights-b": {"replicas": 10, "ordinals": {"start": 0}}}

@@ -32,14 +32,24 @@ def container(**state: Any) -> Json:
 
 def test_a_pod_that_runs() -> None:
     ready = [{"type": "Ready", "status": "True"}]
-    seen = pod_snapshot(
+    snapshot = pod_snapshot(
         pod(conditions=ready, **container(state={"running": {"startedAt": "2026-11-21T18:00:00Z"}}))
     )
-    assert (seen.name, seen.uid, seen.revision, seen.template) == ("flights-1", "u1", "flights-5d", "abc")
-    assert seen.ready
-    assert seen.started
-    assert not seen.deleting
-    assert (seen.trouble, seen.ended_ms, seen.ip, seen.node) == ("", None, "10.244.1.4", "node-1")
+    assert (snapshot.name, snapshot.uid, snapshot.revision, snapshot.template) == (
+        "flights-1",
+        "u1",
+        "flights-5d",
+        "abc",
+    )
+    assert snapshot.ready
+    assert snapshot.started
+    assert not snapshot.deleting
+    assert (snapshot.trouble, snapshot.ended_ms, snapshot.ip, snapshot.node) == (
+        "",
+        None,
+        "10.244.1.4",
+        "node-1",
+    )
 
 
 ENDED = {
@@ -84,19 +94,19 @@ ENDED = {
     ],
 )
 def test_what_is_wrong_with_a_pod(status: Json, trouble: str) -> None:
-    seen = pod_snapshot(pod(**status))
-    assert seen.trouble == trouble
-    assert not seen.started
+    snapshot = pod_snapshot(pod(**status))
+    assert snapshot.trouble == trouble
+    assert not snapshot.started
 
 
 def test_an_evicted_pod_and_its_end() -> None:
     conditions = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
     raw = pod(conditions=conditions, **container(state={"terminated": ENDED}))
     raw["metadata"]["deletionTimestamp"] = "2026-11-21T18:00:30Z"
-    seen = pod_snapshot(raw)
-    assert seen.evicted
-    assert seen.deleting
-    assert seen.ended_ms == 1_795_284_007_000
+    snapshot = pod_snapshot(raw)
+    assert snapshot.evicted
+    assert snapshot.deleting
+    assert snapshot.ended_ms == 1_795_284_007_000
 
 
 def statefulset(observed: int) -> Json:
@@ -120,8 +130,8 @@ def test_the_template_of_a_controller_revision() -> None:
         "spec": {"x": 1},
         "$patch": "replace",
     }
-    found = good_template({"data": {"spec": {"template": kept}}})
-    assert found == {"metadata": {"labels": {"a": "b"}}, "spec": {"x": 1}}
+    template = good_template({"data": {"spec": {"template": kept}}})
+    assert template == {"metadata": {"labels": {"a": "b"}}, "spec": {"x": 1}}
     assert good_template(None) is None
     assert good_template({"data": {"spec": {}}}) is None
 
@@ -136,9 +146,9 @@ def test_the_template_of_a_controller_revision() -> None:
 )
 def test_which_member_a_pod_is(name: str, member: str, suffix: str, ordinal: int) -> None:
     labels = {"slackwater.dev/group": "flights"}
-    seen = pod_snapshot({"metadata": {"name": name, "uid": "u", "labels": labels}})
-    assert (seen.member, seen.suffix, seen.ordinal) == (member, suffix, ordinal)
-    assert not seen.can_hand_over
+    snapshot = pod_snapshot({"metadata": {"name": name, "uid": "u", "labels": labels}})
+    assert (snapshot.member, snapshot.suffix, snapshot.ordinal) == (member, suffix, ordinal)
+    assert not snapshot.can_hand_over
     with_key = {"name": name, "labels": labels, "annotations": {"slackwater.dev/takeover": "true"}}
     assert pod_snapshot({"metadata": with_key}).can_hand_over
 
@@ -148,25 +158,27 @@ def test_a_set_that_does_not_begin_at_zero() -> None:
         "metadata": {"name": "flights-b", "uid": "s", "creationTimestamp": "2026-11-21T18:00:00Z"},
         "spec": {"replicas": 2, "ordinals": {"start": 3}},
     }
-    seen = statefulset_snapshot(live, "b")
-    assert (seen.name, seen.suffix, seen.start, seen.span.end) == ("flights-b", "b", 3, 5)
-    assert seen.created_ms == 1_795_284_000_000
+    snapshot = statefulset_snapshot(live, "b")
+    assert (snapshot.name, snapshot.suffix, snapshot.start, snapshot.span.end) == ("flights-b", "b", 3, 5)
+    assert snapshot.created_ms == 1_795_284_000_000
 
 
 def test_a_worker_that_stands_by_and_one_that_has_taken_over() -> None:
-    seen = WorkerStatus(phase="standby", holder="flights-a-1", standby=StandbyStatus(5, True, 4, True, "no"))
-    assert seen.standby is not None
-    assert (seen.holder, seen.standby.since_ms, seen.standby.handed_over, seen.standby.told) == (
+    status = WorkerStatus(
+        phase="standby", holder="flights-a-1", standby=StandbyStatus(5, True, 4, True, "no")
+    )
+    assert status.standby is not None
+    assert (status.holder, status.standby.since_ms, status.standby.handed_over, status.standby.told) == (
         "flights-a-1",
         5,
         True,
         True,
     )
-    assert not seen.is_member
-    told = TakeoverStatus(
+    assert not status.is_member
+    takeover = TakeoverStatus(
         "flights-a-1", 100, 110, 130, 133, 139, 142, 7, 7, False, {TopicPartition("t", 0): 21}
     )
-    after = WorkerStatus("running", 7, "flights-1-9f", takeover=told)
+    after = WorkerStatus("running", 7, "flights-1-9f", takeover=takeover)
     assert after.member_id == "flights-1-9f"
     assert after.takeover is not None
     assert after.is_member

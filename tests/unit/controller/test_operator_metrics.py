@@ -22,8 +22,8 @@ def of(series: Series, name: str) -> dict[str, float]:
     """The series of that name of the group, by the values of their other labels."""
     return {
         "/".join(value for label, value in labels if label not in ("namespace", "group")): value
-        for (found, labels), value in series.items()
-        if found == name and ("group", "flights") in labels and ("namespace", "ns") in labels
+        for (key, labels), value in series.items()
+        if key == name and ("group", "flights") in labels and ("namespace", "ns") in labels
     }
 
 

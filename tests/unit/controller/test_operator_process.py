@@ -43,7 +43,7 @@ def test_arguments_go_before_the_environment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment", "told"),
+    ("arguments", "environment", "message"),
     [
         (["--namespace", "A_b"], {}, "--namespace A_b: not a valid namespace name"),
         (["--namespace", "a,b"], {}, "give the option once for each"),
@@ -62,13 +62,13 @@ def test_arguments_go_before_the_environment() -> None:
     ],
 )
 def test_bad_arguments_are_named(
-    arguments: list[str], environment: dict[str, str], told: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], environment: dict[str, str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         parse(arguments, environment)
     assert ended.value.code == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert told in line
+    assert message in line
 
 
 class FakeLease:
@@ -105,10 +105,10 @@ def record(name: str, message: str) -> logging.LogRecord:
 
 
 def test_json_lines() -> None:
-    told = json.loads(JsonLines().format(record("a.b", 'says "x"\nand y')))
-    assert told["message"] == 'says "x"\nand y'
-    assert (told["level"], told["logger"]) == ("error", "a.b")
-    assert isinstance(told["ts_ms"], int)
+    entry = json.loads(JsonLines().format(record("a.b", 'says "x"\nand y')))
+    assert entry["message"] == 'says "x"\nand y'
+    assert (entry["level"], entry["logger"]) == ("error", "a.b")
+    assert isinstance(entry["ts_ms"], int)
 
 
 def test_of_kopfs_retries_one_in_a_while_is_logged_and_all_else_always() -> None:

@@ -6,8 +6,8 @@ from slackwater_operator.controller.rebalances import RebalanceWatch
 
 
 def causes(watch: RebalanceWatch, *generations: tuple[int, bool, int], **more: object) -> list[str]:
-    found = watch.observe(generations, now_ms=more.pop("now_ms", 0), restarting=False, **more)  # type: ignore[arg-type]
-    return [one.cause for one in found]
+    rebalances = watch.observe(generations, now_ms=more.pop("now_ms", 0), restarting=False, **more)  # type: ignore[arg-type]
+    return [rebalance.cause for rebalance in rebalances]
 
 
 def test_what_was_there_before_is_not_counted() -> None:
@@ -110,5 +110,5 @@ def test_a_step_before_a_change_of_the_topics_was_seen_keeps_its_own_rebalance()
 def test_during_a_restart_it_is_the_rollouts() -> None:
     watch = RebalanceWatch()
     causes(watch, (4, False, 0))
-    found = watch.observe([(5, False, 500)], now_ms=500, restarting=True, took_ms={5: 70})
-    assert [(one.cause, one.took_ms) for one in found] == [("rollout", 70)]
+    rebalances = watch.observe([(5, False, 500)], now_ms=500, restarting=True, took_ms={5: 70})
+    assert [(rebalance.cause, rebalance.took_ms) for rebalance in rebalances] == [("rollout", 70)]

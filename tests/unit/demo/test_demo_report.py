@@ -83,24 +83,24 @@ def test_a_member_that_was_restarted_in_the_takeover_has_no_figure_there() -> No
 
 @pytest.mark.parametrize("rebalances", [0, 1])
 def test_a_takeover_must_not_cost_a_rebalance(rebalances: int) -> None:
-    told = report(*THREE, rebalances=rebalances)
-    assert told.passed is (rebalances == 0)
+    shown = report(*THREE, rebalances=rebalances)
+    assert shown.passed is (rebalances == 0)
     mark = "FAIL" if rebalances else "ok  "
-    assert f"  {mark}  takeover: 0 rebalances" in told.text()
+    assert f"  {mark}  takeover: 0 rebalances" in shown.text()
 
 
 def test_the_file_has_the_same_figures(tmp_path: Path) -> None:
     report(*THREE).save(tmp_path / "report.json")
-    found = json.loads((tmp_path / "report.json").read_text())
-    assert [one["name"] for one in found["pauses"]] == [
+    saved = json.loads((tmp_path / "report.json").read_text())
+    assert [pause["name"] for pause in saved["pauses"]] == [
         "flights-0",
         "flights-1",
         "flights-2",
         "median",
         "worst",
     ]
-    assert found["pauses"][0]["takeover_pause_ms"] == 103
-    first = found["takeovers"][0]
+    assert saved["pauses"][0]["takeover_pause_ms"] == 103
+    first = saved["takeovers"][0]
     assert (first["before"], first["after"], first["longest_ms"]) == ("flights-a-2", "flights-b-2", 25)
     assert first["pauses_ms"] == {"flights-0": 21, "flights-1": 25, "flights-2": 22}
 
@@ -134,7 +134,7 @@ def test_the_rate_is_bounded() -> None:
 
 
 def test_there_is_a_stage_for_each_operation_and_something_is_left_after_each() -> None:
-    ceilings = [one.ceiling for one in STAGES]
+    ceilings = [stage.ceiling for stage in STAGES]
     assert len(ceilings) == 5  # rolling restart, takeover, kill, up, down
     assert ceilings == sorted(ceilings)
     assert ceilings[-1] < 1

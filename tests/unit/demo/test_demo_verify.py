@@ -46,15 +46,15 @@ DEAD = [("flights", 0, 1)]
 
 
 def test_all_accounted_for() -> None:
-    found = verify.account(ENDS, WRITTEN, DEAD)
-    assert (found.records_in, found.records_out, found.dead_lettered) == (5, 4, 1)
-    assert (found.lost, found.duplicated, found.examples) == (0, 0, ())
+    accounting = verify.account(ENDS, WRITTEN, DEAD)
+    assert (accounting.records_in, accounting.records_out, accounting.dead_lettered) == (5, 4, 1)
+    assert (accounting.lost, accounting.duplicated, accounting.examples) == (0, 0, ())
 
 
 def test_a_lost_record_is_named() -> None:
-    found = verify.account(ENDS, WRITTEN[1:], DEAD)
-    assert (found.lost, found.duplicated) == (1, 0)
-    assert found.examples == ("lost ('flights', 0, 0)",)
+    accounting = verify.account(ENDS, WRITTEN[1:], DEAD)
+    assert (accounting.lost, accounting.duplicated) == (1, 0)
+    assert accounting.examples == ("lost ('flights', 0, 0)",)
 
 
 @pytest.mark.parametrize(

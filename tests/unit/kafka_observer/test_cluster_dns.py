@@ -84,8 +84,8 @@ def group(namespace: str, servers: str) -> ConsumerGroup:
     ("servers", "shared"), [("kafka-0.kafka:9092", False), ("kafka.kafka.svc:9092", True)]
 )
 def test_groups_share_connections_only_where_a_name_is_the_same_host(servers: str, shared: bool) -> None:
-    one, other = (
+    first, other = (
         identity(group(namespace, servers).spec.kafka, namespace, Store())
         for namespace in ("orders", "returns")
     )
-    assert (one == other) == shared
+    assert (first == other) == shared

@@ -79,9 +79,9 @@ class Rig:
 
     async def look(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Of the group that names its topics: those that are missing, and what could not be observed."""
-        seen = (await self.observer.observe([NAMED, PATTERN]))["named"]
-        assert TopicPartition("flights", 0) in seen.partitions
-        return seen.missing, tuple(problem for problem in seen.problems if "topic" in problem)
+        snapshot = (await self.observer.observe([NAMED, PATTERN]))["named"]
+        assert TopicPartition("flights", 0) in snapshot.partitions
+        return snapshot.missing, tuple(problem for problem in snapshot.problems if "topic" in problem)
 
 
 MISSING = (("gone",), ("topic gone does not exist; create it",))
@@ -91,8 +91,10 @@ MISSING = (("gone",), ("topic gone does not exist; create it",))
 def rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
     async def ask(self: Any, asking: Any, wanted: Any, partitions: Any) -> Any:
         asking.answers += 1
-        groups = {one.group_id: GroupView("Empty") for one in wanted}
-        committed: dict[str, Any] = {one.group_id: dict.fromkeys(partitions[one.key], 0) for one in wanted}
+        groups = {group.group_id: GroupView("Empty") for group in wanted}
+        committed: dict[str, Any] = {
+            group.group_id: dict.fromkeys(partitions[group.key], 0) for group in wanted
+        }
         ends = {False: {tp: 0 for some in partitions.values() for tp in some}}
         return cluster_observer._Facts(groups, committed, ends, {})
 

@@ -17,9 +17,9 @@ def test_a_member_is_told_with_both_of_its_ids() -> None:
         client_id="flights-a-3",
         member_assignment=encode_assignment(list(held)),
     )
-    told = m.DescribeGroupsResponseGroup(
+    answer = m.DescribeGroupsResponseGroup(
         group_id="flights", group_state="Stable", protocol_type=PROTOCOL_TYPE, members=[member]
     )
-    group = _group(told)
+    group = _group(answer)
     assert isinstance(group, GroupView)
     assert group.member("flights-3") == MemberView("flights-3-5ac1", "flights-3", held, True, "flights-a-3")

@@ -53,8 +53,8 @@ class FakeApi:
 
     @property
     def only(self) -> Object:
-        [one] = self.stored.values()
-        return one
+        [event] = self.stored.values()
+        return event
 
 
 def made(api: FakeApi) -> Events:
@@ -68,8 +68,8 @@ def test_one_event_says_all() -> None:
         events.post(GROUP, "ScaledUp", "from 3 to 5", action="Scale")
         assert api.requests == []
         await events.flush()
-        told = {name: api.only[name] for name in ("reason", "note", "action", "type", "eventTime")}
-        assert told == {
+        fields = {name: api.only[name] for name in ("reason", "note", "action", "type", "eventTime")}
+        assert fields == {
             "reason": "ScaledUp",
             "note": "from 3 to 5",
             "action": "Scale",

@@ -77,8 +77,8 @@ def now() -> float:
 
 def spec(api: FakeApi) -> Object:
     assert api.stored is not None
-    found: Object = api.stored["spec"]
-    return found
+    spec: Object = api.stored["spec"]
+    return spec
 
 
 def test_a_lease_that_is_not_there_is_made_with_times_in_utc() -> None:
@@ -224,10 +224,10 @@ def test_of_two_that_reach_for_it_at_once_one_gets_it() -> None:
     async def story() -> None:
         api = FakeApi()
         both = [lease(api, "a"), lease(api, "b")]
-        tasks = [asyncio.create_task(one.acquire()) for one in both]
+        tasks = [asyncio.create_task(candidate.acquire()) for candidate in both]
         await asyncio.sleep(0.5)
         assert sorted(task.done() for task in tasks) == [False, True]
-        assert [one.leads for one in both].count(True) == 1
+        assert [candidate.leads for candidate in both].count(True) == 1
         for task in tasks:
             task.cancel()
 

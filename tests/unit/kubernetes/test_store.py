@@ -66,9 +66,12 @@ def test_all_sets_of_a_group_and_their_pods_are_its() -> None:
         store.put(obj("Pod", f"{name}-0", 1))
     store.put(obj("StatefulSet", "flights-a", 1, of="flights-a"))
     store.put(obj("Pod", "flights-a-0", 1, of="flights-a"))
-    assert [one["metadata"]["name"] for one in store.statefulsets(FLIGHTS)] == ["flights", "flights-b"]
-    assert [one["metadata"]["name"] for one in store.pods(FLIGHTS)] == ["flights-0", "flights-b-0"]
-    assert [one["metadata"]["name"] for one in store.statefulsets(other)] == ["flights-a"]
+    assert [statefulset["metadata"]["name"] for statefulset in store.statefulsets(FLIGHTS)] == [
+        "flights",
+        "flights-b",
+    ]
+    assert [pod["metadata"]["name"] for pod in store.pods(FLIGHTS)] == ["flights-0", "flights-b-0"]
+    assert [statefulset["metadata"]["name"] for statefulset in store.statefulsets(other)] == ["flights-a"]
     for name, of in (("flights-a", "flights-a"), ("flights-b", "flights")):
         there = store.statefulset_named("ns", name)
         assert there is not None
@@ -76,7 +79,7 @@ def test_all_sets_of_a_group_and_their_pods_are_its() -> None:
     assert store.statefulset_named("elsewhere", "flights-a") is None
     store.drop("StatefulSet", "ns", "flights")
     assert store.statefulset_named("ns", "flights") is None
-    assert [one["metadata"]["name"] for one in store.statefulsets(FLIGHTS)] == ["flights-b"]
+    assert [statefulset["metadata"]["name"] for statefulset in store.statefulsets(FLIGHTS)] == ["flights-b"]
     assert store.statefulsets(Key("ns", "none")) == []
 
 

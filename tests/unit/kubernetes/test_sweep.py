@@ -42,13 +42,13 @@ class FakeKube:
         assert metadata_only
         if self.away:
             raise KubeUnavailable(0, "Unreachable", "refused")
-        found = [one for one in self.objects if one["kind"] == kind and one["metadata"]["labels"]]
+        objects = [obj for obj in self.objects if obj["kind"] == kind and obj["metadata"]["labels"]]
         self.meanwhile()
-        return found
+        return objects
 
     async def get(self, api_version: str, kind: str, namespace: str, name: str) -> Object | None:
         self.got.append(name)
-        return next((one for one in self.objects if one["metadata"]["name"] == name), None)
+        return next((obj for obj in self.objects if obj["metadata"]["name"] == name), None)
 
 
 def sweep(kube: FakeKube, store: Store, **how: Any) -> Sweep:
@@ -57,13 +57,13 @@ def sweep(kube: FakeKube, store: Store, **how: Any) -> Sweep:
 
 def held(*objects: Object) -> Store:
     store = Store()
-    for one in objects:
-        store.put(one)
+    for obj in objects:
+        store.put(obj)
     return store
 
 
 def versions(store: Store) -> dict[str, str]:
-    return {one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in store.pods(FLIGHTS)}
+    return {pod["metadata"]["name"]: pod["metadata"]["resourceVersion"] for pod in store.pods(FLIGHTS)}
 
 
 async def test_what_is_gone_is_dropped_and_the_rest_is_not_even_asked_for() -> None:

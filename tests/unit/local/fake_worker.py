@@ -164,11 +164,11 @@ def main() -> None:
         emit("error", message="the sink is full")
         sys.exit(4)
     for line in lines:
-        told = json.loads(line)
-        if "fenced" in told:
-            fenced(told["fenced"])
+        message = json.loads(line)
+        if "fenced" in message:
+            fenced(message["fenced"])
         else:
-            follow(told)
+            follow(message)
 
 
 def warm_up() -> None:
@@ -197,15 +197,15 @@ def take_over(lines: Any, before: str) -> None:
     pauses = {f"{topic}-{number}": 20 + number for topic, number in HELD}
     for partition, gap in pauses.items():
         emit("first_records", partition=partition, gap_ms=gap, restart=True, session_timeout_ms=45_000)
-    told = {"asked_ms": began, "forced": not predecessor, "pauses_ms": pauses, "from": before}
+    fields = {"asked_ms": began, "forced": not predecessor, "pauses_ms": pauses, "from": before}
     STATUS.takeover = {
-        **told,
+        **fields,
         "joined_ms": STATUS.joined_ms,
         "first_record_ms": STATUS.joined_ms,
         "generation_before": STATUS.generation if predecessor else None,
         "generation": STATUS.generation,
     }
-    emit("takeover", **told)
+    emit("takeover", **fields)
 
 
 def fenced(by: str) -> None:
@@ -225,21 +225,21 @@ def ask(lines: Any, **question: Any) -> dict[str, Any]:
     return answer
 
 
-def follow(told: dict[str, Any]) -> None:
-    now = {(topic, number) for topic, number in told["partitions"]}
+def follow(message: dict[str, Any]) -> None:
+    now = {(topic, number) for topic, number in message["partitions"]}
     gone, new = sorted(HELD - now), sorted(now - HELD)
     HELD.clear()
     HELD.update(now)
-    STATUS.holder, STATUS.is_leader, STATUS.member_id = POD, told["leader"], f"id-{POD}"
-    STATUS.generation, STATUS.joined_ms = told["generation"], wall_ms()
+    STATUS.holder, STATUS.is_leader, STATUS.member_id = POD, message["leader"], f"id-{POD}"
+    STATUS.generation, STATUS.joined_ms = message["generation"], wall_ms()
     STATUS.assignment = [[topic, number] for topic, number in sorted(now)]
-    STATUS.generations = [*STATUS.generations, (told["generation"], False, STATUS.joined_ms)][-5:]
+    STATUS.generations = [*STATUS.generations, (message["generation"], False, STATUS.joined_ms)][-5:]
     if gone:
-        emit("revoked", partitions=gone, generation=told["generation"])
-    joined = {"generation": told["generation"], "leader": told["leader"], "member_id": STATUS.member_id}
+        emit("revoked", partitions=gone, generation=message["generation"])
+    joined = {"generation": message["generation"], "leader": message["leader"], "member_id": STATUS.member_id}
     emit("joined", follow_up=False, returned=False, **joined)
     if new:
-        emit("assigned", partitions=new, generation=told["generation"])
+        emit("assigned", partitions=new, generation=message["generation"])
 
 
 main()

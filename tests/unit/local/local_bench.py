@@ -43,7 +43,7 @@ class FakeClusters(Clusters):
         self._group = group
 
     async def observe(self, cluster: ClusterIdentity, wanted: Sequence[GroupWanted[Any]]) -> Round[Any]:
-        return Round({one.key: await self._group.observe(one.topics) for one in wanted})
+        return Round({group.key: await self._group.observe(group.topics) for group in wanted})
 
     async def identify(self, cluster: ClusterIdentity) -> str | None:
         return "fake"

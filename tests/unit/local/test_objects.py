@@ -93,7 +93,7 @@ async def test_the_store_is_fed_and_secrets_are_known_by_version() -> None:
     pod["metadata"]["labels"] = {GROUP_LABEL: "p"}
     objects.put(pod)
     objects.put(manifest("Secret", "s", data={}))
-    assert [one["metadata"]["name"] for one in store.pods(Key("", "p"))] == ["p-0"]
+    assert [pod["metadata"]["name"] for pod in store.pods(Key("", "p"))] == ["p-0"]
     assert store.secret_version("", "s") == "2"
     await objects.delete("v1", "Secret", "", "s")
     assert store.secret_version("", "s") == ""
@@ -108,8 +108,8 @@ def statefulset(replicas: int, start: int = 0, image: str = "a") -> dict[str, An
 
 def pods(objects: LocalObjects) -> dict[str, str]:
     return {
-        one["metadata"]["name"]: one["metadata"]["labels"]["controller-revision-hash"]
-        for one in objects.of_kind("Pod")
+        pod["metadata"]["name"]: pod["metadata"]["labels"]["controller-revision-hash"]
+        for pod in objects.of_kind("Pod")
     }
 
 

@@ -30,8 +30,8 @@ async def test_all_start_together_and_leave_together(make: Make) -> None:
     bench = await make(3, behave={"flights-1": "slow"})
     await bench.run.wait_until_stable(STABLE_S)
     shown = bench.run.snapshot()
-    assert [one.name for one in shown.workers] == ["flights-0", "flights-1", "flights-2"]
-    assert {one.phase for one in shown.workers} == {"running"}
+    assert [worker.name for worker in shown.workers] == ["flights-0", "flights-1", "flights-2"]
+    assert {worker.phase for worker in shown.workers} == {"running"}
     assert shown.group_state == "Stable"
     assert shown.generation == 1  # all three in one rebalance, though one was slow to warm up
     assert set(shown.owners.values()) == {"flights-0", "flights-1", "flights-2"}
@@ -82,10 +82,10 @@ async def test_a_rolling_restart_costs_no_rebalance_and_takes_the_leader_last(ma
     report = await bench.run.rolling_restart()
     assert report.rebalances == 0
     assert order == ["flights-1", "flights-2", "flights-0"]  # flights-0 leads
-    assert [one.instance for one in report.restarts] == order
-    assert all(one.same_generation for one in report.restarts)
+    assert [restart.instance for restart in report.restarts] == order
+    assert all(restart.same_generation for restart in report.restarts)
     assert 0 < report.longest_unowned_ms < 5_000
-    assert len({one.revision for one in bench.run.snapshot().workers}) == 1
+    assert len({worker.revision for worker in bench.run.snapshot().workers}) == 1
 
 
 async def test_a_restart_that_takes_too_long_goes_back_and_leaves_the_others(make: Make) -> None:
@@ -99,9 +99,9 @@ async def test_a_restart_that_takes_too_long_goes_back_and_leaves_the_others(mak
     with pytest.raises(OperationError, match=stopped) as raised:
         await bench.run.rolling_restart()
     assert raised.value.report.outcome != "done"
-    workers = {one.name: one for one in bench.run.snapshot().workers}
+    workers = {worker.name: worker for worker in bench.run.snapshot().workers}
     assert workers["flights-0"].restarts == 0
-    assert len({one.revision for one in workers.values()}) == 1, "back to the revision before"
+    assert len({worker.revision for worker in workers.values()}) == 1, "back to the revision before"
     assert "RolloutStopped" in status_line(bench.run.snapshot())
     assert bench.run.snapshot().generation == 1
 
@@ -122,11 +122,11 @@ async def test_a_roll_that_cannot_fit_is_refused(make: Make) -> None:
 async def test_a_revision_whose_preflight_fails_restarts_nobody(make: Make) -> None:
     bench = await make(2)
     await bench.run.wait_until_stable(STABLE_S)
-    pids = [one.pid for one in bench.run.snapshot().workers]
+    pids = [worker.pid for worker in bench.run.snapshot().workers]
     bench.behave(behave={"preflight": "refuse"})
     with pytest.raises(OperationError, match="the preflight failed: flights.pipeline: no module"):
         await bench.run.roll()
-    assert [one.pid for one in bench.run.snapshot().workers] == pids
+    assert [worker.pid for worker in bench.run.snapshot().workers] == pids
     bench.behave(behave={})
     assert (await bench.run.roll()).rebalances == 0, "a new try is a new revision"
 
@@ -140,7 +140,7 @@ async def test_a_killed_worker_is_back_at_once_with_all_that_it_started(make: Ma
     assert report.rebalances == 0
     assert after.pid != before
     assert after.last_exit == -9
-    assert [one.instance for one in report.restarts] == ["flights-1"]
+    assert [restart.instance for restart in report.restarts] == ["flights-1"]
     assert bench.run.snapshot().generation == 1
 
 

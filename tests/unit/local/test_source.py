@@ -34,10 +34,11 @@ def test_secrets_are_files(tmp_path: Path) -> None:
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(value)
     secrets = read_secrets(group_with_security().group, tmp_path)
-    found = {
-        one["metadata"]["name"]: {k: base64.b64decode(v) for k, v in one["data"].items()} for one in secrets
+    values = {
+        secret["metadata"]["name"]: {k: base64.b64decode(v) for k, v in secret["data"].items()}
+        for secret in secrets
     }
-    assert found == {"kafka-user": {"username": b"u", "password": b"p"}, "kafka-ca": {"ca.crt": b"c"}}
+    assert values == {"kafka-user": {"username": b"u", "password": b"p"}, "kafka-ca": {"ca.crt": b"c"}}
     (tmp_path / "kafka-user" / "password").unlink()
     with pytest.raises(RunError, match=r"kafka-user/password: No such file.*Secret kafka-user"):
         read_secrets(group_with_security().group, tmp_path)

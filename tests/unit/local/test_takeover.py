@@ -27,7 +27,7 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
 
 
 def pods(shown: RunSnapshot) -> list[str]:
-    return [one.pod for one in shown.workers]
+    return [worker.pod for worker in shown.workers]
 
 
 async def settled(make: Make, replicas: int, rollout: object = TAKEOVER) -> Bench:
@@ -39,33 +39,33 @@ async def settled(make: Make, replicas: int, rollout: object = TAKEOVER) -> Benc
 async def test_all_are_taken_over_one_by_one_and_the_group_does_not_hear_of_it(make: Make) -> None:
     bench = await settled(make, 2)
     assert pods(bench.run.snapshot()) == ["flights-a-0", "flights-a-1"]
-    seen: list[WorkerEvent] = []
-    bench.run.subscribe(seen.append)
+    events: list[WorkerEvent] = []
+    bench.run.subscribe(events.append)
     owners = bench.run.snapshot().owners
     report = await bench.run.roll()
     assert (report.kind, report.rebalances, report.outcome) == ("takeover", 0, "done")
-    assert [(one.before, one.pod) for one in report.takeovers] == [
+    assert [(takeover.before, takeover.pod) for takeover in report.takeovers] == [
         ("flights-a-1", "flights-b-1"),
         ("flights-a-0", "flights-b-0"),
     ]
-    assert all(one.same_generation and not one.forced for one in report.takeovers)
+    assert all(takeover.same_generation and not takeover.forced for takeover in report.takeovers)
     assert report.restarts == ()
     assert 0 < report.longest_unowned_ms < 2_000
-    assert [one.longest_ms for one in report.takeovers] == [31, 30]  # 20 and a partition's number
+    assert [takeover.longest_ms for takeover in report.takeovers] == [31, 30]  # 20 and a partition's number
     assert "no partition paused for more than 31 ms" in bench.run.notices[-1].text
     shown = bench.run.snapshot()
     assert pods(shown) == ["flights-b-0", "flights-b-1"]
-    assert len({one.revision for one in shown.workers}) == 1
+    assert len({worker.revision for worker in shown.workers}) == 1
     assert (shown.owners, shown.generation) == (owners, 1)
     # Each predecessor was asked, was fenced, and ended only then; nobody was killed.
     order = [
-        (one.event, one.pod)
-        for one in seen
-        if one.event in ("handover", "handed_over", "exited") and "preflight" not in one.pod
+        (event.event, event.pod)
+        for event in events
+        if event.event in ("handover", "handed_over", "exited") and "preflight" not in event.pod
     ]
     way = ("handover", "handed_over", "exited")
     assert order == [(what, pod) for pod in ("flights-a-1", "flights-a-0") for what in way]
-    assert {one.data["code"] for one in seen if one.event == "exited"} == {0}
+    assert {event.data["code"] for event in events if event.event == "exited"} == {0}
 
 
 async def test_both_processes_of_a_member_are_shown_and_have_logs_of_their_own(
@@ -90,7 +90,7 @@ async def test_the_next_takeover_goes_to_the_first_set_again_and_a_kill_stays_in
     bench = await settled(make, 2)
     await bench.run.takeover()
     kill = await bench.run.kill("flights-1")
-    assert (kill.rebalances, [one.instance for one in kill.restarts]) == (0, ["flights-1"])
+    assert (kill.rebalances, [restart.instance for restart in kill.restarts]) == (0, ["flights-1"])
     assert pods(bench.run.snapshot()) == ["flights-b-0", "flights-b-1"]
     up = await bench.run.set_replicas(3)
     assert up.rebalances == 1
@@ -106,9 +106,9 @@ async def test_strategy_restart_can_be_asked_for_and_keeps_the_set(make: Make) -
     bench = await settled(make, 2)
     report = await bench.run.rolling_restart()
     assert (report.kind, report.rebalances, report.takeovers) == ("rolling-restart", 0, ())
-    assert [one.instance for one in report.restarts] == ["flights-1", "flights-0"]
+    assert [restart.instance for restart in report.restarts] == ["flights-1", "flights-0"]
     assert pods(bench.run.snapshot()) == ["flights-a-0", "flights-a-1"]
-    assert len({one.revision for one in bench.run.snapshot().workers}) == 1
+    assert len({worker.revision for worker in bench.run.snapshot().workers}) == 1
 
 
 async def test_who_has_no_key_moves_by_restart_once(make: Make) -> None:
@@ -116,7 +116,7 @@ async def test_who_has_no_key_moves_by_restart_once(make: Make) -> None:
     assert pods(bench.run.snapshot()) == ["flights-0", "flights-1"]
     first = await bench.run.roll(bench.source(2, rollout=TAKEOVER))
     assert (first.kind, first.rebalances, first.takeovers) == ("takeover", 0, ())
-    assert [one.instance for one in first.restarts] == ["flights-1", "flights-0"]
+    assert [restart.instance for restart in first.restarts] == ["flights-1", "flights-0"]
     assert pods(bench.run.snapshot()) == ["flights-a-0", "flights-a-1"]
     second = await bench.run.roll()
     assert len(second.takeovers) == 2
@@ -125,28 +125,28 @@ async def test_who_has_no_key_moves_by_restart_once(make: Make) -> None:
 
 async def test_a_successor_that_fails_stops_it_before_anything_has_moved(make: Make) -> None:
     bench = await settled(make, 2)
-    before = [one.pid for one in bench.run.snapshot().workers]
+    before = [worker.pid for worker in bench.run.snapshot().workers]
     bench.behave(behave={"flights-b-1": "refuse"})
     with pytest.raises(OperationError, match="no module of this name"):
         await bench.run.roll(bench.source(2, rollout={**TAKEOVER, "sessionBudget": "50%"}))
     await bench.run.wait_until_stable(STABLE_S)
     shown = bench.run.snapshot()
     assert pods(shown) == ["flights-a-0", "flights-a-1"]
-    assert [one.pid for one in shown.workers] == before
+    assert [worker.pid for worker in shown.workers] == before
     assert shown.generation == 1
 
 
 async def test_a_later_successor_that_fails_brings_those_before_it_back(make: Make) -> None:
     bench = await settled(make, 3)
-    revisions = {one.revision for one in bench.run.snapshot().workers}
+    revisions = {worker.revision for worker in bench.run.snapshot().workers}
     bench.behave(behave={"flights-b-1": "refuse"})
     with pytest.raises(OperationError, match=r"flights-b-1.*no module of this name") as raised:
         await bench.run.takeover()
     shown = bench.run.snapshot()
     assert pods(shown) == ["flights-a-0", "flights-a-1", "flights-a-2"]
-    assert {one.revision for one in shown.workers} == revisions
+    assert {worker.revision for worker in shown.workers} == revisions
     assert shown.generation == 1  # there and back without a rebalance
-    ways = [(one.before, one.pod) for one in raised.value.report.takeovers]
+    ways = [(takeover.before, takeover.pod) for takeover in raised.value.report.takeovers]
     assert ways == [("flights-a-2", "flights-b-2"), ("flights-b-2", "flights-a-2")]
     bench.behave(behave={})
     assert len((await bench.run.takeover()).takeovers) == 3
@@ -161,8 +161,8 @@ async def test_a_successor_that_does_not_get_warm(make: Make, fallback: str, tak
     if taken:
         report = await rolling
         assert report.rebalances == 0
-        assert [one.pod for one in report.takeovers] == ["flights-b-0"]
-        assert [one.instance for one in report.restarts] == ["flights-1"]
+        assert [takeover.pod for takeover in report.takeovers] == ["flights-b-0"]
+        assert [restart.instance for restart in report.restarts] == ["flights-1"]
         assert pods(bench.run.snapshot()) == ["flights-b-0", "flights-b-1"]
     else:
         with pytest.raises(OperationError, match="flights-b-1"):

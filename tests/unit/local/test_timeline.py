@@ -27,11 +27,11 @@ def joined(at_ms: int, instance: str, generation: int, follow_up: bool = False) 
 
 
 def assigned(at_ms: int, instance: str, *partitions: TopicPartition) -> Any:
-    return (at_ms, instance, "assigned", {"partitions": [list(one) for one in partitions]})
+    return (at_ms, instance, "assigned", {"partitions": [list(partition) for partition in partitions]})
 
 
 def revoked(at_ms: int, instance: str, *partitions: TopicPartition) -> Any:
-    return (at_ms, instance, "revoked", {"partitions": [list(one) for one in partitions]})
+    return (at_ms, instance, "revoked", {"partitions": [list(partition) for partition in partitions]})
 
 
 def exited(at_ms: int, instance: str, code: int = 0) -> Any:
@@ -48,7 +48,7 @@ def test_a_cooperative_rebalance_and_its_follow_up_count_as_one() -> None:
     )
     assert timeline.rebalances() == 2
     assert timeline.rebalances(15, 40) == 1
-    assert [one.number for one in timeline.generations(15, 40)] == [2, 3]
+    assert [generation.number for generation in timeline.generations(15, 40)] == [2, 3]
     assert timeline.generation == 3
 
 
@@ -288,4 +288,7 @@ def test_a_successor_that_ends_in_standby_is_not_its_members_end() -> None:
 def test_a_seat_that_is_taken_back_goes_the_other_way() -> None:
     fenced = of("m-a-0", (1_030, "m-0", "handed_over", {"by": "m-b-0"}))
     timeline = told(*TAKEN, fenced, of("m-a-0", joined(5_000, "m-0", 4)))
-    assert [(one.before, one.pod) for one in timeline.takeovers()] == [("m-a-0", "m-b-0"), ("m-b-0", "m-a-0")]
+    assert [(takeover.before, takeover.pod) for takeover in timeline.takeovers()] == [
+        ("m-a-0", "m-b-0"),
+        ("m-b-0", "m-a-0"),
+    ]

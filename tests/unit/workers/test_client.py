@@ -77,25 +77,30 @@ async def test_a_workers_own_server_is_understood(statuses: WorkerStatuses) -> N
     server = HealthServer(HealthConfig(), status, Metrics(group="flights", instance="flights-2"))
     server.serve()
     try:
-        told = (await statuses.statuses([PodAddress("flights-2", "127.0.0.1", server.port)]))["flights-2"]
-        assert told is not None
-        assert (told.phase, told.generation, told.member_id, told.is_leader) == ("running", 7, "m-1", True)
-        assert told.running
-        assert told.assignment == {TopicPartition("flights", 2), TopicPartition("late-flights-", 5)}
-        assert told.lag == {TopicPartition("flights", 2): 17, TopicPartition("late-flights-", 5): 0}
-        assert (told.started_ms, told.joined_ms, told.returned) == (1_000, 3_000, True)
-        assert told.generations == ((6, False, 2_500), (7, True, 3_000))
-        assert told.rebalance_ms == (2_000, None)
-        assert told.restart == RestartTimes(100, 900, 1_000, 3_000, None)
-        assert told.served_until_ms == 900
-        assert told.last_gap_ms == 2_100
-        assert told.running_since_ms is not None
-        assert told.waiting_since_ms is None
+        answer = (await statuses.statuses([PodAddress("flights-2", "127.0.0.1", server.port)]))["flights-2"]
+        assert answer is not None
+        assert (answer.phase, answer.generation, answer.member_id, answer.is_leader) == (
+            "running",
+            7,
+            "m-1",
+            True,
+        )
+        assert answer.running
+        assert answer.assignment == {TopicPartition("flights", 2), TopicPartition("late-flights-", 5)}
+        assert answer.lag == {TopicPartition("flights", 2): 17, TopicPartition("late-flights-", 5): 0}
+        assert (answer.started_ms, answer.joined_ms, answer.returned) == (1_000, 3_000, True)
+        assert answer.generations == ((6, False, 2_500), (7, True, 3_000))
+        assert answer.rebalance_ms == (2_000, None)
+        assert answer.restart == RestartTimes(100, 900, 1_000, 3_000, None)
+        assert answer.served_until_ms == 900
+        assert answer.last_gap_ms == 2_100
+        assert answer.running_since_ms is not None
+        assert answer.waiting_since_ms is None
         status.enter("warm")
-        told = (await statuses.statuses([PodAddress("flights-2", "127.0.0.1", server.port)]))["flights-2"]
-        assert told is not None
-        assert told.waiting_since_ms is not None
-        assert told.running_since_ms is None
+        answer = (await statuses.statuses([PodAddress("flights-2", "127.0.0.1", server.port)]))["flights-2"]
+        assert answer is not None
+        assert answer.waiting_since_ms is not None
+        assert answer.running_since_ms is None
         assert not status.gate.is_set()
         assert await statuses.open_gate("127.0.0.1", server.port, "p")
         assert status.gate.is_set()
@@ -136,10 +141,10 @@ async def test_one_that_hangs_delays_nobody_else_and_is_given_up(
     pods = [PodAddress(name, "127.0.0.1", await serve(handler)) for name, handler in handlers.items()]
     pods.append(PodAddress("gone", "127.0.0.1", 1))
     began = time.monotonic()
-    told = await statuses.statuses(pods)
+    answers = await statuses.statuses(pods)
     assert time.monotonic() - began < 5.8, "two hang, and they are not asked one after the other"
-    assert {name for name, status in told.items() if status is not None} == {"good"}
-    assert set(told) == {*handlers, "gone"}
+    assert {name for name, status in answers.items() if status is not None} == {"good"}
+    assert set(answers) == {*handlers, "gone"}
 
 
 @pytest.mark.parametrize(
@@ -188,11 +193,11 @@ def test_what_is_no_status(document: Any) -> None:
 
 
 def test_a_workers_error_is_one_line_in_a_condition() -> None:
-    told = parse_status(
+    status = parse_status(
         {"phase": "x", "generation": 1, "assignment": [], "error": "a\nb\x1b[2J" + "c" * 9_000}
     )
-    assert told.error.startswith(r"a\nb\x1b[2Jccc")
-    assert len(told.error) < 600
+    assert status.error.startswith(r"a\nb\x1b[2Jccc")
+    assert len(status.error) < 600
 
 
 Attack = Callable[[asyncio.StreamWriter], Awaitable[None]]
@@ -263,12 +268,12 @@ async def test_a_hostile_answer_is_an_error_of_that_worker_alone(
     pods = [PodAddress(name, "127.0.0.1", await hostile(attack)) for name, (attack, _) in ATTACKS.items()]
     pods.append(PodAddress("good", "127.0.0.1", await hostile(body(STATUS))))
     for _ in range(2):
-        told = await statuses.statuses(pods)
-        assert {name for name, status in told.items() if status is not None} == {"good"}
+        answers = await statuses.statuses(pods)
+        assert {name for name, status in answers.items() if status is not None} == {"good"}
     lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(lines) == len(ATTACKS), "each once"
     for name, (_, reason) in ATTACKS.items():
-        (line,) = [one for one in lines if one.startswith(f"pod {name} at ")]
+        (line,) = [line for line in lines if line.startswith(f"pod {name} at ")]
         assert reason in line
         assert len(line) < 800
 
@@ -302,14 +307,14 @@ async def test_answers_to_orders_are_bounded_too(
 
 
 def test_an_older_workers_status_is_taken() -> None:
-    told = parse_status({"phase": "warming", "generation": -1, "assignment": []})
-    assert told.restart is None
-    assert told.generations == ()
-    assert not told.running
+    status = parse_status({"phase": "warming", "generation": -1, "assignment": []})
+    assert status.restart is None
+    assert status.generations == ()
+    assert not status.running
 
 
 def test_what_a_worker_says_of_lost_logs() -> None:
-    told = parse_status(
+    status = parse_status(
         {
             "phase": "running",
             "generation": 1,
@@ -320,8 +325,8 @@ def test_what_a_worker_says_of_lost_logs() -> None:
             "skipped": [{"partition": "t-0", "from": 3, "to": 9, "cause": "retention", "at_ms": 5}],
         }
     )
-    [stopped] = told.stopped
+    [stopped] = status.stopped
     assert (stopped.partition, stopped.reason) == (TopicPartition("t", 1), "LogTruncated")
     assert len(stopped.message) == 2_000
-    assert told.skipped == (Skip(TopicPartition("t", 0), 3, 9, "retention", 5),)
-    assert told.skipped[0].records == 6
+    assert status.skipped == (Skip(TopicPartition("t", 0), 3, 9, "retention", 5),)
+    assert status.skipped[0].records == 6

@@ -189,12 +189,12 @@ async def test_a_standby_says_what_it_waits_for(statuses: WorkerStatuses, worker
     worker.status.pod, worker.status.holder = "flights-b-3", "flights-a-3"
     worker.status.standby = {"since_ms": 1_000, "handed_over": True, "prefetched_partitions": 4, "told": True,
                              "reason": "the group is not Stable"}  # fmt: skip
-    told = (await statuses.statuses([PodAddress("p", "127.0.0.1", worker.port)]))["p"]
-    assert told is not None
-    assert (told.phase, told.pod, told.holder) == ("standby", "flights-b-3", "flights-a-3")
-    assert told.standby == StandbyStatus(1_000, True, 4, True, "the group is not Stable")
-    assert told.takeover is None
-    assert not told.running
+    status = (await statuses.statuses([PodAddress("p", "127.0.0.1", worker.port)]))["p"]
+    assert status is not None
+    assert (status.phase, status.pod, status.holder) == ("standby", "flights-b-3", "flights-a-3")
+    assert status.standby == StandbyStatus(1_000, True, 4, True, "the group is not Stable")
+    assert status.takeover is None
+    assert not status.running
 
 
 async def test_a_takeover_is_told_as_it_was_recorded(
@@ -213,26 +213,26 @@ async def test_a_takeover_is_told_as_it_was_recorded(
         "forced": False,
         "pauses_ms": {"flights-0": 21, "late-flights--5": 24},
     }
-    told = (await statuses.statuses([PodAddress("p", "127.0.0.1", worker.port)]))["p"]
-    assert told is not None
-    assert told.holder == ""
-    assert told.pod == "flights-3"  # a worker that was told no other name
-    assert told.standby is None
+    status = (await statuses.statuses([PodAddress("p", "127.0.0.1", worker.port)]))["p"]
+    assert status is not None
+    assert status.holder == ""
+    assert status.pod == "flights-3"  # a worker that was told no other name
+    assert status.standby is None
     pauses = {TopicPartition("flights", 0): 21, TopicPartition("late-flights-", 5): 24}
-    assert told.takeover == TakeoverStatus("flights-a-3", 1, 2, 3, 4, 5, None, 7, 7, False, pauses)
+    assert status.takeover == TakeoverStatus("flights-a-3", 1, 2, 3, 4, 5, None, 7, 7, False, pauses)
 
 
 def test_a_forced_takeover_has_no_answer() -> None:
     took = {"from": "flights-a-3", "asked_ms": 1, "drain_ms": None, "committed_ms": None, "answered_ms": None,
             "joined_ms": 5, "first_record_ms": None, "generation_before": None, "generation": 7,
             "forced": True, "pauses_ms": {}}  # fmt: skip
-    told = parse_status({**BASE, "takeover": took}).takeover
-    assert told == TakeoverStatus("flights-a-3", 1, joined_ms=5, generation=7, forced=True)
+    takeover = parse_status({**BASE, "takeover": took}).takeover
+    assert takeover == TakeoverStatus("flights-a-3", 1, joined_ms=5, generation=7, forced=True)
 
 
 def test_what_a_worker_of_before_does_not_tell() -> None:
-    told = parse_status({**BASE, "phase": "running"})
-    assert (told.pod, told.holder, told.standby, told.takeover) == ("", "", None, None)
+    status = parse_status({**BASE, "phase": "running"})
+    assert (status.pod, status.holder, status.standby, status.takeover) == ("", "", None, None)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""As whom the operator looks at a cluster: as its groups do, by the Secrets of spec.kafka.security."""
+"""The operator's credentials at a Kafka cluster: its groups', from the Secrets of spec.kafka.security."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CREDENTIALS, _CA, _CERTIFICATE = "secret.credentials", "secret.ca", "secret.cer
 
 
 def identity(kafka: Kafka, group_namespace: str, store: Store) -> ClusterIdentity:
-    """Which cluster a group of that namespace is on, and as whom it is looked at."""
+    """The cluster of a group in that namespace, with the credentials to observe it."""
     security = kafka.security
     namespace = group_namespace if depends_on_namespace(kafka.bootstrap_servers) else ""
     if security.protocol == "PLAINTEXT":
@@ -43,7 +43,7 @@ def identity(kafka: Kafka, group_namespace: str, store: Store) -> ClusterIdentit
 
 
 def options(kube: ObjectApi) -> Callable[[ClusterIdentity], Awaitable[Mapping[str, Any]]]:
-    """What gives a cluster's connections their security, for `Clusters`."""
+    """A function for `Clusters` that returns the security settings of a cluster's connections."""
 
     async def give(cluster: ClusterIdentity) -> Mapping[str, Any]:
         """Reads the Secrets. Raises KafkaConfigurationError where one cannot be read, or lacks a key."""

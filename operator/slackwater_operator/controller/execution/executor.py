@@ -54,7 +54,7 @@ _BY_OTHERS = (OpenGate, TellTakeover, RemoveMembers, DeleteKafkaGroup)
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a plan went.
+    """The result of executing a plan.
 
     Attributes:
         done: how many of its actions were done, or left out because the rest can do without.
@@ -259,7 +259,7 @@ class Executor:
         await self._kube.delete(api_version, kind, snapshot.namespace, name, uid=uid)
 
     async def _open(self, snapshot: GroupSnapshot, action: OpenGate) -> None:
-        """Opens the gates; with the key that workers have which can take over from each other."""
+        """Lets workers join; the request is signed if they can take over from each other."""
         assert snapshot.group is not None
         key = await self._keys.key(snapshot) if snapshot.group.spec.rollout.takes_over else b""
         statuses = {
@@ -332,7 +332,7 @@ class Executor:
         self._store.put(answer)
 
     async def _fill_replicas(self, snapshot: GroupSnapshot, action: FillReplicas) -> None:
-        """Only into the resource as it was seen: a number that somebody has set since is theirs."""
+        """Sets spec.replicas, unless the resource has changed since the snapshot."""
         raw = self._store.group(Key(snapshot.namespace, snapshot.name))
         if raw is None or "replicas" in raw["spec"]:
             return

@@ -1,4 +1,4 @@
-"""The key that a group's takeovers are signed with: made once, and read by name when it is needed."""
+"""The key that signs a group's takeovers: created once, read by name when it is needed."""
 
 from __future__ import annotations
 

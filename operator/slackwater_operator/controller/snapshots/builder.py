@@ -75,7 +75,7 @@ class SnapshotBuilder:
         return tuple(self._uids.get(Key(*key), ())[:-1])
 
     def forget(self, key: tuple[str, str]) -> None:
-        """Forgets a ConsumerGroup that is gone, and whose members are."""
+        """Forgets a ConsumerGroup that is gone, with its members."""
         self._uids.pop(Key(*key), None)
         self._claims.drop(Key(*key))
 
@@ -118,7 +118,7 @@ class SnapshotBuilder:
     # -- the resource ----------------------------------------------------------------------------------
 
     def _read(self, session: Session, raw: Manifest) -> None:
-        """Reads the ConsumerGroup, if it is another than before."""
+        """Parses the ConsumerGroup, if it has changed."""
         version, metadata = version_of(raw), raw["metadata"]
         uids, uid = self._uids.setdefault(Key(*session.key), []), str(metadata.get("uid") or "")
         if uid and uid not in uids:
@@ -189,7 +189,7 @@ class SnapshotBuilder:
     # -- looking ---------------------------------------------------------------------------------------
 
     async def _look_afresh(self, key: Key) -> None:
-        """Puts into the Store what the API server has this moment."""
+        """Updates the Store from the API server."""
         resource = await self._kube.get(API_VERSION, KIND, key.namespace, key.name)
         if resource is None:
             return
@@ -200,7 +200,7 @@ class SnapshotBuilder:
         self._replace(key, "Pod", pods, known=[pod for pod in self._store.pods(key) if is_worker(pod)])
 
     def _replace(self, key: Key, kind: str, live: list[Manifest], *, known: list[Manifest]) -> None:
-        """Puts what is there into the Store, and takes out what is not any more."""
+        """Puts live objects into the Store, and removes deleted ones."""
         there = {obj["metadata"]["name"]: obj["metadata"].get("uid", "") for obj in live}
         for obj in known:
             name, uid = obj["metadata"]["name"], obj["metadata"].get("uid", "")
@@ -219,7 +219,7 @@ class SnapshotBuilder:
     async def _ask_workers(
         self, session: Session, pods: tuple[PodSnapshot, ...], now_ms: int, *, at_once: bool
     ) -> None:
-        """Asks the workers for their status: when something is under way, else now and then."""
+        """Asks the workers for their status: during operations always, else at intervals."""
         asked = [pod for pod in pods if pod.started and pod.ip]
         unknown = any(
             (status := session.workers.get(pod.name)) is None or status.uid != pod.uid for pod in asked
@@ -496,12 +496,12 @@ def _may_have(name: str, raw: Manifest) -> set[str]:
 
 
 def _since(raw: Manifest) -> tuple[str, str]:
-    """What ConsumerGroups are ordered by their age by; creationTimestamp is in UTC, in whole seconds."""
+    """The key by which ConsumerGroups are ordered by age; creationTimestamp is in whole seconds."""
     return str(raw["metadata"].get("creationTimestamp") or ""), str(raw["metadata"]["name"])
 
 
 def version_of(raw: Manifest) -> tuple[Any, ...]:
-    """What a ConsumerGroup is read from: another one has been edited."""
+    """The version of a ConsumerGroup: it differs after an edit."""
     metadata = raw["metadata"]
     return (
         metadata.get("uid"),
@@ -512,7 +512,7 @@ def version_of(raw: Manifest) -> tuple[Any, ...]:
 
 
 def read(raw: Manifest, version: tuple[Any, ...], worker_image: str) -> Resource:
-    """Reads a ConsumerGroup, and what its workers should be started from."""
+    """Parses a ConsumerGroup, and renders its revision."""
     try:
         return Resource(version, *read_resource(raw, worker_image=worker_image))
     except (ResourceError, FieldError) as error:
@@ -520,7 +520,7 @@ def read(raw: Manifest, version: tuple[Any, ...], worker_image: str) -> Resource
 
 
 def wanted(key: tuple[str, str], group: ConsumerGroup, kafka: Kafka) -> GroupWanted[tuple[str, str]]:
-    """What is asked of the cluster about a group; `kafka` is what its workers have."""
+    """The request to the cluster about a group; `kafka` is the workers' setting."""
     properties = kafka.properties
     reset = properties.get("auto.offset.reset", "earliest")
     return GroupWanted(

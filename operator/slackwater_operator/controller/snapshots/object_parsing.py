@@ -1,4 +1,4 @@
-"""Kubernetes' objects as a snapshot holds them."""
+"""Converts Kubernetes objects to the types of a snapshot."""
 
 from __future__ import annotations
 

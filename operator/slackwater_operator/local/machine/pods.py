@@ -68,7 +68,7 @@ class Pods:
 
     @property
     def workers(self) -> list[Worker]:
-        """The workers of all pods but the preflights', by ordinal; those on their way out, too."""
+        """The workers of all pods but the preflights', by ordinal; those that are ending, too."""
         workers = [pod.worker for pod in self._pods.values() if pod.worker.ordinal >= 0]
         return sorted(workers, key=lambda worker: (worker.ordinal, worker.pod))
 
@@ -94,7 +94,7 @@ class Pods:
                 pod.worker.process.kill()
 
     async def close(self) -> None:
-        """Ends all that runs, at once, and waits for its end."""
+        """Ends all processes at once, and waits for their end."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -161,7 +161,7 @@ class _Pod:
             self._deleted.set()
 
     def refresh(self) -> None:
-        """Writes anew what has changed of its Secrets; the configuration stays as it was at its start."""
+        """Rewrites the files of changed Secrets; the configuration stays as at the start."""
         files = self._files() if self.worker.process is not None else None
         for path, data in (files or {}).items():
             file = self._folder / path
@@ -172,7 +172,7 @@ class _Pod:
                 beside.replace(file)
 
     async def run(self) -> None:
-        """Until it is deleted, and its process has ended."""
+        """Runs the pod until it is deleted and its process has ended."""
         try:
             if await self._unless_deleted(self._make_files()):
                 await self._keep_running()
@@ -187,7 +187,7 @@ class _Pod:
         self._objects.remove(*self._where)
 
     async def _keep_running(self) -> None:
-        """Process after process, until it is deleted; only one where the pod is not to be restarted."""
+        """Restarts the process until the pod is deleted; runs it once if the restart policy says so."""
         worker = self.worker
         while not self._deleted.is_set():
             await self._process()
@@ -215,7 +215,7 @@ class _Pod:
     # --- its process -------------------------------------------------------------------------------------
 
     async def _process(self) -> None:
-        """One process of it, from start to end."""
+        """Runs one process, from start to end."""
         worker = self.worker
         note = self._folder / "termination-log"
         note.write_bytes(b"")
@@ -283,7 +283,7 @@ class _Pod:
 
     @property
     def _ready(self) -> bool:
-        """What GET /readyz of its worker says."""
+        """Whether GET /readyz of its worker succeeds."""
         progress = self.worker.progress
         return progress.phase == "running" and progress.generation >= 0
 
@@ -367,7 +367,7 @@ def _with_paths(value: Any, path: Callable[[str], str]) -> Any:
 
 
 def _variables(env: Sequence[Mapping[str, Any]], pod: Object) -> dict[str, str]:
-    """A container's environment, as a kubelet makes it of values and fields of the pod."""
+    """A container's environment, as a kubelet computes it from values and fields of the pod."""
     values: dict[str, str] = {}
     for variable in env:
         if variable["name"] in _ONLY_IN_CONTAINERS:

@@ -189,7 +189,7 @@ _PRCTL = _load_prctl()
 
 
 def die_with_parent(parent: int) -> Callable[[], None] | None:
-    """What the child does between fork and exec: little, since other threads' locks may be held."""
+    """The child's work between fork and exec; little, since other threads may hold locks."""
     if _PRCTL is None:
         return None
 

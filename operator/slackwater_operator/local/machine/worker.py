@@ -122,7 +122,7 @@ class Worker:
         self.restarts += 1
 
     def ended(self, exit_code: int, at_ms: int) -> None:
-        """Notes the end of its process, and when the next may start: at once, later the more it fails."""
+        """Notes the end of its process, and when the next may start: the later, the more often it failed."""
         self.ended_ms = at_ms
         self.last_exit = exit_code
         self.last_error = self.progress.error

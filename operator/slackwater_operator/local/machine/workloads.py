@@ -38,7 +38,7 @@ class Workloads:
         objects.on_change(self._changed)
 
     def close(self) -> None:
-        """Acts on nothing any more."""
+        """Stops reconciling."""
         self._due = True
         for handle in self._deadlines.values():
             handle.cancel()

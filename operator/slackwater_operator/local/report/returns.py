@@ -93,7 +93,7 @@ class _Pauses:
     first_record_ms: int | None = None
 
     def take(self, partition: TopicPartition, at_ms: int, gap_ms: int) -> None:
-        """A partition's first records: when, and how long before that it was committed last. The first time
+        """A partition's first records: when, and how long after the last commit. The first time
         counts: a partition may go and come back later."""
         if partition in self.by_partition:
             return
@@ -174,7 +174,7 @@ class Returns:
         return before if taken else ""
 
     def fenced(self, process: str) -> None:
-        """A process is no member any more, since another is: its end begins no restart."""
+        """A process is fenced by another: its end begins no restart."""
         self._joined.pop(process, None)
 
     def exited(self, event: WorkerEvent) -> None:
@@ -188,7 +188,7 @@ class Returns:
             self._ended[event.instance] = (event.ts_ms, generation)
 
     def removed(self, instance: str) -> None:
-        """A member was taken out of the group: what comes back is a new one."""
+        """A member was removed from the group: its next join begins a new one."""
         self._ended.pop(instance, None)
 
     def first_records(self, event: WorkerEvent) -> None:

@@ -43,7 +43,7 @@ class _Hold:
 
 
 class Timeline:
-    """Takes the events of all workers in the order in which they came."""
+    """Computes the figures from the events of all workers, which must come in their order."""
 
     def __init__(self) -> None:
         self._generations: dict[int, Generation] = {}
@@ -131,7 +131,7 @@ class Timeline:
         return max(open_, key=lambda hold: hold.begin_ms).instance if open_ else None
 
     def unowned_ms(self, since_ms: int, until_ms: int) -> dict[TopicPartition, int]:
-        """The longest time in a span that each partition stood without a live process that holds it.
+        """The longest time in a span for which no live process held each partition.
 
         The time before a partition was held for the first time does not count.
         """
@@ -153,7 +153,7 @@ class Timeline:
             self._fenced(before, event.ts_ms)
 
     def _fenced(self, process: str, at_ms: int) -> None:
-        """A process is no member any more, since another is."""
+        """A process is fenced by another one of its member."""
         self._release_all(process, at_ms)
         self._handing.pop(process, None)
         self._returns.fenced(process)
@@ -170,7 +170,7 @@ class Timeline:
             hold.end_ms = max(at_ms, hold.begin_ms)
 
     def _release_all(self, process: str, at_ms: int) -> list[TopicPartition]:
-        """Ends all that a process holds; gives what that was."""
+        """Ends all holds of a process; returns their partitions."""
         held = [partition for holder, partition in self._open if holder == process]
         for partition in held:
             self._release(process, partition, at_ms)

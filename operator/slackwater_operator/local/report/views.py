@@ -19,7 +19,7 @@ class RunError(Exception):
 
 
 class OperationError(RunError):
-    """An operation was refused, was stopped, or did not come to its end.
+    """An operation was refused, stopped, or not completed.
 
     Attributes:
         report: what had happened until then.
@@ -32,7 +32,7 @@ class OperationError(RunError):
 
 @dataclass(frozen=True)
 class OperationReport:
-    """What an operation cost.
+    """The cost of an operation.
 
     Attributes:
         kind: `start`, `scale-up`, `scale-down`, `rolling-restart`, `takeover`, `apply` or `kill`.
@@ -42,7 +42,7 @@ class OperationReport:
         outcome: "done", or why not.
         rebalances: how many there were; a cooperative one and its follow-up generation count as one.
         generations: the numbers of the generations that began.
-        unowned_ms: the longest time that each partition stood without a live process holding it.
+        unowned_ms: the longest time for which no live process held each partition.
         restarts: the returns of workers, with their gaps.
         takeovers: the members that went from one process to another, with the pauses of their partitions.
         removed: static members that were removed from the group.
@@ -62,7 +62,7 @@ class OperationReport:
 
     @property
     def longest_unowned_ms(self) -> int:
-        """The longest time that any partition stood unowned."""
+        """The longest time for which any partition was unowned."""
         return max(self.unowned_ms.values(), default=0)
 
     @property
@@ -80,7 +80,7 @@ class OperationReport:
 
 @dataclass
 class Operation:
-    """An operation under way.
+    """An operation in progress.
 
     Attributes:
         kind: as in its report.
@@ -101,7 +101,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class OperationView:
-    """An operation under way, as `Operation`, but fixed."""
+    """An immutable copy of an `Operation`."""
 
     kind: str
     text: str
@@ -127,7 +127,7 @@ class DecisionView:
 
 @dataclass(frozen=True)
 class Notice:
-    """A line for people: what is being done to whom, and why."""
+    """A message for the user: an operation, its subject and the reason."""
 
     ts_ms: int
     text: str
@@ -172,7 +172,7 @@ class WorkerRow:
 
 @dataclass(frozen=True)
 class RunSnapshot:
-    """All that a UI needs, at a moment.
+    """A run's state at a moment, for a UI.
 
     Attributes:
         ts_ms: when.
@@ -228,7 +228,7 @@ def take_snapshot(
     counts: Mapping[str, int],
     operation: Operation | None,
 ) -> RunSnapshot:
-    """All that a UI needs, as of now."""
+    """The run's present state, for a UI."""
     kafka = session.kafka if session is not None and not session.unanswered else None
     lag = kafka.lag if kafka else {}
     partitions = session.kafka.partitions if session is not None and session.kafka is not None else ()
