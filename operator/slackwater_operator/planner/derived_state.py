@@ -104,7 +104,7 @@ def worker_view(
     snapshot: GroupSnapshot, member: str, pod: PodSnapshot | None, lag: Mapping[TopicPartition, int | None]
 ) -> WorkerView:
     """A member's worker in one of its pods; a worker that is not alive where the pod is None."""
-    # Away counts from the end of the process that was in the group, not of those that failed since.
+    # The time away counts from the end of the process that was in the group, not of later ones that failed.
     restart = next(
         (
             restart
@@ -161,9 +161,7 @@ def worker_view(
 def _ended_ms(snapshot: GroupSnapshot, member: str) -> int | None:
     """When the previous pod ended, for a member whose restarted pod is gone or that moves to the other set by
     restart."""
-    for (
-        restart
-    ) in snapshot.memory.rollout.under_way:  # the pod is gone, and the note is all that is left of it
+    for restart in snapshot.memory.rollout.under_way:  # the pod is gone; only the note remains
         if snapshot.pod_named(restart.name) is None and snapshot.member_of(restart.name) == member:
             return restart.ended_ms
     moving = snapshot.memory.rollout.moving

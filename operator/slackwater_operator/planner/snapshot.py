@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -429,13 +428,3 @@ class GroupSnapshot:
         """The last status of the worker in this pod; not that of an earlier pod of the same name."""
         status = self.workers.get(pod.name)
         return status if status is not None and status.uid == pod.uid else None
-
-
-def time_ms(text: object) -> int | None:
-    """A Kubernetes time (RFC 3339) in ms since 1970; None for anything else."""
-    if not isinstance(text, str):
-        return None
-    try:
-        return round(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)
-    except ValueError:
-        return None

@@ -18,7 +18,7 @@ from slackwater_operator.policies.membership.group_id import EXCLUSIVE_AFTER_MS
 from slackwater_operator.policies.membership.lost_nodes import advice
 from slackwater_operator.policies.membership.ownership import listed
 
-# Of status.scaling, what alone is no reason to write it.
+# Fields of status.scaling whose change alone is no reason to write the status.
 _FIGURES = frozenset({"raw", "capped", "capacityPerS", "lostMs", "settleMs", "partitions"})
 
 
@@ -76,7 +76,7 @@ def status_of_trouble(
         for condition in conditions(observed, list(before.values()), now_ms=now_ms)
     }
     kept = {kind: dict(condition) for kind, condition in before.items()}
-    for kind in ("Ready", "Degraded"):  # how the group is otherwise nobody has looked at
+    for kind in ("Ready", "Degraded"):  # the other conditions were not evaluated
         if kind == "Degraded" or kind not in kept:
             kept[kind] = by_type[kind]
     return {**status, "conditions": list(kept.values())}

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 FIRST_MS = 1_000
 LONGEST_MS = 60_000
-_DOUBLINGS = 20  # more would only overflow
+_DOUBLINGS = 20  # more would overflow
 
 Note = TypeVar("Note")
 

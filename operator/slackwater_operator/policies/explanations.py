@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from slackwater_operator.api.v1alpha1.consumer_group import ConsumerGroup, parse
 from slackwater_operator.api.v1alpha1.fields import ResourceError
+from slackwater_operator.model.times import time_ms
 from slackwater_operator.policies.resource_policies import scaling_policy
 from slackwater_operator.policies.scaling.what_if import scaling_otherwise
 
@@ -158,7 +158,7 @@ def _conditions(status: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: 
         kind, holds = str(condition.get("type")), str(condition.get("status"))
         if kind != _ALWAYS_SHOWN and _WELL.get(kind, holds) == holds:
             continue
-        since = _ago(now_ms, _time_ms(condition.get("lastTransitionTime")))
+        since = _ago(now_ms, time_ms(condition.get("lastTransitionTime")))
         ago = f" (for {since})" if since else ""
         result.append(f"{kind}={holds} {condition.get('reason')}{ago}: {condition.get('message')}")
     observed, wanted = status.get("observedGeneration"), metadata.get("generation")
@@ -275,16 +275,6 @@ def _ago(now_ms: int, at_ms: object) -> str:
         if seconds >= unit:
             return f"{seconds // unit} {name}"
     return f"{seconds} s"
-
-
-def _time_ms(text: object) -> int | None:
-    if not isinstance(text, str):
-        return None
-    try:
-        time = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        return None
-    return round(time.astimezone(UTC).timestamp() * 1000)
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -13,8 +13,8 @@ from slackwater_operator.planner.connection import in_force, remembered
 from slackwater_operator.planner.status_memory import KafkaMemory, parse
 from tests.unit.planner.simulated_cluster import Simulation, spec, stamp
 from tests.unit.planner.simulated_operator import SimulatedOperator
+from tests.unit.planner.test_plan_foreign_members import OTHER, other
 from tests.unit.planner.test_plan_simulated import settled, started
-from tests.unit.planner.test_plan_twins import OTHER, other
 
 OLD, NEW = "kafka:9092", "10.0.0.7:9092"
 SESSION = {"session.timeout.ms": "45000"}

@@ -32,10 +32,11 @@ from slackwater_operator.kubernetes.object_api import ObjectApi
 from slackwater_operator.kubernetes.store import Key, Store
 from slackwater_operator.model import names
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
+from slackwater_operator.model.times import time_ms
 from slackwater_operator.planner.connection import in_force
 from slackwater_operator.planner.objects import CONFIG_MAP, STATEFULSET, makes_set, wanted_names
 from slackwater_operator.planner.scaling import replicas_now
-from slackwater_operator.planner.snapshot import GroupSnapshot, Manifest, Measured, PodSnapshot, time_ms
+from slackwater_operator.planner.snapshot import GroupSnapshot, Manifest, Measured, PodSnapshot
 from slackwater_operator.planner.status_memory import KafkaMemory, Memory, parse
 from slackwater_operator.policies.membership.group_id import Sharing
 from slackwater_operator.policies.resource_policies import scaling_policy

@@ -15,7 +15,8 @@ from slackwater_operator.kubernetes.errors import KubeError, KubeForbidden
 from slackwater_operator.kubernetes.events import API_VERSION, KIND
 from slackwater_operator.kubernetes.object_api import ObjectApi
 from slackwater_operator.model.statefulsets import StatefulSetSnapshot
-from slackwater_operator.planner.snapshot import JobSnapshot, Manifest, PodSnapshot, time_ms
+from slackwater_operator.model.times import time_ms
+from slackwater_operator.planner.snapshot import JobSnapshot, Manifest, PodSnapshot
 from slackwater_operator.policies.object_events import ObjectEvent, job_pod, pod_not_created
 
 log = logging.getLogger(__name__)

@@ -7,13 +7,13 @@ from typing import Any
 
 from slackwater.kafka.untrusted import one_line
 from slackwater_operator.model import names
+from slackwater_operator.model.times import time_ms
 from slackwater_operator.planner.snapshot import (
     STATEFULSET_REVISION_LABEL,
     JobSnapshot,
     Manifest,
     PodSnapshot,
     StatefulSetSnapshot,
-    time_ms,
 )
 from slackwater_operator.policies.object_events import ObjectEvent
 from slackwater_operator.policies.rollout.preflight import preflight_view

@@ -56,7 +56,7 @@ def roll(context: PlanningContext, chosen: Chosen, removal: RemovalDecision) -> 
         _rest(context, chosen)
         return
     if not there.update_revision or context.template_changes:
-        context.busy = True  # the controller has not looked at the newest template yet
+        context.busy = True  # the controller has not processed the newest template yet
         if context.template_changes and context.rollout.phase != ROLLING_BACK:
             context.change_rollout(phase=ROLLING, reason="the workers get a new revision")
         return
@@ -95,7 +95,7 @@ def _step(
     decision = decide(policy, observed)
     if decision.back and decision.action != "stop":
         _take_back(context, decision)
-        decision = decide(policy, _input(context, there))  # what was measured just now counts for the next
+        decision = decide(policy, _input(context, there))  # the gap just measured counts for the next worker
     _take_back(context, decision)
     _forget_undone(context, decision)
     context.decided("rollout", _action(decision), decision.reason)
@@ -164,14 +164,14 @@ def _restart(context: PlanningContext, names: Sequence[str], reason: str) -> Non
             continue
         before = noted.get(pod.name)
         if before is not None and (before.uid, before.generation) == (pod.uid, worker.generation):
-            pass  # noted already, by an operator that ended before it could act
+            pass  # noted by an operator that stopped before it acted
         elif before is None or before.ended_ms is None:
             noted[pod.name] = UnderWay(pod.name, pod.uid, worker.generation, worker.lag, snapshot.now_ms)
-        else:  # its successor goes, too: away since the end of the first, which had the lag
+        else:  # its successor is replaced as well: away since the end of the first one, which had the lag
             noted[pod.name] = UnderWay(
                 pod.name, pod.uid, before.generation, before.lag, before.since_ms, before.ended_ms
             )
-        # Who has not joined has nothing to finish; and it may hang, while the session runs out.
+        # A worker that has not joined has nothing to finish, and may hang while the session runs out.
         idle = not pod.ready and not worker.running and worker.generation < 0
         context.acts.append(DeletePod(pod.name, pod.uid, reason, IDLE_GRACE_S if idle else None))
         context.tell("WorkerRestarted", f"{pod.name}: {reason}")

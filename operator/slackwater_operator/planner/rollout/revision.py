@@ -29,8 +29,8 @@ from slackwater_operator.policies.topics import said_of_missing
 from slackwater_operator.specs.preflight_job import preflight_job
 from slackwater_operator.specs.statefulset import template_hash
 
-# What the Job itself may take is spec.rollout.preflight.timeout (its activeDeadlineSeconds); this is for a
-# Job that nothing works on, such as where the Job controller is away.
+# Beyond spec.rollout.preflight.timeout, the Job's own limit (activeDeadlineSeconds): for a Job that the Job
+# controller does not process.
 _GRACE_MS = 60_000
 
 PREFLIGHT_SAYS = "preflight: "
@@ -58,7 +58,7 @@ def choose(context: PlanningContext) -> Chosen:
     assert snapshot.revision is not None
     wanted, there = snapshot.revision, snapshot.statefulset
     chosen = _choose(context)
-    # The Job's outcome is in the status now, or its template in the StatefulSet: it has done its work.
+    # The Job is no longer needed: its outcome is in the status, or its template in the StatefulSet.
     over = (there is not None and there.template == wanted.hash) or bool(chosen.rejected)
     newest = None if over else _newest_job(context)
     for job in snapshot.jobs:
@@ -188,11 +188,11 @@ def _preflight(context: PlanningContext) -> Chosen:
             return Chosen(waiting=_tried(tries))
         decision = decide_preflight(PreflightView(None), now_ms=snapshot.now_ms)
     if decision.action == "start" and snapshot.kafka_group is None:
-        # It would fail for the broker's sake, and the revision would count as failed.
+        # It would fail because of the brokers, and the revision would count as failed.
         return Chosen(waiting="the preflight waits for the brokers to respond")
     missing = snapshot.kafka.missing if snapshot.kafka is not None else ()
     if decision.action == "start" and missing:
-        # It would fail for them, and begins by itself when they are there.
+        # It would fail because of them, and begins by itself when they exist.
         return Chosen(waiting=f"the preflight waits: {said_of_missing(missing)}")
     new = context.decided("preflight", decision.action, decision.reason)
     if decision.failed:
@@ -206,11 +206,11 @@ def _preflight(context: PlanningContext) -> Chosen:
     elif tries is not None and decision.action == "wait":
         context.trouble("PreflightFailed", _tried(tries))
     if decision.action == "pass":
-        if new:  # takeovers may have to wait with it
+        if new:  # not again while the takeovers wait
             context.tell("PreflightPassed", f"revision {snapshot.revision.hash}: {decision.reason}")
         return Chosen(snapshot.revision.template)
     if decision.action == "start":
-        context.acts += key_for(context, snapshot.revision.template)  # a preflight reads the key, too
+        context.acts += key_for(context, snapshot.revision.template)  # a preflight mounts the key as well
         manifest = preflight_job(
             snapshot.group,
             snapshot.revision,
@@ -272,7 +272,7 @@ def _failed_again(context: PlanningContext, decision: PreflightDecision, job: Jo
     if noted is not None:
         context.trouble("PreflightFailed", _tried(noted))
         return noted
-    # Its pod may have failed before its controller says that the Job has, or that controller may be away.
+    # The pod may fail before the Job controller marks the Job as failed, or that controller may be down.
     longest_ms = snapshot.group.spec.rollout.preflight.timeout_ms + _GRACE_MS
     over_ms = min(snapshot.now_ms, (job.view.created_ms or 0) + longest_ms)
     ended_ms = job.ended_ms if job.ended_ms is not None else over_ms

@@ -156,7 +156,7 @@ def _held(
     before = context.rollout.moving
     if decision.note is None or not (before is None or decision.moved):
         return ""
-    # A step that had to wait for the takeover before has its turn now.
+    # A scaling step that waited for the previous takeover comes first.
     waits = context.scaling is not None and context.scaling.damping == "rollout" and decision.moved
     if context.step is not None or waits:
         return "waits for a scaling step"
@@ -238,7 +238,7 @@ def _tell(context: PlanningContext, decision: TakeoverDecision, old: SetView, ne
     if pod is None or not pod.ip or pod.deleting or note is None:
         return
     again = context.snapshot.memory.rollout.moving == note
-    # Who has somebody to ask is held against the generation that the group had.
+    # A successor with a predecessor to ask is judged by the group's generation at that time.
     asks = (note.by == TAKEOVER and note.generation >= 0) if again else decision.predecessor
     address = _address(before) if asks and before is not None and before.ip else ""
     context.acts.append(TellTakeover(pod.name, pod.uid, pod.ip, address, pod.port))
@@ -307,7 +307,7 @@ def _template_settles(context: PlanningContext, target: StatefulSetSnapshot) -> 
         return True
     reason = "it has a previous revision, and no partitions yet"
     context.acts += [DeletePod(pod.name, pod.uid, reason) for pod in stale]
-    if context.rollout.moving is not None:  # its time to get ready begins anew
+    if context.rollout.moving is not None:  # the new pod gets the full time to become ready
         context.change_rollout(moving=replace(context.rollout.moving, since_ms=snapshot.now_ms))
     return True
 

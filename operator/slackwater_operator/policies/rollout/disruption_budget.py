@@ -59,7 +59,7 @@ def decide_disruption(policy: RolloutPolicy, observed: DisruptionInput) -> Disru
     refused = refusal(policy, observed.gaps_ms)
     if refused:
         return DisruptionDecision(0, f"evictions are blocked: {refused}")
-    room = 1  # until a gap has been measured, an eviction is the measurement
+    room = 1  # the first eviction measures the first restart gap
     if observed.gaps_ms:
         room = width(policy, observed.workers, observed.produced_per_s, observed.capacity_per_s)
     if observed.under_way >= room:

@@ -11,10 +11,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from slackwater.kafka.untrusted import json_object, one_line
+from slackwater_operator.model.times import time_ms
 from slackwater_operator.policies.backoff import delay_ms
 from slackwater_operator.policies.object_events import ObjectEvent, cut, job_pod_not_created, pod_held_up
 
@@ -244,16 +244,6 @@ def _message(line: str) -> str:
         return line
     message = record.get("message") or record.get("error")
     return str(message) if message else line
-
-
-def time_ms(text: object) -> int | None:
-    """A Kubernetes time (RFC 3339) in ms since 1970; None for anything else."""
-    if not isinstance(text, str):
-        return None
-    try:
-        return round(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)
-    except ValueError:
-        return None
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -323,7 +323,7 @@ def moved(restart: RestartView, worker: WorkerView) -> bool:
 def failure(policy: RolloutPolicy, observed: RolloutInput, restart: RestartView, worker: WorkerView) -> str:
     """Why the rolling restart must stop because of this worker, in words; "" if it need not."""
     if _old(observed, restart, worker):
-        return ""  # not ended yet: it drains, and its session runs on with its heartbeats
+        return ""  # not ended yet: it drains, and its heartbeats keep the session alive
     joined = worker.running or worker.generation >= 0
     if joined and moved(restart, worker) and not observed.excuse:
         return (
@@ -331,7 +331,7 @@ def failure(policy: RolloutPolicy, observed: RolloutInput, restart: RestartView,
             "the group rebalanced meanwhile"
         )
     if observed.group is None:
-        return ""  # nobody can join while the brokers don't answer, whatever the revision
+        return ""  # no revision can join while the brokers do not respond
     because = f": {worker.trouble}" if worker.trouble else ""
     away_ms = _away_ms(observed, restart, worker)
     if not joined and away_ms is not None and away_ms > policy.budget_ms:
@@ -435,7 +435,7 @@ def unready(group: GroupView | None, workers: Sequence[WorkerView], away: Collec
             return f"{worker.name} is {worker.phase or 'not running'}"
         if worker.name not in away and worker.terminating:
             return f"{worker.name} is being deleted by another actor"
-    # DescribeGroups does not tell who has not synced yet; the workers do, by the generation they are in.
+    # DescribeGroups does not report who has not synced yet; the workers' generations do.
     newest = max((worker.generation for worker in workers), default=-1)
     for worker in workers:
         if worker.name not in away and worker.generation != newest:

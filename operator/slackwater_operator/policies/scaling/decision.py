@@ -28,8 +28,8 @@ LEAST_HORIZON_MS = 60_000
 """The shortest time in which a step up must gain more than it costs; catchUp and the settle time
 may be longer."""
 
-_ROOM = 0.95  # after a step down, what is produced is at most this share of what the busiest worker can do
-_THROUGHPUT_LOST = 0.9  # a step up that leaves less than this share of the throughput is taken back
+_ROOM = 0.95  # after a step down, the produced rate is at most this share of the busiest worker's capacity
+_THROUGHPUT_LOST = 0.9  # a step up with less than this share of the former throughput is reversed
 _MANUAL_PATIENCE_MS = 60_000  # for how long a user's number waits for the end of a rebalance
 
 
@@ -315,7 +315,7 @@ def _decide(
     broken = bounds.outside(observed.replicas)
     if broken:
         to, _ = bounds.apply(observed.replicas)
-        if verdict.wanted > to:  # the need asks for more than the limit does
+        if verdict.wanted > to:  # the need is higher than the limit requires
             return _up(policy, observed, verdict, bounds, need_only=False)
         return verdict.step(to, broken, broken)
     if verdict.wanted > observed.replicas:
@@ -437,7 +437,7 @@ class _Verdict:
         self.skewed = tuple(sorted(partition for partition, need in needs.items() if need > 1.0))
         self.wanted, self.cap = bounds.apply(_enough(self.raw, len(needs)))
         if not self.cap and len(self.skewed) == len(needs):
-            self.cap = "partitions"  # each could use more than one worker, and cannot have it
+            self.cap = "partitions"  # each partition needs more than one worker
         if bounds.idle:
             self.wanted = bounds.least
         self.target = _effective(self.wanted, len(needs), bounds.least)

@@ -81,7 +81,7 @@ class Case:
     observed: TakeoverInput
     note: Moving | None = None
 
-    # -- who is where
+    # -- members and their pods
 
     @property
     def forward(self) -> bool:
@@ -145,7 +145,7 @@ class Case:
         """The newest generation of any member; -1 without any."""
         return max((worker.generation for worker in self.views), default=-1)
 
-    # -- what can be told from it
+    # -- conclusions
 
     def hopeless(self, member: TakeoverMember) -> bool:
         """Whether a member that has still to move cannot start with its revision; no step waits for it.
@@ -259,7 +259,7 @@ class Case:
         allowed = 1 + (self.policy.deadline_ms + SLACK_MS) // RETELL_MS
         return self.forward and self.note is not None and self.note.tells >= allowed
 
-    # -- what to say
+    # -- decisions and their wording
 
     def why_rebalanced(self, member: TakeoverMember) -> str:
         """Which problem may have caused the rebalance, as ` (f-1: exit code 4: ...)`; "" without one.

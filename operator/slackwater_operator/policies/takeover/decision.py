@@ -152,7 +152,7 @@ def _failing(case: Case) -> TakeoverDecision | None:
     return None
 
 
-# -- who is next
+# -- the next member
 
 
 def _next(case: Case) -> TakeoverDecision:
@@ -200,7 +200,7 @@ def _out_of_the_middle(case: Case) -> TakeoverDecision:
     as they are served.
     """
     member = case.member(case.observed.new.ordinals.top)
-    assert member is not None  # between members of the old set
+    assert member is not None  # it lies between members of the source set
     name, old = case.observed.new.name, case.observed.old
     where = f"{name} is in the middle of {old.name}, so no worker can be taken over"
     served = (

@@ -103,7 +103,7 @@ def after_retiring(case: Case, member: TakeoverMember) -> TakeoverDecision | Non
         began_ms, allowed_ms = max(case.note.since_ms, case.note.told_ms), case.policy.warm_timeout_ms
         stable = case.observed.group is not None and case.observed.group.stable
         if not new.running and stable and case.observed.now_ms - began_ms >= allowed_ms:
-            # Within the session's budget it need not have joined, where warmTimeout is shorter than that.
+            # Checked against warmTimeout as well, which may be shorter than the session's budget.
             did = "joined, but does not run" if new.generation >= 0 else "has not joined"
             why = f"{case.new_pod(member)} {did} within {allowed_ms / 1000:.0f} s"
             because = f" ({new.trouble})" if new.trouble else ""

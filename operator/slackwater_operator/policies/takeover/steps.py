@@ -44,7 +44,7 @@ def move(case: Case, member: TakeoverMember) -> TakeoverDecision:
         and member.new is not None
         and member.new.phase == STANDBY
     ):
-        case = replace(case, note=replace(case.note, by=TAKEOVER))  # it came in time after all
+        case = replace(case, note=replace(case.note, by=TAKEOVER))  # it was ready in time after all
     if case.forward and crashes(member.new):
         assert member.new is not None
         because = f": {member.new.trouble}" if member.new.trouble else ""
@@ -57,7 +57,7 @@ def move(case: Case, member: TakeoverMember) -> TakeoverDecision:
     return _unserved(case, member)
 
 
-# -- the new one runs
+# -- the new pod runs
 
 
 def _taken(case: Case, member: TakeoverMember, new: WorkerView) -> TakeoverDecision:
@@ -66,7 +66,7 @@ def _taken(case: Case, member: TakeoverMember, new: WorkerView) -> TakeoverDecis
     holder = case.holder(member)
     old_runs = member.old is not None and member.old.running
     if holder == case.old_pod(member) or (not holder and (old_runs or case.disowned(new))):
-        # A fence takes a heartbeat to arrive; and a coordinator that moved may have forgotten the takeover.
+        # A fenced pod learns of it with its next heartbeat; a coordinator that moved may forget a takeover.
         other = (
             (f"{case.old_pod(member)} also reports that it is")
             if old_runs
@@ -103,7 +103,7 @@ def _taken(case: Case, member: TakeoverMember, new: WorkerView) -> TakeoverDecis
     )
 
 
-# -- the old one runs
+# -- the old pod runs
 
 
 def _served(case: Case, member: TakeoverMember, old: WorkerView) -> TakeoverDecision:
@@ -128,7 +128,7 @@ def _served(case: Case, member: TakeoverMember, old: WorkerView) -> TakeoverDeci
         )
         return case.stop(member, reason, f"{case.new_pod(member)} cannot take over{because}")
     if not old.can_hand_over:
-        # Fenced without a key it would end, come back and fence its successor in turn: it has to go first.
+        # Without a key it would be fenced, end, return and fence its successor in turn: it has to end first.
         why = f"{case.old_pod(member)} has no key for takeovers"
         return retire_first(_fresh(case), member, why, ready=True)
     if case.policy.rollout.paused:
@@ -150,7 +150,7 @@ def _starved(case: Case, member: TakeoverMember) -> str:
         moved = (
             other.ordinal in case.observed.new.ordinals and other.ordinal not in case.observed.old.ordinals
         )
-        # No pod at all is one that a quota refuses, or one that is about to be made.
+        # A missing pod is refused by a quota, or about to be created.
         if moved and (no_room(other.new) or (other.new is None and long)):
             return case.new_pod(other)
     return ""
@@ -183,7 +183,7 @@ def _not_ready(case: Case, member: TakeoverMember, old: WorkerView) -> TakeoverD
     late = case.note.by == RESTART or case.observed.now_ms - since_ms >= case.policy.warm_timeout_ms
     if new is not None and new.alive and new.phase == WARM:
         reason = f"{pod} waits to join as a new member, but {member.name} is in the group"
-        if late:  # it was not when the pod started: another pod finds it there, and stands by
+        if late:  # it was not when the pod started; a new pod will find it there and stand by
             return TakeoverDecision(WITHDRAW, member.ordinal, reason=reason, summary=reason)
         return case.wait(reason, ordinal=member.ordinal)
     if not late:
@@ -246,7 +246,7 @@ def _unserved(case: Case, member: TakeoverMember) -> TakeoverDecision:
     if not _lost(case, member, new):
         return case.wait(f"{case.old_pod(member)} {_state(old)}", ordinal=member.ordinal)
     if old is not None and not old.can_hand_over:
-        # It would come back as the member, and fence its successor.
+        # It would return as the member, and fence its successor.
         why = f"{case.old_pod(member)} {_state(old)}, and has no key for takeovers"
         return retire_first(case, member, why, ready=True)
     return case.tell(member, f"{case.old_pod(member)} {_state(old)}", predecessor=False)
@@ -314,7 +314,7 @@ def _nobody(case: Case, member: TakeoverMember) -> TakeoverDecision:
         )
     reason = f"{case.new_pod(member)} {_state(new)}, {case.old_pod(member)} {_state(member.old)}"
     assert note is not None
-    # A join that warms up behind it takes as long as the warm-up.
+    # A successor that joins before it is warm takes as long as the warm-up.
     joined = new is not None and new.alive and new.phase == "warming" and new.generation >= 0
     ended_ms = old.ended_ms if old is not None else None
     began_ms = max(note.since_ms, note.told_ms, case.observed.sessions_since_ms, ended_ms or 0)

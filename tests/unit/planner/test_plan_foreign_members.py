@@ -1,4 +1,4 @@
-"""Members that are not ours, whatever they are called: nobody removes them, or deletes their offsets."""
+"""Members that are not ours, whatever their names: neither they nor their offsets are ever removed."""
 
 from __future__ import annotations
 
