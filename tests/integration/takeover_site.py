@@ -48,8 +48,8 @@ if KILLED == "after the join":
     TakeoverRecord.joined = killed
 if WRONG_ADDRESS:
     from slackwater.runtime.takeover import coordinator
-    Real = coordinator.Succession
-    coordinator.Succession = lambda *a, **k: Real(*a, **{**k, "address": WRONG_ADDRESS})
+    Real = coordinator.TakeoverAttempt
+    coordinator.TakeoverAttempt = lambda *a, **k: Real(*a, **{**k, "address": WRONG_ADDRESS})
 
 
 def transform(records):

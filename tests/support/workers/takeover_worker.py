@@ -49,7 +49,7 @@ class TakeoverWorker(TakeoverHandler):
         if process is not None:
             self.status.process = process
         self.status.enter("standby")
-        self.takeover_requests.take_orders()
+        self.takeover_requests.accept_orders()
         self.orders: list[str] = []
         self.requests = 0
         self.port = 0

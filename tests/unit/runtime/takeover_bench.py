@@ -17,7 +17,7 @@ from slackwater.runtime.delivery.partition import CommitNote
 from slackwater.runtime.shutdown import Stopping
 from slackwater.runtime.takeover.group_observer import STABLE, MemberView
 from slackwater.runtime.takeover.http_client import Reply
-from slackwater.runtime.takeover.http_handler import Asked
+from slackwater.runtime.takeover.http_handler import PendingHandover
 from slackwater.runtime.takeover.messages import HandoverAnswer, HandoverRequest
 from slackwater.runtime.telemetry.events import EventLog, Log
 from slackwater.runtime.worker import Surroundings, Worker
@@ -347,9 +347,11 @@ class Scene:
     def order(self, predecessor: str = ADDRESS) -> None:
         self.requests.order(predecessor)
 
-    def ask(self, by: str = OTHER, deadline_ms: int = DEADLINE_MS) -> Asked:
+    def ask(self, by: str = OTHER, deadline_ms: int = DEADLINE_MS) -> PendingHandover:
         """The other pod asks this one."""
-        asked: Asked = self.requests.ask(HandoverRequest(MEMBER, by, ADDRESS, deadline_ms))
+        asked: PendingHandover = self.requests.request_handover(
+            HandoverRequest(MEMBER, by, ADDRESS, deadline_ms)
+        )
         return asked
 
     def when(self, condition: Callable[[], bool], call: Callable[[], Any], every_ms: float = 1.0) -> None:

@@ -99,7 +99,7 @@ def peers() -> HttpPeers:
 
 
 def test_an_order_is_taken(pod: Pod) -> None:
-    pod.requests.take_orders()
+    pod.requests.accept_orders()
     pod.status.phase = "standby"
     assert pod.send("POST", "/takeover", b'{"predecessor": "10.1.2.3:8080"}') == (
         202,
@@ -118,8 +118,8 @@ def test_what_is_not_the_time_for_it_is_409_with_the_reason(pod: Pod) -> None:
 
 
 def test_who_does_not_sign_is_401_and_nothing_happens(pod: Pod) -> None:
-    pod.requests.take_orders()
-    pod.requests.hand_over()
+    pod.requests.accept_orders()
+    pod.requests.accept_handovers()
     for code, content, signed in (
         pod.send("POST", "/takeover", b'{"predecessor": ""}', key=OTHER_KEY),
         pod.send("POST", "/handover", REQUEST.encode(), Authorization="none"),
@@ -128,7 +128,7 @@ def test_who_does_not_sign_is_401_and_nothing_happens(pod: Pod) -> None:
         assert (code, signed) == (401, False)
         assert "sign" in content["error"] or "Authorization" in content["error"]
     assert pod.requests.next_order() is None
-    assert pod.requests.next_asked() is None
+    assert pod.requests.next_handover() is None
 
 
 @pytest.mark.parametrize("late_ms", [0, WINDOW_MS - 1, WINDOW_MS + 1, 10 * WINDOW_MS])
@@ -141,7 +141,7 @@ def test_a_captured_request_is_refused_everywhere_else_and_after_a_restart(
 
     def start(name: str) -> tuple[Status, TakeoverHandler]:
         status, requests = Status("flights", "flights-3", clock, pod=name), TakeoverRequests()
-        requests.take_orders()
+        requests.accept_orders()
         return status, TakeoverHandler(KEY, Verifier(KEY, clock, status.target), requests, status)
 
     status, takeover_handler = start("flights-a-3")
@@ -161,13 +161,13 @@ def test_a_captured_request_is_refused_everywhere_else_and_after_a_restart(
 
 def answer_next(pod: Pod) -> None:
     """Answers the next request for the handover, as the main thread does."""
-    while (asked := pod.requests.next_asked()) is None:
+    while (asked := pod.requests.next_handover()) is None:
         time.sleep(0.001)
     asked.answer(LEFT)
 
 
 def test_the_client_asks_once_more_where_the_process_is_another(pod: Pod, peers: HttpPeers) -> None:
-    pod.requests.hand_over()
+    pod.requests.accept_handovers()
     threading.Thread(target=lambda: answer_next(pod), daemon=True).start()
     before = target_of("flights-a-3", "0" * 32)
     assert peers.handover(pod.address, REQUEST, 60_000, before).status == 200
@@ -182,7 +182,7 @@ def test_the_client_signs_for_the_process_that_the_order_names(pod: Pod) -> None
         nonces.append(f"{len(nonces):032x}")
         return nonces[-1]
 
-    pod.requests.hand_over()
+    pod.requests.accept_handovers()
     threading.Thread(target=lambda: answer_next(pod), daemon=True).start()
     assert (
         HttpPeers(KEY, CLOCK, nonce).handover(pod.address, REQUEST, 60_000, pod.status.target).status == 200
@@ -191,15 +191,15 @@ def test_the_client_signs_for_the_process_that_the_order_names(pod: Pod) -> None
 
 
 def test_the_client_signs_for_no_other_pod_than_the_one_of_the_order(pod: Pod, peers: HttpPeers) -> None:
-    pod.requests.hand_over()
+    pod.requests.accept_handovers()
     with pytest.raises(Unsigned):
         peers.handover(pod.address, REQUEST, 60_000, target_of("flights-b-3", "0" * 32))
-    assert pod.requests.next_asked() is None
+    assert pod.requests.next_handover() is None
 
 
 def test_who_withdraws_another_pods_handover_is_refused(pod: Pod) -> None:
-    pod.requests.hand_over()
-    pod.requests.ask(REQUEST)
+    pod.requests.accept_handovers()
+    pod.requests.request_handover(REQUEST)
     assert pod.send("DELETE", "/handover", b'{"by": "flights-c-3"}')[0] == 409
     assert not pod.requests.withdrawn
     assert pod.send("DELETE", "/handover", b'{"by": "flights-b-3"}')[0] == 200
@@ -215,7 +215,7 @@ def test_the_gate_opens_for_who_has_the_key_alone(pod: Pod) -> None:
 
 
 def test_a_request_that_is_sent_again_is_401(pod: Pod) -> None:
-    pod.requests.take_orders()
+    pod.requests.accept_orders()
     body = b'{"predecessor": ""}'
     assert pod.send("POST", "/takeover", body)[0] == 202
     pod._nonces -= 1
@@ -246,11 +246,11 @@ def test_other_paths_and_bodies(pod: Pod) -> None:
 
 
 def test_a_handover_is_answered_when_the_main_thread_is_done(pod: Pod) -> None:
-    pod.requests.hand_over()
+    pod.requests.accept_handovers()
     answered = []
 
     def drain() -> None:
-        while (asked := pod.requests.next_asked()) is None:
+        while (asked := pod.requests.next_handover()) is None:
             time.sleep(0.001)
         time.sleep(0.05)
         answered.append(time.monotonic())
@@ -265,7 +265,7 @@ def test_a_handover_is_answered_when_the_main_thread_is_done(pod: Pod) -> None:
 
 
 def test_a_handover_of_another_member_or_to_itself_is_refused(pod: Pod) -> None:
-    pod.requests.hand_over()
+    pod.requests.accept_handovers()
     other = HandoverRequest("flights-4", "flights-b-4", "10.1.2.4:8080", 5_000)
     assert pod.send("POST", "/handover", other.encode())[:2] == (
         409,
@@ -276,11 +276,11 @@ def test_a_handover_of_another_member_or_to_itself_is_refused(pod: Pod) -> None:
         409,
         {"error": "this is flights-a-3 itself"},
     )
-    assert pod.requests.next_asked() is None
+    assert pod.requests.next_handover() is None
 
 
 def test_a_main_thread_that_hangs_is_503(pod: Pod) -> None:
-    pod.requests.hand_over()
+    pod.requests.accept_handovers()
     short = HandoverRequest("flights-3", "flights-b-3", "10.1.2.4:8080", 1)
     code, content, signed = pod.send("POST", "/handover", short.encode())
     assert (code, signed) == (503, True)
@@ -301,7 +301,7 @@ def test_an_answer_comes_in_one_packet(pod: Pod) -> None:
 
 
 def test_the_client_gets_the_answer(pod: Pod, peers: HttpPeers) -> None:
-    pod.requests.hand_over()
+    pod.requests.accept_handovers()
     thread = threading.Thread(target=answer_next, args=(pod,))
     thread.start()
     reply = peers.handover(pod.address, REQUEST, 5_000)

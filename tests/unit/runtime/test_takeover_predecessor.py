@@ -8,7 +8,7 @@ import pytest
 
 from slackwater.kafka.errors import CommitFailedError, KafkaConnectionError
 from slackwater.runtime.delivery.partition import CommitNote
-from slackwater.runtime.takeover.http_handler import Asked, Refused
+from slackwater.runtime.takeover.http_handler import PendingHandover, Refused
 from slackwater.runtime.takeover.messages import HandoverAnswer
 from tests.unit.runtime.takeover_bench import ADDRESS, DEADLINE_MS, MEMBER, OTHER, POD, Scene
 
@@ -23,7 +23,7 @@ class Holding(Scene):
         self, *, batch_ms: float = 0, asks: bool = True, deadline_ms: int = DEADLINE_MS, **changes: Any
     ):
         super().__init__(holder=POD, records=2, **changes)
-        self.asked: list[Asked] = []
+        self.asked: list[PendingHandover] = []
         self.refused: list[str] = []
         self.in_phase("running", self.more, ASKED_MS - 100)
         if batch_ms:

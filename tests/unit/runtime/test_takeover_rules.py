@@ -343,7 +343,7 @@ def test_orders_are_taken_when_they_are_wanted() -> None:
     requests = TakeoverRequests()
     with pytest.raises(Refused, match="still starting"):
         requests.order("")
-    requests.take_orders()
+    requests.accept_orders()
     requests.order("10.1.2.3:8080")
     requests.order("")
     assert requests.peek_order() == ""
@@ -360,31 +360,31 @@ def test_a_handover_is_asked_for_once() -> None:
     requests = TakeoverRequests()
     request = HandoverRequest("flights-3", "flights-b-3", "10.1.2.4:8080", 5_000)
     with pytest.raises(Refused, match="still starting"):
-        requests.ask(request)
+        requests.request_handover(request)
     with pytest.raises(Refused, match="no handover"):
         requests.withdraw("flights-b-3")
-    requests.hand_over()
-    asked = requests.ask(request)
-    assert requests.next_asked() is asked
-    assert requests.next_asked() is None
+    requests.accept_handovers()
+    asked = requests.request_handover(request)
+    assert requests.next_handover() is asked
+    assert requests.next_handover() is None
     assert asked.wait(0) is None
     assert requests.withdraw("flights-b-3") == {"withdrawn": "flights-b-3"}
     assert requests.withdrawn
-    assert requests.ask(request) is asked
+    assert requests.request_handover(request) is asked
     assert not requests.withdrawn, "it has thought better of it"
-    requests.keep("this worker stops")
+    requests.refuse_handovers("this worker stops")
     with pytest.raises(Refused, match="this worker stops"):
         asked.wait(0)
-    requests.hand_over()
-    assert requests.next_asked() is None
-    assert requests.ask(request) is not asked
+    requests.accept_handovers()
+    assert requests.next_handover() is None
+    assert requests.request_handover(request) is not asked
 
 
 def test_an_answer_is_not_taken_back_by_a_refusal() -> None:
     requests = TakeoverRequests()
-    requests.hand_over()
-    asked = requests.ask(HandoverRequest("flights-3", "flights-b-3", "10.1.2.4:8080", 5_000))
+    requests.accept_handovers()
+    asked = requests.request_handover(HandoverRequest("flights-3", "flights-b-3", "10.1.2.4:8080", 5_000))
     answer = HandoverAnswer(7, {}, 1, 2)
     asked.answer(answer)
-    requests.keep("another pod is the member now")
+    requests.refuse_handovers("another pod is the member now")
     assert asked.wait(0) is answer

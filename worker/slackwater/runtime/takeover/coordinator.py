@@ -17,8 +17,8 @@ from slackwater.runtime.takeover.messages import join_address
 from slackwater.runtime.takeover.predecessor import Handover
 from slackwater.runtime.takeover.roles import Event, Role, Roles
 from slackwater.runtime.takeover.signing import Verifier
-from slackwater.runtime.takeover.standby import Call, Former, Standby
-from slackwater.runtime.takeover.successor import Outcome, Succession
+from slackwater.runtime.takeover.standby import FormerMembership, Standby, StandbyEnd
+from slackwater.runtime.takeover.successor import Outcome, TakeoverAttempt
 from slackwater.runtime.telemetry.takeover_timings import TakeoverRecord
 from slackwater.runtime.worker_context import MainLoop, TakeoverContext, WorkerContext
 
@@ -54,10 +54,10 @@ class TakeoverCoordinator:
             context.status,
         )
         self._address = ""
-        self._former: Former | None = None
+        self._former: FormerMembership | None = None
         self._standby: Standby | None = None
         self._record: TakeoverRecord | None = None
-        self._succession: Succession | None = None
+        self._attempt: TakeoverAttempt | None = None
 
     def listens(self, host: str, port: int) -> None:
         """Where this worker answers."""
@@ -67,8 +67,8 @@ class TakeoverCoordinator:
 
     def expect(self) -> None:
         """Another pod is the member: accepts orders to take over."""
-        self._requests.keep("this pod is not the member")
-        self._requests.take_orders()
+        self._requests.refuse_handovers("this pod is not the member")
+        self._requests.accept_orders()
 
     def ordered_alone(self) -> bool:
         """Whether there is an order to take over from nobody."""
@@ -108,45 +108,45 @@ class TakeoverCoordinator:
         standby = self._standby
         assert standby is not None
         while True:
-            call = standby.wait()
-            self._roles.take(call.event)
-            if call.event is Event.GONE:
+            end = standby.wait()
+            self._roles.take(end.event)
+            if end.event is Event.GONE:
                 self._requests.refuse_orders(IS_MEMBER)
                 return False
-            outcome = self._carry_out(standby, call)
+            outcome = self._carry_out(standby, end)
             if not outcome.refused:
                 break
             self._roles.take(Event.REFUSED)
             self._context.metrics.count("takeovers", ("refused",))
             self._context.log.line(f"takeover refused: {outcome.refused}")
             standby.enter(outcome.refused)
-        self._join(outcome, call, adopt)
+        self._join(outcome, end, adopt)
         return True
 
-    def _carry_out(self, standby: Standby, call: Call) -> Outcome:
+    def _carry_out(self, standby: Standby, end: StandbyEnd) -> Outcome:
         record = self._record = TakeoverRecord(self._context, self._context.status.holder or "")
-        self._succession = None
+        self._attempt = None
         standby.order_taken()
         self._loop.enter("taking-over")
-        if call.event is Event.SUCCESSOR_GONE:
-            self._context.events.emit("took_back", reason=call.reason)
-            self._context.log.line(f"resumes its membership: {call.reason}")
+        if end.event is Event.SUCCESSOR_GONE:
+            self._context.events.emit("took_back", reason=end.reason)
+            self._context.log.line(f"resumes its membership: {end.reason}")
             return Outcome()
-        if not call.predecessor:
+        if not end.predecessor:
             return Outcome()
-        self._succession = Succession(
+        self._attempt = TakeoverAttempt(
             self._context,
             self._takeover_context,
             self._observer,
             self._loop,
             record,
-            predecessor=call.predecessor,
+            predecessor=end.predecessor,
             target=self._requests.target,
             address=self._address,
         )
-        return self._succession.run()
+        return self._attempt.run()
 
-    def _join(self, outcome: Outcome, call: Call, adopt: Callable[[Consumer, Delivery], None]) -> None:
+    def _join(self, outcome: Outcome, end: StandbyEnd, adopt: Callable[[Consumer, Delivery], None]) -> None:
         """Begins the join first; everything that can wait comes after it."""
         standby, record = self._standby, self._record
         assert standby is not None
@@ -163,7 +163,7 @@ class TakeoverCoordinator:
             standby.consumer.take_over({})
         self._standby = None
         adopt(standby.consumer, standby.delivery)
-        taken_back = call.event is Event.SUCCESSOR_GONE
+        taken_back = end.event is Event.SUCCESSOR_GONE
         how = "taken_back" if taken_back else "asked" if answer is not None else "forced"
         self._context.metrics.count("takeovers", (how,))
         self._requests.refuse_orders(IS_MEMBER)
@@ -171,7 +171,7 @@ class TakeoverCoordinator:
 
     def joined(self) -> None:
         """The join is done: the predecessor is fenced."""
-        self._succession, self._former = None, None
+        self._attempt, self._former = None, None
 
     def take_standby(self) -> tuple[StandbyConsumer, Delivery] | None:
         """The consumer that stands by, and its delivery, if there is one: they are the caller's from now
@@ -196,26 +196,26 @@ class TakeoverCoordinator:
         self._former = None
         self._takeover_context.watcher.submit(self._observer.close)
         self._requests.refuse_orders(IS_MEMBER)
-        self._requests.hand_over()
+        self._requests.accept_handovers()
 
     def ends(self) -> None:
         """It stops: refuses requests for the handover from now on."""
-        self._requests.keep("this worker stops")
+        self._requests.refuse_handovers("this worker stops")
 
     def hand_over(self, delivery: Delivery) -> bool:
         """Hands over if it was asked to. Returns whether the worker is to end as it is (see
         :meth:`Handover.run`).
         """
-        asked = self._requests.next_asked()
+        asked = self._requests.next_handover()
         return asked is not None and self._handover.run(delivery, asked)
 
     def fenced(self, delivery: Delivery) -> None:
         """Another pod has joined as the member."""
-        self._requests.keep("another pod is the member now")
-        self._succession = None
+        self._requests.refuse_handovers("another pod is the member now")
+        self._attempt = None
         given = self._handover.given if self._roles.role is Role.HANDING_OVER else None
         since = max(delivery.position_commits.since_ms, self._context.status.joined_ms or 0)
-        self._former = Former(since, given)
+        self._former = FormerMembership(since, given)
         if given is not None:
             self._context.events.emit("handed_over", by=given.by)
         else:
@@ -226,8 +226,8 @@ class TakeoverCoordinator:
 
     def close(self) -> None:
         """Withdraws what was asked, and closes what stands by."""
-        if self._succession is not None:
-            self._succession.withdraw()
+        if self._attempt is not None:
+            self._attempt.withdraw()
         standby, self._standby = self._standby, None
         if standby is not None and standby.consumer is not None:
             if standby.delivery is not None:

@@ -26,11 +26,11 @@ STARTS = "this worker is still starting"
 
 
 class Refused(Exception):
-    """What is asked for is not done. The message says why."""
+    """The request is refused. The message says why."""
 
 
-class Asked:
-    """A request for the handover, which waits for its answer."""
+class PendingHandover:
+    """A request for the handover, until it is answered or refused."""
 
     def __init__(self, request: HandoverRequest) -> None:
         self.request = request
@@ -66,19 +66,19 @@ class TakeoverRequests:
         self._orders_refused = self._handovers_refused = STARTS
         self._order: str | None = None
         self._target = ""
-        self._asked: Asked | None = None
+        self._asked: PendingHandover | None = None
         self._taken = False
         self._withdrawn = False
 
     # ---- for the main thread
 
-    def take_orders(self) -> None:
-        """Orders to take over are taken from now on."""
+    def accept_orders(self) -> None:
+        """Accepts orders to take over from now on."""
         with self._lock:
             self._orders_refused = ""
 
     def refuse_orders(self, reason: str) -> None:
-        """No orders any more; one that waits is forgotten."""
+        """Refuses orders from now on, with the ``reason``. Drops the order that waits, if there is one."""
         with self._lock:
             self._orders_refused, self._order = reason, None
 
@@ -97,20 +97,20 @@ class TakeoverRequests:
         """Who a request to the predecessor of the last order is signed for; "": not known."""
         return self._target
 
-    def hand_over(self) -> None:
-        """Requests for the handover are taken from now on; what came of one before is forgotten."""
+    def accept_handovers(self) -> None:
+        """Accepts requests for the handover from now on, and forgets the one before."""
         with self._lock:
             self._handovers_refused, self._asked, self._taken, self._withdrawn = "", None, False, False
 
-    def keep(self, reason: str) -> None:
-        """No handover any more; one that waits for its answer is refused."""
+    def refuse_handovers(self, reason: str) -> None:
+        """Refuses requests for the handover from now on, also one that waits for its answer."""
         with self._lock:
             self._handovers_refused, asked, self._asked = reason, self._asked, None
         if asked is not None:
             asked.refuse(reason)
 
-    def next_asked(self) -> Asked | None:
-        """The request for the handover, if one has come; given once."""
+    def next_handover(self) -> PendingHandover | None:
+        """The request for the handover, if there is one. Returns it once."""
         if self._asked is None or self._taken:
             return None
         self._taken = True
@@ -118,7 +118,7 @@ class TakeoverRequests:
 
     @property
     def withdrawn(self) -> bool:
-        """Whether the successor has said that it does not come."""
+        """Whether the successor has withdrawn its request."""
         return self._withdrawn
 
     # ---- for the server's threads
@@ -133,7 +133,7 @@ class TakeoverRequests:
                 raise Refused(self._orders_refused)
             self._order, self._target = predecessor, target
 
-    def ask(self, request: HandoverRequest) -> Asked:
+    def request_handover(self, request: HandoverRequest) -> PendingHandover:
         """POST /handover. The same pod that asks again (it may have lost the answer) gets the same answer.
 
         Raises :class:`Refused`.
@@ -142,7 +142,7 @@ class TakeoverRequests:
             if self._handovers_refused:
                 raise Refused(self._handovers_refused)
             if self._asked is None:
-                self._asked = Asked(request)
+                self._asked = PendingHandover(request)
             elif self._asked.request.by != request.by:
                 raise Refused(f"the handover to {self._asked.request.by} is under way")
             self._withdrawn = False
@@ -174,7 +174,7 @@ class TakeoverHandler:
 
     def __init__(self, key: bytes, verifier: Verifier, requests: TakeoverRequests, status: Status) -> None:
         self._key, self._verifier, self._requests, self._status = key, verifier, requests, status
-        self._ways: dict[tuple[str, str], Callable[[bytes, str], tuple[int, dict[str, Any]]]] = {
+        self._routes: dict[tuple[str, str], Callable[[bytes, str], tuple[int, dict[str, Any]]]] = {
             ("POST", "/join"): self._join,
             ("POST", "/takeover"): self._take_over,
             ("POST", "/handover"): self._hand_over,
@@ -183,7 +183,7 @@ class TakeoverHandler:
 
     def knows(self, method: str, path: str) -> bool:
         """Whether it answers such requests."""
-        return (method, path) in self._ways
+        return (method, path) in self._routes
 
     def answer(self, method: str, path: str, body: bytes, authorization: str | None, peer: str) -> Answer:
         """The answer to a request from the host ``peer``: 401 where it is not signed, 400 where its body is
@@ -196,7 +196,7 @@ class TakeoverHandler:
             pod = self._status.pod or self._status.instance
             return Answer(401, encode({"error": str(exc), "pod": pod, "process": self._status.process}), {})
         try:
-            code, document = self._ways[method, path](body, peer)
+            code, document = self._routes[method, path](body, peer)
         except Refused as exc:
             code, document = 409, {"error": str(exc)}
         except ValueError as exc:
@@ -218,7 +218,7 @@ class TakeoverHandler:
             raise Refused(f"this is {self._status.instance}, not {request.instance}")
         if request.by == self._status.pod:
             raise Refused(f"this is {request.by} itself")
-        answer = self._requests.ask(request).wait(request.deadline_ms + GRACE_MS)
+        answer = self._requests.request_handover(request).wait(request.deadline_ms + GRACE_MS)
         if answer is None:
             return 503, {"error": f"no answer within {request.deadline_ms} ms"}
         return 200, answer.document()

@@ -11,7 +11,7 @@ from functools import partial
 from slackwater.runtime.call_threads import Task
 from slackwater.runtime.delivery.loop import SLICE_MS, Delivery
 from slackwater.runtime.shutdown import Stopping
-from slackwater.runtime.takeover.http_handler import Asked, TakeoverRequests
+from slackwater.runtime.takeover.http_handler import PendingHandover, TakeoverRequests
 from slackwater.runtime.takeover.messages import HandedOver, HandoverAnswer
 from slackwater.runtime.takeover.roles import PROBE_EVERY_MS, Event, Roles, Unfenced
 from slackwater.runtime.worker_context import MainLoop, TakeoverContext, WorkerContext
@@ -42,7 +42,7 @@ class Handover:
         self.given: HandedOver | None = None
         """The successor that was answered, and that will fence this process."""
 
-    def run(self, delivery: Delivery, asked: Asked) -> bool:
+    def run(self, delivery: Delivery, asked: PendingHandover) -> bool:
         """Answers ``asked``, and waits until the successor has joined or will not join.
 
         Returns whether the worker is to end as it is: a stop was requested after the answer. False: it
@@ -50,8 +50,8 @@ class Handover:
         """
         self.given = None
         if not delivery.settled:
-            self._requests.keep("the group is not stable, as far as this worker knows")
-            self._requests.hand_over()
+            self._requests.refuse_handovers("the group is not stable, as far as this worker knows")
+            self._requests.accept_handovers()
             return False
         self.given = HandedOver(asked.request.by, asked.request.address)
         self._roles.take(Event.ASKED)
@@ -74,12 +74,12 @@ class Handover:
         )
         return self._wait(delivery, asked)
 
-    def _drain(self, delivery: Delivery, asked: Asked) -> HandoverAnswer:
+    def _drain(self, delivery: Delivery, asked: PendingHandover) -> HandoverAnswer:
         began = self._clock.wall_ms()
         delivery.drain(min(self._context.config.drain_timeout_ms, asked.request.deadline_ms * DRAIN_SHARE))
         return HandoverAnswer(self._context.status.generation, delivery.left(), began, self._clock.wall_ms())
 
-    def _wait(self, delivery: Delivery, asked: Asked) -> bool:
+    def _wait(self, delivery: Delivery, asked: PendingHandover) -> bool:
         """Polls until the broker says that another process is the member, or the successor will not join."""
         unfenced = Unfenced(self._clock.mono_ms(), asked.request.deadline_ms)
         probe = partial(self._takeover_context.peers.alive, asked.request.address)
@@ -105,7 +105,7 @@ class Handover:
         self._roles.take(Event.KEPT)
         delivery.release()
         self._loop.enter("running")
-        self._requests.hand_over()
+        self._requests.accept_handovers()
         self._context.metrics.count("takeovers", ("taken_back",))
         self._context.events.emit("took_back", reason=reason)
         self._context.log.line(f"resumes its work: {reason}")

@@ -26,7 +26,7 @@ RETRY_MS = 1_000.0
 
 
 @dataclass(frozen=True)
-class Former:
+class FormerMembership:
     """What a worker that was the member knows of that. ``since_ms``: of its signature (wall clock);
     ``to``: None where it was fenced without having handed over.
     """
@@ -36,7 +36,7 @@ class Former:
 
 
 @dataclass(frozen=True)
-class Call:
+class StandbyEnd:
     """The event that ends a standby. ``predecessor``: of an order: its address, or "" for nobody."""
 
     event: Event
@@ -57,7 +57,7 @@ class Standby:
         *,
         make_consumer: Callable[[], StandbyConsumer],
         make_delivery: Callable[[StandbyConsumer], Delivery],
-        former: Former | None = None,
+        former: FormerMembership | None = None,
     ) -> None:
         self._context, self._takeover_context, self._requests, self._observer, self._loop = (
             context,
@@ -125,16 +125,16 @@ class Standby:
         self._loop.enter("standby")
         self._context.events.emit("standby", holder=self._status.holder, reason=reason)
 
-    def wait(self) -> Call:
+    def wait(self) -> StandbyEnd:
         """Stands by until one of the three events. Raises TwinError if the holder is a pod of this name."""
         while True:
             order = self._requests.next_order()
             if order is not None:
-                return Call(Event.ORDERED, order)
+                return StandbyEnd(Event.ORDERED, order)
             self._watch_group()
             self._watch_successor()
-            if (call := self._called()) is not None:
-                return call
+            if (end := self._end()) is not None:
+                return end
             self._loop.turn()
 
     def order_taken(self) -> None:
@@ -142,13 +142,13 @@ class Standby:
         self._ordered = True
         self._show()
 
-    def _called(self) -> Call | None:
+    def _end(self) -> StandbyEnd | None:
         if not self.member.taken and not self._take_back.silence.answered:
-            return Call(Event.GONE)
+            return StandbyEnd(Event.GONE)
         if self._former is None or self._former.to is None or not self.member.taken:
             return None
         reason = self._take_back.due(self._clock.mono_ms())
-        return Call(Event.SUCCESSOR_GONE, reason=reason) if reason else None
+        return StandbyEnd(Event.SUCCESSOR_GONE, reason=reason) if reason else None
 
     def _watch_group(self) -> None:
         now = self._clock.mono_ms()

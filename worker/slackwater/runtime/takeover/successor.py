@@ -26,7 +26,7 @@ class Outcome:
     refused: str = ""
 
 
-class Succession:
+class TakeoverAttempt:
     """One order to take over from a predecessor."""
 
     def __init__(
