@@ -31,7 +31,9 @@ from pathlib import Path
 
 from slackwater.runtime.fault_points import Step
 from tests.support.kafka import KafkaCluster
-from tests.support.workers.stoppable_site import PARTITIONS, StoppablePod, StoppableSite, wait_until
+from tests.support.waiting import wait_until
+from tests.support.workers.process import WorkerProcess
+from tests.support.workers.stoppable_site import PARTITIONS, StoppableSite
 
 BROKER = {"group.initial.rebalance.delay.ms": "150", "group.min.session.timeout.ms": "1000"}
 SESSION_MS = 4_000
@@ -77,7 +79,7 @@ class RandomRun:
 
     def __init__(self, site: StoppableSite, rng: random.Random, say: Callable[[str], None]) -> None:
         self._site, self._rng, self._say = site, rng, say
-        self._pods: dict[int, StoppablePod] = {}
+        self._pods: dict[int, WorkerProcess] = {}
         """The pod that is to be each member, as an operator sees it."""
         self.done: Counter[str] = Counter()
 
@@ -152,7 +154,7 @@ class RandomRun:
             deadline = time.monotonic() + 10
             while pod.runs and not pod.is_stopped and time.monotonic() < deadline:
                 time.sleep(0.02)
-            self._start(int(pod.member.split("-")[1]), pod.pod.split("-")[1])
+            self._start(int(pod.instance.split("-")[1]), pod.pod.split("-")[1])
 
     def take_over(self) -> None:
         """A pod of the other set gets ready, and is told to take over from whoever it is, stopped or not."""
@@ -162,12 +164,12 @@ class RandomRun:
         successor = self._start(member, other)
         deadline = time.monotonic() + 15
         while successor.runs and not successor.is_stopped and time.monotonic() < deadline:
-            phases = [event["phase"] for event in successor.named("phase")]
+            phases = successor.phases()
             if phases and phases[-1] == "standby":
                 try:
-                    self._say(f"told: {self._site.order(successor, pod)}")
+                    self._say(f"ordered: {self._site.key.order(successor, pod)[0]}")
                 except OSError as exc:  # it has stopped itself, or ended, meanwhile
-                    self._say(f"not told: {exc}")
+                    self._say(f"not ordered: {exc}")
                 return
             if phases and phases[-1] == "running":
                 return
@@ -198,15 +200,15 @@ class RandomRun:
         pod = self._pods[0]
         wait_until(lambda: bool(pod.named("assigned")) or pod.is_stopped or not pod.runs, lambda: pod.why(""))
 
-    def _start(self, member: int, suffix: str) -> StoppablePod:
+    def _start(self, member: int, suffix: str) -> WorkerProcess:
         at = f"{self._rng.choice(list(Step))}:{self._rng.randint(1, 4)}"
         stop_at = at if self._rng.random() < STOP_AT_SHARE else ""
         self._pods[member] = self._site.start(member, suffix, stop_at)
         self._say(f"starts {self._pods[member].pod} {stop_at}")
         return self._pods[member]
 
-    def _choose(self, *, stopped: bool) -> StoppablePod | None:
-        pods = self._site.pods if stopped else list(self._pods.values())
+    def _choose(self, *, stopped: bool) -> WorkerProcess | None:
+        pods = self._site.workers if stopped else list(self._pods.values())
         fit = [pod for pod in pods if pod.runs and pod.is_stopped is stopped]
         return self._rng.choice(fit) if fit else None
 
@@ -230,13 +232,13 @@ class RandomRun:
                 if pod.is_stopped:
                     pod.go_on()
             self._replace_ended()
-            assert time.monotonic() < deadline, "\n".join(pod.why("") for pod in self._site.pods)
+            assert time.monotonic() < deadline, "\n".join(pod.why("") for pod in self._site.workers)
             time.sleep(0.2)
         self._say("all is committed")
-        for pod in self._site.pods:
+        for pod in self._site.workers:
             if pod.runs:
                 pod.go_on()
-        ending = [pod for pod in self._site.pods if pod.runs]
+        ending = [pod for pod in self._site.workers if pod.runs]
         for pod in ending:
             pod.signal(signal.SIGTERM)
         for pod in ending:
@@ -264,7 +266,7 @@ def run_one(bootstrap: str, seed: int, *, log: bool = False, keep: Path | None =
             except Exception as exc:  # also of librdkafka: the other runs go on
                 outcome.error = f"{type(exc).__name__}: {exc}"
             outcome.records, outcome.done = site.produced, dict(run.done)
-            outcome.codes = dict(Counter(str(pod.process.poll()) for pod in site.pods))
+            outcome.codes = dict(Counter(str(pod.process.poll()) for pod in site.workers))
             if not outcome.error:
                 outcome.lost, outcome.doubled, outcome.again = site.difference()
                 if not outcome.good:

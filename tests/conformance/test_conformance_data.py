@@ -11,7 +11,8 @@ from slackwater.kafka import records
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.conformance.brokers import needs
-from tests.support.wire.rawclient import RawClient, create_topic, wait_until
+from tests.support.waiting import wait_until
+from tests.support.wire.rawclient import RawClient, create_topic
 from tests.support.wire.rawdata import (
     batch,
     fetch,

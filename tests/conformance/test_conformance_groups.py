@@ -11,6 +11,7 @@ import pytest
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.conformance.brokers import needs
+from tests.support.waiting import wait_until
 from tests.support.wire.rawclient import (
     Member,
     RawClient,
@@ -26,7 +27,6 @@ from tests.support.wire.rawclient import (
     sync_all,
     topic_metadata,
     until_rebalance,
-    wait_until,
 )
 
 

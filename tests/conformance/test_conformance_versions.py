@@ -10,6 +10,7 @@ import pytest
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.conformance.brokers import RANGES, needs, on_old_brokers
+from tests.support.waiting import wait_until
 from tests.support.wire.rawclient import (
     ConnectionClosed,
     Member,
@@ -20,7 +21,6 @@ from tests.support.wire.rawclient import (
     remove,
     subscription,
     topic_metadata,
-    wait_until,
 )
 
 pytestmark = on_old_brokers

@@ -9,9 +9,9 @@ from typing import Protocol
 
 import pytest
 
-from tests.e2e.site import Site
 from tests.support.controlplane import ControlPlane
 from tests.support.devbroker import DevBroker
+from tests.support.workers.local_run_site import LocalRunSite
 
 
 class Command(Protocol):
@@ -23,11 +23,11 @@ class Command(Protocol):
 
 
 @pytest.fixture
-def site(devbroker: DevBroker, tmp_path: Path) -> Site:
+def site(devbroker: DevBroker, tmp_path: Path) -> LocalRunSite:
     """A resource whose topic is there and empty."""
-    found = Site(devbroker.bootstrap, tmp_path)
-    found.make_topic()
-    return found
+    site = LocalRunSite(devbroker.bootstrap, tmp_path)
+    site.group.create_topic()
+    return site
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -53,11 +51,3 @@ async def connected(monkeypatch: pytest.MonkeyPatch, kubeconfig: Path, **how: An
         yield kube
     finally:
         await kube.close()
-
-
-async def eventually(condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> None:
-    """Waits for a condition on the same loop."""
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s: {what}"
-        await asyncio.sleep(0.01)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.commands import Command, run
-from tests.e2e.site import Site
+from tests.support.workers.local_run_site import LocalRunSite
 
 SMALL, LARGE = 200, 8_000
 FREE_BYTES = 400_000
@@ -67,7 +67,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 @pytest.mark.timeout(400)
-def test_a_full_disk_costs_no_record_and_makes_none_twice(site: Site, disk: SmallDisk) -> None:
+def test_a_full_disk_costs_no_record_and_makes_none_twice(site: LocalRunSite, disk: SmallDisk) -> None:
     site.change(str(site.out), str(disk.folder / "out"))
     site.out = disk.folder / "out"
     site.produce([SMALL] * 400 + [LARGE] * 400)

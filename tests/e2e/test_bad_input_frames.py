@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.commands import Command, run
-from tests.e2e.site import Site
 from tests.support.proxies import DamagingProxy
+from tests.support.workers.local_run_site import LocalRunSite
 
 LONGEST_S = 100.0
 """For ten seconds of trying, and a Python that starts."""
 
 
 @pytest.mark.timeout(400)
-def test_damaged_answers_cost_connections_and_no_record(site: Site) -> None:
+def test_damaged_answers_cost_connections_and_no_record(site: LocalRunSite) -> None:
     site.change("replicas: 1", "replicas: 2")
     site.produce([200] * 4000)
     with (
@@ -38,7 +38,9 @@ def test_damaged_answers_cost_connections_and_no_record(site: Site) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_a_broker_that_only_sends_garbage_ends_the_run_with_a_line(site: Site, tmp_path: Path) -> None:
+def test_a_broker_that_only_sends_garbage_ends_the_run_with_a_line(
+    site: LocalRunSite, tmp_path: Path
+) -> None:
     site.produce([100] * 20)
     with DamagingProxy(site.bootstrap, good=0, share=1.0, seed=3) as proxy:
         ended = run(*site.arguments("--bootstrap", proxy.address))
@@ -52,7 +54,7 @@ def test_a_broker_that_only_sends_garbage_ends_the_run_with_a_line(site: Site, t
 
 
 @pytest.mark.timeout(240)
-def test_a_worker_whose_broker_sends_garbage_after_the_handshake(site: Site) -> None:
+def test_a_worker_whose_broker_sends_garbage_after_the_handshake(site: LocalRunSite) -> None:
     """The worker gives the broker its start time, then says which broker does not answer as it should."""
     site.produce([100] * 20)
     with DamagingProxy(site.bootstrap, good=1, share=1.0, seed=4) as proxy:

@@ -14,9 +14,9 @@ import confluent_kafka
 import pytest
 
 from tests.e2e.commands import Command, run
-from tests.e2e.site import PARTITIONS, Site
 from tests.support.devbroker import DevBroker
 from tests.support.processes import reserve_ports
+from tests.support.workers.local_run_site import PARTITIONS, LocalRunSite
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_a_demo_without_its_broker_leaves_the_last_one_s_output(tmp_path: Path) 
     assert {path: path.read_text() for path in last.rglob("*") if path.is_file()} == before
 
 
-def test_a_worker_s_health_port_that_is_in_use(site: Site, taken: int) -> None:
+def test_a_worker_s_health_port_that_is_in_use(site: LocalRunSite, taken: int) -> None:
     site.produce([100] * 20)
     config = {
         "groupId": site.name,
@@ -125,7 +125,7 @@ def _garbage(rng: random.Random) -> bytes:
     )
 
 
-def test_garbage_at_the_dev_broker_never_ends_it(site: Site, devbroker: DevBroker) -> None:
+def test_garbage_at_the_dev_broker_never_ends_it(site: LocalRunSite, devbroker: DevBroker) -> None:
     rng = random.Random(7)
     pid = devbroker.pid
     host, _, port = devbroker.bootstrap.rpartition(":")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.commands import run
-from tests.e2e.site import Site
+from tests.support.workers.local_run_site import LocalRunSite
 
 FAULTS = [
     ("unknown field", "  replicas: 1", "  replica: 1", r"group\.yaml:13: spec\.replica: unknown field; did"),
@@ -29,7 +29,7 @@ FAULTS = [
 
 @pytest.mark.parametrize(("old", "new", "told"), [f[1:] for f in FAULTS], ids=[f[0] for f in FAULTS])
 def test_a_resource_with_a_fault(tmp_path: Path, old: str, new: str, told: str) -> None:
-    site = Site("127.0.0.1:1", tmp_path)
+    site = LocalRunSite("127.0.0.1:1", tmp_path)
     site.change(old, new)
     ended = run(*site.arguments())
     assert ended.code == 1, ended

@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.commands import Ended, run
-from tests.e2e.site import Site
 from tests.support.devbroker import DevBroker
 from tests.support.processes import reserve_ports
+from tests.support.workers.local_run_site import LocalRunSite
 
 LONGEST_S = 120.0
 """For what cannot heal by itself, a worker's tries included: 20 s where nothing else wants the processors."""
 
 
-def check(site: Site, ended: Ended, told: str, code: int = 1) -> None:
+def check(site: LocalRunSite, ended: Ended, told: str, code: int = 1) -> None:
     """The run said ``told`` in one line, and nothing counts as done."""
     assert ended.code == code, ended
     assert ended.stderr.count("\n") == 1, ended
@@ -48,7 +48,7 @@ UNUSABLE = [
 
 @pytest.mark.parametrize(("handler", "told"), UNUSABLE, ids=[one[0] for one in UNUSABLE])
 def test_a_handler_that_cannot_be_used_is_seen_before_a_record_is_read(
-    site: Site, handler: str, told: str
+    site: LocalRunSite, handler: str, told: str
 ) -> None:
     site.produce([100] * 20)
     site.change("handlers:keep", handler)
@@ -101,10 +101,10 @@ time, so these runs go on side by side."""
 @pytest.fixture(scope="module")
 def retried(
     devbroker: DevBroker, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Future[tuple[Site, Ended]]]]:
-    def play(changes: dict[str, str], folder: Path) -> tuple[Site, Ended]:
-        site = Site(devbroker.bootstrap, folder)
-        site.make_topic()
+) -> Iterator[dict[str, Future[tuple[LocalRunSite, Ended]]]]:
+    def play(changes: dict[str, str], folder: Path) -> tuple[LocalRunSite, Ended]:
+        site = LocalRunSite(devbroker.bootstrap, folder)
+        site.group.create_topic()
         site.produce([100] * 20)
         for old, new in changes.items():
             site.change(old, new)
@@ -120,7 +120,7 @@ def retried(
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("name", "told"), [(one[0], one[2]) for one in RETRIED], ids=[o[0] for o in RETRIED])
 def test_what_stops_each_worker_is_told_at_once_and_given_up_in_the_end(
-    retried: dict[str, Future[tuple[Site, Ended]]], name: str, told: str
+    retried: dict[str, Future[tuple[LocalRunSite, Ended]]], name: str, told: str
 ) -> None:
     site, ended = retried[name].result()
     check(site, ended, told.partition(": ")[2])
@@ -128,7 +128,7 @@ def test_what_stops_each_worker_is_told_at_once_and_given_up_in_the_end(
     assert re.search(rf"^\S+ {site.name}-0 ended with {told}", ended.stdout, re.MULTILINE), ended
 
 
-def test_an_output_folder_that_cannot_be_made(site: Site) -> None:
+def test_an_output_folder_that_cannot_be_made(site: LocalRunSite) -> None:
     site.change("out}", "handlers.py/out}")
     ended = run(*site.arguments())
     check(
@@ -136,12 +136,12 @@ def test_an_output_folder_that_cannot_be_made(site: Site) -> None:
     )
 
 
-def test_a_dead_letter_topic_that_is_not_there(site: Site) -> None:
+def test_a_dead_letter_topic_that_is_not_there(site: LocalRunSite) -> None:
     site.change("engine: arrow", "engine: arrow\n    deadLetterTopic: no-such-letters")
     check(site, run(*site.arguments()), "topic no-such-letters does not exist; create it")
 
 
-def test_a_java_that_is_too_old_for_the_workers(site: Site, tmp_path: Path) -> None:
+def test_a_java_that_is_too_old_for_the_workers(site: LocalRunSite, tmp_path: Path) -> None:
     site.change("engine: arrow", "engine: spark")
     ended = run(*site.arguments(), environment=java_11(tmp_path))
     check(site, ended, f"the preflight failed: Spark found no Java: {TOO_OLD}")
@@ -166,7 +166,7 @@ def unreachable(
 ) -> Iterator[dict[str, Future[Ended]]]:
     """Runs against brokers that are not there, side by side: each waits for ten seconds."""
     refused, empty = f"127.0.0.1:{closed_port}", tmp_path_factory.mktemp("demo")
-    first, second = (Site(refused, tmp_path_factory.mktemp("unreachable")) for _ in range(2))
+    first, second = (LocalRunSite(refused, tmp_path_factory.mktemp("unreachable")) for _ in range(2))
     with ThreadPoolExecutor(3) as pool:
         yield {
             "refused": pool.submit(run, *first.arguments()),
@@ -207,12 +207,12 @@ def test_a_broker_of_the_demo_that_is_not_there(
 
 
 def test_a_topic_that_is_not_there(devbroker: DevBroker, tmp_path: Path) -> None:
-    site = Site(devbroker.bootstrap, tmp_path)
+    site = LocalRunSite(devbroker.bootstrap, tmp_path)
     ended = run(*site.arguments())
     check(site, ended, rf"{devbroker.bootstrap}: .*{site.name}.* does not exist; create it")
 
 
-def test_a_property_that_no_client_has(site: Site) -> None:
+def test_a_property_that_no_client_has(site: LocalRunSite) -> None:
     site.change("session.timeout.ms:", 'sesion.timeout.ms: "1", session.timeout.ms:')
     check(
         site,
@@ -221,7 +221,7 @@ def test_a_property_that_no_client_has(site: Site) -> None:
     )
 
 
-def test_a_work_folder_that_cannot_be_made(site: Site, tmp_path: Path) -> None:
+def test_a_work_folder_that_cannot_be_made(site: LocalRunSite, tmp_path: Path) -> None:
     site.work = tmp_path / "handlers.py" / "work"
     check(
         site,
@@ -231,7 +231,7 @@ def test_a_work_folder_that_cannot_be_made(site: Site, tmp_path: Path) -> None:
     )
 
 
-def test_a_java_that_is_too_old_for_spark_connect(site: Site, tmp_path: Path) -> None:
+def test_a_java_that_is_too_old_for_spark_connect(site: LocalRunSite, tmp_path: Path) -> None:
     site.produce([100] * 20)
     site.change("engine: arrow", "engine: spark")
     ended = run(*site.arguments("--spark", "connect"), environment=java_11(tmp_path))
@@ -246,7 +246,7 @@ def test_a_java_that_is_too_old_for_the_demo(tmp_path: Path) -> None:
     assert not (tmp_path / ".demo" / "report.json").exists()
 
 
-def test_a_worker_whose_broker_never_answers(site: Site, black_hole: str) -> None:
+def test_a_worker_whose_broker_never_answers(site: LocalRunSite, black_hole: str) -> None:
     file = site.folder / "worker.yaml"
     file.write_text(
         f"""\
@@ -270,7 +270,7 @@ startTimeoutMs: 2000
 
 
 @pytest.mark.timeout(300)
-def test_a_wrong_schema_out_of_spark_is_seen_before_a_record_is_read(site: Site) -> None:
+def test_a_wrong_schema_out_of_spark_is_seen_before_a_record_is_read(site: LocalRunSite) -> None:
     site.produce([100] * 20)
     site.change("engine: arrow", "engine: spark")
     site.change("handlers:keep", "handlers:no_offset_in_spark")

@@ -14,9 +14,10 @@ from slackwater_operator.kubernetes.client import Kube
 from slackwater_operator.kubernetes.store import Key, Store
 from slackwater_operator.kubernetes.watch import SecretVersions, Watches
 from tests.e2e.conftest import Command
-from tests.e2e.kube_objects import config_map, connected, eventually, group
+from tests.e2e.kube_objects import config_map, connected, group
 from tests.support.controlplane import ControlPlane, path_of
 from tests.support.proxies import ApiProxy
+from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.controlplane
 
@@ -67,20 +68,20 @@ async def test_what_was_there_is_there_when_it_is_synced_and_changes_follow(
             told: list[Key] = []
             store.on_change(told.append)
             await kube.apply(group(namespace, topics=["other"]))
-            await eventually(lambda: _topics(store, key) == ["other"], "the change")
+            await wait_until_async(lambda: _topics(store, key) == ["other"], "the change")
             assert {one for one in told if one.namespace == namespace} == {key}
 
             await kube.apply(config_map(namespace, "after", of="flights"))
-            await eventually(lambda: names(store.configmaps(key)) == ["after", "before"], "the new one")
+            await wait_until_async(lambda: names(store.configmaps(key)) == ["after", "before"], "the new one")
             await kube.delete("v1", "ConfigMap", namespace, "before")
-            await eventually(lambda: names(store.configmaps(key)) == ["after"], "the deletion")
+            await wait_until_async(lambda: names(store.configmaps(key)) == ["after"], "the deletion")
             await kube.apply(config_map(namespace, "after", of="another"))
-            await eventually(
+            await wait_until_async(
                 lambda: names(store.configmaps(Key(namespace, "another"))) == ["after"], "the change of label"
             )
             assert store.configmaps(key) == []
             await kube.apply(config_map(namespace, "after"))
-            await eventually(lambda: not store.configmaps(Key(namespace, "another")), "the label's end")
+            await wait_until_async(lambda: not store.configmaps(Key(namespace, "another")), "the label's end")
 
 
 def _topics(store: Store, key: Key) -> Any:
@@ -98,7 +99,7 @@ async def test_a_write_that_is_put_back_is_not_undone_by_the_watch(
         for number in range(20):
             store.put(await kube.apply(group(namespace, topics=[f"t{number}"])))
             assert _topics(store, key) == [f"t{number}"]
-        await eventually(lambda: seen[-1] == ["t19"], "the last")
+        await wait_until_async(lambda: seen[-1] == ["t19"], "the last")
         assert seen == [[f"t{number}"] for number in range(20)]
 
 
@@ -113,7 +114,7 @@ async def test_named_namespaces_are_all_that_is_seen(
                 assert store.groups() == [Key(namespace, "flights")]
                 await kube.apply(group(other, "more"))
                 await kube.apply(group(namespace, "more"))
-                await eventually(lambda: Key(namespace, "more") in store.groups(), "the second group")
+                await wait_until_async(lambda: Key(namespace, "more") in store.groups(), "the second group")
                 assert {key.namespace for key in store.groups()} == {namespace}
 
 
@@ -142,7 +143,7 @@ async def test_what_vanished_while_nobody_watched_is_found_out(
                 store.on_change(relisted.append)
                 assert names(store.configmaps(key)) == ["goes", "stays"]
                 proxy.open()
-                await eventually(lambda: names(store.configmaps(key)) == ["comes", "stays"], "both")
+                await wait_until_async(lambda: names(store.configmaps(key)) == ["comes", "stays"], "both")
 
 
 async def test_an_api_server_that_hangs_and_comes_back_is_watched_again(
@@ -159,7 +160,7 @@ async def test_an_api_server_that_hangs_and_comes_back_is_watched_again(
             )
             await asyncio.to_thread(proxy.cut)
             proxy.open()
-            await eventually(lambda: store.groups() == [key], "the group")
+            await wait_until_async(lambda: store.groups() == [key], "the group")
 
 
 async def test_it_waits_for_the_crd(
@@ -177,12 +178,14 @@ async def test_it_waits_for_the_crd(
             assert not store.synced
             control_plane.define()
             await kube.apply(group(namespace))
-            await eventually(lambda: store.synced and store.groups() == [Key(namespace, "flights")], "it")
+            await wait_until_async(
+                lambda: store.synced and store.groups() == [Key(namespace, "flights")], "it"
+            )
             kubectl("delete", "-f", str(CRDS))
-            await eventually(lambda: store.groups() == [], "the deletion of all groups")
+            await wait_until_async(lambda: store.groups() == [], "the deletion of all groups")
             control_plane.define()
             await kube.apply(group(namespace, "again"))
-            await eventually(lambda: store.groups() == [Key(namespace, "again")], "a group after that")
+            await wait_until_async(lambda: store.groups() == [Key(namespace, "again")], "a group after that")
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -200,14 +203,18 @@ async def test_versions_of_secrets_that_turns_ask_for(
         task = asyncio.create_task(SecretVersions(kube, store, round_s=0.5).run())
         try:
             assert store.secret_version(namespace, "kafka") is None
-            await eventually(lambda: store.secret_version(namespace, "kafka") == "", "that there is none")
+            await wait_until_async(
+                lambda: store.secret_version(namespace, "kafka") == "", "that there is none"
+            )
             made = control_plane.api.create(path_of("v1", "secrets", namespace), secret)
             version = made["metadata"]["resourceVersion"]
-            await eventually(lambda: store.secret_version(namespace, "kafka") == version, "its version")
+            await wait_until_async(lambda: store.secret_version(namespace, "kafka") == version, "its version")
             changed = control_plane.api.patch(
                 path_of("v1", "secrets", namespace, "kafka"), {"stringData": {"password": "new"}}
             )["metadata"]["resourceVersion"]
-            await eventually(lambda: store.secret_version(namespace, "kafka") == changed, "the new version")
+            await wait_until_async(
+                lambda: store.secret_version(namespace, "kafka") == changed, "the new version"
+            )
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -62,15 +62,6 @@ def options(bootstrap: str, group: str | None, **more: Any) -> dict[str, Any]:
         "heartbeat_interval_ms": 300,
         **more,
     }
-
-
-def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = DEADLINE_S) -> Any:
-    """Waits until ``condition()`` is true, looking every 10 ms, and gives its value."""
-    deadline = time.monotonic() + timeout_s
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
-        time.sleep(0.01)
-    return value
 
 
 def drain(consumer: KafkaConsumer, count: int) -> dict[TopicPartition, list[int]]:

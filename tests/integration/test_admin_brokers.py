@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import kafka
 import pytest
@@ -35,6 +34,7 @@ from slackwater.kafka.structs import TopicPartition
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
 from tests.support.peers.peer_process import knowing
+from tests.support.waiting import wait_until
 
 Broker = KafkaCluster | DevBroker
 
@@ -74,17 +74,10 @@ def group(broker: Broker, topic: str) -> Iterator[str]:
     )
     knowing(consumer, topic)
     tp = kafka.TopicPartition(topic, 0)
-    eventually(lambda: consumer.poll(100) is not None and consumer.assignment() >= {tp})
+    wait_until(lambda: consumer.poll(100) is not None and consumer.assignment() >= {tp}, "the assignment")
     consumer.commit({tp: kafka.OffsetAndMetadata(3, "a note", -1)})
     yield name
     consumer.close()
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.05)
 
 
 def test_topics_are_made_described_and_deleted_each_with_its_own_outcome(
@@ -153,7 +146,7 @@ def test_committed_offsets_come_with_their_metadata(admin: KafkaAdmin, group: st
 def test_groups_are_listed_and_described(admin: KafkaAdmin, group: str, topic: str) -> None:
     assert group in [one.group_id for one in admin.list_groups()]
     # The coordinator up to 3.9 answers the Sync first, and ListGroups doesn't wait for the group's lock.
-    eventually(lambda: group in [one.group_id for one in admin.list_groups(["Stable"])])
+    wait_until(lambda: group in [row.group_id for row in admin.list_groups(["Stable"])], "a stable group")
     assert group not in [one.group_id for one in admin.list_groups(["Empty"])]
     described = admin.describe_groups([group, "no-such-group"]).unwrap()
     found = described[group]
@@ -173,7 +166,7 @@ def test_members_are_removed_by_instance_id_and_the_group_then_deleted(
     removed = admin.remove_members(group, ["i-0", "i-7"])
     assert removed["i-0"] is None
     assert isinstance(removed["i-7"], UnknownMemberIdError)
-    eventually(lambda: admin.describe_groups([group]).unwrap()[group].state == "Empty")
+    wait_until(lambda: admin.describe_groups([group]).unwrap()[group].state == "Empty", "an empty group")
     assert admin.committed_offsets(group)[TopicPartition(topic, 0)].offset == 3
     assert admin.delete_groups([group]).unwrap() == {group: None}
     assert admin.committed_offsets(group) == {}

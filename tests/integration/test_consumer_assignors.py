@@ -21,8 +21,9 @@ from slackwater.kafka.protocol.assignors import (
     RebalanceProtocol,
 )
 from slackwater.kafka.structs import ConsumerGroupMetadata
-from tests.integration.consumer_harness import make_topic, options, unique, wait_for
+from tests.integration.consumer_harness import make_topic, options, unique
 from tests.support.devbroker import DevBroker
+from tests.support.waiting import wait_until
 
 PARTITIONS = 6
 
@@ -48,7 +49,7 @@ def settled(consumers: list[KafkaConsumer], sizes: list[int]) -> None:
             and len({one.generation for one in seen}) == 1
         )
 
-    wait_for(there, f"members that hold {sizes}")
+    wait_until(there, f"members that hold {sizes}")
 
 
 def test_what_a_vanished_member_held_waits_for_it(devbroker: DevBroker) -> None:
@@ -66,7 +67,7 @@ def test_what_a_vanished_member_held_waits_for_it(devbroker: DevBroker) -> None:
         generation = leader.membership().generation
         gone.close(leave_group=True)
         consumers.remove(gone)
-        wait_for(
+        wait_until(
             lambda: (poll_all(stay), min(one.membership().generation for one in stay) > generation)[1],
             "a rebalance",
         )
@@ -103,7 +104,7 @@ def test_when_the_delay_is_over_the_leader_hands_it_out(devbroker: DevBroker) ->
         began = time.monotonic()
         generation = max(one.membership().generation for one in consumers)
         gone.close(leave_group=True)
-        wait_for(
+        wait_until(
             lambda: (
                 poll_all(consumers),
                 min(one.membership().generation for one in consumers) > generation,

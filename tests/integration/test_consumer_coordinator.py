@@ -12,7 +12,8 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient, Ne
 from slackwater.kafka import KafkaAdmin, OffsetAndMetadata, TopicPartition
 from slackwater.kafka.net import Cluster
 from slackwater.kafka.protocol.diagnostics import Kind
-from tests.integration.consumer_harness import Member, make_topic, members, options, settled, unique, wait_for
+from tests.integration.consumer_harness import Member, make_topic, members, options, settled, unique
+from tests.support.waiting import wait_until
 from tests.support.wire import rawclient
 from tests.support.wire.rawclient import subscription
 
@@ -25,14 +26,14 @@ def test_members_keep_their_generation_through_a_move_of_the_coordinator(kafka3:
             Member([topic], **options(kafka3.bootstrap, group, group_instance_id=f"i-{n}", **more))
             for n in range(2)
         ]
-        wait_for(lambda: settled(running, topic, 4), "two members")
+        wait_until(lambda: settled(running, topic, 4), "two members")
         before = running[0].generation
         held = [member.consumer.assignment() for member in running]
         told = [list(member.events) for member in running]
-        node = wait_for(lambda: kafka3.coordinator_of(group), "the coordinator")
+        node = wait_until(lambda: kafka3.coordinator_of(group), "the coordinator")
         kafka3.stop(node)
         try:
-            moved = wait_for(
+            moved = wait_until(
                 lambda: (
                     (now := kafka3.coordinator_of(group, asked=_other(kafka3, node))) not in (None, node)
                     and now
@@ -50,7 +51,7 @@ def test_members_keep_their_generation_through_a_move_of_the_coordinator(kafka3:
                     [topic],
                     **options(_address(kafka3, node), group, group_instance_id=f"i-{index}", **more),
                 )
-                wait_for(lambda: settled(running, topic, 4), "the return")
+                wait_until(lambda: settled(running, topic, 4), "the return")
                 assert running[index].consumer.membership().returned
             assert running[0].generation == before
             assert [member.consumer.assignment() for member in running] == held
@@ -65,22 +66,22 @@ def test_rebalance_in_flight_when_the_coordinator_goes_ends_well(kafka3: Any) ->
     more = {"session_timeout_ms": 30_000, "request_timeout_ms": 5_000, "max_poll_interval_ms": 20_000}
     with members() as running:
         running.append(Member([topic], **options(kafka3.bootstrap, group, group_instance_id="i-0", **more)))
-        wait_for(lambda: settled(running, topic, 6), "one member")
-        node = wait_for(lambda: kafka3.coordinator_of(group), "the coordinator")
+        wait_until(lambda: settled(running, topic, 6), "one member")
+        node = wait_until(lambda: kafka3.coordinator_of(group), "the coordinator")
         by_hand = {"protocols": {"cooperative-sticky": subscription()}, "session_ms": 60_000}
         with rawclient.Member(kafka3.address(node), group, "stays away", **by_hand) as away:
-            wait_for(lambda: not away.join().error_code and not away.sync().error_code, "a member by hand")
+            wait_until(lambda: not away.join().error_code and not away.sync().error_code, "a member by hand")
             running += [
                 Member([topic], **options(_address(kafka3, node), group, group_instance_id=f"i-{n}", **more))
                 for n in (1, 2)
             ]
             joining = lambda: all(one.consumer.membership().state == "joining" for one in running)  # noqa: E731
-            wait_for(joining, "joins under way")
+            wait_until(joining, "joins under way")
             kafka3.kill(node)
         try:
             with KafkaAdmin(bootstrap_servers=_address(kafka3, node)) as admin:
                 admin.remove_members(group, ["stays away"]).unwrap()
-            wait_for(lambda: settled(running, topic, 6), "three members")
+            wait_until(lambda: settled(running, topic, 6), "three members")
             assert [member.error for member in running] == [None] * 3
             tp = sorted(running[2].consumer.assignment())[0]
             running[2].consumer.commit({tp: OffsetAndMetadata(0)})
@@ -96,7 +97,7 @@ def test_a_fence_by_a_coordinator_that_moved_is_forgiven_by_real_brokers(kafka3:
     In the normal run the dev broker does the same (test_consumer_group_life).
     """
     topic, group = make_topic(kafka3.bootstrap, 2), unique("g")
-    node = wait_for(lambda: kafka3.coordinator_of(group), "the coordinator")
+    node = wait_until(lambda: kafka3.coordinator_of(group), "the coordinator")
     more = {"group_instance_id": "a", "session_timeout_ms": 60_000, "request_timeout_ms": 5_000}
     configs = options(_address(kafka3, node), group, **more)
     by_hand = {"protocols": {"cooperative-sticky": subscription()}, "session_ms": 60_000}
@@ -108,21 +109,21 @@ def test_a_fence_by_a_coordinator_that_moved_is_forgiven_by_real_brokers(kafka3:
         assert leads.join().error_code == 0
         mine = {one.group_instance_id: one.member_id for one in leads.joined.members}["a"]
         assert leads.sync({mine: b"", leads.member_id: b""}).error_code == 0
-        wait_for(lambda: running[0].stable, "a stored member.id")
+        wait_until(lambda: running[0].stable, "a stored member.id")
         assert leads.join().error_code == 0  # the leader's own: a rebalance
         running.pop().stop()
         running.append(Member([topic], **configs))
         rawclient.until_rebalance(leads)
         assert leads.join().error_code == 0
-        wait_for(
+        wait_until(
             lambda: running[0].consumer.membership().state == "syncing", "a member.id that is not stored"
         )
         kafka3.stop(node)
         try:
             inside = running[0].consumer._core.group.membership  # type: ignore[union-attr]
             kinds = lambda: [finding.kind for finding in inside.diagnostics.findings]  # noqa: E731
-            wait_for(lambda: Kind.FENCE_FORGIVEN in kinds(), "the fence", 60)
-            wait_for(lambda: running[0].stable, "a member again", 60)
+            wait_until(lambda: Kind.FENCE_FORGIVEN in kinds(), "the fence", 60)
+            wait_until(lambda: running[0].stable, "a member again", 60)
             assert running[0].error is None
             assert running[0].consumer.membership().returned
         finally:
@@ -161,25 +162,25 @@ def test_a_leader_that_returns_to_an_old_broker_watches_the_topics(kafka28: Any)
             Member([topic], **options(kafka28.bootstrap, group, group_instance_id=name, **more))
             for name in "ab"
         ]
-        wait_for(lambda: settled(running, topic, 2), "two members")
+        wait_until(lambda: settled(running, topic, 2), "two members")
         at = next(n for n in (0, 1) if running[n].consumer.membership().is_leader)
         generation = running[at].generation
         running[at].stop()
         running[at] = Member([topic], **options(kafka28.bootstrap, group, group_instance_id="ab"[at], **more))
-        wait_for(lambda: settled(running, topic, 2), "the return")
+        wait_until(lambda: settled(running, topic, 2), "the return")
         seen = running[at].consumer.membership()
         assert (seen.generation, seen.returned, seen.is_leader) == (generation, True, True)
         admin = KafkaAdminClient(bootstrap_servers=kafka28.bootstrap)
         admin.create_partitions({topic: NewPartitions(total_count=5)})
         admin.close()
-        wait_for(lambda: settled(running, topic, 5), "the new partitions")
+        wait_until(lambda: settled(running, topic, 5), "the new partitions")
 
 
 @pytest.mark.long
 def test_a_plan_that_cannot_be_stored_is_explained(kafka3: Any) -> None:
     """The group never becomes Stable, as long as __consumer_offsets has fewer replicas than it must have."""
     topic, group = make_topic(kafka3.bootstrap, 2), unique("g")
-    node = wait_for(lambda: kafka3.coordinator_of(group), "the coordinator")
+    node = wait_until(lambda: kafka3.coordinator_of(group), "the coordinator")
     other = _other(kafka3, node)
     _require_replicas(kafka3.bootstrap, "3")
     kafka3.stop(other)
@@ -187,13 +188,13 @@ def test_a_plan_that_cannot_be_stored_is_explained(kafka3: Any) -> None:
         with members() as running:
             running.append(Member([topic], **options(_address(kafka3, other), group, group_instance_id="a")))
             inside = running[0].consumer._core.group.membership  # type: ignore[union-attr]
-            wait_for(lambda: list(inside.diagnostics.findings), "the message", 90)
+            wait_until(lambda: list(inside.diagnostics.findings), "the message", 90)
             (finding,) = inside.diagnostics.findings
             assert finding.kind is Kind.SYNC_FAILS
             assert "__consumer_offsets" in finding.text, finding.text
             assert "min.insync.replicas" in finding.text
             _require_replicas(_address(kafka3, other), "1")  # as the message advises
-            wait_for(lambda: settled(running, topic, 2), "a Stable group", 60)
+            wait_until(lambda: settled(running, topic, 2), "a Stable group", 60)
             assert len(inside.diagnostics.findings) == 1
     finally:
         kafka3.start(other)
@@ -204,7 +205,7 @@ def test_a_plan_that_cannot_be_stored_is_explained(kafka3: Any) -> None:
 def test_a_join_that_is_parked_at_a_broker_that_has_vanished_goes_elsewhere(kafka3: Any) -> None:
     """Nothing is closed when a machine is gone; without asking, the Join would wait for five minutes."""
     topic, group = make_topic(kafka3.bootstrap, 2), unique("g")
-    node = wait_for(lambda: kafka3.coordinator_of(group), "the coordinator")
+    node = wait_until(lambda: kafka3.coordinator_of(group), "the coordinator")
     by_hand = {"protocols": {"cooperative-sticky": subscription()}, "session_ms": 10_000}
     more = {"group_instance_id": "a", "request_timeout_ms": 4_000, "max_poll_interval_ms": 300_000}
     pid = kafka3.pids[node]
@@ -218,8 +219,8 @@ def test_a_join_that_is_parked_at_a_broker_that_has_vanished_goes_elsewhere(kafk
             inside = running[0].consumer._core.group.membership  # type: ignore[union-attr]
             assert inside.join_is_under_way
             kinds = lambda: [finding.kind for finding in inside.diagnostics.findings]  # noqa: E731
-            wait_for(lambda: Kind.COORDINATOR_SILENT in kinds(), "the message", 40)
-            wait_for(lambda: settled(running, topic, 2), "a member elsewhere", 90)
+            wait_until(lambda: Kind.COORDINATOR_SILENT in kinds(), "the message", 40)
+            wait_until(lambda: settled(running, topic, 2), "a member elsewhere", 90)
         finally:
             os.kill(pid, signal.SIGCONT)
 

@@ -31,10 +31,10 @@ from tests.integration.consumer_harness import (
     options,
     produce,
     unique,
-    wait_for,
 )
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
+from tests.support.waiting import wait_until
 from tests.support.wire.rawclient import Member
 
 UNCLOSED = "was dropped without close"
@@ -327,7 +327,7 @@ def test_connections_that_a_broker_closes_for_idleness_cost_nothing() -> None:
             def closed() -> bool:
                 return all(slot.connection is None or slot.connection.closed for slot in slots.values())
 
-            wait_for(closed, "the broker closes what is idle")
+            wait_until(closed, "the broker closes what is idle")
             consumer.resume(tp)
             produce(cluster.bootstrap, topic, 1, 10, start=10)
             assert drain(consumer, 10) == {tp: list(range(10, 20))}

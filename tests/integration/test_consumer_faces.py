@@ -37,9 +37,9 @@ from tests.integration.consumer_harness import (
     options,
     produce,
     unique,
-    wait_for,
 )
 from tests.support.devbroker import DevBroker
+from tests.support.waiting import wait_until, wait_until_async
 
 
 def partitions(topic: str, count: int) -> list[TopicPartition]:
@@ -49,7 +49,7 @@ def partitions(topic: str, count: int) -> list[TopicPartition]:
 @contextmanager
 def soon(action: Callable[[], Any], ready: Callable[[], Any]) -> Iterator[None]:
     """Does something on another thread as soon as it is ready for that."""
-    thread = threading.Thread(target=lambda: (wait_for(ready, "ready"), action()))
+    thread = threading.Thread(target=lambda: (wait_until(ready, "ready"), action()))
     thread.start()
     yield
     thread.join(60)
@@ -428,7 +428,7 @@ def test_interceptors_see_records_and_commits_of_each_kind(broker: Any, face: An
         consumer.commit({tp: OffsetAndMetadata(1)})
         assert traces.calls == [{0: 1}]
         consumer.commit_async({tp: OffsetAndMetadata(2)})
-        wait_for(lambda: consumer.poll(20) or len(traces.calls) == 2, "the asynchronous commit")
+        wait_until(lambda: consumer.poll(20) or len(traces.calls) == 2, "the asynchronous commit")
     assert traces.calls == [{0: 1}, {0: 2}, {0: 6}, "closed"]
 
 
@@ -466,7 +466,7 @@ def test_a_listener_that_raises_is_heard_once_and_the_group_goes_on(broker: Any,
         with pytest.raises(
             RebalanceListenerError, match=r"Breaks\.on_partitions_assigned\(\) raised RuntimeError: the"
         ):
-            wait_for(lambda: consumer.poll(200), "an error")
+            wait_until(lambda: consumer.poll(200), "an error")
         assert drain(consumer, 20) == {tp: list(range(10)) for tp in partitions(topic, 2)}
         listener.fails = {"revoked"}
         with pytest.raises(RebalanceListenerError, match=r"on_partitions_revoked"):
@@ -519,11 +519,11 @@ def test_enforce_rebalance_brings_a_new_generation(broker: Any, face: Any) -> No
     topic = make_topic(broker.bootstrap, 2)
     with face(**options(broker.bootstrap, unique("g"))) as consumer:
         consumer.subscribe([topic])
-        wait_for(lambda: consumer.poll(50) or consumer.membership().state == "stable", "joined")
+        wait_until(lambda: consumer.poll(50) or consumer.membership().state == "stable", "joined")
         before = consumer.membership().generation
         consumer.enforce_rebalance("to see whether it does")
-        wait_for(lambda: consumer.poll(50) or consumer.membership().generation > before, "a new generation")
-        wait_for(lambda: consumer.poll(50) or len(consumer.assignment()) == 2, "its partitions")
+        wait_until(lambda: consumer.poll(50) or consumer.membership().generation > before, "a new generation")
+        wait_until(lambda: consumer.poll(50) or len(consumer.assignment()) == 2, "its partitions")
 
 
 def test_a_pattern_takes_up_new_topics_and_forgets_deleted_ones(broker: Any, face: Any) -> None:
@@ -534,13 +534,15 @@ def test_a_pattern_takes_up_new_topics_and_forgets_deleted_ones(broker: Any, fac
     ):
         admin.create_topics([NewTopic(f"{base}-one", 1)]).unwrap()
         consumer.subscribe(pattern=f"{base}-.*")
-        wait_for(lambda: consumer.poll(50) or consumer.subscription() == {f"{base}-one"}, "the first")
-        wait_for(lambda: consumer.poll(50) or len(consumer.assignment()) == 1, "its partition")
+        wait_until(lambda: consumer.poll(50) or consumer.subscription() == {f"{base}-one"}, "the first")
+        wait_until(lambda: consumer.poll(50) or len(consumer.assignment()) == 1, "its partition")
         admin.create_topics([NewTopic(f"{base}-two", 2), NewTopic(f"other-{base}-x", 1)]).unwrap()
-        wait_for(lambda: consumer.poll(50) or len(consumer.assignment()) == 3, "the new topic's partitions")
+        wait_until(lambda: consumer.poll(50) or len(consumer.assignment()) == 3, "the new topic's partitions")
         admin.delete_topics([f"{base}-one"]).unwrap()
-        wait_for(lambda: consumer.poll(50) or consumer.subscription() == {f"{base}-two"}, "the old one gone")
-        wait_for(lambda: consumer.poll(50) or len(consumer.assignment()) == 2, "its partition gone")
+        wait_until(
+            lambda: consumer.poll(50) or consumer.subscription() == {f"{base}-two"}, "the old one gone"
+        )
+        wait_until(lambda: consumer.poll(50) or len(consumer.assignment()) == 2, "its partition gone")
         assert {tp.topic for tp in consumer.assignment()} == {f"{base}-two"}
 
 
@@ -585,7 +587,7 @@ def test_a_callback_that_raises_reaches_poll_once(broker: Any, face: Any) -> Non
         consumer.assign([tp])
         consumer.commit_async({tp: OffsetAndMetadata(1)}, fail)
         with pytest.raises(RuntimeError, match="the callback fails"):
-            wait_for(lambda: consumer.poll(50), "the error")
+            wait_until(lambda: consumer.poll(50), "the error")
         assert consumer.poll(50) == {}
 
 
@@ -648,14 +650,12 @@ async def test_wakeup_of_a_task_that_polls(devbroker: Any) -> None:
     async with AsyncConsumer(**options(devbroker.bootstrap, None)) as consumer:
         consumer.assign(partitions(topic, 1))
         task = asyncio.create_task(consumer.poll(30_000))
-        while not consumer._wakeups._waiting:
-            await asyncio.sleep(0.01)
+        await wait_until_async(lambda: consumer._wakeups._waiting)
         consumer.wakeup()
         with pytest.raises(WakeupError):
             await asyncio.wait_for(task, 25)
         waiting = asyncio.create_task(consumer.end_offsets([TopicPartition(topic, 9)], timeout_ms=30_000))
-        while not consumer._wakeups._waiting:
-            await asyncio.sleep(0.01)
+        await wait_until_async(lambda: consumer._wakeups._waiting)
         threading.Thread(target=consumer.wakeup).start()
         with pytest.raises(WakeupError):
             await asyncio.wait_for(waiting, 25)

@@ -24,8 +24,8 @@ from tests.integration.consumer_harness import (
     produce,
     settled,
     unique,
-    wait_for,
 )
+from tests.support.waiting import wait_until
 
 
 def test_join_read_commit_and_go_on(broker: Any) -> None:
@@ -50,7 +50,7 @@ def test_static_member_returns_in_the_same_generation(broker: Any) -> None:
             return Member([topic], **options(broker.bootstrap, group, **more))
 
         running += [start(number) for number in range(3)]
-        wait_for(lambda: settled(running, topic, 4), "three members")
+        wait_until(lambda: settled(running, topic, 4), "three members")
         before = running[0].generation
         for index in range(3):
             held = running[index].consumer.assignment()
@@ -58,7 +58,7 @@ def test_static_member_returns_in_the_same_generation(broker: Any) -> None:
             events = [len(member.events) for member in running]
             running[index].stop()
             running[index] = start(index)
-            wait_for(lambda: settled(running, topic, 4), "the return")
+            wait_until(lambda: settled(running, topic, 4), "the return")
             seen = running[index].consumer.membership()
             assert (seen.generation, seen.returned, seen.is_leader) == (before, True, leads)
             assert running[index].consumer.assignment() == held
@@ -71,9 +71,9 @@ def test_a_first_join_is_no_return(broker: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 2), unique("g")
     with members() as running:
         running.append(Member([topic], **options(broker.bootstrap, group, group_instance_id="a")))
-        wait_for(lambda: settled(running, topic, 2), "one member")
+        wait_until(lambda: settled(running, topic, 2), "one member")
         running.append(Member([topic], **options(broker.bootstrap, group, group_instance_id="b")))
-        wait_for(lambda: settled(running, topic, 2), "two members")
+        wait_until(lambda: settled(running, topic, 2), "two members")
         assert [member.consumer.membership().returned for member in running] == [False, False]
 
 
@@ -83,13 +83,13 @@ def test_returning_leader_notices_partitions_added_meanwhile(kafka: Any) -> None
     topic, group = make_topic(kafka.bootstrap, 2), unique("g")
     with members() as running:
         running.append(Member([topic], **options(kafka.bootstrap, group, group_instance_id="a")))
-        wait_for(lambda: settled(running, topic, 2), "one member")
+        wait_until(lambda: settled(running, topic, 2), "one member")
         running.pop().stop()
         admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
         admin.create_partitions({topic: NewPartitions(total_count=5)})
         admin.close()
         running.append(Member([topic], **options(kafka.bootstrap, group, group_instance_id="a")))
-        wait_for(lambda: settled(running, topic, 5), "the new partitions")
+        wait_until(lambda: settled(running, topic, 5), "the new partitions")
 
 
 def test_a_second_consumer_with_the_id_fences_the_first(broker: Any) -> None:
@@ -97,13 +97,13 @@ def test_a_second_consumer_with_the_id_fences_the_first(broker: Any) -> None:
     same = options(broker.bootstrap, group, group_instance_id="only")
     with members() as running:
         old = Member([topic], **same)
-        wait_for(lambda: old.stable and sum(map(len, old.values.values())) == 100, "the first")
+        wait_until(lambda: old.stable and sum(map(len, old.values.values())) == 100, "the first")
         new = Member([topic], **same)
         running += [old, new]
-        wait_for(lambda: new.stable, "the second")
-        wait_for(lambda: isinstance(old.error, FencedInstanceIdError), "the fence")
+        wait_until(lambda: new.stable, "the second")
+        wait_until(lambda: isinstance(old.error, FencedInstanceIdError), "the fence")
         produce(broker.bootstrap, topic, 2, 20, start=50)
-        wait_for(lambda: sum(map(len, new.values.values())) >= 20, "records at the second")
+        wait_until(lambda: sum(map(len, new.values.values())) >= 20, "records at the second")
         assert sum(map(len, old.values.values())) == 100
         with pytest.raises(FencedInstanceIdError, match="only"):
             old.consumer.poll(0)
@@ -120,12 +120,12 @@ def test_cooperative_scale_up_moves_only_what_it_must(broker: Any) -> None:
             running.append(
                 Member([topic], **options(broker.bootstrap, group, group_instance_id=f"i-{count}"))
             )
-            wait_for(lambda: settled(running, topic, 12), f"{count} members")
+            wait_until(lambda: settled(running, topic, 12), f"{count} members")
             moved = [tp for tp, owner in before.items() if tp not in owner.consumer.assignment()]
             assert len(moved) == (0 if count == 1 else 12 // count)
             assert {len(member.consumer.assignment()) for member in running} == {12 // count}
             produce(broker.bootstrap, topic, 12, 1_200, start=100 * count)
-        wait_for(lambda: _together(running) == _whole(topic, 12, 400), "all records, each once")
+        wait_until(lambda: _together(running) == _whole(topic, 12, 400), "all records, each once")
         for member in running[:2]:
             # The listener heard of the revocation while it still had the partitions.
             revoked = [set(tps) for kind, tps in member.events if kind == "revoked"]
@@ -154,9 +154,9 @@ def test_eager_rebalance_revokes_everything_first(broker: Any, strategy: Any) ->
     more = {"partition_assignment_strategy": strategy}
     with members() as running:
         running.append(Member([topic], **options(broker.bootstrap, group, **more)))
-        wait_for(lambda: settled(running, topic, 4), "one member")
+        wait_until(lambda: settled(running, topic, 4), "one member")
         running.append(Member([topic], **options(broker.bootstrap, group, **more)))
-        wait_for(lambda: settled(running, topic, 4), "two members")
+        wait_until(lambda: settled(running, topic, 4), "two members")
         assert sorted(running[0].told("revoked")) == [TopicPartition(topic, number) for number in range(4)]
         assert [len(member.consumer.assignment()) for member in running] == [2, 2]
 
@@ -167,18 +167,18 @@ def test_dynamic_member_leaves_at_close_and_static_does_not(broker: Any) -> None
         running.append(Member([topic], **options(broker.bootstrap, group, group_instance_id="stays")))
         running.append(Member([topic], **options(broker.bootstrap, group)))
         running.append(Member([topic], **options(broker.bootstrap, group, group_instance_id="told")))
-        wait_for(lambda: settled(running, topic, 4), "three members")
+        wait_until(lambda: settled(running, topic, 4), "three members")
         running.pop(1).stop()
-        wait_for(lambda: settled(running, topic, 4), "the dynamic one gone")
+        wait_until(lambda: settled(running, topic, 4), "the dynamic one gone")
         running.pop(1).stop(leave_group=True)
-        wait_for(lambda: settled(running, topic, 4), "the static one that was told to leave gone")
+        wait_until(lambda: settled(running, topic, 4), "the static one that was told to leave gone")
 
 
 def test_commit_from_another_thread_while_the_group_rebalances(broker: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 6, 60), unique("g")
     with members() as running:
         running.append(Member([topic], **options(broker.bootstrap, group, group_instance_id="a")))
-        wait_for(lambda: settled(running, topic, 6), "one member")
+        wait_until(lambda: settled(running, topic, 6), "one member")
         first, stop, failed, done = running[0], threading.Event(), [], []
 
         def commit_all_the_time() -> None:
@@ -194,7 +194,7 @@ def test_commit_from_another_thread_while_the_group_rebalances(broker: Any) -> N
         thread.start()
         try:
             running.append(Member([topic], **options(broker.bootstrap, group, group_instance_id="b")))
-            wait_for(lambda: settled(running, topic, 6), "two members")
+            wait_until(lambda: settled(running, topic, 6), "two members")
         finally:
             stop.set()
             thread.join(30)
@@ -209,13 +209,13 @@ def test_max_poll_interval_exceeded_by_a_static_member(broker: Any, caplog: pyte
     more = {"group_instance_id": "slow", "max_poll_interval_ms": 3_000}
     with KafkaConsumer(**options(broker.bootstrap, group, **more)) as consumer:
         consumer.subscribe([topic])
-        wait_for(lambda: consumer.poll(50) or consumer.assignment(), "joined")
+        wait_until(lambda: consumer.poll(50) or consumer.assignment(), "joined")
         generation = consumer.membership().generation
-        wait_for(lambda: consumer.membership().generation == -1, "quiet")
+        wait_until(lambda: consumer.membership().generation == -1, "quiet")
         with pytest.raises(CommitFailedError):
             consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(0)})
         assert "max.poll.interval.ms" in caplog.text
-        wait_for(lambda: consumer.poll(50) or consumer.membership().state == "stable", "back")
+        wait_until(lambda: consumer.poll(50) or consumer.membership().state == "stable", "back")
         seen = consumer.membership()
         assert seen.generation == generation
         assert seen.returned
@@ -233,10 +233,10 @@ def test_bad_group_settings_are_one_clear_error(broker: Any) -> None:
     sticky = options(broker.bootstrap, group, partition_assignment_strategy="cooperative-sticky")
     ranges = options(broker.bootstrap, group, partition_assignment_strategy="range")
     with KafkaConsumer(topic, **sticky) as one, KafkaConsumer(**ranges) as other:
-        wait_for(lambda: one.poll(50) or one.assignment(), "the first")
+        wait_until(lambda: one.poll(50) or one.assignment(), "the first")
         other.subscribe([topic])
         with pytest.raises(InconsistentGroupProtocolError, match="partition_assignment_strategy"):
-            wait_for(lambda: other.poll(100), "an error")
+            wait_until(lambda: other.poll(100), "an error")
         with pytest.raises(IllegalStateError):
             other.assign([TopicPartition(topic, 0)])
 
@@ -253,6 +253,6 @@ def test_pattern_subscription_follows_new_topics(kafka: Any) -> None:
         for name in (f"{prefix}-a", f"{prefix}-b"):
             admin.create_topics([NewTopic(name, 1, 1)])
             tp = TopicPartition(name, 0)
-            wait_for(lambda tp=tp: consumer.poll(50) or tp in consumer.assignment(), name)  # type: ignore[misc]
+            wait_until(lambda tp=tp: consumer.poll(50) or tp in consumer.assignment(), name)  # type: ignore[misc]
         admin.close()
         assert consumer.subscription() == {f"{prefix}-a", f"{prefix}-b"}

@@ -16,7 +16,8 @@ from slackwater.kafka.protocol.membership import states as membership_states
 from slackwater.kafka.protocol.membership.member import Membership
 from slackwater.kafka.protocol.membership.requests import Lane
 from slackwater.kafka.wire.errors import ErrorCode
-from tests.integration.consumer_harness import Member, make_topic, members, options, settled, unique, wait_for
+from tests.integration.consumer_harness import Member, make_topic, members, options, settled, unique
+from tests.support.waiting import wait_until
 from tests.support.wire import rawclient
 from tests.support.wire.rawclient import RawClient, subscription
 
@@ -42,18 +43,18 @@ def test_max_poll_interval_exceeded_by_a_dynamic_member(broker: Any) -> None:
     more = options(broker.bootstrap, group, session_timeout_ms=60_000)
     with members() as running, KafkaConsumer(**{**more, "max_poll_interval_ms": 6_000}) as slow:
         slow.subscribe([topic])
-        wait_for(lambda: slow.poll(50) or len(slow.assignment()) == 4, "the slow one")
+        wait_until(lambda: slow.poll(50) or len(slow.assignment()) == 4, "the slow one")
         running.append(Member([topic], **more))
-        wait_for(lambda: slow.poll(50) or len(slow.assignment()) == 2, "two members")
-        wait_for(lambda: slow.poll(50) or len(running[0].consumer.assignment()) == 2, "two members")
-        wait_for(lambda: settled(running, topic, 4), "its partitions at the other")
+        wait_until(lambda: slow.poll(50) or len(slow.assignment()) == 2, "two members")
+        wait_until(lambda: slow.poll(50) or len(running[0].consumer.assignment()) == 2, "two members")
+        wait_until(lambda: settled(running, topic, 4), "its partitions at the other")
         with pytest.raises(
             CommitFailedError, match=r"poll\(\) was not called within max.poll.interval.ms=6000"
         ):
             slow.commit({TopicPartition(topic, 0): OffsetAndMetadata(0)})
         (finding,) = found(slow, Kind.POLL_TOO_LATE)
         assert "it leaves the group" in finding.text
-        wait_for(lambda: slow.poll(50) or len(slow.assignment()) == 2, "back")
+        wait_until(lambda: slow.poll(50) or len(slow.assignment()) == 2, "back")
         assert len(found(slow, Kind.POLL_RESUMED)) == 1
 
 
@@ -62,9 +63,9 @@ def test_heartbeats_go_on_without_poll(broker: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 1), unique("g")
     more = {"session_timeout_ms": 6_000, "max_poll_interval_ms": 60_000}
     with KafkaConsumer(topic, **options(broker.bootstrap, group, **more)) as consumer:
-        wait_for(lambda: consumer.poll(50) or consumer.assignment(), "joined")
+        wait_until(lambda: consumer.poll(50) or consumer.assignment(), "joined")
         before, began = consumer.membership(), time.monotonic()
-        wait_for(lambda: time.monotonic() - began > 7, "more than a session")
+        wait_until(lambda: time.monotonic() - began > 7, "more than a session")
         assert consumer.membership() == before
         consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(0)})
         consumer.poll(0)
@@ -78,10 +79,10 @@ def test_a_live_member_that_is_removed_hears_of_it_and_joins_again(broker: Any) 
     topic, group = make_topic(broker.bootstrap, 2), unique("g")
     with members() as running, KafkaAdmin(bootstrap_servers=broker.bootstrap) as admin:
         running.append(Member([topic], **options(broker.bootstrap, group, group_instance_id="a")))
-        wait_for(lambda: settled(running, topic, 2), "one member")
+        wait_until(lambda: settled(running, topic, 2), "one member")
         before = running[0].consumer.membership()
         admin.remove_members(group, ["a"]).unwrap()
-        wait_for(lambda: running[0].generation > before.generation and running[0].stable, "back")
+        wait_until(lambda: running[0].generation > before.generation and running[0].stable, "back")
         assert len(running[0].told("lost")) == 2
         assert running[0].consumer.membership().member_id != before.member_id
         (finding,) = found(running[0].consumer, Kind.REMOVED)
@@ -101,16 +102,16 @@ def test_a_member_that_is_removed_while_its_sync_is_parked_is_not_stuck(broker: 
         running.append(Member([topic], **options(broker.bootstrap, group, group_instance_id="a")))
         rawclient.until_rebalance(leads)
         assert leads.join().error_code == 0
-        wait_for(lambda: running[0].consumer.membership().state == "syncing", "a parked Sync")
+        wait_until(lambda: running[0].consumer.membership().state == "syncing", "a parked Sync")
         first = running[0].consumer.membership()
         admin.remove_members(group, ["a"]).unwrap()
-        wait_for(lambda: found(running[0].consumer, Kind.REMOVED), "the news")
-        wait_for(lambda: leads.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS, "another rebalance")
-        wait_for(lambda: id_of(broker.bootstrap, group, "a") not in (None, first.member_id), "the new Join")
+        wait_until(lambda: found(running[0].consumer, Kind.REMOVED), "the news")
+        wait_until(lambda: leads.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS, "another rebalance")
+        wait_until(lambda: id_of(broker.bootstrap, group, "a") not in (None, first.member_id), "the new Join")
         assert leads.join().error_code == 0
         plan = {one.member_id: b"" for one in leads.joined.members}
         assert leads.sync(plan).error_code == 0
-        wait_for(lambda: running[0].stable, "a member again")
+        wait_until(lambda: running[0].stable, "a member again")
         assert running[0].error is None
 
 
@@ -133,16 +134,16 @@ def test_a_rebalance_that_does_not_end_is_explained_once(
         assert away.sync({away.member_id: b""}).error_code == 0
         configs = options(broker.bootstrap, group, group_instance_id="a", heartbeat_interval_ms=200)
         running.append(Member([topic], **configs))
-        wait_for(lambda: found(running[0].consumer, Kind.REBALANCE_WAITS), "the message")
+        wait_until(lambda: found(running[0].consumer, Kind.REBALANCE_WAITS), "the message")
         began = time.monotonic()
-        wait_for(lambda: time.monotonic() - began > 1.5, "two more times that long")
+        wait_until(lambda: time.monotonic() - began > 1.5, "two more times that long")
         (finding,) = found(running[0].consumer, Kind.REBALANCE_WAITS)
         assert "away (client raw, " in finding.text
         assert "a (client slackwater, " in finding.text
         assert "remove_members" in finding.text
         with KafkaAdmin(bootstrap_servers=broker.bootstrap) as admin:
             admin.remove_members(group, ["away"]).unwrap()  # as the message advises
-        wait_for(lambda: settled(running, topic, 2), "an end")
+        wait_until(lambda: settled(running, topic, 2), "an end")
 
 
 # -- fenced by mistake -------------------------------------------------------------------------------------
@@ -165,22 +166,22 @@ def test_a_fence_by_a_coordinator_that_moved_is_forgiven(devbroker: Any) -> None
         assert leads.join().error_code == 0
         mine = {one.group_instance_id: one.member_id for one in leads.joined.members}["a"]
         assert leads.sync({mine: b"", leads.member_id: b""}).error_code == 0
-        wait_for(lambda: running[0].stable, "a stored member.id")
+        wait_until(lambda: running[0].stable, "a stored member.id")
         leads.send_join()  # the leader's own: a rebalance
-        wait_for(lambda: running[0].consumer.membership().generation == leads.generation + 1, "both in")
+        wait_until(lambda: running[0].consumer.membership().generation == leads.generation + 1, "both in")
         assert leads.receive_join().error_code == 0
         running.pop().stop()
         running.append(Member([topic], **options(devbroker.bootstrap, group, group_instance_id="a")))
         rawclient.until_rebalance(leads)
         assert leads.join().error_code == 0
-        wait_for(
+        wait_until(
             lambda: running[0].consumer.membership().state == "syncing", "a member.id that is not stored"
         )
         devbroker.control(
             "POST", "/faults", {"api": "Heartbeat", "group": group, "move_coordinator": 300, "times": 1}
         )
-        wait_for(lambda: found(running[0].consumer, Kind.FENCE_FORGIVEN), "the fence")
-        wait_for(lambda: running[0].generation >= 0 and running[0].stable, "a member again")
+        wait_until(lambda: found(running[0].consumer, Kind.FENCE_FORGIVEN), "the fence")
+        wait_until(lambda: running[0].generation >= 0 and running[0].stable, "a member again")
         assert running[0].error is None
 
 
@@ -210,7 +211,7 @@ def test_a_quota_is_kept_by_heartbeats_and_commits(kafka: Any) -> None:
     topic, group, client_id = make_topic(kafka.bootstrap, 1), unique("g"), unique("slow")
     tp = TopicPartition(topic, 0)
     with KafkaConsumer(topic, **options(kafka.bootstrap, group, client_id=client_id)) as consumer:
-        wait_for(lambda: consumer.poll(50) or consumer.assignment(), "joined")
+        wait_until(lambda: consumer.poll(50) or consumer.assignment(), "joined")
         member, driver = inside(consumer), consumer._core.group
         assert driver is not None
         early: list[int] = []
@@ -230,12 +231,12 @@ def test_a_quota_is_kept_by_heartbeats_and_commits(kafka: Any) -> None:
             stop = threading.Event()
             thread = threading.Thread(target=_poll_until, args=(consumer, stop))
             thread.start()
-            wait_for(lambda: member.timers.quiet_until.get(Lane.COORDINATOR, 0), "a throttle time")
+            wait_until(lambda: member.timers.quiet_until.get(Lane.COORDINATOR, 0), "a throttle time")
             throttled, began = len(beats), time.monotonic()
             for _ in range(3):
                 consumer.commit({tp: OffsetAndMetadata(0)})
             assert time.monotonic() - began >= 1, "two of them wait for the throttle time of the one before"
-            wait_for(lambda: len(beats) >= throttled + 4, "heartbeats")
+            wait_until(lambda: len(beats) >= throttled + 4, "heartbeats")
         finally:
             stop.set()
             thread.join(30)

@@ -18,8 +18,8 @@ from tests.integration.consumer_harness import (
     options,
     settled,
     unique,
-    wait_for,
 )
+from tests.support.waiting import wait_until
 
 PARTITIONS = 6
 
@@ -131,20 +131,20 @@ def test_two_rolling_bounces(broker: Any, static: bool) -> None:
             for number in range(3):
                 group_now.append(start(number, "range"))
                 running.append(group_now[-1])
-            wait_for(lambda: settled(running, topic, PARTITIONS), "three members")
+            wait_until(lambda: settled(running, topic, PARTITIONS), "three members")
             for strategy in (["cooperative-sticky", "range"], ["cooperative-sticky"]):
                 for number in range(3):
                     stopped.append(group_now[number])
                     group_now[number].stop()
                     group_now[number] = running[number] = start(number, strategy)
-                    wait_for(lambda: settled(running, topic, PARTITIONS), f"{number} with {strategy}")
+                    wait_until(lambda: settled(running, topic, PARTITIONS), f"{number} with {strategy}")
                 assert strategies(group_now) == ["cooperative-sticky"] * 3
             assert all(member.consumer._core.group.membership.cooperative for member in group_now)  # type: ignore[union-attr]
         finally:
             stream.close()
         whole = {TopicPartition(topic, number): stream.sent for number in range(PARTITIONS)}
         counted = lambda: count(stopped + group_now)  # noqa: E731
-        wait_for(lambda: {tp: len(values) for tp, values in counted().items()} == whole, "every record")
+        wait_until(lambda: {tp: len(values) for tp, values in counted().items()} == whole, "every record")
         assert [member.error for member in stopped + group_now] == [None] * 9
         assert ledger.twice == []
         assert len(set(ledger.owner.values())) == 3
@@ -171,12 +171,12 @@ def test_an_eager_member_among_cooperative_ones(broker: Any) -> None:
 
     with members() as running:
         running.append(start(0, ["cooperative-sticky"]))
-        wait_for(lambda: settled(running, topic, PARTITIONS), "one")
+        wait_until(lambda: settled(running, topic, PARTITIONS), "one")
         running.append(start(1, ["cooperative-sticky", "range"]))
-        wait_for(lambda: settled(running, topic, PARTITIONS), "an eager one beside it")
+        wait_until(lambda: settled(running, topic, PARTITIONS), "an eager one beside it")
         running.append(start(2, ["cooperative-sticky"]))
-        wait_for(lambda: settled(running, topic, PARTITIONS), "three")
+        wait_until(lambda: settled(running, topic, PARTITIONS), "three")
         running.pop(0).stop()
-        wait_for(lambda: settled(running, topic, PARTITIONS), "two")
+        wait_until(lambda: settled(running, topic, PARTITIONS), "two")
         assert ledger.twice == []
         assert [member.error for member in running] == [None] * 2

@@ -7,8 +7,9 @@ from typing import Any
 from slackwater.kafka import KafkaAdmin
 from slackwater.kafka.protocol.assignors import CooperativeStickyAssignor, MarkedAssignor, owner_of
 from slackwater.kafka.protocol.consumer_protocol import decode_subscription
-from tests.integration.consumer_harness import Member, make_topic, members, options, settled, unique, wait_for
+from tests.integration.consumer_harness import Member, make_topic, members, options, settled, unique
 from tests.support.peers.peer import JAVA, Peer, peers, wait_for as wait_for_peers
+from tests.support.waiting import wait_until
 
 
 def marked(owner: str) -> list[MarkedAssignor]:
@@ -36,13 +37,13 @@ def test_who_returns_as_a_static_member_is_shown_with_its_own_mark_and_nobody_re
 
     with members() as running, KafkaAdmin(bootstrap_servers=broker.bootstrap) as admin:
         running.append(member(None, "an-older-version"))
-        wait_for(lambda: settled(running, topic, 2), "the first process")
+        wait_until(lambda: settled(running, topic, 2), "the first process")
         generation = running[0].generation
         assert owners(admin, group) == {"a": ("", "an-older-version")}
         for owner in ("uid-1", "uid-2"):
             running.pop().stop()
             running.append(member(owner, "a-newer-one"))
-            wait_for(lambda: settled(running, topic, 2), "the next process")
+            wait_until(lambda: settled(running, topic, 2), "the next process")
             assert running[0].generation == generation
             assert owners(admin, group) == {"a": (owner, "an-older-version")}
 
@@ -61,7 +62,7 @@ def test_marked_members_share_a_group_with_javas_consumer(kafka: Any) -> None:
         )
         running.append(Member([topic], **given))
         wait_for_peers("both have two", lambda: len(java.owned) == 2, others)
-        wait_for(lambda: len(running[0].consumer.assignment()) == 2 and running[0].stable, "ours has two")
+        wait_until(lambda: len(running[0].consumer.assignment()) == 2 and running[0].stable, "ours has two")
         assert owners(admin, group)["a"][0] == "uid-1"
         java.close()
-        wait_for(lambda: settled(running, topic, 4), "ours has everything")
+        wait_until(lambda: settled(running, topic, 4), "ours has everything")

@@ -15,10 +15,11 @@ import pytest
 
 from slackwater.kafka import AsyncConsumer, KafkaConsumer, TopicPartition
 from slackwater.kafka.consumer.metrics.raw import MetricName
-from tests.integration.consumer_harness import drain, make_topic, options, produce, unique, wait_for
+from tests.integration.consumer_harness import drain, make_topic, options, produce, unique
 from tests.support.devbroker import DevBroker
 from tests.support.java.programs import java_command
 from tests.support.peers.peer_process import knowing
+from tests.support.waiting import wait_until
 
 GROUPS = ("consumer-metrics", "consumer-coordinator-metrics", "consumer-fetch-manager-metrics")
 FETCH, COORDINATOR = "consumer-fetch-manager-metrics", "consumer-coordinator-metrics"
@@ -73,7 +74,7 @@ def test_what_is_read_is_counted(devbroker: DevBroker) -> None:
         assert before[FETCH]["records-consumed-total"] == 0
         assert math.isnan(before[FETCH]["records-lag-max"])
         consumer.seek(tp, 4)
-        first = wait_for(lambda: consumer.poll(200, max_records=5), "five records")
+        first = wait_until(lambda: consumer.poll(200, max_records=5), "five records")
         assert [record.offset for record in first[tp]] == [4, 5, 6, 7, 8]
         of_partition = consumer.metrics()[f"{FETCH}.partition-{tp}"]
         assert of_partition["records-lag"] == 11 == consumer.current_lag(tp)
@@ -110,7 +111,7 @@ def test_an_empty_poll_raises_the_latency_not_the_records(devbroker: DevBroker) 
         consumer.assign([TopicPartition(topic, 0)])
         drain(consumer, 2)
         fetches = consumer.metrics()[FETCH]["fetch-total"]
-        wait_for(lambda: consumer.metrics()[FETCH]["fetch-total"] >= fetches + 2, "two more fetches")
+        wait_until(lambda: consumer.metrics()[FETCH]["fetch-total"] >= fetches + 2, "two more fetches")
         found = consumer.metrics()[FETCH]
         assert found["fetch-latency-max"] >= 90, "parked at the broker"
         assert found["records-consumed-total"] == 2
@@ -139,7 +140,7 @@ def test_the_group_and_its_commits(devbroker: DevBroker) -> None:
         drain(consumer, 4)
         consumer.commit()
         consumer.committed(TopicPartition(topic, 0))
-        wait_for(lambda: consumer.metrics()[COORDINATOR]["heartbeat-total"] >= 2, "two heartbeats")
+        wait_until(lambda: consumer.metrics()[COORDINATOR]["heartbeat-total"] >= 2, "two heartbeats")
         seen = consumer.metrics()
         found, own = seen[COORDINATOR], seen["consumer-metrics"]
         assert (found["join-total"], found["sync-total"], found["rebalance-total"]) == (1, 1, 1)
@@ -160,10 +161,10 @@ def test_the_group_and_its_commits(devbroker: DevBroker) -> None:
         assert own["commit-sync-time-ns-total"] > 0
         assert own["committed-time-ns-total"] > 0
         consumer.subscribe([make_topic(devbroker.bootstrap, 1)], listener=Slow())
-        wait_for(
+        wait_until(
             lambda: (consumer.poll(50), consumer.metrics()[COORDINATOR]["join-total"] >= 2)[1], "a rejoin"
         )
-        wait_for(
+        wait_until(
             lambda: (consumer.poll(50), consumer.metrics()[COORDINATOR]["assigned-partitions"] == 1)[1],
             "the other topic",
         )
@@ -177,8 +178,8 @@ def test_a_lost_partition_is_counted(devbroker: DevBroker) -> None:
         consumer.subscribe([topic], listener=Slow())
         drain(consumer, 1)
         assert math.isnan(consumer.metrics()[COORDINATOR]["partition-lost-latency-avg"])
-        wait_for(lambda: not consumer.membership().member_id, "poll() is not called in time")
-        wait_for(
+        wait_until(lambda: not consumer.membership().member_id, "poll() is not called in time")
+        wait_until(
             lambda: (consumer.poll(50), consumer.metrics()[COORDINATOR]["rebalance-total"] == 2)[1],
             "a rejoin",
         )
@@ -311,7 +312,7 @@ def test_raw_has_the_shape_of_kafka_pythons(devbroker: DevBroker) -> None:
     )
     try:
         knowing(theirs, topic)
-        wait_for(lambda: theirs.poll(200), "records")
+        wait_until(lambda: theirs.poll(200), "records")
         theirs_raw = theirs.metrics(raw=True)
     finally:
         theirs.close()
@@ -352,5 +353,5 @@ def test_the_window_is_an_option(devbroker: DevBroker) -> None:
     with KafkaConsumer(**more) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         drain(consumer, 3)
-        wait_for(lambda: math.isnan(consumer.metrics()[FETCH]["fetch-size-avg"]), "the end of the window")
+        wait_until(lambda: math.isnan(consumer.metrics()[FETCH]["fetch-size-avg"]), "the end of the window")
         assert consumer.metrics()[FETCH]["records-consumed-total"] == 3

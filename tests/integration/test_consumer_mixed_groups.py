@@ -22,10 +22,10 @@ from tests.integration.consumer_harness import (
     options,
     settled,
     unique,
-    wait_for,
 )
 from tests.support.kafka import find_java, kafka_libs
 from tests.support.peers.peer_process import knowing
+from tests.support.waiting import wait_until
 
 
 class Other:
@@ -108,16 +108,16 @@ def test_cooperative_group_with_another_client(broker: Any, make: Any, ours_firs
 
         first, second = (add_ours, add_theirs) if ours_first else (add_theirs, add_ours)
         first()
-        wait_for(lambda: shared(ours, theirs, topic, 6), "one member")
+        wait_until(lambda: shared(ours, theirs, topic, 6), "one member")
         second()
-        wait_for(lambda: shared(ours, theirs, topic, 6) and len(theirs[0].assignment) == 3, "an even share")
+        wait_until(lambda: shared(ours, theirs, topic, 6) and len(theirs[0].assignment) == 3, "an even share")
         assert ours[0].consumer.membership().is_leader is ours_first
         assert not ours[0].told("lost")
         if ours_first:
             # Cooperative: only what had to go has gone.
             assert len(ours[0].told("revoked")) == 3
         theirs.pop().stop()
-        wait_for(lambda: shared(ours, theirs, topic, 6), "all ours")
+        wait_until(lambda: shared(ours, theirs, topic, 6), "all ours")
 
 
 def test_eager_group_with_librdkafka(broker: Any) -> None:
@@ -125,9 +125,9 @@ def test_eager_group_with_librdkafka(broker: Any) -> None:
     more = {"partition_assignment_strategy": "range", "group_instance_id": "ours"}
     with members() as ours, others() as theirs:
         ours.append(Member([topic], **options(broker.bootstrap, group, **more)))
-        wait_for(lambda: shared(ours, theirs, topic, 6), "one member")
+        wait_until(lambda: shared(ours, theirs, topic, 6), "one member")
         theirs.append(confluent(broker.bootstrap, group, topic, "range"))
-        wait_for(lambda: shared(ours, theirs, topic, 6) and len(theirs[0].assignment) == 3, "an even share")
+        wait_until(lambda: shared(ours, theirs, topic, 6) and len(theirs[0].assignment) == 3, "an even share")
 
 
 @contextmanager
@@ -158,20 +158,20 @@ def test_cooperative_group_with_java(kafka: Any, ours_leads: bool) -> None:
     with members() as ours:
         if ours_leads:
             ours.append(join("first"))
-            wait_for(lambda: settled(ours, topic, 6), "one member")
+            wait_until(lambda: settled(ours, topic, 6), "one member")
         with java_member(kafka.bootstrap, group, topic):
             if ours_leads:
-                wait_for(lambda: ours[0].stable and len(ours[0].consumer.assignment()) == 3, "half of it")
+                wait_until(lambda: ours[0].stable and len(ours[0].consumer.assignment()) == 3, "half of it")
                 assert len(ours[0].told("revoked")) == 3
             else:
                 # Java has the group first, and gives up half of it to us.
                 admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
-                wait_for(lambda: _is_stable(admin, group), "Java's member")
+                wait_until(lambda: _is_stable(admin, group), "Java's member")
                 admin.close()
                 ours.append(join("second"))
-                wait_for(lambda: ours[0].stable and len(ours[0].consumer.assignment()) == 3, "half of it")
+                wait_until(lambda: ours[0].stable and len(ours[0].consumer.assignment()) == 3, "half of it")
             assert ours[0].consumer.membership().is_leader is ours_leads
-        wait_for(lambda: settled(ours, topic, 6), "all ours")
+        wait_until(lambda: settled(ours, topic, 6), "all ours")
         assert ours[0].told("lost") == []
 
 

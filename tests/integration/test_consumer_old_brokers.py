@@ -22,8 +22,8 @@ from tests.integration.consumer_harness import (
     produce as append,
     settled,
     unique,
-    wait_for,
 )
+from tests.support.waiting import wait_until
 from tests.support.wire.rawclient import RawClient, create_topic
 from tests.support.wire.rawdata import batch, fetch, produce
 
@@ -57,11 +57,11 @@ def test_members_share_and_take_over(bootstrap: str) -> None:
     with members() as running:
         for count in (1, 2, 3):
             running.append(Member([topic], **options(bootstrap, group)))
-            wait_for(lambda: settled(running, topic, 6), f"{count} members")
+            wait_until(lambda: settled(running, topic, 6), f"{count} members")
         running.pop(0).stop()
-        wait_for(lambda: settled(running, topic, 6), "two members")
+        wait_until(lambda: settled(running, topic, 6), "two members")
         append(bootstrap, topic, 6, 600)
-        wait_for(lambda: sum(len(v) for m in running for v in m.values.values()) == 600, "all records")
+        wait_until(lambda: sum(len(v) for m in running for v in m.values.values()) == 600, "all records")
         assert [member.error for member in running] == [None, None]
 
 
@@ -75,7 +75,7 @@ def test_a_static_member_returns_without_a_rebalance(bootstrap: str, leads: bool
 
     with members() as running:
         running += [join("a"), join("b")]
-        wait_for(lambda: settled(running, topic, 4), "two members")
+        wait_until(lambda: settled(running, topic, 4), "two members")
         gone = next(m for m in running if m.consumer.membership().is_leader is leads)
         other = next(m for m in running if m is not gone)
         held, before, events = gone.consumer.assignment(), gone.generation, len(other.events)
@@ -83,7 +83,7 @@ def test_a_static_member_returns_without_a_rebalance(bootstrap: str, leads: bool
         running.remove(gone)
         back = join("a" if gone.consumer.config["group_instance_id"] == "a" else "b")
         running.append(back)
-        wait_for(lambda: settled(running, topic, 4), "the return")
+        wait_until(lambda: settled(running, topic, 4), "the return")
         seen = back.consumer.membership()
         assert (seen.generation, seen.returned, seen.is_leader) == (before, True, leads)
         assert back.consumer.assignment() == held
@@ -95,13 +95,13 @@ def test_a_returning_leader_notices_partitions_added_meanwhile(bootstrap: str) -
     topic, group = make_topic(bootstrap, 2), unique("g")
     with members() as running:
         running.append(Member([topic], **options(bootstrap, group, group_instance_id="a")))
-        wait_for(lambda: settled(running, topic, 2), "one member")
+        wait_until(lambda: settled(running, topic, 2), "one member")
         running.pop().stop()
         admin = KafkaAdminClient(bootstrap_servers=bootstrap)
         admin.create_partitions({topic: NewPartitions(total_count=5)})
         admin.close()
         running.append(Member([topic], **options(bootstrap, group, group_instance_id="a")))
-        wait_for(lambda: settled(running, topic, 5), "the new partitions")
+        wait_until(lambda: settled(running, topic, 5), "the new partitions")
 
 
 def test_the_second_with_an_id_fences_the_first(bootstrap: str) -> None:
@@ -110,12 +110,12 @@ def test_the_second_with_an_id_fences_the_first(bootstrap: str) -> None:
     same = options(bootstrap, group, group_instance_id="only")
     with members() as running:
         running.append(Member([topic], **same))
-        wait_for(lambda: running[0].stable, "the first")
+        wait_until(lambda: running[0].stable, "the first")
         running.append(Member([topic], **same))
-        wait_for(lambda: running[1].stable, "the second")
-        wait_for(lambda: isinstance(running[0].error, FencedInstanceIdError), "the fence")
+        wait_until(lambda: running[1].stable, "the second")
+        wait_until(lambda: isinstance(running[0].error, FencedInstanceIdError), "the fence")
         append(bootstrap, topic, 2, 20)
-        wait_for(lambda: sum(map(len, running[1].values.values())) == 20, "records at the second")
+        wait_until(lambda: sum(map(len, running[1].values.values())) == 20, "records at the second")
 
 
 def test_a_fetch_session_of_many_partitions(bootstrap: str) -> None:

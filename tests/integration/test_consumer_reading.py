@@ -23,9 +23,10 @@ from slackwater.kafka.errors import (
     OffsetOutOfRangeNoResetError,
     WakeupError,
 )
-from tests.integration.consumer_harness import drain, make_topic, options, produce, unique, wait_for
+from tests.integration.consumer_harness import drain, make_topic, options, produce, unique
 from tests.support.processes import reserve_ports
 from tests.support.proxies import ChangingProxy
+from tests.support.waiting import wait_until
 
 
 def partitions(topic: str, count: int) -> list[TopicPartition]:
@@ -104,7 +105,7 @@ def test_paused_partitions_keep_their_buffer(broker: Any) -> None:
     one, other = partitions(topic, 2)
     with KafkaConsumer(**options(broker.bootstrap, None, max_poll_records=10)) as consumer:
         consumer.assign([one, other])
-        wait_for(lambda: consumer._core.buffer.held_bytes(one), "something of it fetched")
+        wait_until(lambda: consumer._core.buffer.held_bytes(one), "something of it fetched")
         consumer.pause(one)
         assert consumer.paused() == {one}
         assert drain(consumer, 200) == {other: list(range(200))}
@@ -128,9 +129,9 @@ def test_fetches_ahead_while_the_application_works_and_not_beyond_the_bounds(bro
     more = {"max_partition_fetch_bytes": 100_000, "fetch_max_bytes": 300_000, "max_poll_records": 10}
     with KafkaConsumer(**options(broker.bootstrap, None, **more)) as consumer:
         consumer.assign(partitions(topic, 4))
-        seen = sum(map(len, wait_for(lambda: consumer.poll(100), "the first records").values()))
+        seen = sum(map(len, wait_until(lambda: consumer.poll(100), "the first records").values()))
         buffer = consumer._core.buffer
-        wait_for(lambda: buffer.total_bytes >= 300_000 - 16_384, "fetched ahead, without a poll")
+        wait_until(lambda: buffer.total_bytes >= 300_000 - 16_384, "fetched ahead, without a poll")
         while seen < 4_000:
             seen += sum(map(len, consumer.poll_columns(1_000).values()))
             # One answer may go over by a batch for each partition, as Kafka's limits do.
@@ -185,7 +186,7 @@ def test_auto_commit_covers_what_was_polled_before(broker: Any) -> None:
         assert not other.committed(tp)
         # Nothing new is taken, but each poll after the interval stores what was taken before.
         consumer.pause(tp)
-        wait_for(lambda: consumer.poll(60) or other.committed(tp) == 5, "the auto-commit")
+        wait_until(lambda: consumer.poll(60) or other.committed(tp) == 5, "the auto-commit")
         consumer.resume(tp)
     drain(consumer, 5)
     consumer.close()
@@ -209,7 +210,7 @@ def test_commit_metadata_async_commits_and_their_order(broker: Any) -> None:
                 {one: OffsetAndMetadata(number)},
                 lambda offsets, error: order.append(-1 if error else offsets[one].offset),
             )
-        wait_for(lambda: consumer.poll(50) or len(order) == 20, "the callbacks")
+        wait_until(lambda: consumer.poll(50) or len(order) == 20, "the callbacks")
         assert order == list(range(20))
         assert consumer.committed(one) == 19
 
@@ -228,7 +229,7 @@ def test_one_thread_polls_and_another_wakes_it(broker: Any) -> None:
 
         thread = threading.Thread(target=poll)
         thread.start()
-        wait_for(consumer._polling.locked, "polling")
+        wait_until(consumer._polling.locked, "polling")
         with pytest.raises(IllegalStateError, match="polling"):
             consumer.poll(0)
         consumer.wakeup()
@@ -314,7 +315,7 @@ def test_a_consumer_outlives_its_broker() -> None:
             own.start()
             produce(own.bootstrap, topic, 1, 5, start=10)
             assert drain(consumer, 5) == {TopicPartition(topic, 0): [10, 11, 12, 13, 14]}
-            wait_for(lambda: consumer.poll(50) or consumer.membership().state == "stable", "in the group")
+            wait_until(lambda: consumer.poll(50) or consumer.membership().state == "stable", "in the group")
             consumer.commit()
             assert consumer.committed(TopicPartition(topic, 0)) == 15
 
@@ -356,12 +357,12 @@ def test_join_group_goes_out_at_once(broker: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 1), unique("g")
     same = options(broker.bootstrap, group, group_instance_id="i-0")
     with KafkaConsumer(topic, **same) as consumer:
-        wait_for(lambda: consumer.poll(50) or consumer.assignment(), "the first join")
+        wait_until(lambda: consumer.poll(50) or consumer.assignment(), "the first join")
     # A late one proves nothing on a busy machine, an early one does: so there are some attempts.
     gaps: list[float] = []
     while len(gaps) < 30 and min(gaps, default=1.0) >= 0.1:
         started = time.monotonic()
         with KafkaConsumer(topic, **same) as consumer:
-            wait_for(lambda: consumer.membership().state in ("assigning", "stable"), "the return")
+            wait_until(lambda: consumer.membership().state in ("assigning", "stable"), "the return")
             gaps.append(time.monotonic() - started)
     assert min(gaps) < 0.1, gaps

@@ -35,9 +35,9 @@ from tests.integration.consumer_harness import (
     produce,
     settled,
     unique,
-    wait_for,
 )
 from tests.support.devbroker import DevBroker
+from tests.support.waiting import wait_until
 
 PARTITIONS = 6
 Offsets = dict[TopicPartition, OffsetAndMetadata]
@@ -126,7 +126,7 @@ def group_of_three(bootstrap: str, topic: str, **more: Any) -> Iterator[tuple[di
     with members() as running:
         holders = [Holder([topic], **same, group_instance_id=f"i-{n}") for n in range(3)]
         running += holders
-        wait_for(lambda: settled(running, topic, PARTITIONS), "three members")
+        wait_until(lambda: settled(running, topic, PARTITIONS), "three members")
         yield same, holders
 
 
@@ -219,9 +219,9 @@ class Successor(Holder):
 
 def one_after_the_other(old: Holder, new: Successor, generation: int) -> float:
     """A whole takeover under a flow; the time from the call to the first records, in s."""
-    wait_for(lambda: follow(new.consumer, old) and is_caught_up(new.consumer), "the log's end")
+    wait_until(lambda: follow(new.consumer, old) and is_caught_up(new.consumer), "the log's end")
     new.take_over(old.hand_over(), generation)
-    wait_for(lambda: isinstance(old.error, FencedInstanceIdError), "the fence")
+    wait_until(lambda: isinstance(old.error, FencedInstanceIdError), "the fence")
     held = new.consumer.membership()
     assert (held.generation, held.returned) == (generation, True)
     return new.first_at - new.began_at
@@ -235,7 +235,7 @@ def test_five_takeovers_in_a_row_under_a_steady_flow(broker: Any, record_propert
     topic = make_topic(broker.bootstrap, PARTITIONS)
     took: list[float] = []
     with group_of_three(broker.bootstrap, topic) as (same, holders), Flow(broker.bootstrap, topic) as flow:
-        wait_for(lambda: all(len(one.values) == 2 for one in holders), "records at all members")
+        wait_until(lambda: all(len(one.values) == 2 for one in holders), "records at all members")
         generation, told = holders[0].generation, quiet(holders)
         old: Holder = holders[1]
         mine, seen = old.consumer.assignment(), dict(old.values)
@@ -250,7 +250,7 @@ def test_five_takeovers_in_a_row_under_a_steady_flow(broker: Any, record_propert
                 old = new
                 new.start()
             flow.stop()
-            wait_for(lambda: all(old.values.get(tp, [-1])[-1] == flow.sent - 1 for tp in mine), "the rest")
+            wait_until(lambda: all(old.values.get(tp, [-1])[-1] == flow.sent - 1 for tp in mine), "the rest")
         finally:
             for one in successors:
                 one.stop()
@@ -268,13 +268,13 @@ def test_the_first_records_come_from_memory(broker: Any) -> None:
     """Between the Join's answer and the first records nothing is asked but for the assignment."""
     topic = make_topic(broker.bootstrap, PARTITIONS, 60)
     with group_of_three(broker.bootstrap, topic) as (same, holders):
-        wait_for(lambda: sum(one.total() for one in holders) == 60, "all records")
+        wait_until(lambda: sum(one.total() for one in holders) == 60, "all records")
         offsets = holders[1].hand_over()
         produce(broker.bootstrap, topic, PARTITIONS, 60, start=10)
         new = Successor({**same, "fetch_max_wait_ms": 20_000}, topic)
         try:
             new.consumer.prefetch({tp: max(0, one.offset - 3) for tp, one in offsets.items()})
-            wait_for(lambda: is_caught_up(new.consumer), "the log's end")
+            wait_until(lambda: is_caught_up(new.consumer), "the log's end")
             assert is_prefetched(new.consumer, offsets)
             joined: Counter[str] = Counter()
             member = new.consumer._core.group.membership  # type: ignore[union-attr]
@@ -304,18 +304,20 @@ def test_taken_over_unasked_it_goes_on_at_the_committed_offsets(broker: Any) -> 
     """The old one hangs: it is fenced, and what it did not commit comes again."""
     topic = make_topic(broker.bootstrap, PARTITIONS, 60)
     with group_of_three(broker.bootstrap, topic) as (same, holders):
-        wait_for(lambda: sum(one.total() for one in holders) == 60, "all records")
+        wait_until(lambda: sum(one.total() for one in holders) == 60, "all records")
         told, mine = quiet(holders), sorted(holders[1].consumer.assignment())
         holders[1].consumer.commit({mine[0]: OffsetAndMetadata(7), mine[1]: OffsetAndMetadata(4)})
         new = Successor(same, topic)
         try:
-            wait_for(lambda: follow(new.consumer, holders[1]) and is_caught_up(new.consumer), "the log's end")
+            wait_until(
+                lambda: follow(new.consumer, holders[1]) and is_caught_up(new.consumer), "the log's end"
+            )
             before = requests(new.consumer)
             new.take_over({})
             assert new.take(9) == {mine[0]: list(range(7, 10)), mine[1]: list(range(4, 10))}
             asked = requests(new.consumer) - before
             assert (asked["OffsetFetch"], asked["ListOffsets"]) == (1, 0)
-            wait_for(lambda: isinstance(holders[1].error, FencedInstanceIdError), "the fence")
+            wait_until(lambda: isinstance(holders[1].error, FencedInstanceIdError), "the fence")
             with pytest.raises(FencedInstanceIdError):
                 holders[1].consumer.commit({mine[0]: OffsetAndMetadata(9)})
             assert quiet(holders) == told
@@ -326,14 +328,14 @@ def test_taken_over_unasked_it_goes_on_at_the_committed_offsets(broker: Any) -> 
 def test_the_fenced_one_is_closed_and_stands_by_itself_and_takes_the_place_back(broker: Any) -> None:
     topic = make_topic(broker.bootstrap, PARTITIONS, 60)
     with group_of_three(broker.bootstrap, topic) as (same, holders):
-        wait_for(lambda: sum(one.total() for one in holders) == 60, "all records")
+        wait_until(lambda: sum(one.total() for one in holders) == 60, "all records")
         generation, told = holders[0].generation, quiet(holders)
         offsets = holders[1].hand_over()
         produce(broker.bootstrap, topic, PARTITIONS, 6, start=10)
         new = Successor(same, topic)
         try:
             new.take_over(offsets, generation)
-            wait_for(lambda: isinstance(holders[1].error, FencedInstanceIdError), "the fence")
+            wait_until(lambda: isinstance(holders[1].error, FencedInstanceIdError), "the fence")
             holders[1].stop()
             back = Successor(same, topic)
             try:
@@ -355,7 +357,7 @@ def test_the_fenced_one_is_closed_and_stands_by_itself_and_takes_the_place_back(
 async def test_the_async_face_takes_over(broker: Any) -> None:
     topic = await asyncio.to_thread(make_topic, broker.bootstrap, PARTITIONS, 60)
     with group_of_three(broker.bootstrap, topic) as (same, holders):
-        wait_for(lambda: sum(one.total() for one in holders) == 60, "all records")
+        wait_until(lambda: sum(one.total() for one in holders) == 60, "all records")
         told, generation = quiet(holders), holders[0].generation
         async with AsyncConsumer(**same, group_instance_id="i-1") as new:
             await new.stand_by([topic], listener=Told())
@@ -381,7 +383,7 @@ def test_connections_that_are_lost_in_standby(broker: Any, patient: bool) -> Non
     """They are open again after a moment; a takeover that does not wait for that comes through, too."""
     topic = make_topic(broker.bootstrap, PARTITIONS, 60)
     with group_of_three(broker.bootstrap, topic) as (same, holders):
-        wait_for(lambda: sum(one.total() for one in holders) == 60, "all records")
+        wait_until(lambda: sum(one.total() for one in holders) == 60, "all records")
         told, generation = quiet(holders), holders[0].generation
         new = Successor(same, topic)
         try:
@@ -391,16 +393,16 @@ def test_connections_that_are_lost_in_standby(broker: Any, patient: bool) -> Non
             node = cluster._coordinators._known[core.group.group_id]
             offsets = holders[1].hand_over()
             new.consumer.prefetch(dict.fromkeys(offsets, 0))
-            wait_for(lambda: is_caught_up(new.consumer), "the log's end")
+            wait_until(lambda: is_caught_up(new.consumer), "the log's end")
             purposes = (Purpose.GROUP, Purpose.GENERAL, Purpose.FETCH)
             lost = [cluster.open_connection(node, purpose) for purpose in purposes]
             for connection in lost:
                 assert connection is not None
                 error = KafkaConnectionError("cut by the test")
                 core._loop.call_soon_threadsafe(connection.fail, error)
-            wait_for(lambda: all(one is not None and one.closed for one in lost), "the loss")
+            wait_until(lambda: all(one is not None and one.closed for one in lost), "the loss")
             if patient:
-                wait_for(
+                wait_until(
                     lambda: all(cluster.open_connection(node, one) is not None for one in purposes),
                     "new connections",
                 )
@@ -417,16 +419,16 @@ def test_a_broker_that_restarts_under_the_standby() -> None:
     with DevBroker(GROUP_CONFIG) as broker:
         topic = make_topic(broker.bootstrap, PARTITIONS, 60)
         with group_of_three(broker.bootstrap, topic) as (same, holders):
-            wait_for(lambda: sum(one.total() for one in holders) == 60, "all records")
+            wait_until(lambda: sum(one.total() for one in holders) == 60, "all records")
             told, generation = quiet(holders), holders[0].generation
             new = Successor(same, topic)
             try:
                 core = new.consumer._core
-                wait_for(lambda: follow_all(new.consumer, holders[1]), "what is prefetched")
+                wait_until(lambda: follow_all(new.consumer, holders[1]), "what is prefetched")
                 broker.kill()
-                wait_for(lambda: core.cluster.open_connection(1, Purpose.GROUP) is None, "the loss")
+                wait_until(lambda: core.cluster.open_connection(1, Purpose.GROUP) is None, "the loss")
                 broker.start()
-                wait_for(lambda: core.cluster.open_connection(1, Purpose.GROUP) is not None, "the standby")
+                wait_until(lambda: core.cluster.open_connection(1, Purpose.GROUP) is not None, "the standby")
                 offsets = holders[1].hand_over()
                 produce(broker.bootstrap, topic, PARTITIONS, 6, start=10)
                 new.take_over(offsets, generation)
@@ -454,18 +456,18 @@ def test_a_coordinator_that_moves_between_standby_and_takeover(kafka3: Any, pati
     produce(kafka3.bootstrap, topic, PARTITIONS, 60)
     more = {"request_timeout_ms": 5_000}
     with group_of_three(kafka3.bootstrap, topic, **more) as (same, holders):
-        wait_for(lambda: sum(one.total() for one in holders) == 60, "all records")
+        wait_until(lambda: sum(one.total() for one in holders) == 60, "all records")
         told, generation = quiet(holders), holders[0].generation
         new = Successor(same, topic)
         core = new.consumer._core
         assert core.group is not None
         known, group = core.cluster._coordinators._known, core.group.group_id
         node = known[group]
-        wait_for(lambda: follow_all(new.consumer, holders[1]), "what is prefetched")
+        wait_until(lambda: follow_all(new.consumer, holders[1]), "what is prefetched")
         kafka3.stop(node)
         try:
             if patient:
-                wait_for(
+                wait_until(
                     lambda: (
                         (now := known.get(group)) not in (None, node)
                         and core.cluster.open_connection(now, Purpose.GROUP) is not None
@@ -480,7 +482,7 @@ def test_a_coordinator_that_moves_between_standby_and_takeover(kafka3: Any, pati
             held = new.consumer.membership()
             assert (held.generation, held.returned) == (generation, True)
             assert quiet(holders) == told
-            wait_for(lambda: isinstance(holders[1].error, FencedInstanceIdError), "the fence")
+            wait_until(lambda: isinstance(holders[1].error, FencedInstanceIdError), "the fence")
         finally:
             new.stop()
             kafka3.start(node)

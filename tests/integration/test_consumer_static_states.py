@@ -15,7 +15,8 @@ import pytest
 
 from slackwater.kafka import KafkaAdmin, TopicPartition
 from slackwater.kafka.protocol.diagnostics import Kind
-from tests.integration.consumer_harness import Member, make_topic, members, options, settled, unique, wait_for
+from tests.integration.consumer_harness import Member, make_topic, members, options, settled, unique
+from tests.support.waiting import wait_until
 from tests.support.wire import rawclient
 from tests.support.wire.rawclient import RawClient, subscription
 
@@ -79,11 +80,11 @@ def test_stable_with_another_list_is_a_rebalance_if_it_changes_the_vote(
     topic, group = make_topic(broker.bootstrap, 2), unique("g")
     with members() as running:
         running.append(static(broker.bootstrap, topic, group, "a", partition_assignment_strategy="range"))
-        wait_for(lambda: settled(running, topic, 2), "one member")
+        wait_until(lambda: settled(running, topic, 2), "one member")
         generation = running[0].generation
         running.pop().stop()
         running.append(static(broker.bootstrap, topic, group, "a", partition_assignment_strategy=listed))
-        wait_for(lambda: settled(running, topic, 2), "the return")
+        wait_until(lambda: settled(running, topic, 2), "the return")
         now = seen(running[0])
         same = used == "range"
         assert (now.returned, now.protocol) == (same, used)
@@ -98,21 +99,21 @@ def test_preparing_rebalance_is_joined_once(broker: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 4), unique("g")
     with members() as running, raw(broker.bootstrap, group, "held") as held:
         running += [static(broker.bootstrap, topic, group, name) for name in ("a", "b")]
-        wait_for(lambda: settled(running, topic, 4), "two members")
+        wait_until(lambda: settled(running, topic, 4), "two members")
         joins_when_told(held)
-        wait_for(lambda: settled(running, topic, 4) and running[0].generation == held.generation, "three")
+        wait_until(lambda: settled(running, topic, 4) and running[0].generation == held.generation, "three")
         leads = [member for member in running if seen(member).is_leader]
         generation = running[0].generation
         running.append(static(broker.bootstrap, topic, group, "c"))
-        wait_for(lambda: state_of(broker.bootstrap, group) == "PreparingRebalance", "a rebalance")
-        wait_for(lambda: all(seen(one).state == "joining" for one in running), "all have joined but one")
+        wait_until(lambda: state_of(broker.bootstrap, group) == "PreparingRebalance", "a rebalance")
+        wait_until(lambda: all(seen(one).state == "joining" for one in running), "all have joined but one")
         at = running.index(leads[0])
         before = id_of(broker.bootstrap, group, "ab"[at])
         running[at].stop()
         running[at] = static(broker.bootstrap, topic, group, "ab"[at])
-        wait_for(lambda: id_of(broker.bootstrap, group, "ab"[at]) != before, "the successor's Join")
+        wait_until(lambda: id_of(broker.bootstrap, group, "ab"[at]) != before, "the successor's Join")
         joins_when_told(held)
-        wait_for(lambda: settled(running, topic, 4), "four members")
+        wait_until(lambda: settled(running, topic, 4), "four members")
         assert seen(running[at]).is_leader
         # Another generation follows where partitions moved; none came of the return.
         log = [one for one in seen(running[1 - at]).generations if one.generation > generation]
@@ -133,7 +134,7 @@ def test_completing_rebalance_is_begun_anew(broker: Any) -> None:
         rawclient.until_rebalance(leads)
         assert leads.join().error_code == 0
         assert leads.is_leader
-        wait_for(lambda: seen(running[0]).state == "syncing", "a parked Sync")
+        wait_until(lambda: seen(running[0]).state == "syncing", "a parked Sync")
         first = running[0].generation
         running.pop().stop()
         running.append(static(broker.bootstrap, topic, group, "a"))
@@ -142,7 +143,7 @@ def test_completing_rebalance_is_begun_anew(broker: Any) -> None:
         plan = rawclient_assignment(topic, 0, 1)
         mine = next(one.member_id for one in leads.joined.members if one.group_instance_id == "a")
         assert leads.sync({mine: plan, leads.member_id: b""}).error_code == 0
-        wait_for(lambda: settled(running, topic, 2), "the successor")
+        wait_until(lambda: settled(running, topic, 2), "the successor")
         assert running[0].generation == first + 1
         assert not seen(running[0]).returned
 
@@ -160,14 +161,14 @@ def test_empty_is_joined_as_a_new_member(broker: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 2), unique("g")
     with members() as running:
         running.append(static(broker.bootstrap, topic, group, "a"))
-        wait_for(lambda: settled(running, topic, 2), "one member")
+        wait_until(lambda: settled(running, topic, 2), "one member")
         generation = running[0].generation
         running.pop().stop()
         with KafkaAdmin(bootstrap_servers=broker.bootstrap) as admin:
             admin.remove_members(group, ["a"]).unwrap()
-        wait_for(lambda: state_of(broker.bootstrap, group) == "Empty", "an empty group")
+        wait_until(lambda: state_of(broker.bootstrap, group) == "Empty", "an empty group")
         running.append(static(broker.bootstrap, topic, group, "a"))
-        wait_for(lambda: settled(running, topic, 2), "the return")
+        wait_until(lambda: settled(running, topic, 2), "the return")
         now = seen(running[0])
         assert (now.generation, now.returned, now.is_leader) == (generation + 2, False, True)
 
@@ -176,10 +177,10 @@ def test_an_unknown_id_is_a_rebalance(broker: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 2), unique("g")
     with members() as running:
         running.append(static(broker.bootstrap, topic, group, "a"))
-        wait_for(lambda: settled(running, topic, 2), "one member")
+        wait_until(lambda: settled(running, topic, 2), "one member")
         generation = running[0].generation
         running.append(static(broker.bootstrap, topic, group, "b"))
-        wait_for(lambda: settled(running, topic, 2), "two members")
+        wait_until(lambda: settled(running, topic, 2), "two members")
         assert running[0].generation > generation
         assert not seen(running[1]).returned
 
@@ -193,21 +194,21 @@ def test_the_echo_of_a_return_moves_nothing_and_is_explained(broker: Any) -> Non
     short = {"max_poll_interval_ms": 8_000, "partition_assignment_strategy": "range"}
     with members() as running:
         running.append(static(broker.bootstrap, topic, group, "a", **short))
-        wait_for(lambda: settled(running, topic, 2), "one member")
+        wait_until(lambda: settled(running, topic, 2), "one member")
         protocols = {"range": subscription(topic)}
         with rawclient.Member(broker.bootstrap, group, "b", protocols=protocols, rebalance_ms=8_000) as old:
             assert old.join().error_code == 0
             joined_at = time.monotonic()
             generation = old.generation
-            wait_for(lambda: state_of(broker.bootstrap, group) == "Stable", "the leader's Sync")
+            wait_until(lambda: state_of(broker.bootstrap, group) == "Stable", "the leader's Sync")
         running.append(static(broker.bootstrap, topic, group, "b", **short))
-        wait_for(lambda: running[1].stable, "the return")
+        wait_until(lambda: running[1].stable, "the return")
         now = seen(running[1])
         assert (now.generation, now.returned) == (generation, True)
         held = running[1].consumer.assignment()
-        wait_for(lambda: seen(running[1]).generations[-1].generation > generation, "the echo")
+        wait_until(lambda: seen(running[1]).generations[-1].generation > generation, "the echo")
         assert time.monotonic() - joined_at >= 7.5
-        wait_for(lambda: settled(running, topic, 2), "two members")
+        wait_until(lambda: settled(running, topic, 2), "two members")
         assert running[1].consumer.assignment() == held
         assert findings(running[1]).count(Kind.ECHO) == 1
         assert [member.error for member in running] == [None, None]
@@ -223,24 +224,24 @@ def test_changed_topics_are_assigned_after_a_return(broker: Any, strategy: str, 
     more = {"partition_assignment_strategy": strategy}
     with members() as running:
         running += [static(broker.bootstrap, first, group, name, **more) for name in ("a", "b")]
-        wait_for(lambda: settled(running, first, 2), "two members")
+        wait_until(lambda: settled(running, first, 2), "two members")
         generation = running[0].generation
         at = next(n for n, member in enumerate(running) if seen(member).is_leader is leads)
         running[at].stop()
         both = options(broker.bootstrap, group, group_instance_id="ab"[at], **more)
         running[at] = Member([first, second], **both)
         new = {TopicPartition(second, number) for number in range(2)}
-        wait_for(lambda: new <= running[at].consumer.assignment(), "the other topic's partitions")
-        wait_for(
+        wait_until(lambda: new <= running[at].consumer.assignment(), "the other topic's partitions")
+        wait_until(
             lambda: sum(len(one.consumer.assignment()) for one in running) == 4 and running[0].stable, "all"
         )
         assert running[0].generation > generation
         running[at].stop()
         running[at] = static(broker.bootstrap, second, group, "ab"[at], **more)
         other = running[1 - at]
-        wait_for(lambda: running[at].consumer.assignment() == new, "the other topic alone")
+        wait_until(lambda: running[at].consumer.assignment() == new, "the other topic alone")
         firsts = {TopicPartition(first, number) for number in range(2)}
-        wait_for(lambda: other.consumer.assignment() == firsts, "what it reads no more, at the other")
+        wait_until(lambda: other.consumer.assignment() == firsts, "what it reads no more, at the other")
 
 
 def test_unchanged_topics_cost_no_rebalance(broker: Any) -> None:
@@ -254,16 +255,16 @@ def test_unchanged_topics_cost_no_rebalance(broker: Any) -> None:
                 wants = [first, second] if number else [first]
                 configs = options(broker.bootstrap, name, group_instance_id=f"i-{number}", **more)
                 running.append(Member(wants, **configs))
-            wait_for(lambda: whole(running, 5), "three members")
+            wait_until(lambda: whole(running, 5), "three members")
             generation, before = running[0].generation, [one.consumer.assignment() for one in running]
             for number in range(3):
                 wants = [first, second] if number else [first]
                 configs = options(broker.bootstrap, name, group_instance_id=f"i-{number}", **more)
                 running[number].stop()
                 running[number] = Member(wants, **configs)
-                wait_for(lambda: whole(running, 5), "the return")
+                wait_until(lambda: whole(running, 5), "the return")
                 planned = running[number].consumer._core.group.membership  # type: ignore[union-attr]
-                wait_for(lambda it=planned: it.wanted_topics is None, "the look at the plan")  # type: ignore[misc]
+                wait_until(lambda it=planned: it.wanted_topics is None, "the look at the plan")  # type: ignore[misc]
                 assert seen(running[number]).returned
             assert {one.generation for one in running} == {generation}
             assert [one.consumer.assignment() for one in running] == before

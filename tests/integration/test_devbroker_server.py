@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -24,6 +24,7 @@ from slackwater.kafka.wire.errors import EncodeError, ErrorCode
 from slackwater.kafka.wire.frame import RequestHeader, encode_request
 from slackwater.kafka.wire.schema import ARRAY, Struct
 from tests.support.devbroker.thread import ThreadedBroker, running_broker
+from tests.support.waiting import wait_until
 from tests.support.wire.rawclient import ConnectionClosed, Member, RawClient, form, parse_address
 from tests.support.wire.rawdata import batch as make_batch
 
@@ -87,13 +88,6 @@ def fetch_request(*offsets: int, max_wait_ms: int = 0, min_bytes: int = 1, **val
 
 def fetched(answer: m.FetchResponse) -> dict[int, m.FetchResponsePartition]:
     return {part.partition_index: part for topic in answer.responses for part in topic.partitions}
-
-
-def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
 
 
 # -- order ------------------------------------------------------------------------------------
@@ -183,8 +177,8 @@ def test_a_client_that_goes_away_in_a_long_poll_leaves_nothing_behind(
 
     with RawClient.to(broker.bootstrap) as gone:
         gone.send(fetch_request(0, max_wait_ms=5_000), 12)
-        until(lambda: waiting() == 1)
-    until(lambda: waiting() == 0)
+        wait_until(lambda: waiting() == 1)
+    wait_until(lambda: waiting() == 0)
     assert produce(client, 0, b"still here").error_code == 0
 
 
@@ -459,9 +453,7 @@ def test_the_coordinator_moves_when_told_and_parked_requests_hear_of_it(broker: 
         assert second.receive_join().error_code == ErrorCode.NOT_COORDINATOR
         found = first.side.request(m.FindCoordinatorRequest(coordinator_keys=["moved"]), 4)
         assert found.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        deadline = time.monotonic() + 60
-        while first.heartbeat() == ErrorCode.NOT_COORDINATOR and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: first.heartbeat() != ErrorCode.NOT_COORDINATOR)
         assert first.heartbeat() == ErrorCode.NONE
         found = first.side.request(m.FindCoordinatorRequest(coordinator_keys=["moved"]), 4)
         assert found.coordinators[0].error_code == ErrorCode.NONE

@@ -11,9 +11,10 @@ from kafka.admin import KafkaAdminClient, NewTopic
 
 from slackwater.kafka import KafkaConsumer, TopicPartition
 from slackwater.kafka.errors import LogTruncationError
-from tests.integration.consumer_harness import drain, make_topic, options, produce, unique, wait_for
+from tests.integration.consumer_harness import drain, make_topic, options, produce, unique
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
+from tests.support.waiting import wait_until
 from tests.support.wire.rawclient import RawClient, topic_metadata
 
 
@@ -23,9 +24,9 @@ def make_anew(bootstrap: str, topic: str, records: int) -> None:
     try:
         admin.delete_topics([topic])
         with RawClient.to(bootstrap) as client:
-            wait_for(lambda: topic_metadata(client, topic).error_code, "the deletion")
-            wait_for(lambda: _made(admin, topic), "the new topic")
-            wait_for(lambda: not topic_metadata(client, topic).error_code, "its metadata")
+            wait_until(lambda: topic_metadata(client, topic).error_code, "the deletion")
+            wait_until(lambda: _made(admin, topic), "the new topic")
+            wait_until(lambda: not topic_metadata(client, topic).error_code, "its metadata")
     finally:
         admin.close()
     produce(bootstrap, topic, 1, records, start=1_000)
@@ -72,7 +73,7 @@ def test_a_topic_made_anew_asks_the_application_where_there_is_no_policy(broker:
         with pytest.raises(
             LogTruncationError, match=f"{tp} was consumed to 50 and is truncated at 0"
         ) as caught:
-            wait_for(lambda: consumer.poll(500), "the error")
+            wait_until(lambda: consumer.poll(500), "the error")
         consumer.seek(tp, caught.value.divergent_offsets[tp].offset)
         assert drain(consumer, 60) == {tp: list(range(1_000, 1_060))}
 
@@ -94,10 +95,10 @@ def test_a_session_that_is_lost_is_begun_anew_at_once(devbroker: DevBroker, erro
         assert session.session_id > 0
         rule = {"api": "Fetch", "error": error, "client_id": client_id, "times": 2}
         devbroker.control("POST", "/faults", rule)
-        wait_for(lambda: not faults_left(devbroker, client_id), "the errors")
+        wait_until(lambda: not faults_left(devbroker, client_id), "the errors")
         produce(devbroker.bootstrap, topic, 1, 10, start=10)
         assert drain(consumer, 10) == {tp: list(range(10, 20))}
-        wait_for(lambda: session.session_id > 0 and session.epoch > 1, "a session again")
+        wait_until(lambda: session.session_id > 0 and session.epoch > 1, "a session again")
 
 
 def faults_left(broker: DevBroker, client_id: str) -> int:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from slackwater.kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from tests.integration.consumer_harness import drain, make_topic, options, unique, wait_for
+from tests.integration.consumer_harness import drain, make_topic, options, unique
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
+from tests.support.waiting import wait_until
 from tests.support.wire.rawclient import RawClient
 from tests.support.wire.rawdata import batch, produce
 
@@ -31,7 +32,7 @@ def fill(bootstrap: str, topic: str, counts: dict[int, int], value: bytes) -> No
 
 def append(client: RawClient, topic: str, data: bytes, *, partition: int = 0) -> None:
     """Writes one batch, as it is; a topic's leader may need a moment to know that it is one."""
-    wait_for(lambda: not produce(client, topic, data, partition=partition).error_code, "appended")
+    wait_until(lambda: not produce(client, topic, data, partition=partition).error_code, "appended")
 
 
 def test_a_record_larger_than_every_limit_is_delivered(broker: Any) -> None:
@@ -69,7 +70,7 @@ def test_the_broker_waits_for_min_bytes_and_no_longer_than_max_wait(broker: Any)
             append(client, topic, batch([b"x"]))
             drain_any(consumer, 1)
             before = requests["Fetch"]
-            wait_for(lambda: requests["Fetch"] > before, "the next fetch, which waits at the broker")
+            wait_until(lambda: requests["Fetch"] > before, "the next fetch, which waits at the broker")
             started = time.monotonic()
             append(client, topic, batch([b"x"]))
         drain_any(consumer, 1)
@@ -120,7 +121,7 @@ def test_paused_partitions_cannot_use_up_the_room_of_the_others(broker: Any) -> 
     with KafkaConsumer(**options(broker.bootstrap, None, **more)) as consumer:
         consumer.assign(tps[:3])
         buffer = consumer._core.buffer
-        wait_for(lambda: buffer.total_bytes > 150_000, "the room used up")
+        wait_until(lambda: buffer.total_bytes > 150_000, "the room used up")
         consumer.pause(*tps[:3])
         consumer.assign(tps)
         seen = dict.fromkeys(tps, 0)
@@ -146,7 +147,7 @@ def read_slowly(bootstrap: str, topic: str, count: int, limit: int, polls: int, 
         consumer.assign(partitions(topic, count))
         buffer = consumer._core.buffer
         # The slow caller: it does nothing at all until no more is fetched ahead.
-        wait_for(lambda: buffer.total_bytes > limit * 0.8, "fetched ahead")
+        wait_until(lambda: buffer.total_bytes > limit * 0.8, "fetched ahead")
         for _ in range(polls):
             most = max(most, buffer.total_bytes)
             assert consumer.poll_columns(5_000)
@@ -195,14 +196,14 @@ def test_a_broker_that_throttles_is_asked_nothing_until_its_time_is_over(devbrok
     with KafkaConsumer(**options(devbroker.bootstrap, None, **more)) as consumer:
         consumer.assign([tp])
         requests = consumer._core.cluster.settings.requests
-        wait_for(lambda: requests["Fetch"] > 2, "the first fetches")
+        wait_until(lambda: requests["Fetch"] > 2, "the first fetches")
         rule = {"api": "Fetch", "throttle_ms": 2_000, "client_id": client_id, "times": 1}
         devbroker.control("POST", "/faults", rule)
         throttled = consumer._core.fetcher._targets._throttled
-        until = wait_for(lambda: throttled.get(1), "throttled")
+        until = wait_until(lambda: throttled.get(1), "throttled")
         _nothing_is_fetched(consumer, until)
         before = requests["Fetch"]
-        wait_for(lambda: consumer.poll(50) or requests["Fetch"] > before + 2, "fetches again")
+        wait_until(lambda: consumer.poll(50) or requests["Fetch"] > before + 2, "fetches again")
 
 
 def _nothing_is_fetched(consumer: KafkaConsumer, until: float) -> int:
@@ -236,8 +237,8 @@ def test_a_quota_of_a_real_broker_is_kept(kafka: KafkaCluster) -> None:
         consumer.assign([tp])
         fetcher, requests = consumer._core.fetcher, consumer._core.cluster.settings.requests
         throttled = fetcher._targets._throttled
-        wait_for(lambda: max(throttled.values(), default=0.0) > time.monotonic() + 1, "throttled")
+        wait_until(lambda: max(throttled.values(), default=0.0) > time.monotonic() + 1, "throttled")
         seen = _nothing_is_fetched(consumer, min(*throttled.values(), time.monotonic() + 3))
         before = requests["Fetch"]
-        wait_for(lambda: requests["Fetch"] > before, "fetches again", 60)
+        wait_until(lambda: requests["Fetch"] > before, "fetches again", 60)
         drain_any(consumer, 600 - seen)

@@ -10,8 +10,9 @@ from functools import partial
 
 import pytest
 
-from tests.integration.consumer_harness import make_topic, wait_for
+from tests.integration.consumer_harness import make_topic
 from tests.support.devbroker import DevBroker
+from tests.support.waiting import wait_until
 from tests.support.wire.rawclient import RawClient
 from tests.support.wire.rawdata import batch, produce
 
@@ -73,7 +74,7 @@ def test_a_thousand_partitions_of_a_megabyte_and_a_caller_that_takes_little() ->
         assert 0.95 * MB < len(data) < 1_048_576
         with RawClient.to(broker.bootstrap) as client:
             for number in range(PARTITIONS):
-                wait_for(partial(_appended, client, topic, data, number), "appended")
+                wait_until(partial(_appended, client, topic, data, number), "appended")
         found = read_all(broker.bootstrap, topic, {"fetch_max_bytes": LIMIT})
     assert found["seen"] == PARTITIONS * RECORDS
     # The last batch of an answer may go over; what is under way counts, so there is no more than that.

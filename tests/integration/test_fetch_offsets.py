@@ -10,9 +10,10 @@ import pytest
 
 from slackwater.kafka import KafkaAdmin, KafkaConsumer, OffsetAndMetadata, TopicPartition
 from slackwater.kafka.errors import KafkaTimeoutError, OffsetMetadataTooLargeError, UnstableOffsetCommitError
-from tests.integration.consumer_harness import drain, make_topic, options, unique, wait_for
+from tests.integration.consumer_harness import drain, make_topic, options, unique
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
+from tests.support.waiting import wait_until
 
 LONGEST = 4_096
 """UTF-16 units of metadata that a broker stores (``offset.metadata.max.bytes``, which counts no bytes)."""
@@ -48,7 +49,9 @@ def test_an_offset_in_an_open_transaction_is_waited_for(kafka: KafkaCluster, com
         asking = threading.Thread(target=lambda: found.append(consumer.committed_many([pending, stable])))
         before = consumer._core.cluster.settings.requests["OffsetFetch"]
         asking.start()
-        wait_for(lambda: consumer._core.cluster.settings.requests["OffsetFetch"] > before + 2, "asked again")
+        wait_until(
+            lambda: consumer._core.cluster.settings.requests["OffsetFetch"] > before + 2, "asked again"
+        )
         assert found == []
         (producer.commit_transaction if commits else producer.abort_transaction)(30)
         asking.join(60)
@@ -117,9 +120,9 @@ def test_callbacks_come_in_the_order_of_the_commits_though_the_first_is_answered
             consumer.commit_async({tp: OffsetAndMetadata(7)}, lambda offsets, error: told.extend(offsets))
             for tp in (one, other)
         ]
-        wait_for(lambda: futures[1].done(), "the second one stored")
+        wait_until(lambda: futures[1].done(), "the second one stored")
         assert (futures[0].done(), told) == (False, [])
-        wait_for(lambda: consumer.poll(50) or len(told) == 2, "the callbacks")
+        wait_until(lambda: consumer.poll(50) or len(told) == 2, "the callbacks")
         assert told == [one, other]
         assert [v and v.offset for v in consumer.committed_many([one, other]).values()] == [7, 7]
 
@@ -136,8 +139,8 @@ def test_the_leader_epoch_of_the_last_record_is_committed_with_its_offset(broker
     with KafkaConsumer(**options(broker.bootstrap, group)) as consumer:
         consumer.assign([tp])
         assert consumer.position(tp) == 10
-        wait_for(lambda: consumer._core.cluster.settings.requests["OffsetForLeaderEpoch"], "the question")
-        wait_for(lambda: consumer._core.subscription.get(tp).validated_epoch == 0, "the answer")
+        wait_until(lambda: consumer._core.cluster.settings.requests["OffsetForLeaderEpoch"], "the question")
+        wait_until(lambda: consumer._core.subscription.get(tp).validated_epoch == 0, "the answer")
 
 
 def test_many_partitions_are_looked_up_in_one_request(broker: Any) -> None:

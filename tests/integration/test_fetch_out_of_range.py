@@ -8,9 +8,10 @@ from kafka.structs import TopicPartition as PythonTopicPartition
 
 from slackwater.kafka import KafkaConsumer, TopicPartition
 from slackwater.kafka.errors import OffsetOutOfRangeNoResetError
-from tests.integration.consumer_harness import drain, make_topic, options, produce, unique, wait_for
+from tests.integration.consumer_harness import drain, make_topic, options, produce, unique
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
+from tests.support.waiting import wait_until
 
 ROUND_TRIPS = 50
 """To the same broker; fetches in a loop would be as many, or more."""
@@ -42,14 +43,14 @@ def test_records_in_hand_are_read_before_a_log_that_was_cut_is_asked_again(kafka
     with KafkaConsumer(**options(kafka.bootstrap, None, **more)) as consumer:
         consumer.assign([tp])
         buffer, fetcher = consumer._core.buffer, consumer._core.fetcher
-        wait_for(lambda: buffer.held_bytes(tp), "the first records")
+        wait_until(lambda: buffer.held_bytes(tp), "the first records")
         consumer.pause(tp)
-        wait_for(lambda: not fetcher._running, "the fetches to rest")
+        wait_until(lambda: not fetcher._running, "the fetches to rest")
         produce(kafka.bootstrap, topic, 1, 90, start=10)
         cut(kafka.bootstrap, topic, 50)
         before = fetches(consumer)
         consumer.resume(tp)
-        wait_for(lambda: fetches(consumer) > before, "the log was asked")
+        wait_until(lambda: fetches(consumer) > before, "the log was asked")
         for _ in range(ROUND_TRIPS):
             assert consumer.beginning_offsets([tp]) == {tp: 50}
         assert drain(consumer, 9) == {tp: list(range(9))}
@@ -67,10 +68,10 @@ def test_errors_in_a_row_are_not_met_by_fetches_in_a_row(devbroker: DevBroker, p
     with KafkaConsumer(**{**several, "auto_offset_reset": policy}) as consumer:
         consumer.assign([tp])
         consumer.seek(tp, 0)
-        wait_for(lambda: consumer._core.buffer.held_bytes(tp), "the first records")
+        wait_until(lambda: consumer._core.buffer.held_bytes(tp), "the first records")
         rule = {"api": "Fetch", "client_id": client_id, "error": "OFFSET_OUT_OF_RANGE", "times": None}
         [fault] = devbroker.control("POST", "/faults", rule)["faults"]
-        wait_for(lambda: hits(devbroker, fault["id"]), "the first error")
+        wait_until(lambda: hits(devbroker, fault["id"]), "the first error")
         before, met = fetches(consumer), hits(devbroker, fault["id"])
         for _ in range(ROUND_TRIPS):
             assert consumer.end_offsets([tp]) == {tp: 10}
@@ -82,7 +83,7 @@ def test_errors_in_a_row_are_not_met_by_fetches_in_a_row(devbroker: DevBroker, p
             for _ in range(ROUND_TRIPS):
                 assert consumer.end_offsets([tp]) == {tp: 10}
             assert fetches(consumer) == before + 1
-        wait_for(lambda: hits(devbroker, fault["id"]) > met, "the error behind the last record")
+        wait_until(lambda: hits(devbroker, fault["id"]) > met, "the error behind the last record")
         devbroker.control("DELETE", f"/faults/{fault['id']}")
         if policy == "none":
             # It is where the application seeks to that is asked for, at once.

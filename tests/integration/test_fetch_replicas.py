@@ -6,8 +6,9 @@ import pytest
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from slackwater.kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from tests.integration.consumer_harness import drain, options, unique, wait_for
+from tests.integration.consumer_harness import drain, options, unique
 from tests.support.kafka import KafkaCluster
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.long
 LEADER, CLOSEST = 1, 2
@@ -58,6 +59,8 @@ def test_the_replica_in_the_consumers_rack_is_read_from_and_left_for_the_leader_
             assert drain(consumer, 100) == {tp: list(range(200, 300))}
             assert targets.node(tp, loop.time()) != CLOSEST
             cluster.start(CLOSEST)
-            wait_for(lambda: consumer.poll(200) or targets.node(tp, loop.time()) == CLOSEST, "back to it", 60)
+            wait_until(
+                lambda: consumer.poll(200) or targets.node(tp, loop.time()) == CLOSEST, "back to it", 60
+            )
             produce(cluster, topic, range(300, 310))
             assert drain(consumer, 10) == {tp: list(range(300, 310))}

@@ -11,8 +11,9 @@ import confluent_kafka as ck
 import pytest
 
 from slackwater.kafka import AsyncConsumer, KafkaConsumer, TopicPartition
-from tests.integration.consumer_harness import make_topic, options, unique, wait_for
+from tests.integration.consumer_harness import make_topic, options, unique
 from tests.support.kafka import KafkaCluster
+from tests.support.waiting import wait_until
 
 PARTITIONS = 3
 T0 = 1_700_000_000_000
@@ -77,7 +78,7 @@ def write_at_random(bootstrap: str, topic: str, seed: int) -> ck.Producer:
     last.flush(30)
     # An end of a transaction is told before its markers are in all logs.
     with reading(bootstrap, topic, "read_committed") as committed:
-        wait_for(lambda: committed.end_offsets(committed.assignment()) == opened, "the others' ends")
+        wait_until(lambda: committed.end_offsets(committed.assignment()) == opened, "the others' ends")
     for number in range(PARTITIONS):
         plain.produce(topic, b"behind", partition=number)
     plain.flush(30)
@@ -161,7 +162,7 @@ def test_the_same_records_as_librdkafka_for_every_interleaving(
         assert committed.poll(300) == {}
         last.commit_transaction(30)
         rest: Seen = {tp: [] for tp in expected}
-        wait_for(lambda: take(committed, rest) == 2 * PARTITIONS, "what was open")
+        wait_until(lambda: take(committed, rest) == 2 * PARTITIONS, "what was open")
         assert {tp: [value for _, value in found] for tp, found in rest.items()} == {
             tp: [b"open", b"behind"] for tp in expected
         }
@@ -198,7 +199,7 @@ def test_the_end_is_where_the_first_open_transaction_begins(kafka: KafkaCluster)
             assert tuple(one and one.offset for one in found) == offsets
         committed.seek(tp, 3)
         before: Seen = {tp: []}
-        wait_for(lambda: take(committed, before) == 2, "the records before")
+        wait_until(lambda: take(committed, before) == 2, "the records before")
         assert committed.poll(300) == {}
         assert committed.position(tp) == 5
         assert committed.highwater(tp) == 9
@@ -206,7 +207,7 @@ def test_the_end_is_where_the_first_open_transaction_begins(kafka: KafkaCluster)
         assert committed.position(tp) == 5
         writer.abort_transaction(30)
         # Nothing of it is given, and the position moves over it and its marker.
-        wait_for(lambda: committed.poll(100) or committed.position(tp) == 10, "past the aborted records")
+        wait_until(lambda: committed.poll(100) or committed.position(tp) == 10, "past the aborted records")
         assert committed.end_offsets([tp])[tp] == 10
 
 

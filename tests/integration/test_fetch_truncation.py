@@ -13,8 +13,9 @@ from kafka.admin import KafkaAdminClient, NewTopic
 
 from slackwater.kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from slackwater.kafka.errors import LogTruncationError
-from tests.integration.consumer_harness import drain, options, unique, wait_for
+from tests.integration.consumer_harness import drain, options, unique
 from tests.support.kafka import KafkaCluster
+from tests.support.waiting import wait_until
 from tests.support.wire.rawclient import RawClient, topic_metadata
 
 pytestmark = pytest.mark.long
@@ -75,7 +76,7 @@ def test_what_an_unclean_election_lost_is_told_and_reading_goes_on_where_the_log
 
         kafka3.kill(OLD)
         kafka3.start(NEW)
-        wait_for(lambda: leader(kafka3, tp) == NEW, "the election", 60)
+        wait_until(lambda: leader(kafka3, tp) == NEW, "the election", 60)
         # So many that the new log is longer than what was read: an offset out of range would tell nothing.
         produce(kafka3, topic, range(1_000, 1_100))
 

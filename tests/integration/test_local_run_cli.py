@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from slackwater_operator.api.v1alpha1.consumer_group import load
 from tests.integration.local_run_files import Feed, create_topic, write_group
 from tests.support.devbroker import DevBroker
 from tests.support.processes import reserve_ports
+from tests.support.waiting import wait_until
 
 WORK = "work"
 """The run's own folder, beside the resource and its handler."""
@@ -58,13 +59,6 @@ def started(file: Path) -> Iterator[subprocess.Popen[bytes]]:
         finally:
             process.kill()
             process.wait()
-
-
-def until(what: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not what():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.02)
 
 
 def pids(folder: Path) -> list[int]:
@@ -128,7 +122,7 @@ def test_a_folder_that_it_did_not_make(group: Path) -> None:
 def test_its_own_folder_is_used_again_and_by_one_run_at_a_time(group: Path, devbroker: DevBroker) -> None:
     output = group.parent / "output"
     with started(group) as process:
-        until(lambda: "done in" in output.read_text())
+        wait_until(lambda: "done in" in output.read_text())
         code, errors = run(group)
         assert code == 2
         (error,) = errors
@@ -145,7 +139,7 @@ def test_its_own_folder_is_used_again_and_by_one_run_at_a_time(group: Path, devb
     assert sorted((group.parent / WORK).rglob("*")) == before
     group.write_text(right)
     with started(group) as process:
-        until(lambda: "done in" in output.read_text())
+        wait_until(lambda: "done in" in output.read_text())
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
 
@@ -182,7 +176,7 @@ def test_a_handler_that_always_fails(group: Path, devbroker: DevBroker) -> None:
 def test_ctrl_c_ends_everything_and_empties_the_group(group: Path, devbroker: DevBroker) -> None:
     output = group.parent / "output"
     with started(group) as process:
-        until(lambda: "done in" in output.read_text())
+        wait_until(lambda: "done in" in output.read_text())
         workers = pids(group.parent)
         assert len(workers) == 2
         process.send_signal(signal.SIGINT)
@@ -199,24 +193,24 @@ def test_a_second_ctrl_c_does_not_wait_for_a_handler_that_hangs(group: Path, dev
     group.write_text(group.read_text().replace("passing:keep", "passing:hang"))
     output = group.parent / "output"
     with Feed(devbroker.bootstrap, load(group).name), started(group) as process:
-        until(lambda: (group.parent / "hangs").exists())
+        wait_until(lambda: (group.parent / "hangs").exists())
         process.send_signal(signal.SIGINT)
-        until(lambda: "ending the workers" in output.read_text())
+        wait_until(lambda: "ending the workers" in output.read_text())
         before = time.monotonic()
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
         assert time.monotonic() - before < 12  # the worker itself would give up after 15 s
-    until(lambda: not any(alive(pid) for pid in pids(group.parent)))
+    wait_until(lambda: not any(alive(pid) for pid in pids(group.parent)))
 
 
 @pytest.mark.timeout(180)
 def test_ctrl_c_before_anything_has_started(group: Path) -> None:
     with started(group) as process:
-        until(lambda: len(pids(group.parent)) == 2 if (group.parent / WORK / "logs").exists() else False)
+        wait_until(lambda: len(pids(group.parent)) == 2 if (group.parent / WORK / "logs").exists() else False)
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
         workers = pids(group.parent)
-    until(lambda: not any(alive(pid) for pid in workers))
+    wait_until(lambda: not any(alive(pid) for pid in workers))
 
 
 @pytest.mark.timeout(180)
@@ -225,18 +219,18 @@ def test_a_hangup_rolls_the_workers_with_what_the_file_says_then(group: Path) ->
     output = group.parent / "output"
     right = group.read_text()
     with started(group) as process:
-        until(lambda: "start 2 workers: done in" in output.read_text())
+        wait_until(lambda: "start 2 workers: done in" in output.read_text())
         group.write_text(right.replace("strategy: Takeover", "strategy: Takeovers"))
         process.send_signal(signal.SIGHUP)
-        until(lambda: "the workers are not rolled: " in output.read_text())
+        wait_until(lambda: "the workers are not rolled: " in output.read_text())
         assert "did you mean Takeover?" in output.read_text()
         group.write_text(right)
         process.send_signal(signal.SIGHUP)
-        until(lambda: "take over all workers: done in" in output.read_text())
+        wait_until(lambda: "take over all workers: done in" in output.read_text())
         assert ", 0 rebalances, " in output.read_text().partition("take over all workers: done in")[2]
         group.write_text(right.replace("strategy: Takeover", "strategy: Restart"))
         process.send_signal(signal.SIGHUP)
-        until(lambda: "restart all workers: done in" in output.read_text())
+        wait_until(lambda: "restart all workers: done in" in output.read_text())
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
     assert len(pids(group.parent)) == 6
@@ -254,7 +248,7 @@ def test_the_end_of_its_terminal_ends_it_and_empties_the_group(group: Path, devb
             said += os.read(terminal, 4096).decode()
         workers = pids(group.parent)
         os.close(terminal)
-        until(lambda: os.waitpid(pid, os.WNOHANG) != (0, 0))
+        wait_until(lambda: os.waitpid(pid, os.WNOHANG) != (0, 0))
     finally:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -267,8 +261,8 @@ def test_the_end_of_its_terminal_ends_it_and_empties_the_group(group: Path, devb
 @pytest.mark.timeout(180)
 def test_workers_die_with_a_supervisor_that_is_killed(group: Path) -> None:
     with started(group) as process:
-        until(lambda: "done in" in (group.parent / "output").read_text())
+        wait_until(lambda: "done in" in (group.parent / "output").read_text())
         workers = pids(group.parent)
         process.kill()
         process.wait()
-    until(lambda: not any(alive(pid) for pid in workers))
+    wait_until(lambda: not any(alive(pid) for pid in workers))

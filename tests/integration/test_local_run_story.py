@@ -15,14 +15,15 @@ from slackwater_operator.local.source import read_source
 from tests.integration.local_run_files import Feed, create_topic, rows_by_partition, write_group
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
+from tests.support.waiting import wait_until_async
 
 Broker = KafkaCluster | DevBroker
 
 
 async def caught_up(run: LocalRun, feed: Feed) -> None:
-    async with asyncio.timeout(60):
-        while run.snapshot().total_lag != 0 or sum(run.snapshot().ends.values()) < feed.count:
-            await asyncio.sleep(0.05)
+    await wait_until_async(
+        lambda: run.snapshot().total_lag == 0 and sum(run.snapshot().ends.values()) >= feed.count
+    )
 
 
 async def members(bootstrap: str, group: str) -> list[str]:

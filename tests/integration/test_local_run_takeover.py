@@ -20,6 +20,7 @@ from slackwater_operator.policies.takeover import context as takeover_case
 from tests.integration.local_run_files import Feed, create_topic, rows_by_partition, write_group
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
+from tests.support.waiting import wait_until_async
 
 Broker = KafkaCluster | DevBroker
 
@@ -47,9 +48,9 @@ async def group_of(folder: Path, bootstrap: str) -> tuple[Path, str]:
 async def all_handled(run: LocalRun, feed: Feed, folder: Path) -> None:
     """Waits until all that was produced is handled; then it is in the output once, no more and no less."""
     await asyncio.to_thread(feed.__exit__, None, None, None)
-    async with asyncio.timeout(60):
-        while run.snapshot().total_lag != 0 or sum(run.snapshot().ends.values()) < feed.count:
-            await asyncio.sleep(0.05)
+    await wait_until_async(
+        lambda: run.snapshot().total_lag == 0 and sum(run.snapshot().ends.values()) >= feed.count
+    )
     rows = rows_by_partition(folder / "out")
     assert sum(len(offsets) for offsets in rows.values()) == feed.count
     assert {times for offsets in rows.values() for times in offsets.values()} == {1}

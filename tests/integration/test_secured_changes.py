@@ -20,10 +20,11 @@ from slackwater.kafka.errors import (
 )
 from slackwater.kafka.net import Cluster, Connection, Purpose
 from slackwater.kafka.wire import messages as m
-from tests.integration.consumer_harness import Member, make_topic, members, produce, settled, unique, wait_for
+from tests.integration.consumer_harness import Member, make_topic, members, produce, settled, unique
 from tests.support.kafka.certificates import Authority
 from tests.support.kafka.secured import PASSWORD, REAUTH_MS, USER, SecuredKafka
 from tests.support.kafka.token_endpoint import Answer, TokenEndpoint, granting, unsecured_token
+from tests.support.waiting import wait_until
 
 PARTITIONS = 2
 
@@ -94,13 +95,13 @@ def test_logins_are_renewed_on_the_open_connections(secured: SecuredKafka, mecha
             auto_commit_interval_ms=200,
         )  # fmt: skip
         group.append(member)
-        wait_for(lambda: settled(group, topic, PARTITIONS) and count(member) > 0, "joined and reading")
+        wait_until(lambda: settled(group, topic, PARTITIONS) and count(member) > 0, "joined and reading")
         clusters = [member.consumer._core.cluster, load.producer._core.cluster]
         before = [connections_of(cluster) for cluster in clusters]
         until = time.monotonic() + 3.2 * REAUTH_MS / 1000
-        wait_for(lambda: time.monotonic() > until, "the time of three logins")
+        wait_until(lambda: time.monotonic() > until, "the time of three logins")
         sent = load.stop()
-        wait_for(lambda: count(member) == PARTITIONS * sent, f"all {sent} records of each partition")
+        wait_until(lambda: count(member) == PARTITIONS * sent, f"all {sent} records of each partition")
         after = connections_of(clusters[0])
         assert member.error is None
         assert member.generation == 1
@@ -140,20 +141,20 @@ def test_tokens_from_an_endpoint_are_renewed_on_the_open_connections(
             auto_offset_reset="earliest", heartbeat_interval_ms=300, session_timeout_ms=30_000,
         )  # fmt: skip
         group.append(member)
-        wait_for(lambda: settled(group, topic, PARTITIONS), "joined")
+        wait_until(lambda: settled(group, topic, PARTITIONS), "joined")
         cluster = member.consumer._core.cluster
 
         def busy() -> dict[Any, Connection]:
             # On the others nothing is asked for a while.
             return {k: v for k, v in connections_of(cluster).items() if k[1] is Purpose.FETCH}
 
-        wait_for(busy, "fetches are under way")
+        wait_until(busy, "fetches are under way")
         before, asked = busy(), len(endpoint.requests)
         until = time.monotonic() + 3.2 * TOKEN_LIFE_S
-        wait_for(lambda: time.monotonic() > until, "the time of three tokens")
+        wait_until(lambda: time.monotonic() > until, "the time of three tokens")
         sent = 20
         produce(secured.cluster.bootstrap, topic, PARTITIONS, PARTITIONS * sent)
-        wait_for(lambda: count(member) == PARTITIONS * sent, "all records")
+        wait_until(lambda: count(member) == PARTITIONS * sent, "all records")
         after, every = busy(), connections_of(cluster).values()
         assert member.error is None
         assert member.generation == 1
@@ -193,7 +194,7 @@ async def logs_in(secured: SecuredKafka, user: str, password: str) -> bool:
 
 def rotate(secured: SecuredKafka, user: str, password: str) -> None:
     secured.set_password(user, password)
-    wait_for(lambda: asyncio.run(logs_in(secured, user, password)), f"{user}'s new password counts")
+    wait_until(lambda: asyncio.run(logs_in(secured, user, password)), f"{user}'s new password counts")
 
 
 def test_a_rotated_password_is_taken_up_from_its_file(secured: SecuredKafka, tmp_path: Path) -> None:
@@ -211,14 +212,14 @@ def test_a_rotated_password_is_taken_up_from_its_file(secured: SecuredKafka, tmp
             enable_auto_commit=False, group_instance_id="a",
         )  # fmt: skip
         group.append(member)
-        wait_for(lambda: settled(group, topic, PARTITIONS) and count(member) == 100, "joined and reading")
+        wait_until(lambda: settled(group, topic, PARTITIONS) and count(member) == 100, "joined and reading")
         cluster = member.consumer._core.cluster
         rotate(secured, user, "second")
-        wait_for(lambda: not in_use(cluster), "every login is refused")
+        wait_until(lambda: not in_use(cluster), "every login is refused")
         produce(secured.cluster.bootstrap, topic, PARTITIONS, 100, start=50)
         file.write_text("second\n")
         written = time.monotonic()
-        wait_for(lambda: count(member) == 200, "what was written meanwhile")
+        wait_until(lambda: count(member) == 200, "what was written meanwhile")
         took = time.monotonic() - written
         assert member.error is None
         assert member.generation == 1
@@ -238,9 +239,9 @@ def test_a_fixed_password_that_no_longer_counts_ends_the_consumer(secured: Secur
             auto_offset_reset="earliest", heartbeat_interval_ms=300, session_timeout_ms=30_000,
         )  # fmt: skip
         group.append(member)
-        wait_for(lambda: count(member) == 10, "reading")
+        wait_until(lambda: count(member) == 10, "reading")
         rotate(secured, user, "second")
-        wait_for(lambda: member.error is not None, "poll() raises")
+        wait_until(lambda: member.error is not None, "poll() raises")
         assert isinstance(member.error, SaslAuthenticationError)
         assert f"the login of user {user!r} by SCRAM-SHA-512 failed" in str(member.error)
         assert "first" not in str(member.error).replace("at the first request", "")
@@ -265,7 +266,7 @@ def test_a_producer_with_a_fixed_password_that_no_longer_counts_says_so(secured:
                 return exc
             return None
 
-        error = wait_for(fails, "a send fails")
+        error = wait_until(fails, "a send fails")
         chain = [error, error.__cause__]
         assert any(isinstance(one, AuthenticationError) for one in chain), chain
     finally:

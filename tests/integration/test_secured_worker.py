@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.test_worker_process import Site
 from tests.support.kafka.secured import PASSWORD, USER, SecuredKafka
+from tests.support.waiting import wait_until
+from tests.support.workers.delivery_site import DeliverySite
 from tests.support.workers.process import WorkerProcess
 
 
 @pytest.fixture(scope="module")
 def secured() -> Iterator[SecuredKafka]:
-    with SecuredKafka({"group.initial.rebalance.delay.ms": "150"}) as found:
-        yield found
+    with SecuredKafka({"group.initial.rebalance.delay.ms": "150"}) as kafka:
+        yield kafka
 
 
 @pytest.fixture
-def site(secured: SecuredKafka, tmp_path: Path) -> Iterator[Site]:
-    found = Site(secured.cluster.bootstrap, tmp_path)
-    yield found
-    found.close()
+def site(secured: SecuredKafka, tmp_path: Path) -> Iterator[DeliverySite]:
+    with DeliverySite(secured.cluster.bootstrap, tmp_path) as site:
+        yield site
 
 
 def files(folder: Path, **contents: str) -> dict[str, str]:
@@ -37,15 +36,8 @@ def files(folder: Path, **contents: str) -> dict[str, str]:
     return made
 
 
-def until(condition: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("way", ["SASL_SSL", "mTLS", "SASL_PLAINTEXT"])
-def test_records_become_files_and_dead_letters(secured: SecuredKafka, site: Site, way: str) -> None:
+def test_records_become_files_and_dead_letters(secured: SecuredKafka, site: DeliverySite, way: str) -> None:
     login = {"usernameFile": USER, "passwordFile": PASSWORD + "\n"}
     client = secured.authority.issue("worker")
     tls = {"caFile": secured.authority.pem, "certFile": client.cert, "keyFile": client.key}
@@ -63,7 +55,7 @@ def test_records_become_files_and_dead_letters(secured: SecuredKafka, site: Site
         bootstrapServers=secured.at(listener), security={**fixed, **files(site.folder, **contents)}
     )
     site.until_done()
-    assert json.loads(worker.ask("GET", "/status"))["phase"] == "running"
+    assert worker.status()["phase"] == "running"
     assert worker.terminate() == 0
     site.check()
     assert PASSWORD not in worker.stderr + json.dumps(worker.events)
@@ -74,7 +66,7 @@ def scram(folder: Path, user: str, password: str) -> dict[str, str]:
     return {"protocol": "SASL_PLAINTEXT", "mechanism": "SCRAM-SHA-512", **made}
 
 
-def test_a_rotated_secret_needs_no_restart(secured: SecuredKafka, site: Site) -> None:
+def test_a_rotated_secret_needs_no_restart(secured: SecuredKafka, site: DeliverySite) -> None:
     """The broker takes the new password first. The worker waits, and goes on in its generation."""
     user = f"user-{site.group}"
     secured.set_password(user, "password-one")
@@ -87,7 +79,7 @@ def test_a_rotated_secret_needs_no_restart(secured: SecuredKafka, site: Site) ->
     )
     site.until_done()
     secured.set_password(user, "password-two")
-    until(lambda: "SCRAM-SHA-512 failed" in worker.stderr, "the worker is refused")
+    wait_until(lambda: "SCRAM-SHA-512 failed" in worker.stderr, "the worker is refused")
     site.produce(200, bad_every=20)
     (site.folder / "passwordFile").write_text("password-two")
     site.until_done()
@@ -106,7 +98,7 @@ def ends_with(worker: WorkerProcess) -> str:
     return str(error["message"])
 
 
-def test_a_wrong_password_at_the_start_is_one_line(secured: SecuredKafka, site: Site) -> None:
+def test_a_wrong_password_at_the_start_is_one_line(secured: SecuredKafka, site: DeliverySite) -> None:
     security = scram(site.folder, USER, "not-the-password")
     worker = site.worker(bootstrapServers=secured.at("LOGIN"), security=security, startTimeoutMs=6_000)
     said = ends_with(worker)
@@ -124,13 +116,13 @@ def test_a_wrong_password_at_the_start_is_one_line(secured: SecuredKafka, site: 
         ({"protocol": "SSL", "cafile": "/ca"}, "security.cafile: unknown field; did you mean caFile?"),
     ],
 )
-def test_a_bad_configuration_is_one_line(site: Site, security: dict[str, Any], says: str) -> None:
+def test_a_bad_configuration_is_one_line(site: DeliverySite, security: dict[str, Any], says: str) -> None:
     worker = site.worker(security=security)
     assert says in ends_with(worker)
     assert worker.process.returncode == 2
 
 
-def test_properties_do_not_go_past_the_field(site: Site) -> None:
+def test_properties_do_not_go_past_the_field(site: DeliverySite) -> None:
     worker = site.worker(properties={"sasl.mechanism": "PLAIN"})
     assert "properties.sasl.mechanism: cannot be set here; set the field security instead" in ends_with(
         worker

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.devbroker import DevBroker
-from tests.support.workers.stoppable_site import StoppableSite, wait_until
+from tests.support.waiting import wait_until
+from tests.support.workers.stoppable_site import StoppableSite
 
 HEARTBEATS = 20
 HEARTBEAT_INTERVAL_MS = 500
@@ -63,7 +64,7 @@ def test_a_worker_beats_and_delivers_under_a_flood(tmp_path: Path) -> None:
         worker.until_phase("running")
         site.until_done()
         quiet = intervals(broker, HEARTBEATS)
-        with flooded(worker.until("started")["port"]) as statuses:
+        with flooded(worker.port) as statuses:
             flood = intervals(broker, HEARTBEATS)
             site.produce(1_000)
             site.until_done()

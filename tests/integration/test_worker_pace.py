@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -10,14 +9,14 @@ from pathlib import Path
 
 import confluent_kafka
 
-from tests.integration.test_worker_process import PARTITIONS, Site
 from tests.support.kafka import KafkaCluster
+from tests.support.workers.delivery_site import PARTITIONS, DeliverySite
 from tests.support.workers.process import WorkerProcess
 
 INTERVAL_MS, LONGEST_MS = 1_000, 5_000
 
 
-def trickle(site: Site, worker: WorkerProcess, until: Callable[[], bool]) -> None:
+def trickle(site: DeliverySite, worker: WorkerProcess, until: Callable[[], bool]) -> None:
     """Produces a record every 10 ms."""
     producer = confluent_kafka.Producer({"bootstrap.servers": site.bootstrap, "linger.ms": 0})
     pause = threading.Event()
@@ -34,8 +33,7 @@ def trickle(site: Site, worker: WorkerProcess, until: Callable[[], bool]) -> Non
 
 
 def test_a_trickle_makes_a_batch_an_interval_of_all_that_came(kafka: KafkaCluster, tmp_path: Path) -> None:
-    site = Site(kafka.bootstrap, tmp_path)
-    try:
+    with DeliverySite(kafka.bootstrap, tmp_path) as site:
         worker = site.worker(batchIntervalMs=INTERVAL_MS, properties={"session.timeout.ms": "45000"})
         trickle(site, worker, lambda: len(worker.named("batch")) >= 6)
         batches = worker.named("batch")
@@ -45,13 +43,10 @@ def test_a_trickle_makes_a_batch_an_interval_of_all_that_came(kafka: KafkaCluste
         site.until_done()
         assert worker.terminate() == 0
         site.check()
-    finally:
-        site.close()
 
 
 def test_what_is_fetched_is_handled_before_it_ends(kafka: KafkaCluster, tmp_path: Path) -> None:
-    site = Site(kafka.bootstrap, tmp_path)
-    try:
+    with DeliverySite(kafka.bootstrap, tmp_path) as site:
         worker = site.worker(batchIntervalMs=LONGEST_MS)
 
         before = 0
@@ -59,18 +54,16 @@ def test_what_is_fetched_is_handled_before_it_ends(kafka: KafkaCluster, tmp_path
         def waits() -> bool:
             nonlocal before
             before = sum(site.committed().values())
-            lag = json.loads(worker.ask("GET", "/status"))["lag"]
+            lag = worker.status()["lag"]
             return len(worker.named("batch")) > 1 and any(lag.values())
 
         site.produce(PARTITIONS)
         worker.until("batch")
         trickle(site, worker, waits)
         assert worker.terminate() == 0
-        between, last = (one["ts_ms"] for one in worker.named("batch")[-2:])
+        between, last = (batch["ts_ms"] for batch in worker.named("batch")[-2:])
         assert last - between < LONGEST_MS, "it does not wait for the next batch's time"
         assert sum(site.committed().values()) > before
         site.worker(batchIntervalMs=LONGEST_MS)
         site.until_done()
         site.check()
-    finally:
-        site.close()

@@ -2,46 +2,37 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import confluent_kafka
 import pytest
 
-from tests.integration.test_worker_process import PARTITIONS, Site
 from tests.support.kafka import KafkaCluster
+from tests.support.workers.delivery_site import PARTITIONS, DeliverySite
 
 
 @pytest.fixture
-def site(kafka: KafkaCluster, tmp_path: Path) -> Iterator[Site]:
-    found = Site(kafka.bootstrap, tmp_path)
-    yield found
-    found.close()
+def site(kafka: KafkaCluster, tmp_path: Path) -> Iterator[DeliverySite]:
+    with DeliverySite(kafka.bootstrap, tmp_path) as site:
+        yield site
 
 
-def until_committed(site: Site, wanted: dict[int, int]) -> None:
-    deadline = time.monotonic() + 90
-    while (found := site.committed()) != wanted:
-        assert time.monotonic() < deadline, (found, wanted, [one.why("") for one in site.workers])
-        time.sleep(0.1)
-
-
-def test_with_latest_what_comes_during_the_first_restart_is_read(site: Site) -> None:
+def test_with_latest_what_comes_during_the_first_restart_is_read(site: DeliverySite) -> None:
     """A worker that comes in the place of one that has committed nothing would begin behind them."""
     properties = {**site.config()["properties"], "auto.offset.reset": "latest"}
     site.produce(40)
     first = site.worker(properties=properties)
-    until_committed(site, site.ends)
+    site.until_committed(why=site.why)
     assert first.terminate() == 0
     site.produce(40)
     site.worker(properties=properties)
-    until_committed(site, site.ends)
+    site.until_committed(why=site.why)
     assert sorted(site.rows()) == sorted(site.produced[40:])
 
 
 @pytest.mark.parametrize("level", ["read_uncommitted", "read_committed"])
-def test_a_transactions_end_is_no_lag(site: Site, level: str) -> None:
+def test_a_transactions_end_is_no_lag(site: DeliverySite, level: str) -> None:
     """The markers, and with ``read_committed`` the aborted records, are behind the last record handled."""
     worker = site.worker(properties={**site.config()["properties"], "isolation.level": level})
     producer = confluent_kafka.Producer(
@@ -55,7 +46,7 @@ def test_a_transactions_end_is_no_lag(site: Site, level: str) -> None:
         assert producer.flush(60) == 0
         end(60)
     wanted = dict.fromkeys(range(PARTITIONS), 4)  # two records and two markers
-    until_committed(site, wanted)
+    site.until_committed(wanted, why=site.why)
     handled = {"v-kept"} if level == "read_committed" else {"v-kept", "v-aborted"}
     assert set(site.rows()) == handled
     assert worker.terminate() == 0

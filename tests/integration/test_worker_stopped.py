@@ -15,7 +15,9 @@ import pytest
 from slackwater.runtime.fault_points import Step
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
-from tests.support.workers.stoppable_site import StoppablePod, StoppableSite, wait_until
+from tests.support.waiting import wait_until
+from tests.support.workers.process import WorkerProcess
+from tests.support.workers.stoppable_site import StoppableSite
 
 SIDE_BY_SIDE = 5
 """How many groups are tried at once: most of their time is that of a session that runs out."""
@@ -46,7 +48,7 @@ def previous_owner(site: StoppableSite, step: Step) -> None:
     goes_on_as_another_member(site, stopped)
 
 
-def goes_on_as_another_member(site: StoppableSite, stopped: StoppablePod) -> None:
+def goes_on_as_another_member(site: StoppableSite, stopped: WorkerProcess) -> None:
     site.produce(WHILE_STOPPED)
     site.until_done()
     assigned = len(stopped.named("assigned"))
@@ -82,7 +84,7 @@ def takeover(site: StoppableSite, step: Step) -> None:
     successor.until_phase("standby")
     site.produce(FIRST)
     stopped.until_stopped()
-    assert site.order(successor, stopped) == 202
+    assert site.key.order(successor, stopped)[0] == 202
     goes_on_as_a_standby(site, stopped)
 
 
@@ -93,7 +95,7 @@ def taken_back(site: StoppableSite, step: Step) -> None:
     site.until_done()
     stopped = site.start(0, "b", stop_at=step)
     stopped.until_phase("standby")
-    assert site.order(stopped, successor) == 202
+    assert site.key.order(stopped, successor)[0] == 202
     if step is not Step.ASSIGNED:
         stopped.until_phase("running")
     site.produce(FIRST)
@@ -102,7 +104,7 @@ def taken_back(site: StoppableSite, step: Step) -> None:
     goes_on_as_a_standby(site, stopped)
 
 
-def goes_on_as_a_standby(site: StoppableSite, stopped: StoppablePod) -> None:
+def goes_on_as_a_standby(site: StoppableSite, stopped: WorkerProcess) -> None:
     site.produce(WHILE_STOPPED)
     site.until_done()
     stopped.go_on()
@@ -122,7 +124,7 @@ def try_out(bootstrap: str, folder: Path, step: Step, successor: Successor) -> s
     try:
         with StoppableSite(bootstrap, folder, session_ms=session_ms) as site:
             successor(site, step)
-            assert {pod.terminate() for pod in site.pods if pod.runs} <= {0}
+            assert {pod.terminate() for pod in site.workers if pod.runs} <= {0}
             site.check()
     except (AssertionError, subprocess.TimeoutExpired) as exc:
         return f"stopped at {step}, successor {successor.__name__}: {exc}"

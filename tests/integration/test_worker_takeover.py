@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.integration.takeover_site import Pod, TakeoverSite
 from tests.support.devbroker import DevBroker
 from tests.support.kafka import KafkaCluster
+from tests.support.workers.process import WorkerProcess
+from tests.support.workers.takeover_site import TakeoverSite
 
 PARTITIONS = 12
 MEMBERSHIP = ("joined", "assigned", "revoked", "lost")
@@ -20,16 +21,14 @@ MEMBERSHIP = ("joined", "assigned", "revoked", "lost")
 
 @pytest.fixture
 def site(kafka: KafkaCluster, tmp_path: Path) -> Iterator[TakeoverSite]:
-    found = TakeoverSite(kafka.bootstrap, tmp_path, PARTITIONS)
-    yield found
-    found.close()
+    with TakeoverSite(kafka.bootstrap, tmp_path, PARTITIONS) as site:
+        yield site
 
 
 @pytest.fixture
 def either(broker: KafkaCluster | DevBroker, tmp_path: Path) -> Iterator[TakeoverSite]:
-    found = TakeoverSite(broker.bootstrap, tmp_path, PARTITIONS)
-    yield found
-    found.close()
+    with TakeoverSite(broker.bootstrap, tmp_path, PARTITIONS) as site:
+        yield site
 
 
 def ahead(status: dict[str, Any]) -> int:
@@ -38,13 +37,13 @@ def ahead(status: dict[str, Any]) -> int:
     return 0 if standby is None else int(standby["prefetched_partitions"])
 
 
-def told(pod: Pod, capsys: pytest.CaptureFixture[str], site: TakeoverSite, before: str) -> None:
+def report(pod: WorkerProcess, capsys: pytest.CaptureFixture[str], site: TakeoverSite, before: str) -> None:
     """Prints what /status says of the takeover, and what the handlers saw."""
     taken = pod.status()["takeover"]
     since = taken["drain_ms"] or taken["asked_ms"]
     marks = ("drain", "committed", "answered", "joined", "first_record")
     times = {name: taken[f"{name}_ms"] - since for name in marks if taken[f"{name}_ms"]}
-    own = site.pauses_ms(before, pod.pod).values()
+    own = site.handler_log.pauses_ms(before, pod.pod).values()
     with capsys.disabled():
         print(
             f"\n{pod.pod} after {before}: ms since the drain began {times}; pauses by the notes "
@@ -57,15 +56,15 @@ def test_one_of_three_is_taken_over_and_nobody_else_hears_of_it(
     either: TakeoverSite, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site = either
-    site.flow(600)
+    site.flow.start(600)
     a0, a1, a2 = site.members(3)
-    members = {one.instance_id: one.member_id for one in site.group_now().members}
+    members = {member.instance_id: member.member_id for member in site.describe().members}
     generation = a1.status()["generation"]
     heard = {pod.pod: [len(pod.named(name)) for name in MEMBERSHIP] for pod in (a0, a2)}
     given_up = len(a1.named("revoked"))
     b1 = site.standby(1, "b", PARTITIONS // 3)
     assert b1.status()["holder"] == "g-a-1"
-    assert site.order(b1, a1)[0] == 202
+    assert site.key.order(b1, a1)[0] == 202
     b1.until("takeover")
     status = b1.in_phase("running")
     taken = status["takeover"]
@@ -78,9 +77,9 @@ def test_one_of_three_is_taken_over_and_nobody_else_hears_of_it(
     assert standby["holder"] == "g-b-1"
     assert a1.named("handed_over")[0]["by"] == "g-b-1"
     site.until_handled("g-b-1", 5)
-    told(b1, capsys, site, "g-a-1")
-    now = {one.instance_id: one.member_id for one in site.group_now().members}
-    clients = {one.instance_id: one.client_id for one in site.group_now().members}
+    report(b1, capsys, site, "g-a-1")
+    now = {member.instance_id: member.member_id for member in site.describe().members}
+    clients = {member.instance_id: member.client_id for member in site.describe().members}
     assert clients["g-1"] == "g-a-1", "a broker keeps the client.id of the first: it does not tell the holder"
     assert {name for name in members if members[name] != now[name]} == {"g-1"}
     assert {pod.pod: [len(pod.named(name)) for name in MEMBERSHIP] for pod in (a0, a2)} == heard
@@ -88,27 +87,27 @@ def test_one_of_three_is_taken_over_and_nobody_else_hears_of_it(
     assert len(a1.named("revoked")) == given_up
     assert not a1.named("lost")
     site.check()
-    assert {pod.terminate() for pod in site.pods} == {0}
+    assert {pod.terminate() for pod in site.workers} == {0}
 
 
 def test_there_and_back_again_and_a_wrong_key_in_between(
     site: TakeoverSite, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    site.flow(600)
+    site.flow.start(600)
     (a0,) = site.members(1)
     generation = a0.status()["generation"]
     b0 = site.standby(0, "b", PARTITIONS)
-    code, answer = site.order(b0, a0, key=b"x" * 32)
+    code, answer = site.key.order(b0, a0, key=b"x" * 32)
     assert code == 401
     assert "not by this group's key" in answer["error"]
     site.until_handled("g-a-0", 5)
     assert b0.status()["phase"] == "standby"
     for new, old in ((b0, a0), (a0, b0), (b0, a0)):
         new.until_status(lambda status: ahead(status) == PARTITIONS)
-        assert site.order(new, old)[0] == 202
+        assert site.key.order(new, old)[0] == 202
         new.in_phase("running")
         site.until_handled(new.pod, 3)
-        told(new, capsys, site, old.pod)
+        report(new, capsys, site, old.pod)
         assert new.status()["takeover"]["forced"] is False
         assert new.status()["generation"] == generation
         old.in_phase("standby")
@@ -121,10 +120,10 @@ def test_there_and_back_again_and_a_wrong_key_in_between(
 
 def test_a_container_that_is_restarted_after_its_takeover_returns(site: TakeoverSite) -> None:
     """Its predecessor, which stands by, leaves the membership to it: it commits."""
-    site.flow(300)
+    site.flow.start(300)
     (a0,) = site.members(1)
     b0 = site.standby(0, "b", PARTITIONS)
-    assert site.order(b0, a0)[0] == 202
+    assert site.key.order(b0, a0)[0] == 202
     b0.in_phase("running")
     site.until_handled("g-b-0", 3)
     b0.process.kill()
@@ -136,6 +135,6 @@ def test_a_container_that_is_restarted_after_its_takeover_returns(site: Takeover
     site.until_handled("g-b-0", 3)
     assert a0.status()["phase"] == "standby"
     assert a0.status()["holder"] == "g-b-0"
-    site.check(twice=site.produced)
+    site.check(twice=site.flow.produced)
     assert again.terminate() == 0
     assert a0.terminate() == 0

@@ -8,29 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.takeover_site import TakeoverSite
 from tests.support.kafka import KafkaCluster
 from tests.support.processes import reserve_ports
+from tests.support.workers.takeover_site import TakeoverSite
 
 PARTITIONS = 6
 
 
 @pytest.fixture
 def site(kafka: KafkaCluster, tmp_path: Path) -> Iterator[TakeoverSite]:
-    found = TakeoverSite(kafka.bootstrap, tmp_path, PARTITIONS)
-    yield found
-    found.close()
+    with TakeoverSite(kafka.bootstrap, tmp_path, PARTITIONS) as site:
+        yield site
 
 
 def test_a_successor_that_cannot_be_reached_but_commits_keeps_its_seat(site: TakeoverSite) -> None:
     """The way between the two is cut after the answer: one that joined again would be fenced in its
     turn.
     """
-    site.flow(300)
+    site.flow.start(300)
     (a0,) = site.members(1)
     (nobody,) = reserve_ports(1)
     b0 = site.standby(0, "b", PARTITIONS, wrong_address=f"127.0.0.1:{nobody}")
-    assert site.order(b0, a0)[0] == 202
+    assert site.key.order(b0, a0)[0] == 202
     b0.in_phase("running")
     standing = a0.in_phase("standby")["standby"]["since_ms"]
     # three times as long as it would take if nothing were committed
@@ -43,5 +42,5 @@ def test_a_successor_that_cannot_be_reached_but_commits_keeps_its_seat(site: Tak
     b0.wait()
     a0.until("took_back")
     a0.in_phase("running")
-    site.check(twice=site.produced)
+    site.check(twice=site.flow.produced)
     assert a0.terminate() == 0

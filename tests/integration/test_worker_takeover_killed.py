@@ -9,30 +9,29 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.takeover_site import TakeoverSite
 from tests.support.kafka import KafkaCluster
+from tests.support.workers.takeover_site import TakeoverSite
 
 PARTITIONS = 6
 
 
 @pytest.fixture
 def site(kafka: KafkaCluster, tmp_path: Path) -> Iterator[TakeoverSite]:
-    found = TakeoverSite(kafka.bootstrap, tmp_path, PARTITIONS, deadline_ms=5_000)
-    yield found
-    found.close()
+    with TakeoverSite(kafka.bootstrap, tmp_path, PARTITIONS, deadline_ms=5_000) as site:
+        yield site
 
 
 def test_a_predecessor_that_hangs_is_followed_at_the_deadline_and_writes_nothing_when_it_wakes(
     site: TakeoverSite,
 ) -> None:
-    site.flow(300)
+    site.flow.start(300)
     (a0,) = site.members(1, slow_ms=200)
     generation = a0.status()["generation"]
     b0 = site.standby(0, "b", PARTITIONS)
     a0.until("batch")
     a0.signal(signal.SIGSTOP)
     asked = time.monotonic()
-    assert site.order(b0, a0)[0] == 202
+    assert site.key.order(b0, a0)[0] == 202
     b0.until("takeover")
     assert time.monotonic() - asked >= 5, "the deadline"
     taken = b0.status()["takeover"]
@@ -43,38 +42,38 @@ def test_a_predecessor_that_hangs_is_followed_at_the_deadline_and_writes_nothing
     status = a0.in_phase("standby")
     assert status["standby"]["handed_over"] is False
     assert a0.named("fenced")
-    a0.until_status(lambda told: told["holder"] == "g-b-0")
+    a0.until_status(lambda status: status["holder"] == "g-b-0")
     assert not [event for event in a0.named("committed") if event["ts_ms"] > taken["joined_ms"]]
     for name, written in files.items():
         assert (site.out / name).stat().st_mtime_ns == written
-    site.check(twice=site.produced)
-    assert a0.process.poll() is None
+    site.check(twice=site.flow.produced)
+    assert a0.runs
     assert {a0.terminate(), b0.terminate()} == {0}
 
 
 def test_a_predecessor_that_is_dead_is_followed_at_once(site: TakeoverSite) -> None:
-    site.flow(300)
+    site.flow.start(300)
     (a0,) = site.members(1)
     b0 = site.standby(0, "b", PARTITIONS)
     site.until_handled("g-a-0", 3)
     a0.process.kill()
     a0.wait()
     asked = time.monotonic()
-    assert site.order(b0, a0)[0] == 202
+    assert site.key.order(b0, a0)[0] == 202
     b0.in_phase("running")
     assert time.monotonic() - asked >= 2, "it was tried for that long"
     taken = b0.status()["takeover"]
     assert (taken["forced"], taken["from"]) == (True, "g-a-0")
-    site.check(twice=site.produced)
+    site.check(twice=site.flow.produced)
     assert b0.terminate() == 0
 
 
 def test_a_successor_that_is_killed_before_its_join_is_not_waited_for(site: TakeoverSite) -> None:
-    site.flow(300)
+    site.flow.start(300)
     (a0,) = site.members(1)
     generation = a0.status()["generation"]
     b0 = site.standby(0, "b", PARTITIONS, killed="before the join")
-    assert site.order(b0, a0)[0] == 202
+    assert site.key.order(b0, a0)[0] == 202
     assert b0.wait() == -signal.SIGKILL
     assert a0.until("took_back")["reason"] == "its successor is gone"
     a0.in_phase("running")
@@ -87,11 +86,11 @@ def test_a_successor_that_is_killed_before_its_join_is_not_waited_for(site: Take
 
 
 def test_a_successor_that_is_killed_after_its_join_gives_the_seat_back(site: TakeoverSite) -> None:
-    site.flow(300)
+    site.flow.start(300)
     (a0,) = site.members(1)
     generation = a0.status()["generation"]
     b0 = site.standby(0, "b", PARTITIONS, killed="after the join")
-    assert site.order(b0, a0)[0] == 202
+    assert site.key.order(b0, a0)[0] == 202
     assert b0.wait() == -signal.SIGKILL
     a0.until("took_back")
     a0.in_phase("running")

@@ -11,7 +11,7 @@ import itertools
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -24,6 +24,7 @@ from slackwater.kafka.wire.frame import (
     frame_size,
 )
 from slackwater.kafka.wire.schema import Request, Response
+from tests.support.waiting import wait_until
 
 R = TypeVar("R", bound=Response)
 
@@ -475,14 +476,6 @@ def controller(client: RawClient) -> RawClient:
     metadata = client.request(m.MetadataRequest(topics=[]), 9)
     [found] = [broker for broker in metadata.brokers if broker.node_id == metadata.controller_id]
     return RawClient(found.host, found.port)
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
-    """Asks until ``condition`` holds. Raises :class:`AssertionError` after ``timeout_s``."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"still not so after {timeout_s} s"
-        time.sleep(0.01)
 
 
 def _is_served(client: RawClient, name: str, partitions: int) -> bool:

@@ -1,34 +1,87 @@
-"""A worker's own HTTP server and handler for takeovers, without the worker: for who tells it to take over."""
+"""Both ends of an order to take over: a group's key that signs orders, and a worker that only takes them."""
 
 from __future__ import annotations
 
 import contextlib
 import http.client
 import json
+import secrets
+import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from slackwater.clock import SystemClock
 from slackwater.runtime.config.worker_config import HealthConfig
 from slackwater.runtime.takeover.http_handler import Answer, TakeoverHandler, TakeoverRequests
-from slackwater.runtime.takeover.signing import Verifier, target_of
+from slackwater.runtime.takeover.signing import (
+    ANSWER_HEADER,
+    Verifier,
+    check_answer,
+    sign_request,
+    target_of,
+)
 from slackwater.runtime.telemetry.http_server import HealthServer
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.status import Status
+from tests.support.workers.process import WorkerProcess
 
 
 def target_at(port: int) -> str:
-    """Whom a request to the worker on a port of this machine must be signed for."""
+    """The target that a request to the worker on a port of this machine must be signed for."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", "/status")
-        told = json.loads(connection.getresponse().read())
-        return target_of(told["pod"], told["process"])
+        status = json.loads(connection.getresponse().read())
+        return target_of(status["pod"], status["process"])
     finally:
         connection.close()
 
 
+class TakeoverKey:
+    """The key of a group's takeovers, in a file as a pod has it.
+
+    Attributes:
+        file: for ``takeover.keyFile`` of a worker's configuration.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._key = secrets.token_bytes(32)
+        self.file = folder / "key"
+        self.file.write_text(self._key.hex() + "\n")
+
+    def order(
+        self, worker: WorkerProcess, predecessor: WorkerProcess | None, *, key: bytes | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        """POST /takeover to ``worker``: the answer's status and document.
+
+        ``predecessor``: None: the order names none. ``key``: another key to sign with; then the signature of
+        the answer is not checked.
+        """
+        address = predecessor.address if predecessor is not None else ""
+        body = json.dumps({"predecessor": address}).encode()
+        nonce, now_ms = secrets.token_hex(16), int(time.time() * 1000)
+        signed = sign_request(
+            key or self._key, "POST", "/takeover", body,
+            now_ms=now_ms, nonce=nonce, target=target_at(worker.port),
+        )  # fmt: skip
+        connection = http.client.HTTPConnection("127.0.0.1", worker.port, timeout=60)
+        try:
+            connection.request("POST", "/takeover", body, {"Authorization": signed})
+            answer = connection.getresponse()
+            document = answer.read()
+            if key is None:
+                signature = answer.getheader(ANSWER_HEADER, "")
+                assert check_answer(self._key, nonce, answer.status, document, signature)
+            return answer.status, json.loads(document)
+        finally:
+            connection.close()
+
+
 class TakeoverWorker(TakeoverHandler):
-    """Takes orders that are signed with `key`.
+    """A worker's HTTP server and handler for takeovers, without the worker.
+
+    It takes orders that are signed with `key`.
 
     Attributes:
         key: the worker's key; may be changed.

@@ -47,6 +47,8 @@ class Bench:
             0,
         )
         self.asked: list[tuple[int, m.FetchRequest, asyncio.Future[m.FetchResponse]]] = []
+        self._news = asyncio.Event()
+        """Set by each new request."""
         self.errors: list[KafkaError] = []
         self.out_of_range: list[TopicPartition] = []
         self.refreshes = self.leader_news = 0
@@ -72,14 +74,16 @@ class Bench:
     async def send(self, node: int, request: m.FetchRequest, **how: Any) -> m.FetchResponse:
         future: asyncio.Future[m.FetchResponse] = asyncio.get_running_loop().create_future()
         self.asked.append((node, request, future))
+        self._news.set()
         return await future
 
     async def next(self, node: int = 1) -> dict[int, int]:
         """Partition -> offset of the request that waits at a node."""
         async with asyncio.timeout(60):
-            while not any(one == node for one, _, _ in self.asked):
-                await asyncio.sleep(0.005)
-        request = next(request for one, request, _ in self.asked if one == node)
+            while not any(asked_node == node for asked_node, _, _ in self.asked):
+                self._news.clear()
+                await self._news.wait()
+        request = next(request for asked_node, request, _ in self.asked if asked_node == node)
         self.waits = request.max_wait_ms
         return {p.partition: p.fetch_offset for topic in request.topics for p in topic.partitions}
 
@@ -95,7 +99,7 @@ class Bench:
         throttle_ms: int = 0,
         endpoints: Sequence[m.FetchResponseNodeEndpoint] = (),
     ) -> None:
-        index = next(i for i, (one, _, _) in enumerate(self.asked) if one == node)
+        index = next(i for i, (asked_node, _, _) in enumerate(self.asked) if asked_node == node)
         _, _, future = self.asked.pop(index)
         topics = [m.FetchResponseTopic(topic="t", partitions=list(partitions))] if partitions else []
         future.set_result(

@@ -207,12 +207,18 @@ async def test_the_headers_of_many_messages_are_walked_on_another_thread(
     monkeypatch.setattr(fetcher_module, "measure", walked)
     data = b"".join(n.to_bytes(8, "big") + old_message(0, b"")[8:] for n in range(messages))
     bench = Bench(A)
+    add, added = bench.buffer.add, asyncio.Event()
+
+    def add_and_tell(chunk: Any) -> None:
+        add(chunk)
+        added.set()
+
+    monkeypatch.setattr(bench.buffer, "add", add_and_tell)
     bench.fetcher.wake()
     await bench.next()
     await bench.answer(part(A, data, end=messages))
     async with asyncio.timeout(60):
-        while not bench.buffer.held_chunks(A):
-            await asyncio.sleep(0.001)
+        await added.wait()
     assert (walked.on_loop, walked.on_thread) == (0, on_thread * len(data))
     assert bench.fetcher._ahead.of(bench.subscription.get(A)).offset == messages
     await bench.fetcher.close()

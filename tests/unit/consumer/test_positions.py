@@ -27,6 +27,7 @@ from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.support.virtual_time import steady
+from tests.support.waiting import wait_until_async
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 NOW_MS = 1_700_000_000_000
@@ -122,8 +123,7 @@ class Bench:
         async with asyncio.timeout(60):
             for _ in range(20):
                 await asyncio.sleep(0)
-            while not until():
-                await asyncio.sleep(0.001)
+        await wait_until_async(until)
 
     def at(self, tp: TopicPartition) -> tuple[FetchState, int | None, int]:
         state = self.subscription.get(tp)

@@ -33,6 +33,7 @@ from slackwater.kafka.structs import OffsetAndMetadata, TopicPartition
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from slackwater.kafka.wire.primitives import ZERO_UUID
+from tests.support.waiting import wait_until_async
 from tests.unit.consumer.fetch_bench import batch
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
@@ -358,9 +359,7 @@ async def test_a_wakeup_ends_the_wait_and_leaves_no_standby(face: Any, wire: Wir
     try:
         await made.begin()
         waiting = asyncio.create_task(made.call("stand_by", ["t"]))
-        async with asyncio.timeout(60):
-            while "coordinator" not in wire.asked:
-                await asyncio.sleep(0.001)
+        await wait_until_async(lambda: "coordinator" in wire.asked, "the question for the coordinator")
         made.consumer.wakeup()
         with pytest.raises(WakeupError):
             await waiting

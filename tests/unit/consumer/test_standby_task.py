@@ -24,6 +24,7 @@ from slackwater.kafka.protocol.metadata import ClusterMetadata
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode as E
 from tests.support.virtual_time import steady
+from tests.support.waiting import wait_until_async
 
 
 class FakeCluster:
@@ -191,9 +192,7 @@ async def test_once_it_is_ready_it_outlives_a_refusal(caplog: pytest.LogCaptureF
     bench = Bench()
     await bench.begin()
     bench.cluster.refused = for_code(E.GROUP_AUTHORIZATION_FAILED)
-    async with asyncio.timeout(60):
-        while bench.standby.last_error is None:
-            await asyncio.sleep(0.001)
+    await wait_until_async(lambda: bench.standby.last_error is not None, "an error")
     assert str(bench.standby.last_error) in caplog.text
     bench.cluster.refused = None
     await bench.looks_again()
@@ -205,9 +204,7 @@ async def test_who_waits_for_it_hears_that_it_has_ended() -> None:
     bench = Bench()
     bench.cluster.down = {1}
     waiting = asyncio.create_task(bench.begin())
-    async with asyncio.timeout(60):
-        while bench.standby.last_error is None:
-            await asyncio.sleep(0.001)
+    await wait_until_async(lambda: bench.standby.last_error is not None, "an error")
     await bench.end()
     with pytest.raises(IllegalStateError, match="has ended"):
         await waiting

@@ -23,6 +23,7 @@ from slackwater.kafka.net.backoff import Backoff
 from slackwater.kafka.protocol.metadata import ANY_NODE
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
+from tests.support.waiting import wait_until_async
 from tests.support.wire.scripted import Peer, scripted_broker
 
 
@@ -157,8 +158,7 @@ async def test_a_parked_join_delays_neither_heartbeat_nor_metadata() -> None:
     async with brokers.running(1) as bootstrap, cluster_of(bootstrap) as cluster:
         await cluster.start()
         join = asyncio.create_task(cluster.send(1, m.JoinGroupRequest(group_id="g"), purpose=Purpose.GROUP))
-        while not brokers.parked:
-            await asyncio.sleep(0.001)
+        await wait_until_async(lambda: brokers.parked, "the parked join")
         async with asyncio.timeout(60):
             await cluster.send(1, m.HeartbeatRequest(group_id="g"), purpose=Purpose.FETCH)
             await cluster.refresh()
@@ -190,8 +190,7 @@ async def test_refreshes_are_shared_unless_the_topics_have_changed() -> None:
         brokers.metadata_gate = asyncio.Event()
         cluster.track(["a"])
         first = [asyncio.create_task(cluster.refresh()) for _ in range(3)]
-        while not brokers.topics:
-            await asyncio.sleep(0.001)
+        await wait_until_async(lambda: brokers.topics, "the metadata request")
         cluster.track_also(["b"])
         second = [asyncio.create_task(cluster.refresh()) for _ in range(3)]
         brokers.metadata_gate.set()

@@ -14,7 +14,7 @@ from tests.support import processes
 from tests.support.kafka import KafkaCluster, KafkaUnavailable, jars
 from tests.support.kafka.__main__ import run_command
 from tests.support.processes import PORTS, OwnedProcess, reserve_ports
-from tests.support.wire.rawclient import wait_until
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -1,4 +1,4 @@
-"""A topic on the dev broker, a ConsumerGroup for it with the engine `arrow`, and what became of it."""
+"""A site for `slackwater local run`: a topic, a ConsumerGroup with the engine `arrow`, and its output."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ from collections import Counter
 from pathlib import Path
 from uuid import uuid4
 
-import confluent_kafka
-import pyarrow.dataset as ds
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-
-from tests.support.peers.librdkafka import write_topic
+from tests.support.workers.group_site import GroupTopic, Output
 
 PARTITIONS = 4
 HANDLERS = """\
@@ -75,7 +71,7 @@ spec:
 """
 
 
-class Site:
+class LocalRunSite:
     """`file` is the resource, `out` its sink; the topic has :data:`PARTITIONS` partitions."""
 
     def __init__(self, bootstrap: str, folder: Path) -> None:
@@ -84,10 +80,15 @@ class Site:
         self.file = folder / "group.yaml"
         self.out = folder / "out"
         self.work = folder / "work"
-        self.ends = dict.fromkeys(range(PARTITIONS), 0)
+        self.group = GroupTopic(bootstrap, self.name, self.name, PARTITIONS)
         (folder / "handlers.py").write_text(HANDLERS)
         (folder / "broken.py").write_text(BROKEN)
         self.file.write_text(RESOURCE.format(name=self.name, bootstrap=bootstrap, out=self.out))
+
+    @property
+    def ends(self) -> dict[int, int]:
+        """The end offset of each partition."""
+        return self.group.ends
 
     def change(self, old: str, new: str) -> None:
         """Replaces a text of the resource, which must be there once."""
@@ -99,38 +100,20 @@ class Site:
         """`slackwater local run` of the resource."""
         return ["local", "run", "-f", self.file, "--workdir", self.work, *more]
 
-    def make_topic(self) -> None:
-        """Makes the topic."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        for made in admin.create_topics([NewTopic(self.name, PARTITIONS, 1)]).values():
-            made.result(60)
-
     def produce(self, sizes: list[int]) -> None:
         """Produces a record of random bytes for each of ``sizes``, in turn to each partition."""
         rng = random.Random(len(sizes))
         records = [(number % PARTITIONS, rng.randbytes(size)) for number, size in enumerate(sizes)]
-        write_topic(self.bootstrap, self.name, records)
-        for partition, _ in records:
-            self.ends[partition] += 1
+        self.group.write(records)
 
     def committed(self) -> dict[int, int]:
-        """The group's committed offset of each partition, 0 where there is none, read by librdkafka."""
-        consumer = confluent_kafka.Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.name})
-        try:
-            asked = [confluent_kafka.TopicPartition(self.name, p) for p in range(PARTITIONS)]
-            return {tp.partition: max(0, tp.offset) for tp in consumer.committed(asked, 60)}
-        finally:
-            consumer.close()
+        """The group's committed offset of each partition, 0 where there is none."""
+        return self.group.committed()
 
     def rows(self) -> dict[int, Counter[int]]:
         """How often each offset of each partition is in the Parquet files that count as done."""
-        found: dict[int, Counter[int]] = {p: Counter() for p in range(PARTITIONS)}
-        if not any(self.out.glob("*.parquet")):
-            return found
-        table = ds.dataset(self.out, format="parquet").to_table(columns=["partition", "offset"])
-        for partition, offset in zip(*(table.column(n).to_pylist() for n in table.column_names), strict=True):
-            found[partition][offset] += 1
-        return found
+        offsets = Output(self.out).offsets(range(PARTITIONS))
+        return {partition: Counter(values) for partition, values in offsets.items()}
 
     def check_nothing_done(self) -> None:
         """Nothing was written that counts, nothing half-written is left, and no offset has moved."""
