@@ -83,5 +83,5 @@ def broker(request: pytest.FixtureRequest) -> KafkaCluster | DevBroker:
 
     Against others with ``SLACKWATER_TEST_BROKERS=kafka-3.9,kafka-2.8`` in the environment.
     """
-    found: KafkaCluster | DevBroker = request.getfixturevalue(BROKERS[request.param])
-    return found
+    broker: KafkaCluster | DevBroker = request.getfixturevalue(BROKERS[request.param])
+    return broker

@@ -212,21 +212,21 @@ async def caught_up(run: LocalRun, feed: Feed) -> None:
 def offsets_of(out: Path) -> dict[int, Counter[int]]:
     """How often each offset of each partition is in the Parquet."""
     table = ds.dataset(out, format="parquet").to_table(columns=["partition", "offset"])
-    found: dict[int, Counter[int]] = {p: Counter() for p in range(PARTITIONS)}
+    offsets: dict[int, Counter[int]] = {p: Counter() for p in range(PARTITIONS)}
     for partition, offset in zip(
         table.column("partition").to_pylist(), table.column("offset").to_pylist(), strict=True
     ):
-        found[partition][offset] += 1
-    return found
+        offsets[partition][offset] += 1
+    return offsets
 
 
 def letters_of(bootstrap: str, topic: str) -> dict[int, Counter[int]]:
     """How often each source offset of each source partition is among the dead letters."""
-    found: dict[int, Counter[int]] = {p: Counter() for p in range(PARTITIONS)}
+    letters: dict[int, Counter[int]] = {p: Counter() for p in range(PARTITIONS)}
     for letter in read_topic(bootstrap, topic):
         partition, offset = letter.source
-        found[partition][offset] += 1
-    return found
+        letters[partition][offset] += 1
+    return letters
 
 
 @contextmanager

@@ -50,9 +50,9 @@ def test_the_judge_sees_rows_that_are_lost_or_there_twice(devbroker: DevBroker, 
         lost, doubled, _ = site.difference()
         assert lost == 0
         assert doubled > 0
-        told = site.differences()
-        assert len(told) == doubled
-        for line in told:
+        differences = site.differences()
+        assert len(differences) == doubled
+        for line in differences:
             place = re.search(r"'good \d+', stored at (partition \d+ offset \d+): 2 rows for 1: ", line)
             assert place is not None, line
             assert line.count(place[1]) == 3, "where it was stored, and the place that each row names"
@@ -80,11 +80,11 @@ def test_the_judge_names_dead_letters_that_are_there_twice(devbroker: DevBroker,
         producer.produce(site.letters_topic, letter.value, partition=1, headers=list(letter.headers.items()))
         assert producer.flush(60) == 0
         assert site.difference() == (0, 1, 0)
-        (told,) = site.differences()
+        (difference,) = site.differences()
         partition, offset = letter.source
-        assert f"stored at partition {partition} offset {offset}: 2 dead letters for 1" in told
-        assert f"at {site.letters_topic}-{letter.partition} offset {letter.offset}" in told
-        assert f"at {site.letters_topic}-1 offset" in told
+        assert f"stored at partition {partition} offset {offset}: 2 dead letters for 1" in difference
+        assert f"at {site.letters_topic}-{letter.partition} offset {letter.offset}" in difference
+        assert f"at {site.letters_topic}-1 offset" in difference
 
 
 def test_a_run_that_went_wrong_tells_why_and_keeps_its_folder(

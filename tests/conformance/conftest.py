@@ -26,9 +26,9 @@ ROW, OUTCOME = "conformance-row", "conformance-outcome"
 @pytest.fixture(scope="session", params=list(FIXTURES))
 def broker(request: pytest.FixtureRequest) -> KafkaCluster | DevBroker:
     """Each row runs against every broker."""
-    found: KafkaCluster | DevBroker = request.getfixturevalue(FIXTURES[request.param])
-    CEILINGS[parse_address(found.bootstrap)[1]] = ceilings(request.param)
-    return found
+    broker: KafkaCluster | DevBroker = request.getfixturevalue(FIXTURES[request.param])
+    CEILINGS[parse_address(broker.bootstrap)[1]] = ceilings(request.param)
+    return broker
 
 
 @pytest.fixture
@@ -73,8 +73,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def broker_of(item: pytest.Item) -> str | None:
     """The broker that a test is about, by its parameters; None: it is none of these tests."""
     params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    found = str(params.get("broker", params.get("target", params.get("move"))))
-    return next((name for name in FIXTURES if found.startswith(name)), None)
+    broker = str(params.get("broker", params.get("target", params.get("move"))))
+    return next((name for name in FIXTURES if broker.startswith(name)), None)
 
 
 def row_of(item: pytest.Function) -> str:

@@ -61,12 +61,12 @@ def table(outcomes: Mapping[tuple[str, str], Mapping[str, str]]) -> Iterable[str
 def _together(
     outcomes: Mapping[tuple[str, str], Mapping[str, str]],
 ) -> dict[tuple[str, str, tuple[str, ...]], list[str]]:
-    found: dict[tuple[str, str, tuple[str, ...]], list[str]] = defaultdict(list)
+    kinds: dict[tuple[str, str, tuple[str, ...]], list[str]] = defaultdict(list)
     for (file, row), by_broker in outcomes.items():
         test, _, variant = row.partition("[")
         cells = tuple(SHOWN[by_broker[name]] if name in by_broker else "" for name in FIXTURES)
-        found[file, test, cells].append(variant.rstrip("]"))
-    return found
+        kinds[file, test, cells].append(variant.rstrip("]"))
+    return kinds
 
 
 def main() -> int:

@@ -32,9 +32,9 @@ def test_api_versions(client: RawClient, broker_name: str, version: int) -> None
     request = m.ApiVersionsRequest(client_software_name="raw", client_software_version="1")
     answer = client.request(request, version)
     assert answer.error_code == E.NONE
-    found = {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys}
+    versions = {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys}
     expected = {kind.api_key: span for kind, span in RANGES[broker_name].items()}
-    assert {key: found.get(key) for key in expected} == expected
+    assert {key: versions.get(key) for key in expected} == expected
 
 
 @on_old_brokers
@@ -274,9 +274,9 @@ def test_describe_broker_configs(client: RawClient) -> None:
     )
     result = client.request(m.DescribeConfigsRequest(resources=[resource]), 4).results[0]
     assert result.error_code == E.NONE
-    found = {c.name: c.value for c in result.configs}
-    assert found["group.min.session.timeout.ms"] == "6000"
-    assert found["group.initial.rebalance.delay.ms"] == GROUP_CONFIG["group.initial.rebalance.delay.ms"]
+    options = {c.name: c.value for c in result.configs}
+    assert options["group.min.session.timeout.ms"] == "6000"
+    assert options["group.initial.rebalance.delay.ms"] == GROUP_CONFIG["group.initial.rebalance.delay.ms"]
 
 
 # --- coordinator ---------------------------------------------------------------------------------

@@ -472,8 +472,8 @@ def test_offsets_by_time(client: RawClient, topic: str, timestamp: int, expected
     """The first record whose timestamp is at least the one asked for, with its own; none: -1."""
     produce(client, topic, batch([b"x"] * 2, timestamps=[T0, T0 + 10]))
     produce(client, topic, batch([b"x"] * 3, timestamps=[T0 + 50, T0 + 40, T0 + 60], compression="lz4"))
-    found = list_offset(client, topic, timestamp)
-    assert (found.error_code, (found.offset, found.timestamp)) == (E.NONE, expected)
+    offset = list_offset(client, topic, timestamp)
+    assert (offset.error_code, (offset.offset, offset.timestamp)) == (E.NONE, expected)
 
 
 @needs(m.ListOffsetsRequest, 7)
@@ -481,8 +481,8 @@ def test_record_with_the_largest_timestamp(client: RawClient, topic: str) -> Non
     """ListOffsets v7 -3 (KIP-734): the record with the largest timestamp."""
     produce(client, topic, batch([b"x"] * 3, timestamps=[T0, T0 + 90, T0 + 10]))
     produce(client, topic, batch([b"x"], timestamps=[T0 + 20]))
-    found = list_offset(client, topic, -3)
-    assert (found.error_code, found.offset, found.timestamp) == (E.NONE, 1, T0 + 90)
+    offset = list_offset(client, topic, -3)
+    assert (offset.error_code, offset.offset, offset.timestamp) == (E.NONE, 1, T0 + 90)
     assert list_offset(client, topic, -3, partition=1).offset == -1
 
 

@@ -23,8 +23,8 @@ def epoch_end(
         replica_id=CONSUMER,
         topics=[m.OffsetForLeaderEpochRequestTopic(topic=topic, partitions=[part])],
     )
-    [told] = client.request(request, version).topics[0].partitions
-    return told.error_code, told.leader_epoch, told.end_offset
+    [partition] = client.request(request, version).topics[0].partitions
+    return partition.error_code, partition.leader_epoch, partition.end_offset
 
 
 @pytest.mark.parametrize("version", range(2, 5))

@@ -420,9 +420,9 @@ def fetched(client: RawClient, group: str, topic: str, partition: int) -> tuple[
     wanted = m.OffsetFetchRequestTopic(name=topic, partition_indexes=[partition])
     answer = client.request(m.OffsetFetchRequest(group_id=group, topics=[wanted]), 7)
     assert answer.error_code == E.NONE
-    found = answer.topics[0].partitions[0]
-    assert found.error_code == E.NONE
-    return found.committed_offset, found.metadata
+    committed = answer.topics[0].partitions[0]
+    assert committed.error_code == E.NONE
+    return committed.committed_offset, committed.metadata
 
 
 @pytest.fixture
@@ -501,8 +501,8 @@ def test_all_offsets_of_a_group(committer: Member, topic: str, client: RawClient
     """OffsetFetch with null topics: all that the group has."""
     committer.commit(topic, 0, 4)
     committer.commit(topic, 2, 6)
-    [found] = client.request(m.OffsetFetchRequest(group_id=topic, topics=None), 7).topics
-    assert {(p.partition_index, p.committed_offset) for p in found.partitions} == {(0, 4), (2, 6)}
+    [topic_offsets] = client.request(m.OffsetFetchRequest(group_id=topic, topics=None), 7).topics
+    assert {(p.partition_index, p.committed_offset) for p in topic_offsets.partitions} == {(0, 4), (2, 6)}
 
 
 def test_simple_consumer_commits(bootstrap: str, topic: str, client: RawClient) -> None:

@@ -67,17 +67,17 @@ class Clock:
 @contextlib.contextmanager
 def heartbeats(*group: Member) -> Iterator[list[int]]:
     """Heartbeats for ``group`` every 0.3 s in the background; yields the errors seen, in order."""
-    seen: list[int] = []
+    errors: list[int] = []
     stop = threading.Event()
 
     def beat() -> None:
         while not stop.wait(0.3):
-            seen.extend(member.heartbeat() for member in group)
+            errors.extend(member.heartbeat() for member in group)
 
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
     try:
-        yield seen
+        yield errors
     finally:
         stop.set()
         thread.join()
@@ -109,14 +109,14 @@ def session_expires(bootstrap: str, name: str) -> None:
         leader = form(group)
         clock = Clock()
         follower = next(x for x in group if x is not leader)
-        with heartbeats(leader) as seen, RawClient.to(bootstrap) as watcher:
+        with heartbeats(leader) as errors, RawClient.to(bootstrap) as watcher:
             while clock() < SESSION_MS - 1_500:
                 time.sleep(0.5)
                 assert follower.sync().error_code == E.NONE
                 assert follower.join().generation_id == leader.generation
                 wrong = follower.heartbeat(generation_id=leader.generation + 5)
                 assert wrong == E.ILLEGAL_GENERATION
-            assert set(seen) == {E.NONE}
+            assert set(errors) == {E.NONE}
             assert_near(gone_at(follower, clock, watcher, SESSION_MS + SLACK_MS), SESSION_MS)
         assert leader.heartbeat() == E.REBALANCE_IN_PROGRESS
 
@@ -151,10 +151,10 @@ def heartbeats_in_a_rebalance_refresh_the_session(bootstrap: str, name: str) -> 
         clock = Clock()
         new.send_join()
         until_rebalance(a)
-        with heartbeats(a) as seen:
+        with heartbeats(a) as errors:
             gone_at(b, clock, watcher, SESSION_MS + SLACK_MS)
             clock.sleep_until(SESSION_MS + 2_000)
-        assert set(seen) == {E.REBALANCE_IN_PROGRESS}
+        assert set(errors) == {E.REBALANCE_IN_PROGRESS}
         assert {x.group_instance_id for x in describe(watcher, name).members} == {"a", "new"}
 
 
@@ -459,8 +459,8 @@ def outcomes(request: pytest.FixtureRequest) -> Iterator[dict[tuple[str, str], F
     ]
     rows = {r.__name__: r for r in ROWS}
     brokers = {target: request.getfixturevalue(FIXTURES[target]) for target, _ in wanted}
-    for target, one in brokers.items():
-        CEILINGS[parse_address(one.bootstrap)[1]] = ceilings(target)
+    for target, broker in brokers.items():
+        CEILINGS[parse_address(broker.bootstrap)[1]] = ceilings(target)
     with ThreadPoolExecutor(len(wanted)) as pool:
         yield {
             (target, name): pool.submit(rows[name], brokers[target].bootstrap, f"t-{os.getpid()}-{name}")

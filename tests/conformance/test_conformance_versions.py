@@ -88,8 +88,8 @@ def test_leave_group(bootstrap: str, name: str, version: int) -> None:
         if version < 3:
             request = m.LeaveGroupRequest(group_id=name, member_id=member.member_id)
         else:
-            one = m.LeaveGroupRequestMember(member_id=member.member_id)
-            request = m.LeaveGroupRequest(group_id=name, members=[one])
+            leaving = m.LeaveGroupRequestMember(member_id=member.member_id)
+            request = m.LeaveGroupRequest(group_id=name, members=[leaving])
         answer = member.side.request(request, version)
         assert answer.error_code == E.NONE
         assert [x.error_code for x in answer.members] == ([] if version < 3 else [E.NONE])
@@ -130,14 +130,16 @@ def fetched(client: RawClient, name: str, version: int) -> dict[int, tuple[int, 
         topic = m.OffsetFetchRequestTopic(name=name, partition_indexes=[0, 1])
         single = client.request(m.OffsetFetchRequest(group_id=name, topics=[topic]), version)
         assert single.error_code == E.NONE
-        found: list[m.OffsetFetchResponsePartition] | list[m.OffsetFetchResponsePartitions]
-        found = single.topics[0].partitions
+        partitions: list[m.OffsetFetchResponsePartition] | list[m.OffsetFetchResponsePartitions]
+        partitions = single.topics[0].partitions
     else:
         topics = [m.OffsetFetchRequestTopics(name=name, partition_indexes=[0, 1])]
         group = m.OffsetFetchRequestGroup(group_id=name, topics=topics)
-        found = client.request(m.OffsetFetchRequest(groups=[group]), version).groups[0].topics[0].partitions
-    assert {p.error_code for p in found} == {E.NONE}
-    return {p.partition_index: (p.committed_offset, p.committed_leader_epoch, p.metadata) for p in found}
+        partitions = (
+            client.request(m.OffsetFetchRequest(groups=[group]), version).groups[0].topics[0].partitions
+        )
+    assert {p.error_code for p in partitions} == {E.NONE}
+    return {p.partition_index: (p.committed_offset, p.committed_leader_epoch, p.metadata) for p in partitions}
 
 
 @pytest.mark.parametrize("version", range(7))

@@ -111,7 +111,7 @@ class Pair:
 
     def _compare_answers(self, last: Call) -> None:
         pairs = []
-        for call, client in [one for one in self._open if not one[0].parked]:
+        for call, client in [exchange for exchange in self._open if not exchange[0].parked]:
             try:
                 pairs.append((call, client.receive(WAIT_S)))
             except TimeoutError:
@@ -155,7 +155,7 @@ class Pair:
             assert leader in group.members
             group.leader = leader
             listed = [
-                sorted(one.member_id for pair in joins for one in pair[side].members) for side in (0, 1)
+                sorted(member.member_id for pair in joins for member in pair[side].members) for side in (0, 1)
             ]
             assert listed[0] == sorted(self.mine_of[i] for i in listed[1])
             for mine, real in joins:

@@ -169,7 +169,7 @@ def run(
 def processes_with(mark: str) -> list[int]:
     """The running processes (zombies are none) whose environment holds ``mark``."""
     needle = f"{MARK}={mark}".encode()
-    found = []
+    processes = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
             continue
@@ -179,17 +179,17 @@ def processes_with(mark: str) -> list[int]:
         except (OSError, UnicodeDecodeError):
             continue  # it has ended meanwhile, or is another user's
         if needle in environment and state not in "ZX":
-            found.append(int(folder.name))
-    return found
+            processes.append(int(folder.name))
+    return processes
 
 
 def commands_of(pids: list[int]) -> list[str]:
     """The command lines of these processes."""
-    told = []
+    commands = []
     for pid in pids:
         try:
             line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             line = "(gone)"
-        told.append(f"{pid}: {line}")
-    return told
+        commands.append(f"{pid}: {line}")
+    return commands

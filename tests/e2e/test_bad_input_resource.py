@@ -27,14 +27,14 @@ FAULTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("old", "new", "told"), [f[1:] for f in FAULTS], ids=[f[0] for f in FAULTS])
-def test_a_resource_with_a_fault(tmp_path: Path, old: str, new: str, told: str) -> None:
+@pytest.mark.parametrize(("old", "new", "words"), [f[1:] for f in FAULTS], ids=[f[0] for f in FAULTS])
+def test_a_resource_with_a_fault(tmp_path: Path, old: str, new: str, words: str) -> None:
     site = LocalRunSite("127.0.0.1:1", tmp_path)
     site.change(old, new)
     ended = run(*site.arguments())
     assert ended.code == 1, ended
     assert ended.stderr.count("\n") == 1, ended
-    assert re.search(told, ended.error), ended
+    assert re.search(words, ended.error), ended
     assert not site.work.exists()
     assert not site.out.exists()
 
@@ -55,9 +55,11 @@ WORKER_FAULTS = [
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"), [f[1:] for f in WORKER_FAULTS], ids=[f[0] for f in WORKER_FAULTS]
+    ("changes", "words"), [f[1:] for f in WORKER_FAULTS], ids=[f[0] for f in WORKER_FAULTS]
 )
-def test_a_worker_s_configuration_with_a_fault(tmp_path: Path, changes: dict[str, object], told: str) -> None:
+def test_a_worker_s_configuration_with_a_fault(
+    tmp_path: Path, changes: dict[str, object], words: str
+) -> None:
     config = worker_config(tmp_path, "127.0.0.1:1")
     ended = run(
         "worker",
@@ -66,7 +68,7 @@ def test_a_worker_s_configuration_with_a_fault(tmp_path: Path, changes: dict[str
         environment={"SLACKWATER_INSTANCE_ID": "w-0"},
     )
     assert ended.code == 2, ended
-    assert re.search(told, ended.error), ended
+    assert re.search(words, ended.error), ended
     assert "Traceback" not in ended.stderr
     assert not (tmp_path / "out").exists()
 

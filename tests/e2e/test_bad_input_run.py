@@ -24,12 +24,12 @@ LONGEST_S = 120.0
 """For what cannot heal by itself, a worker's tries included: 20 s where nothing else wants the processors."""
 
 
-def check(site: LocalRunSite, ended: Ended, told: str, code: int = 1) -> None:
-    """The run said ``told`` in one line, and nothing counts as done."""
+def check(site: LocalRunSite, ended: Ended, words: str, code: int = 1) -> None:
+    """The run said ``words`` in one line, and nothing counts as done."""
     assert ended.code == code, ended
     assert ended.stderr.count("\n") == 1, ended
     assert ended.error.startswith("slackwater"), ended
-    assert re.search(told, ended.error), ended
+    assert re.search(words, ended.error), ended
     assert "Traceback" not in ended.stdout, ended
     assert ended.seconds < LONGEST_S, ended
     site.check_nothing_done()
@@ -46,15 +46,15 @@ UNUSABLE = [
 ]
 
 
-@pytest.mark.parametrize(("handler", "told"), UNUSABLE, ids=[one[0] for one in UNUSABLE])
+@pytest.mark.parametrize(("handler", "words"), UNUSABLE, ids=[case[0] for case in UNUSABLE])
 def test_a_handler_that_cannot_be_used_is_seen_before_a_record_is_read(
-    site: LocalRunSite, handler: str, told: str
+    site: LocalRunSite, handler: str, words: str
 ) -> None:
     site.produce([100] * 20)
     site.change("handlers:keep", handler)
     ended = run(*site.arguments())
-    check(site, ended, told)
-    assert re.search(rf"{site.name}-preflight-\S+ ended with code 2: ", ended.stdout), "told when it shows"
+    check(site, ended, words)
+    assert re.search(rf"{site.name}-preflight-\S+ ended with code 2: ", ended.stdout), "reported early"
 
 
 def java_11(folder: Path) -> dict[str, str]:
@@ -118,14 +118,16 @@ def retried(
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(("name", "told"), [(one[0], one[2]) for one in RETRIED], ids=[o[0] for o in RETRIED])
+@pytest.mark.parametrize(
+    ("name", "words"), [(case[0], case[2]) for case in RETRIED], ids=[o[0] for o in RETRIED]
+)
 def test_what_stops_each_worker_is_told_at_once_and_given_up_in_the_end(
-    retried: dict[str, Future[tuple[LocalRunSite, Ended]]], name: str, told: str
+    retried: dict[str, Future[tuple[LocalRunSite, Ended]]], name: str, words: str
 ) -> None:
     site, ended = retried[name].result()
-    check(site, ended, told.partition(": ")[2])
+    check(site, ended, words.partition(": ")[2])
     assert f"{site.name}-0 failed 5 times in a row: " in ended.error, ended
-    assert re.search(rf"^\S+ {site.name}-0 ended with {told}", ended.stdout, re.MULTILINE), ended
+    assert re.search(rf"^\S+ {site.name}-0 ended with {words}", ended.stdout, re.MULTILINE), ended
 
 
 def test_an_output_folder_that_cannot_be_made(site: LocalRunSite) -> None:

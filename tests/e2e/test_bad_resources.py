@@ -33,9 +33,9 @@ def refusal(plane: ControlPlane, home: str, document: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("bad", REFUSED, ids=lambda bad: bad.what)
 def test_it_is_refused_with_the_field_and_what_to_do(api_server: ControlPlane, home: str, bad: Bad) -> None:
-    told = refusal(api_server, home, bad.document)
-    assert bad.field in told
-    assert bad.says in told
+    error = refusal(api_server, home, bad.document)
+    assert bad.field in error
+    assert bad.says in error
 
 
 def test_nothing_of_them_is_there(api_server: ControlPlane, home: str) -> None:
@@ -67,15 +67,15 @@ def flights(api_server: ControlPlane, home: str) -> Iterator[str]:
 def test_the_group_id_cannot_be_changed(
     api_server: ControlPlane, home: str, flights: str, changes: dict[str, Any]
 ) -> None:
-    told = refusal(api_server, home, good(**{"spec/groupId": "flights", **changes}))
-    assert "groupId is immutable; create another ConsumerGroup" in told
+    error = refusal(api_server, home, good(**{"spec/groupId": "flights", **changes}))
+    assert "groupId is immutable; create another ConsumerGroup" in error
 
 
 def test_nor_given_later(api_server: ControlPlane, home: str) -> None:
     apply(api_server, home, good())
     try:
-        told = refusal(api_server, home, good(**{"spec/groupId": "flights"}))
-        assert "groupId is immutable" in told
+        error = refusal(api_server, home, good(**{"spec/groupId": "flights"}))
+        assert "groupId is immutable" in error
         apply(api_server, home, good(**{"spec/scaling/catchUp": "1m"}))
     finally:
         api_server.kubectl("delete", "cg", "flights", "-n", home)
@@ -83,13 +83,13 @@ def test_nor_given_later(api_server: ControlPlane, home: str) -> None:
 
 def test_scaling_by_hand_keeps_to_the_bounds(api_server: ControlPlane, home: str, flights: str) -> None:
     api_server.kubectl("scale", "cg/flights", "-n", home, "--replicas=5")
-    found = api_server.kubectl("get", "cg", "flights", "-n", home, "-o", "jsonpath={.spec.replicas}")
-    assert found == "5"
+    output = api_server.kubectl("get", "cg", "flights", "-n", home, "-o", "jsonpath={.spec.replicas}")
+    assert output == "5"
     with pytest.raises(CommandFailed) as raised:
         api_server.kubectl("scale", "cg/flights", "-n", home, "--replicas=13")
     assert "must be between scaling.minReplicas and scaling.maxReplicas" in str(raised.value)
 
 
 def test_an_edit_that_misspells_a_field_is_refused(api_server: ControlPlane, home: str, flights: str) -> None:
-    told = refusal(api_server, home, good(**{"spec/groupId": "flights", "spec/roll_out": {"paused": True}}))
-    assert 'unknown field "spec.roll_out"' in told
+    error = refusal(api_server, home, good(**{"spec/groupId": "flights", "spec/roll_out": {"paused": True}}))
+    assert 'unknown field "spec.roll_out"' in error

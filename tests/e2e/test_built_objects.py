@@ -164,9 +164,9 @@ def test_each_object_is_taken(api_server: ControlPlane, home: str, changes: dict
     group = made(api_server, home, changes)
     built = objects(group)
     assert len(built) == (9 if group.spec.rollout.takes_over else 7)
-    told = dry_run(api_server, *built).splitlines()
-    assert [line for line in told if not line.endswith("serverside-applied (server dry run)")] == []
-    assert len(told) == len(built)
+    lines = dry_run(api_server, *built).splitlines()
+    assert [line for line in lines if not line.endswith("serverside-applied (server dry run)")] == []
+    assert len(lines) == len(built)
 
 
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=list(VARIANTS))
@@ -198,12 +198,12 @@ def test_a_pod_that_is_less_careful_may_not(api_server: ControlPlane, home: str)
 
 def applied(plane: ControlPlane, document: dict[str, Any]) -> dict[str, Any]:
     """Server-side apply as the operator does it."""
-    told = plane.kubectl(
+    output = plane.kubectl(
         "apply", "--server-side", "--field-manager=slackwater-operator", "-f", "-", "-o", "json",
         stdin=json.dumps(document),
     )  # fmt: skip
-    found: dict[str, Any] = json.loads(told)
-    return found
+    applied: dict[str, Any] = json.loads(output)
+    return applied
 
 
 @pytest.mark.parametrize("suffix", ["", "a"])
@@ -216,8 +216,10 @@ def test_what_the_server_fills_in_is_no_other_template(
     document = statefulset(group, template=current.template, replicas=0, suffix=suffix)
     kept = [applied(api_server, document) for _ in range(2)]
     api_server.kubectl("delete", "statefulset", document["metadata"]["name"], "-n", home)
-    assert [one["metadata"]["generation"] for one in kept] == [1, 1]
-    assert not any(differs(marked(document), applied_as_marked(one, document)) for one in kept)
+    assert [rule["metadata"]["generation"] for rule in kept] == [1, 1]
+    assert not any(
+        differs(marked(document), applied_as_marked(live_document, document)) for live_document in kept
+    )
 
 
 def applied_as_marked(live: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
@@ -248,8 +250,8 @@ def test_workers_of_before_get_their_variables_in_the_order_that_counts(
     api_server.kubectl("delete", "statefulset", "flights", "-n", home)
     template = kept["spec"]["template"]
     (worker,) = template["spec"]["containers"]
-    assert [one["name"] for one in worker["env"]] == [
-        one["name"] for one in now["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert [variable["name"] for variable in worker["env"]] == [
+        variable["name"] for variable in now["spec"]["template"]["spec"]["containers"][0]["env"]
     ]
     labels = {**template["metadata"]["labels"], names.POD_INDEX_LABEL: "3"}
     pod = {"metadata": {"name": "flights-3", "labels": labels}, "status": {"podIP": "10.0.0.1"}}

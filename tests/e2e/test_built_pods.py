@@ -70,7 +70,7 @@ def pods(plane: ControlPlane, namespace: str) -> list[dict[str, Any]]:
 
 def ready(pod: dict[str, Any]) -> bool:
     conditions = pod.get("status", {}).get("conditions", [])
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def address(pod: dict[str, Any]) -> str:
@@ -79,12 +79,12 @@ def address(pod: dict[str, Any]) -> str:
 
 def phases(plane: ControlPlane, namespace: str) -> list[str]:
     """The phases of the workers that answer, at their pods' own addresses."""
-    found = []
+    phases = []
     for pod in pods(plane, namespace):
         if pod.get("status", {}).get("podIP"):
             with urllib.request.urlopen(f"{address(pod)}/status", timeout=30) as answer:
-                found.append(json.load(answer)["phase"])
-    return found
+                phases.append(json.load(answer)["phase"])
+    return phases
 
 
 @pytest.fixture
@@ -125,12 +125,16 @@ def test_workers_join_under_their_pods_names_and_what_is_sent_is_handled(
     until(lambda: sum(map(ready, pods(control_plane, namespace))) == 2, "two workers that are ready", 120)
     with KafkaAdmin(bootstrap_servers=devbroker.bootstrap) as admin:
         described = admin.describe_groups([topic]).unwrap()[topic]
-        assert {one.instance_id for one in described.members} == {"flights-0", "flights-1"}
+        assert {member.instance_id for member in described.members} == {"flights-0", "flights-1"}
         with KafkaProducer(bootstrap_servers=devbroker.bootstrap) as producer:
             for at in range(100):
                 producer.send(topic, value=json.dumps(ORDER).encode(), partition=at % 4)
         until(
-            lambda: sum(one.offset for one in admin.committed_offsets(topic).values()) == 100, "all commits"
+            lambda: (
+                sum(committed_offset.offset for committed_offset in admin.committed_offsets(topic).values())
+                == 100
+            ),
+            "all commits",
         )
     control_plane.kubectl("delete", "cg", "flights", "-n", namespace)
     until(lambda: not pods(control_plane, namespace), "the pods' end", 180)

@@ -92,8 +92,8 @@ test_pods.__test__ = False  # type: ignore[attr-defined]
 
 def pods(plane: ControlPlane, namespace: str) -> list[dict[str, Any]]:
     label = "app.kubernetes.io/name=slackwater-operator"
-    found = plane.api.list(path_of("v1", "pods", namespace), label_selector=label)
-    return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
+    pods = plane.api.list(path_of("v1", "pods", namespace), label_selector=label)
+    return [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
 
 
 def lease_holder(plane: ControlPlane, namespace: str) -> str:
@@ -108,16 +108,16 @@ def left(plane: ControlPlane) -> set[str]:
         kinds = plane.kubectl("api-resources", "--verbs=list", "-o", "name").split()
         label = f"app.kubernetes.io/instance={RELEASE}"
         try:
-            told = plane.kubectl("get", ",".join(kinds), "-A", "-o", "name", "-l", label)
+            output = plane.kubectl("get", ",".join(kinds), "-A", "-o", "name", "-l", label)
         except CommandFailed as exc:
             # A definition that goes is listed for a moment longer than it is served.
             if "could not find the requested resource" in exc.output or "have a resource type" in exc.output:
                 return None
             raise
-        return {*told.split(), "listed"}
+        return {*output.split(), "listed"}
 
-    found = until(listed, "what there is", 120) - {"listed"}
-    return {line for line in found if not line.startswith(("endpointslice", "pod/sw-slackwater-test"))}
+    objects = until(listed, "what there is", 120) - {"listed"}
+    return {line for line in objects if not line.startswith(("endpointslice", "pod/sw-slackwater-test"))}
 
 
 def test_installs_leads_and_passes_its_test(plane: ControlPlane, namespace: str) -> None:
@@ -132,7 +132,7 @@ def test_installs_leads_and_passes_its_test(plane: ControlPlane, namespace: str)
     assert re.search(r"ok +the API server has 0 ConsumerGroups in all namespaces", tested)
     assert "failed " not in tested
     # What the test needed is gone with it.
-    assert not [one for one in left(plane) if one.endswith("-test")]
+    assert not [name for name in left(plane) if name.endswith("-test")]
 
 
 def test_the_test_fails_when_an_operator_is_not_there(plane: ControlPlane, namespace: str) -> None:
@@ -171,8 +171,12 @@ def test_upgrade_rollback_and_a_failing_upgrade(plane: ControlPlane, namespace: 
 
 
 def exchanged(plane: ControlPlane, namespace: str, before: set[str]) -> list[dict[str, Any]]:
-    found = pods(plane, namespace)
-    return found if len(found) == 2 and not before & {pod["metadata"]["name"] for pod in found} else []
+    running_pods = pods(plane, namespace)
+    return (
+        running_pods
+        if len(running_pods) == 2 and not before & {pod["metadata"]["name"] for pod in running_pods}
+        else []
+    )
 
 
 def ready(plane: ControlPlane, namespace: str) -> int:
@@ -182,14 +186,14 @@ def ready(plane: ControlPlane, namespace: str) -> int:
 
 def arguments(plane: ControlPlane, namespace: str) -> list[str]:
     deployment = plane.api.get(path_of("apps/v1", "deployments", namespace, NAME)) or {}
-    found: list[str] = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    return found
+    arguments: list[str] = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    return arguments
 
 
 def arguments_rendered(values: Mapping[str, Any]) -> list[str]:
     deployment = chart.one(chart.template(values), "Deployment")
-    found: list[str] = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    return found
+    arguments: list[str] = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    return arguments
 
 
 @pytest.mark.parametrize("keep", [True, False])
@@ -273,7 +277,7 @@ def may(plane: ControlPlane, namespace: str, account_namespace: str) -> dict[str
     user = f"system:serviceaccount:{account_namespace}:{NAME}"
     who = (f"--as={user}", "--as-group=system:authenticated", "--as-group=system:serviceaccounts")
     listed = plane.kubectl("auth", "can-i", "--list", "--no-headers", "-n", namespace, *who)
-    found: dict[str, set[str]] = {}
+    series: dict[str, set[str]] = {}
     for line in listed.splitlines():
         if line.startswith(" "):  # a path that is no resource, such as /version
             continue
@@ -282,8 +286,8 @@ def may(plane: ControlPlane, namespace: str, account_namespace: str) -> dict[str
         resource, _, names, verbs = row.groups()
         if resource not in FOR_ALL:
             assert not names, line
-            found.setdefault(resource, set()).update(verbs.split())
-    return found
+            series.setdefault(resource, set()).update(verbs.split())
+    return series
 
 
 def await_rights(
@@ -295,7 +299,7 @@ def await_rights(
 
 
 def rendered(kind: str, name: str, values: Mapping[str, Any]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    texts: dict[str, set[str]] = {}
     for manifest in chart.template(values):
         if manifest["kind"] == kind and manifest["metadata"]["name"] == name:
             for rule in manifest["rules"]:
@@ -303,8 +307,8 @@ def rendered(kind: str, name: str, values: Mapping[str, Any]) -> dict[str, set[s
                     for resource in rule["resources"]:
                         name_of, _, part = resource.partition("/")  # as kubectl writes it
                         key = "/".join(filter(None, (f"{name_of}.{group}" if group else name_of, part)))
-                        found.setdefault(key, set()).update(rule["verbs"])
-    return found
+                        texts.setdefault(key, set()).update(rule["verbs"])
+    return texts
 
 
 def test_everywhere_the_account_may_what_the_role_says_and_nothing_more(
@@ -356,8 +360,8 @@ def reading(plane: ControlPlane, namespace: str) -> dict[str, Any]:
 
 
 def condition(plane: ControlPlane, namespace: str, kind: str) -> str:
-    found = reading(plane, namespace).get("status", {}).get("conditions", [])
-    return next((one["status"] for one in found if one["type"] == kind), "")
+    conditions = reading(plane, namespace).get("status", {}).get("conditions", [])
+    return next((condition["status"] for condition in conditions if condition["type"] == kind), "")
 
 
 READING = """

@@ -90,26 +90,26 @@ class Cluster:
         return self.api.create(self.path(plural, version=version), body)
 
     def pod(self, name: str) -> Json:
-        found = self.api.get(self.path("pods", name))
-        assert found is not None, f"no pod {name}"
-        return found
+        pod = self.api.get(self.path("pods", name))
+        assert pod is not None, f"no pod {name}"
+        return pod
 
     def names(self) -> set[str]:
-        return {one["metadata"]["name"] for one in self.api.list(self.path("pods"))}
+        return {pod["metadata"]["name"] for pod in self.api.list(self.path("pods"))}
 
     def ready(self, name: str) -> bool:
-        found = self.api.get(self.path("pods", name))
-        return _is_ready(found or {})
+        pod = self.api.get(self.path("pods", name))
+        return _is_ready(pod or {})
 
     def state(self, name: str) -> Json:
         """The state of the pod's first container."""
-        found: Json = self.pod(name)["status"].get("containerStatuses", [{}])[0]
-        return found
+        container: Json = self.pod(name)["status"].get("containerStatuses", [{}])[0]
+        return container
 
     def another_is_ready(self, name: str, uid: str) -> bool:
         """Whether a pod of that name is ready that is not the one of ``uid``."""
-        found = self.api.get(self.path("pods", name))
-        return found is not None and found["metadata"]["uid"] != uid and _is_ready(found)
+        pod = self.api.get(self.path("pods", name))
+        return pod is not None and pod["metadata"]["uid"] != uid and _is_ready(pod)
 
     def await_ready(self, *names: str) -> None:
         for name in names:
@@ -124,7 +124,7 @@ class Cluster:
 
 def _is_ready(pod: Json) -> bool:
     conditions = pod.get("status", {}).get("conditions", [])
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 @pytest.fixture
@@ -182,8 +182,8 @@ def test_a_pod_without_room_is_told_so_and_gets_the_room_of_another(cluster: Clu
         cluster.api.patch(path, {"status": {"allocatable": {"pods": str(pods)}}})
 
     def scheduled(name: str) -> Json:
-        found = cluster.pod(name).get("status", {}).get("conditions", [])
-        return next((one for one in found if one["type"] == "PodScheduled"), {})
+        conditions = cluster.pod(name).get("status", {}).get("conditions", [])
+        return next((condition for condition in conditions if condition["type"] == "PodScheduled"), {})
 
     there = {"nodeSelector": {"kubernetes.io/hostname": "node-1"}}
     cluster.create("pods", pod("a", spec=there))
@@ -239,7 +239,12 @@ def test_a_deployment_gets_a_service_with_endpoints(cluster: Cluster) -> None:
 
     def addresses() -> bool:
         slices = cluster.api.list(cluster.path("endpointslices", version="discovery.k8s.io/v1"))
-        ready = [e for one in slices for e in one.get("endpoints") or [] if e["conditions"]["ready"]]
+        ready = [
+            e
+            for endpoint_slice in slices
+            for e in endpoint_slice.get("endpoints") or []
+            if e["conditions"]["ready"]
+        ]
         return len(ready) == 2 and all(e["addresses"][0].startswith("10.244.") for e in ready)
 
     until(addresses, "two endpoints")
@@ -252,8 +257,8 @@ def test_a_job_runs_and_is_told_of_a_failure(cluster: Cluster) -> None:
         cluster.create("jobs", body, "batch/v1")
 
     def condition(name: str) -> str:
-        found = cluster.api.get(cluster.path("jobs", name, version="batch/v1")) or {}
-        return ",".join(one["type"] for one in found.get("status", {}).get("conditions", []))
+        job = cluster.api.get(cluster.path("jobs", name, version="batch/v1")) or {}
+        return ",".join(condition["type"] for condition in job.get("status", {}).get("conditions", []))
 
     job("good", "echo done")
     job("bad", "exit 7")
@@ -299,8 +304,8 @@ def test_a_container_says_why_it_ended(cluster: Cluster) -> None:
     cluster.create("pods", pod("nothing", "echo in the log; exit 1", spec=never))
 
     def ended(name: str) -> Json | None:
-        found: Json | None = cluster.state(name).get("state", {}).get("terminated")
-        return found
+        ended: Json | None = cluster.state(name).get("state", {}).get("terminated")
+        return ended
 
     said = {name: until(lambda name=name: ended(name), name).get("message") for name in cluster.names()}  # type: ignore[misc]
     assert said == {"file": "why\n", "log": "in the log\n", "nothing": None}
@@ -348,7 +353,7 @@ def test_probes_flip_readiness_and_restart(cluster: Cluster) -> None:
 
     def told() -> bool:
         events = cluster.api.list(cluster.path("events"))
-        return any("Liveness probe failed: exit code 1" in one["message"] for one in events)
+        return any("Liveness probe failed: exit code 1" in event["message"] for event in events)
 
     until(told, "the Event of the liveness probe")
 
@@ -512,9 +517,9 @@ def test_a_container_that_ends_restarts_with_a_back_off(cluster: Cluster) -> Non
     cluster.await_ready("good")
 
     def backs_off() -> Json | None:
-        found = cluster.state("bad")
-        waiting = found.get("state", {}).get("waiting", {})
-        return found if waiting.get("reason") == "CrashLoopBackOff" else None
+        state = cluster.state("bad")
+        waiting = state.get("state", {}).get("waiting", {})
+        return state if waiting.get("reason") == "CrashLoopBackOff" else None
 
     state = until(backs_off, "back-off")
     assert state["restartCount"] == 1, "the first restart comes at once"
@@ -557,20 +562,23 @@ def test_pods_outlive_the_api_server_and_changes_meanwhile_are_caught_up(tmp_pat
         cluster = Cluster(plane, name)
         cluster.create("statefulsets", stateful_set("s", 2), "apps/v1")
         cluster.await_ready("s-0", "s-1")
-        pids = {one.pod: one.pid for one in plane.pods.running(name)}
+        pids = {process.pod: process.pid for process in plane.pods.running(name)}
         plane.stop_apiserver()
         with pytest.raises(ConnectionRefusedError):
             plane.api.get(path_of("v1", "namespaces"))
         plane.pods.kill(name, "s-1")
         until(
-            lambda: any(one.pid != pids["s-1"] for one in plane.pods.running(name, "s-1")),
+            lambda: any(process.pid != pids["s-1"] for process in plane.pods.running(name, "s-1")),
             "a restart without the API server",
         )
         plane.start_apiserver()
         until(lambda: cluster.state("s-1")["restartCount"] == 1, "the restart in the status")
         assert plane.pods.one(name, "s-0").pid == pids["s-0"]
         cluster.api.delete(cluster.path("pods", "s-0"))
-        until(lambda: any(one.pid != pids["s-0"] for one in plane.pods.running(name, "s-0")), "another s-0")
+        until(
+            lambda: any(process.pid != pids["s-0"] for process in plane.pods.running(name, "s-0")),
+            "another s-0",
+        )
 
 
 @pytest.mark.parametrize("end", ["close", "kill -9 of the kubelet"])
@@ -583,10 +591,14 @@ def test_nothing_is_left(tmp_path: Path, end: str) -> None:
         body = pod("p", script, spec=spec, volumeMounts=[{"name": "v", "mountPath": mount}])
         plane.api.create(path_of("v1", "pods", name), body)
         until(lambda: plane.pods.running(name, "p"), "the pod")
-        found = plane.pods.one(name, "p")
+        process = plane.pods.one(name, "p")
         escaped = _volume(Cluster(plane, name), "p", "v") / "pid"
-        pids = [*plane.pids.values(), found.pid, int(until(lambda: escaped.read_text().strip(), "its child"))]
-        network = found.ip.rpartition(".")[0]
+        pids = [
+            *plane.pids.values(),
+            process.pid,
+            int(until(lambda: escaped.read_text().strip(), "its child")),
+        ]
+        network = process.ip.rpartition(".")[0]
         assert f"local {network}.0/24" in _routes()
         until(lambda: Path(mount).exists(), "the mount point")
         if end != "close":

@@ -42,7 +42,7 @@ def test_the_demo_passes_and_its_report_says_what_its_output_holds(tmp_path: Pat
     records = report["records"]
     assert (records["in"], records["out"]) == (FLIGHTS + POISON, FLIGHTS)
     assert (records["dead_lettered"], records["lost"], records["duplicated"]) == (POISON, 0, 0)
-    assert {one["name"]: one["rebalances"] for one in report["operations"]} == REBALANCES
+    assert {operation["name"]: operation["rebalances"] for operation in report["operations"]} == REBALANCES
     check_restarts(report)
     check_takeovers(report)
     assert "  ok    takeover: 0 rebalances" in ended.stdout
@@ -53,21 +53,26 @@ def test_the_demo_passes_and_its_report_says_what_its_output_holds(tmp_path: Pat
 def check_restarts(report: dict[str, Any]) -> None:
     """Each worker came back within its session, in the same generation."""
     restarts = report["restarts"]
-    rolled = [one["instance"] for one in restarts if one["operation"] == "rolling restart"]
+    rolled = [restart["instance"] for restart in restarts if restart["operation"] == "rolling restart"]
     assert sorted(rolled) == ["flights-0", "flights-1", "flights-2"]
-    assert [one["instance"] for one in restarts if one["operation"].startswith("kill")] == ["flights-1"]
-    assert all(one["same_generation"] for one in restarts)
+    assert [restart["instance"] for restart in restarts if restart["operation"].startswith("kill")] == [
+        "flights-1"
+    ]
+    assert all(restart["same_generation"] for restart in restarts)
     # Its session runs while it is away; the gap counts Spark, too, which a busy machine starts slowly.
-    assert all(0 < one["away_ms"] < SESSION_MS for one in restarts)
+    assert all(0 < restart["away_ms"] < SESSION_MS for restart in restarts)
 
 
 def check_takeovers(report: dict[str, Any]) -> None:
     """Each worker was asked and gave its partitions to its successor, sooner than a restart would have."""
     takeovers = report["takeovers"]
-    ways = sorted((one["before"], one["after"]) for one in takeovers)
+    ways = sorted((takeover["before"], takeover["after"]) for takeover in takeovers)
     assert ways == [(f"flights-a-{number}", f"flights-b-{number}") for number in range(3)]
-    assert all(one["same_generation"] and not one["forced"] and one["pauses_ms"] for one in takeovers)
-    pauses = {one["name"]: one for one in report["pauses"]}
+    assert all(
+        takeover["same_generation"] and not takeover["forced"] and takeover["pauses_ms"]
+        for takeover in takeovers
+    )
+    pauses = {pause["name"]: pause for pause in report["pauses"]}
     assert list(pauses) == ["flights-0", "flights-1", "flights-2", "median", "worst"]
     # A successor is warm when it takes over, a worker that is started again has Spark to start: even where
     # all is slow, the slowest of the one is quicker than the median of the other.
@@ -112,9 +117,9 @@ def test_interrupted_it_ends_all_that_it_began(tmp_path: Path, number: signal.Si
     with started(tmp_path) as command:
         until_workers_run(command)
         began = commands_of(command.left())
-        assert any("SparkConnectServer" in one for one in began), began
-        assert any("devbroker" in one for one in began), began
-        assert sum("slackwater.cli worker" in one for one in began) == 3, began
+        assert any("SparkConnectServer" in command for command in began), began
+        assert any("devbroker" in command for command in began), began
+        assert sum("slackwater.cli worker" in command for command in began) == 3, began
         command.signal(number)
         ended = command.ended(60)
         assert ended.code == INTERRUPTED, ended
@@ -133,7 +138,7 @@ def test_ended_while_spark_starts_nothing_is_left(
     with started(tmp_path) as command:
         command.until("starting Spark", 120)
         command.until_true(
-            lambda: any(moment in one for one in commands_of(command.left())), f"{moment} runs", 120
+            lambda: any(moment in command for command in commands_of(command.left())), f"{moment} runs", 120
         )
         command.signal(number)
         ended = command.ended(60)

@@ -30,10 +30,10 @@ def home(api_server: ControlPlane) -> Iterator[str]:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
 def test_it_is_taken_as_it_stands(api_server: ControlPlane, home: str, file: Path) -> None:
-    told = api_server.kubectl("apply", "-n", home, "-f", str(file))
+    output = api_server.kubectl("apply", "-n", home, "-f", str(file))
     group = load(file)
-    assert f"consumergroup.slackwater.dev/{group.name} created" in told
-    assert "Warning" not in told
+    assert f"consumergroup.slackwater.dev/{group.name} created" in output
+    assert "Warning" not in output
     kept = json.loads(api_server.kubectl("get", "cg", group.name, "-n", home, "-o", "json"))
     assert parse(kept).spec == group.spec
     assert "unchanged" in api_server.kubectl("apply", "-n", home, "-f", str(file))
@@ -60,7 +60,7 @@ def test_what_is_made_of_it_is_taken(api_server: ControlPlane, home: str, file: 
                 statefulset(group, template=made.template, replicas=1, suffix=suffix, start=start)
             )
         documents.append(takeover_secret(group, "0f" * 32))
-    told = api_server.kubectl(
+    output = api_server.kubectl(
         "apply",
         "--server-side",
         "--dry-run=server",
@@ -68,5 +68,5 @@ def test_what_is_made_of_it_is_taken(api_server: ControlPlane, home: str, file: 
         "-",
         stdin="\n---\n".join(map(json.dumps, documents)),
     )
-    assert told.count("serverside-applied (server dry run)") == len(documents)
+    assert output.count("serverside-applied (server dry run)") == len(documents)
     api_server.kubectl("delete", "-n", home, "-f", str(file))

@@ -93,11 +93,11 @@ def home(api_server: ControlPlane) -> Iterator[str]:
 
 
 def applied(plane: ControlPlane, home: str, document: dict[str, Any], *arguments: str) -> dict[str, Any]:
-    told = plane.kubectl(
+    output = plane.kubectl(
         "apply", "-n", home, "-f", "-", "-o", "yaml", *arguments, stdin=yaml.safe_dump(document)
     )
-    found: dict[str, Any] = yaml.safe_load(told)
-    return found
+    applied: dict[str, Any] = yaml.safe_load(output)
+    return applied
 
 
 @pytest.mark.parametrize("changes", GOOD.values(), ids=list(GOOD))
@@ -141,7 +141,7 @@ def full_status() -> dict[str, Any]:
         if schema["type"] == "object" and "additionalProperties" in schema:
             return {name: filled(schema["additionalProperties"], name)}
         if schema["type"] == "object":
-            return {key: filled(one, key) for key, one in schema["properties"].items()}
+            return {key: filled(field, key) for key, field in schema["properties"].items()}
         if schema["type"] == "array":
             return [filled(schema["items"], name)]
         if schema.get("format") == "date-time":
@@ -156,12 +156,12 @@ def full_status() -> dict[str, Any]:
 
 
 def set_status(plane: ControlPlane, home: str, status: dict[str, Any]) -> dict[str, Any]:
-    told = plane.kubectl(
+    output = plane.kubectl(
         "patch", "cg", "flights", "-n", home, "--subresource=status", "--type=merge",
         "-o", "yaml", "-p", json.dumps({"status": status}),
     )  # fmt: skip
-    found: dict[str, Any] = yaml.safe_load(told)
-    return found
+    document: dict[str, Any] = yaml.safe_load(output)
+    return document
 
 
 def test_a_full_status_is_kept(api_server: ControlPlane, home: str, flights: str) -> None:
@@ -194,11 +194,11 @@ def test_the_scale_subresource(api_server: ControlPlane, home: str, flights: str
 def test_explain_says_what_a_field_is(api_server: ControlPlane) -> None:
     # The API server publishes what it knows of a definition's fields some time after it serves it.
     until(lambda: "catchUp" in api_server.kubectl("explain", "cg.spec.scaling", check=False), "the fields")
-    told = api_server.kubectl("explain", "cg.spec.scaling")
+    output = api_server.kubectl("explain", "cg.spec.scaling")
     for _, declared in fields.declared_fields(consumer_group.Scaling):
-        assert declared.name in told
-    told = " ".join(api_server.kubectl("explain", "cg.spec.scaling.catchUp").split())
-    assert "How soon the lag should be worked off (5m, 90s)" in told
+        assert declared.name in output
+    output = " ".join(api_server.kubectl("explain", "cg.spec.scaling.catchUp").split())
+    assert "How soon the lag should be worked off (5m, 90s)" in output
 
 
 def test_the_status_cannot_be_written_with_the_spec(

@@ -54,24 +54,27 @@ class Hpa:
         self._path = path_of("autoscaling/v2", "horizontalpodautoscalers", site.namespace, name)
 
     def status(self) -> Json:
-        found: Json = (self._plane.api.get(self._path) or {}).get("status", {})
-        return found
+        status: Json = (self._plane.api.get(self._path) or {}).get("status", {})
+        return status
 
     def events(self) -> set[str]:
         """The reasons of the Events about it since it could read the group, without those of somebody's write
         between its own read and write: it tries again a second later."""
         said = self._plane.api.list(path_of("v1", "events", self._namespace))
         mine = {
-            one["reason"]
-            for one in said
-            if one["involvedObject"]["kind"] == "HorizontalPodAutoscaler"
-            and "the object has been modified" not in one["message"]
+            event["reason"]
+            for event in said
+            if event["involvedObject"]["kind"] == "HorizontalPodAutoscaler"
+            and "the object has been modified" not in event["message"]
         }
         return mine - {"FailedGetScale"}  # as long as there was no group
 
     def conditions(self) -> dict[str, tuple[str, str]]:
         """Type -> (status, reason)."""
-        return {one["type"]: (one["status"], one["reason"]) for one in self.status().get("conditions", [])}
+        return {
+            condition["type"]: (condition["status"], condition["reason"])
+            for condition in self.status().get("conditions", [])
+        }
 
     def await_condition(self, kind: str, status: str, reason: str, timeout_s: float = 120.0) -> None:
         try:
@@ -106,7 +109,7 @@ def from_the_manual(kind: str) -> str:
     """The manifest of that kind in `docs/operate.md`."""
     page = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
     blocks: list[str] = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    [manifest] = [one for one in blocks if f"kind: {kind}" in one]
+    [manifest] = [block for block in blocks if f"kind: {kind}" in block]
     return manifest
 
 
@@ -158,9 +161,9 @@ def test_an_hpa_scales_by_the_lag_and_back(site: ClusterSite, namespace: str) ->
         load.burst(2_950)
         group.await_settled(3)
         up = now_ms()
-        told = explain(site.plane, name, "-n", namespace).stdout
-        assert " to 3: requested by spec.replicas" in told
-        assert "when spec.replicas changes (kubectl scale, an HPA, KEDA)" in told
+        explained = explain(site.plane, name, "-n", namespace).stdout
+        assert " to 3: requested by spec.replicas" in explained
+        assert "when spec.replicas changes (kubectl scale, an HPA, KEDA)" in explained
         hpa.await_condition("ScalingLimited", "False", "DesiredWithinRange")
         site.switch("0")
         until(lambda: recorder.replicas()[-1] == 1, "one worker wanted again", 180)
@@ -218,8 +221,8 @@ def test_an_hpa_on_a_group_with_a_target_changes_nothing(site: ClusterSite, name
         until(lambda: group.resource()["spec"]["replicas"] == 3, "the HPA's number", 120)
         began = now_ms()
         generation = group.await_condition("Ready")["observedGeneration"]
-        told = explain(site.plane, name, "-n", namespace).stdout
-        assert "3 workers, as spec.replicas requests (kubectl scale, an HPA, KEDA), only without" in told
+        explained = explain(site.plane, name, "-n", namespace).stdout
+        assert "3 workers, as spec.replicas requests (kubectl scale, an HPA, KEDA), only without" in explained
         until(lambda: now_ms() - began > 5_000, "five of the HPA's turns, and as many of the operator's")
         assert hpa.conditions()["AbleToScale"][0] == "True"
         resource = group.resource()
@@ -244,20 +247,20 @@ def test_an_hpa_counts_members_in_the_middle_of_a_takeover(site: ClusterSite, na
         load.burst(1_950)
         group.await_settled(2)
         group.await_condition("RolledOut")
-        seen: list[tuple[int, int]] = []
+        samples: list[tuple[int, int]] = []
 
         def counted() -> tuple[int, int]:
             pods = len(group.pods())
-            seen.append((site.plane.api.request("GET", f"{group.path}/scale")["status"]["replicas"], pods))
-            return seen[-1]
+            samples.append((site.plane.api.request("GET", f"{group.path}/scale")["status"]["replicas"], pods))
+            return samples[-1]
 
         group.roll(site.push("v2", environment={"IMPORT_S": "3"}))
         until(lambda: counted()[1] == 3, "a successor that warms up", 60)
         until(lambda: len(group.takeovers(0)) == 1 and counted(), "the first takeover", 60)
-        assert {members for members, _ in seen} == {2}, seen
+        assert {members for members, _ in samples} == {2}, samples
         load.burst(1_000)
         group.await_settled(3)
         until(lambda: len(group.takeovers(0)) >= 2, "the other takeover", 60)
         group.await_rolled(site.image("v2"), 3)
         until(lambda: group.status()["replicas"] == 3, "three members told")
-    assert all(one.same_generation for one in group.takeovers(0)), group.takeovers(0)
+    assert all(takeover.same_generation for takeover in group.takeovers(0)), group.takeovers(0)

@@ -83,8 +83,11 @@ class ScaledObject:
 
     def conditions(self) -> dict[str, tuple[str, str]]:
         """Type -> (status, reason)."""
-        found: Json = (self._plane.api.get(self.path) or {}).get("status", {})
-        return {one["type"]: (one["status"], one.get("reason", "")) for one in found.get("conditions", [])}
+        status: Json = (self._plane.api.get(self.path) or {}).get("status", {})
+        return {
+            condition["type"]: (condition["status"], condition.get("reason", ""))
+            for condition in status.get("conditions", [])
+        }
 
     def await_condition(self, kind: str, status: str, reason: str) -> None:
         try:
@@ -95,7 +98,7 @@ class ScaledObject:
     def events(self) -> set[str]:
         """The reasons of the Events about it."""
         said = self._plane.api.list(path_of("v1", "events", self._namespace))
-        return {one["reason"] for one in said if one["involvedObject"]["kind"] == "ScaledObject"}
+        return {event["reason"] for event in said if event["involvedObject"]["kind"] == "ScaledObject"}
 
 
 def replace(place: dict[str, Any], **values: Any) -> None:
@@ -118,8 +121,8 @@ def test_keda_scales_from_none_by_the_lag_and_back(site: ClusterSite, namespace:
         load.burst(2_950)
         group.await_settled(3)
         up = now_ms()
-        told = explain(site.plane, name, "-n", namespace).stdout
-        assert re.search(r"scaling up: \d to 3: spec.replicas says so", told), told
+        explained = explain(site.plane, name, "-n", namespace).stdout
+        assert re.search(r"scaling up: \d to 3: spec.replicas says so", explained), explained
         hpa.await_condition("ScalingLimited", "False", "DesiredWithinRange")
         scaled.await_condition("HPAActive", "True", "HPAActive")
         scaled.await_condition("Active", "True", "ScalerActive")

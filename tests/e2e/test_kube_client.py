@@ -43,13 +43,13 @@ async def test_get_list_and_delete(
             await kube.create(config_map(namespace, "one"))
         assert twice.value.reason == "AlreadyExists"
         await kube.create(config_map(namespace, "two"))
-        found = await kube.get("v1", "ConfigMap", namespace, "one")
-        assert found is not None
-        assert found["data"] == {"a": "1"}
+        stored = await kube.get("v1", "ConfigMap", namespace, "one")
+        assert stored is not None
+        assert stored["data"] == {"a": "1"}
         listed = await kube.list("v1", "ConfigMap", namespace, "slackwater.dev/group")
-        assert [(one["kind"], one["apiVersion"], one["metadata"]["name"]) for one in listed] == [
-            ("ConfigMap", "v1", "one")
-        ]
+        assert [
+            (document["kind"], document["apiVersion"], document["metadata"]["name"]) for document in listed
+        ] == [("ConfigMap", "v1", "one")]
         [bare] = await kube.list("v1", "ConfigMap", namespace, "slackwater.dev/group", metadata_only=True)
         assert bare["metadata"]["uid"] == made["metadata"]["uid"]
         assert "data" not in bare
@@ -65,8 +65,8 @@ async def test_a_list_of_several_pages_is_whole(
     async with connected(monkeypatch, control_plane.kubeconfig) as kube:
         names = [f"m{number}" for number in range(8)]
         await asyncio.gather(*(kube.create(config_map(namespace, name, of="g")) for name in names))
-        found = await kube.list("v1", "ConfigMap", namespace, "slackwater.dev/group=g")
-        assert [one["metadata"]["name"] for one in found] == names
+        config_maps = await kube.list("v1", "ConfigMap", namespace, "slackwater.dev/group=g")
+        assert [document["metadata"]["name"] for document in config_maps] == names
 
 
 async def test_apply_changes_what_differs_and_nothing_else(
@@ -79,13 +79,13 @@ async def test_apply_changes_what_differs_and_nothing_else(
         kubectl("annotate", "configmap", "one", "-n", namespace, "mine=kept")
         tried = await kube.apply(config_map(namespace, "one", a="3"), dry_run=True)
         assert tried["data"] == {"a": "3"}
-        found = await kube.get("v1", "ConfigMap", namespace, "one")
-        assert found is not None
-        assert found["data"] == {"a": "1", "b": "2"}
+        stored = await kube.get("v1", "ConfigMap", namespace, "one")
+        assert stored is not None
+        assert stored["data"] == {"a": "1", "b": "2"}
         changed = await kube.apply(config_map(namespace, "one", a="3"))
         assert changed["data"] == {"a": "3"}
         assert changed["metadata"]["annotations"] == {"mine": "kept"}
-        managers = {one["manager"] for one in changed["metadata"]["managedFields"]}
+        managers = {managed_field["manager"] for managed_field in changed["metadata"]["managedFields"]}
         assert "slackwater-operator" in managers
 
 
@@ -108,14 +108,17 @@ async def test_status_has_a_manager_of_its_own_and_leaves_the_spec(
         made = await kube.apply(group(namespace))
         body = {key: made[key] for key in ("apiVersion", "kind")}
         body |= {"metadata": {"name": "flights", "namespace": namespace}, "status": {"replicas": 3}}
-        told = await kube.apply_status(body)
-        assert told["status"]["replicas"] == 3
-        assert told["spec"] == made["spec"]
-        assert told["metadata"]["generation"] == made["metadata"]["generation"]
-        found = await kube.get(made["apiVersion"], "ConsumerGroup", namespace, "flights")
-        assert found is not None
-        assert found["status"]["replicas"] == 3
-        owners = {one["manager"]: one.get("subresource") for one in found["metadata"]["managedFields"]}
+        document = await kube.apply_status(body)
+        assert document["status"]["replicas"] == 3
+        assert document["spec"] == made["spec"]
+        assert document["metadata"]["generation"] == made["metadata"]["generation"]
+        consumer_group = await kube.get(made["apiVersion"], "ConsumerGroup", namespace, "flights")
+        assert consumer_group is not None
+        assert consumer_group["status"]["replicas"] == 3
+        owners = {
+            managed_field["manager"]: managed_field.get("subresource")
+            for managed_field in consumer_group["metadata"]["managedFields"]
+        }
         assert owners == {"slackwater-operator": None, "slackwater-operator-status": "status"}
         patched = await kube.patch(
             made["apiVersion"],
@@ -164,10 +167,10 @@ async def test_an_api_server_that_hangs_or_is_gone_ends_every_request(
                 kube.delete("v1", "ConfigMap", namespace, "one"),
                 kube.served("batch/v1", "Job"),
             ]
-            for found in await asyncio.gather(*calls, return_exceptions=True):
-                assert isinstance(found, KubeUnavailable)
-                assert found.reason == "Timeout"
-                assert "within 5 s" in found.message
+            for result in await asyncio.gather(*calls, return_exceptions=True):
+                assert isinstance(result, KubeUnavailable)
+                assert result.reason == "Timeout"
+                assert "within 5 s" in result.message
             assert time.monotonic() - at_s < 10.0, "side by side"
             proxy.cut()
             with pytest.raises(KubeUnavailable, match="cannot be reached"):

@@ -28,8 +28,8 @@ async def test_kubectl_describe_shows_them_and_counts_the_same(
             await events.flush()
         events.post(made, "RolloutStopped", "é" * 2000, kind="Warning")
         await events.flush()
-        found = control_plane.api.list(path_of("events.k8s.io/v1", "events", namespace))
-        counts = {one["reason"]: (one.get("series") or {}).get("count") for one in found}
+        listed = control_plane.api.list(path_of("events.k8s.io/v1", "events", namespace))
+        counts = {event["reason"]: (event.get("series") or {}).get("count") for event in listed}
         assert counts == {"ScaledUp": 3, "RolloutStopped": None}
         described = kubectl("describe", "consumergroup", "flights", "-n", namespace)
         assert "from 3 to 5: the lag needs it" in described
@@ -46,6 +46,6 @@ async def test_many_at_once_in_the_first_post_are_one_series(
         for _ in range(5):
             events.post(made, "Held", "lag is not known")
         await events.flush()
-        [one] = control_plane.api.list(path_of("events.k8s.io/v1", "events", namespace))
-        assert one["series"]["count"] == 5
-        assert one["regarding"]["uid"] == made["metadata"]["uid"]
+        [event] = control_plane.api.list(path_of("events.k8s.io/v1", "events", namespace))
+        assert event["series"]["count"] == 5
+        assert event["regarding"]["uid"] == made["metadata"]["uid"]

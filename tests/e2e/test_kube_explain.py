@@ -65,10 +65,10 @@ def test_it_shows_state_and_decisions(control_plane: ControlPlane, namespace: st
         path_of(*GROUPS, namespace, "flights", "status"),
         {"status": {"replicas": 3, "conditions": conditions}},
     )
-    told = explain(control_plane, "flights", "-n", namespace)
-    assert told.returncode == 0, told.stderr
-    assert f"{namespace}/flights" in told.stdout.splitlines()[0]
-    assert "the StatefulSet flights belongs to somebody else" in told.stdout
+    explained = explain(control_plane, "flights", "-n", namespace)
+    assert explained.returncode == 0, explained.stderr
+    assert f"{namespace}/flights" in explained.stdout.splitlines()[0]
+    assert "the StatefulSet flights belongs to somebody else" in explained.stdout
     as_json = json.loads(explain(control_plane, "flights", "-n", namespace, "-o", "json").stdout)
     assert set(as_json) == {"title", "state", "decisions", "otherwise"}
     assert any("NameTaken" in line or "somebody else" in line for line in as_json["state"])
@@ -82,15 +82,15 @@ def test_kubectl_finds_the_plugin(control_plane: ControlPlane, namespace: str, t
     plugin.chmod(0o755)
     known = environment(control_plane)
     path = f"{tmp_path}{os.pathsep}{known['PATH']}"
-    told = subprocess.run(
+    ended = subprocess.run(
         [str(kubectl_program()), "slackwater", "explain", "flights", "-n", namespace],
         env={**known, "PATH": path},
         capture_output=True,
         text=True,
         timeout=90,
     )
-    assert told.returncode == 0, told.stderr
-    assert f"{namespace}/flights" in told.stdout
+    assert ended.returncode == 0, ended.stderr
+    assert f"{namespace}/flights" in ended.stdout
 
 
 def test_a_name_that_is_not_there_gets_the_nearest(control_plane: ControlPlane, namespace: str) -> None:

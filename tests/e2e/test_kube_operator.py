@@ -74,8 +74,8 @@ class OperatorProcess:
             )
             return re.search(pattern, self.text)
 
-        found = until(look, f"{pattern!r} in the log", timeout_s)
-        return found[1] if found.re.groups else found[0]
+        match = until(look, f"{pattern!r} in the log", timeout_s)
+        return match[1] if match.re.groups else match[0]
 
     def get(self, path: str) -> tuple[int, str]:
         """Status and text of an HTTP request."""
@@ -123,9 +123,9 @@ def start(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterat
 
 
 def lease_of(plane: ControlPlane, namespace: str) -> dict[str, Any]:
-    found = plane.api.get(path_of("coordination.k8s.io/v1", "leases", namespace, "slackwater-operator"))
-    assert found is not None
-    spec: dict[str, Any] = found["spec"]
+    lease = plane.api.get(path_of("coordination.k8s.io/v1", "leases", namespace, "slackwater-operator"))
+    assert lease is not None
+    spec: dict[str, Any] = lease["spec"]
     return spec
 
 
@@ -292,10 +292,10 @@ def test_it_needs_no_more_rights_than_the_table_says(
     )
 
     def status() -> dict[str, Any] | None:
-        found = control_plane.api.get(
+        document = control_plane.api.get(
             path_of("slackwater.dev/v1alpha1", "consumergroups", namespace, "flights")
         )
-        return (found or {}).get("status")
+        return (document or {}).get("status")
 
     until(lambda: (status() or {}).get("conditions"), "conditions in the status")
     for api_version, plural in (
@@ -339,7 +339,7 @@ def test_without_an_election_it_leads_at_once_and_needs_no_lease(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment", "told"),
+    ("arguments", "environment", "words"),
     [
         (["--http-port", "x"], {}, "argument --http-port: x must be a number between 0 and 65535"),
         (
@@ -351,7 +351,7 @@ def test_without_an_election_it_leads_at_once_and_needs_no_lease(
     ],
 )
 def test_bad_arguments_and_configuration_end_in_one_line(
-    arguments: list[str], environment: dict[str, str], told: str
+    arguments: list[str], environment: dict[str, str], words: str
 ) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "slackwater_operator.cli.operator", *arguments],
@@ -362,7 +362,7 @@ def test_bad_arguments_and_configuration_end_in_one_line(
     )
     assert ended.returncode == 2
     [line] = ended.stderr.splitlines()
-    assert told in line
+    assert words in line
 
 
 def test_a_port_that_is_taken_is_named(start: Start, control_plane: ControlPlane) -> None:

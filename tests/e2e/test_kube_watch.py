@@ -46,7 +46,7 @@ async def watching(kube: Kube, *namespaces: str) -> AsyncIterator[Store]:
 
 
 def names(objects: list[dict[str, Any]]) -> list[str]:
-    return [str(one["metadata"]["name"]) for one in objects]
+    return [str(document["metadata"]["name"]) for document in objects]
 
 
 async def test_what_was_there_is_there_when_it_is_synced_and_changes_follow(
@@ -65,11 +65,11 @@ async def test_what_was_there_is_there_when_it_is_synced_and_changes_follow(
             assert names(store.configmaps(key)) == ["before"]
             assert "data" not in store.configmaps(key)[0]
 
-            told: list[Key] = []
-            store.on_change(told.append)
+            keys: list[Key] = []
+            store.on_change(keys.append)
             await kube.apply(group(namespace, topics=["other"]))
             await wait_until_async(lambda: _topics(store, key) == ["other"], "the change")
-            assert {one for one in told if one.namespace == namespace} == {key}
+            assert {key for key in keys if key.namespace == namespace} == {key}
 
             await kube.apply(config_map(namespace, "after", of="flights"))
             await wait_until_async(lambda: names(store.configmaps(key)) == ["after", "before"], "the new one")
@@ -94,13 +94,13 @@ async def test_a_write_that_is_put_back_is_not_undone_by_the_watch(
 ) -> None:
     key = Key(namespace, "flights")
     async with connected(monkeypatch, control_plane.kubeconfig) as kube, watching(kube, namespace) as store:
-        seen: list[Any] = []
-        store.on_change(lambda changed: seen.append(_topics(store, changed)))
+        topics: list[Any] = []
+        store.on_change(lambda changed: topics.append(_topics(store, changed)))
         for number in range(20):
             store.put(await kube.apply(group(namespace, topics=[f"t{number}"])))
             assert _topics(store, key) == [f"t{number}"]
-        await wait_until_async(lambda: seen[-1] == ["t19"], "the last")
-        assert seen == [[f"t{number}"] for number in range(20)]
+        await wait_until_async(lambda: topics[-1] == ["t19"], "the last")
+        assert topics == [[f"t{number}"] for number in range(20)]
 
 
 async def test_named_namespaces_are_all_that_is_seen(

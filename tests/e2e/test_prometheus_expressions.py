@@ -79,8 +79,8 @@ class Story:
         self.plane.api.patch(path_of(GROUPS, "consumergroups", self.namespace, name), body)
 
     def condition(self, kind: str, name: str = GROUP) -> str:
-        found = self.group(name).get("status", {}).get("conditions", [])
-        return next((one["status"] for one in found if one["type"] == kind), "")
+        conditions = self.group(name).get("status", {}).get("conditions", [])
+        return next((condition["status"] for condition in conditions if condition["type"] == kind), "")
 
 
 class Load(threading.Thread):
@@ -157,7 +157,9 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         until(lambda: {GROUP, MOVERS} <= monitors(plane), "the PodMonitors of both groups", 120)
         kubeconfig = plane.kubeconfig_for(operator_namespace, "prometheus", rules=READS_PODS)
         scrapes = [
-            config for one in plane.api.list(MONITORS) for config in monitoring.scrape_config(one, kubeconfig)
+            config
+            for monitor in plane.api.list(MONITORS)
+            for config in monitoring.scrape_config(monitor, kubeconfig)
         ]
         (rule,) = plane.api.list(path_of("monitoring.coreos.com/v1", "prometheusrules"))
         with monitoring.prometheus(folder / "server", scrapes, rule["spec"]["groups"]) as server:
@@ -165,7 +167,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
 
 
 def monitors(plane: ControlPlane) -> set[str]:
-    return {one["metadata"]["name"] for one in plane.api.list(MONITORS)}
+    return {monitor["metadata"]["name"] for monitor in plane.api.list(MONITORS)}
 
 
 def make_topics(admin: KafkaAdmin) -> None:
@@ -279,7 +281,7 @@ def unplanned(story: Story) -> float:
 
 def operands(expr: str) -> list[str]:
     """An alert's expression without its comparisons: what must have series also when all is well."""
-    found: list[str] = []
+    operands: list[str] = []
 
     def split(node: Any) -> None:
         if isinstance(node, promql_parser.ParenExpr):
@@ -288,10 +290,10 @@ def operands(expr: str) -> list[str]:
             split(node.lhs)
             split(node.rhs)
         elif not isinstance(node, promql_parser.NumberLiteral):
-            found.append(node.prettify())
+            operands.append(node.prettify())
 
     split(promql_parser.parse(expr))
-    return found
+    return operands
 
 
 COMPARISONS = {">", "<", ">=", "<=", "==", "!=", "and", "or", "unless"}
@@ -299,15 +301,15 @@ COMPARISONS = {">", "<", ">=", "<=", "==", "!=", "and", "or", "unless"}
 
 def questions(story: Story) -> list[chart.Asked]:
     asked = []
-    for one in chart.all_expressions():
-        if one.where in WITHOUT_SERIES:
+    for expression in chart.all_expressions():
+        if expression.where in WITHOUT_SERIES:
             continue
-        group = MOVERS if "takeover" in one.expr else GROUP
-        expr = chart.substituted(one.expr, namespace=story.namespace, group=group)
-        if one.where in NOT_BROUGHT_ABOUT:
+        group = MOVERS if "takeover" in expression.expr else GROUP
+        expr = chart.substituted(expression.expr, namespace=story.namespace, group=group)
+        if expression.where in NOT_BROUGHT_ABOUT:
             expr = expr.replace('status="True"', 'status=~".+"')
-        parts = operands(expr) if one.where.startswith("alert ") else [expr]
-        asked += [chart.Asked(one.where, part) for part in parts]
+        parts = operands(expr) if expression.where.startswith("alert ") else [expr]
+        asked += [chart.Asked(expression.where, part) for part in parts]
     return asked
 
 
@@ -338,7 +340,9 @@ def test_every_pod_is_found_and_scraped(story: Story) -> None:
 
 
 def scraped(story: Story) -> dict[str, tuple[str, dict[str, str]]]:
-    return {one["labels"]["pod"]: (one["health"], one["labels"]) for one in story.prometheus.targets()}
+    return {
+        target["labels"]["pod"]: (target["health"], target["labels"]) for target in story.prometheus.targets()
+    }
 
 
 def expected(story: Story) -> set[str]:
@@ -348,8 +352,8 @@ def expected(story: Story) -> set[str]:
         (story.namespace, "slackwater-worker"),
     ):
         label = f"app.kubernetes.io/name={app}"
-        found = story.plane.api.list(path_of("v1", "pods", namespace), label_selector=label)
-        names |= {pod["metadata"]["name"] for pod in found if pod["metadata"]["labels"].get(
+        pods = story.plane.api.list(path_of("v1", "pods", namespace), label_selector=label)
+        names |= {pod["metadata"]["name"] for pod in pods if pod["metadata"]["labels"].get(
             "slackwater.dev/group", GROUP) in (GROUP, MOVERS)}  # fmt: skip
     return names
 
@@ -364,11 +368,13 @@ def test_every_expression_has_an_answer(story: Story) -> None:
         until(lambda: measured(story), "what a worker can do", 240)
         deadline = time.monotonic() + 240
         while left and time.monotonic() < deadline:
-            left = [one for one in left if not answered(story, one.expr)]
+            left = [expression for expression in left if not answered(story, expression.expr)]
             time.sleep(0.5 if left else 0)
     finally:
         load.stop()
-    assert not left, "no answer:\n" + "\n".join(f"{one.where}: {one.expr}" for one in left)
+    assert not left, "no answer:\n" + "\n".join(
+        f"{expression.where}: {expression.expr}" for expression in left
+    )
 
 
 def test_prometheus_evaluates_every_rule(story: Story) -> None:
@@ -390,9 +396,9 @@ def test_what_is_wrong_raises_its_alert_and_what_is_well_does_not(story: Story) 
         }
 
     def well() -> bool:
-        found = states()
-        none = found["SlackwaterNoLeader"] | found["SlackwaterOrphanedMembers"]
-        return GROUP not in found["SlackwaterLagUnknown"] and not none
+        alerts = states()
+        none = alerts["SlackwaterNoLeader"] | alerts["SlackwaterOrphanedMembers"]
+        return GROUP not in alerts["SlackwaterLagUnknown"] and not none
 
     until(lambda: "lost" in states()["SlackwaterLagUnknown"], "LagUnknown of the group without Kafka", 120)
     until(lambda: "broken" in states()["SlackwaterGroupDegraded"], "Degraded of the broken group", 120)

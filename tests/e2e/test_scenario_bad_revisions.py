@@ -45,7 +45,7 @@ def test_a_bad_revision_is_taken_back(
             since = now_ms()
             bad = site.push("bad", prefix)
             group.roll(bad)
-            told = group.await_condition("Degraded", reason=reason, timeout_s=120)
+            condition = group.await_condition("Degraded", reason=reason, timeout_s=120)
             after = group.await_settled(3)
             produced = load.stop()
         group.await_handled(produced)
@@ -53,16 +53,16 @@ def test_a_bad_revision_is_taken_back(
         pods = group.uids()
         replaced = [name for name, uid in pods.items() if good[name] != uid]
         assert len(replaced) == (0 if stopped_by == "preflight" else 1), replaced
-        assert {one["spec"]["containers"][0]["image"] for one in group.pods()} == {site.image("v1")}
+        assert {pod["spec"]["containers"][0]["image"] for pod in group.pods()} == {site.image("v1")}
         assert after == before, group.tell()
         assert group.rebalances(since) == 0, group.tell()
-        for one in group.restarts(since):
-            print(one)
-            assert one.same_generation, one
-            assert one.gap_ms is None or one.gap_ms < SESSION_MS, one
-        print(told["message"])
+        for restart in group.restarts(since):
+            print(restart)
+            assert restart.same_generation, restart
+            assert restart.gap_ms is None or restart.gap_ms < SESSION_MS, restart
+        print(condition["message"])
         expected = "boom" if stopped_by == "preflight" else "has been out of the group for"
-        assert expected in told["message"], told
+        assert expected in condition["message"], condition
         verdict = group.verify(produced)
         assert verdict.exact, verdict
 

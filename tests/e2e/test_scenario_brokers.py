@@ -19,7 +19,7 @@ CONFIG = {
 
 
 def _half_way(group: Group, image: str) -> bool:
-    done = len([one for one in group.pods() if one["spec"]["containers"][0]["image"] == image])
+    done = len([pod for pod in group.pods() if pod["spec"]["containers"][0]["image"] == image])
     return 1 <= done < WORKERS
 
 
@@ -58,8 +58,8 @@ def test_a_broker_goes_during_a_rolling_restart(
         assert verdict.lost == 0, verdict
         assert verdict.duplicated == 0, verdict
         if rebalances:  # only the broker may have forced it, and then it is told
-            kinds = {(one["kind"], one.get("action")) for one in group.decisions()}
-            reasons = " ".join(one["reason"] for one in group.decisions())
+            kinds = {(decision["kind"], decision.get("action")) for decision in group.decisions()}
+            reasons = " ".join(decision["reason"] for decision in group.decisions())
             assert "forced" in reasons or "unplanned" in reasons, (kinds, reasons)
         else:
             assert after == before

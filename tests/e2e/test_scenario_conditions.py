@@ -28,8 +28,8 @@ def test_a_hot_partition_is_named_and_does_not_scale(
         group.await_settled(2)
         with group.load(rate=0) as load, group.record() as recorder:
             load.burst(120_000, partition=3)
-            told = group.await_condition("SkewLimited", reason="HotPartition", timeout_s=150)
-            assert f"{group.topic}-3" in told["message"]
+            condition = group.await_condition("SkewLimited", reason="HotPartition", timeout_s=150)
+            assert f"{group.topic}-3" in condition["message"]
             assert recorder.replicas() == [2], "more workers would not help"
 
 
@@ -40,8 +40,8 @@ def test_more_workers_than_partitions_are_named(
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(f"spare-{namespace}", partitions=2, replicas=3)
         group.await_settled(3)
-        told = group.await_condition("Scaled", reason="MoreWorkersThanPartitions")
-        assert "3 workers for 2 partitions" in told["message"]
+        condition = group.await_condition("Scaled", reason="MoreWorkersThanPartitions")
+        assert "3 workers for 2 partitions" in condition["message"]
 
 
 @pytest.mark.long
@@ -60,8 +60,8 @@ def test_a_stuck_consumer_is_named(control_plane: ControlPlane, kafka: KafkaClus
             until(lambda: group.handled_count() == 50, "handled", 120)
             site.switch("stuck")
             load.burst(50)
-            told = group.await_condition("Stalled", reason="StuckConsumer", timeout_s=120)
-            assert f"{group.topic}-" in told["message"]
+            condition = group.await_condition("Stalled", reason="StuckConsumer", timeout_s=120)
+            assert f"{group.topic}-" in condition["message"]
             site.switch(None)
             group.await_condition("Stalled", "False", timeout_s=120)
             produced = load.stop()
@@ -84,8 +84,8 @@ def test_a_topic_that_nobody_writes_to_is_idle_and_nothing_is_scaled(
         with group.load(rate=100) as load, group.record() as recorder:
             until(lambda: group.handled_count() > 500, "records are handled", 60)
             group.await_handled(load.stop())
-            told = group.await_condition("Stalled", "False", reason="TopicIdle", timeout_s=400)
-            assert group.topic in told["message"]
+            condition = group.await_condition("Stalled", "False", reason="TopicIdle", timeout_s=400)
+            assert group.topic in condition["message"]
             assert group.condition("Ready")["status"] == "True"
             assert recorder.replicas() == [2]
 
@@ -107,8 +107,8 @@ def test_lag_unknown_holds(control_plane: ControlPlane, namespace: str) -> None:
         group.await_condition("LagKnown")
         with group.record() as recorder:
             kafka.kill(1)
-            told = group.await_condition("LagKnown", "False")
-            assert told["message"]
+            condition = group.await_condition("LagKnown", "False")
+            assert condition["message"]
             held_from = time.monotonic()
             until(lambda: time.monotonic() - held_from > 20, "20 s without Kafka", 30)
             assert recorder.replicas() == [2], "nothing is scaled on missing data"

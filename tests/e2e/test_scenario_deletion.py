@@ -25,9 +25,9 @@ def _left(group: Group) -> list[str]:
     """The group's objects that are still there."""
     api, mine = group.site.plane.api, f"slackwater.dev/group={group.name}"
     return [
-        f"{plural}/{one['metadata']['name']}"
+        f"{plural}/{document['metadata']['name']}"
         for version, plural in KINDS
-        for one in api.list(path_of(version, plural, group.site.namespace), label_selector=mine)
+        for document in api.list(path_of(version, plural, group.site.namespace), label_selector=mine)
     ]
 
 

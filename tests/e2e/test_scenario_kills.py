@@ -13,12 +13,13 @@ pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
 
 def _leader(group: Group) -> str:
     return until(
-        lambda: next((name for name, one in group.workers().items() if one["is_leader"]), ""), "the leader"
+        lambda: next((name for name, worker in group.workers().items() if worker["is_leader"]), ""),
+        "the leader",
     )
 
 
 def _generations(group: Group) -> dict[str, int]:
-    return {name: int(one["generation"]) for name, one in group.workers().items()}
+    return {name: int(worker["generation"]) for name, worker in group.workers().items()}
 
 
 def test_workers_killed_come_back_without_a_rebalance(
@@ -48,15 +49,15 @@ def test_workers_killed_come_back_without_a_rebalance(
         assert group.rebalances(since) == 0, group.tell()
         restarts = group.restarts(since)
         assert len(restarts) == 3, restarts
-        assert all(one.same_generation for one in restarts), restarts
-        print(f"gaps ms: {[one.gap_ms for one in restarts]}")
+        assert all(restart.same_generation for restart in restarts), restarts
+        print(f"gaps ms: {[restart.gap_ms for restart in restarts]}")
         verdict = group.verify(produced)
         assert verdict.lost == 0, verdict
         assert verdict.duplicated == 0, verdict
 
 
 def _runs_anew(site: ClusterSite, pod: str, pid: int) -> bool:
-    return any(one.pid not in (0, pid) for one in site.plane.pods.running(site.namespace, pod))
+    return any(process.pid not in (0, pid) for process in site.plane.pods.running(site.namespace, pod))
 
 
 @pytest.mark.long
@@ -97,7 +98,7 @@ def test_the_operator_killed_at_each_restart_and_in_a_scale_down(
 def _newly_noted(group: Group, noted: set[str]) -> bool:
     """Whether the status notes a restart that is not in ``noted``, which gets it."""
     rollout = group.status().get("rollout") or {}
-    new = {one["uid"] for one in rollout.get("underWay") or []} - noted
+    new = {pod["uid"] for pod in rollout.get("underWay") or []} - noted
     noted |= new
     return bool(new)
 

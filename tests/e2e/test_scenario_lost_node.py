@@ -43,9 +43,9 @@ def test_a_lost_node_is_named_and_costs_two_rebalances(plane: ControlPlane, kafk
         gone = [pod["metadata"]["name"] for pod in group.pods() if pod["spec"]["nodeName"] == node]
         since = now_ms()
         plane.pods.switch_off(node)
-        told = group.await_condition("Degraded", reason="NodeLost")
-        assert f"on node {node} does not respond, and the node may be lost" in told["message"]
-        assert f"kubectl taint nodes {node} node.kubernetes.io/out-of-service" in told["message"]
+        degraded = group.await_condition("Degraded", reason="NodeLost")
+        assert f"on node {node} does not respond, and the node may be lost" in degraded["message"]
+        assert f"kubectl taint nodes {node} node.kubernetes.io/out-of-service" in degraded["message"]
         until(lambda: group.status()["readyReplicas"] == 3 - len(gone), "the lost are not counted", 60)
         assert all(
             {"type": "Ready", "status": "True"}.items() <= condition.items()

@@ -73,9 +73,9 @@ def test_evictions_wait_for_one_another(
             assert group.await_settled(3) == before
             produced = load.stop()
         group.await_handled(produced)
-        restarts = sorted(group.restarts(since), key=lambda one: one.ended_ms)
-        assert [one.same_generation for one in restarts] == [True] * 3, restarts
-        for one, after in itertools.pairwise(restarts):
-            assert after.ended_ms > one.joined_ms, "one at a time"
+        restarts = sorted(group.restarts(since), key=lambda restart: restart.ended_ms)
+        assert [restart.same_generation for restart in restarts] == [True] * 3, restarts
+        for restart, after in itertools.pairwise(restarts):
+            assert after.ended_ms > restart.joined_ms, "one at a time"
         assert group.rebalances(since) == 0, group.tell()
         assert group.verify(produced).exact

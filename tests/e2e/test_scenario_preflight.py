@@ -22,9 +22,9 @@ def test_what_the_environment_did_is_tried_again_until_it_passes(
         script = f'[ -e {passes} ] || {{ echo no broker answers >&2; exit 5; }}; exec "$@"'
         image = site.push("later", ("sh", "-c", script, "sh"))
         group = site.group(f"late-{namespace}", partitions=2, replicas=1, pipeline={"image": image})
-        told = group.await_condition("Degraded", reason="PreflightFailed")
-        assert "no broker answers" in told["message"]
-        assert "is tried again" in told["message"]
+        condition = group.await_condition("Degraded", reason="PreflightFailed")
+        assert "no broker answers" in condition["message"]
+        assert "is tried again" in condition["message"]
         assert "failed" not in group.status()["rollout"]
         passes.touch()
         group.await_settled(1)
@@ -57,8 +57,8 @@ def test_what_holds_a_preflight_up_is_named_and_heals(
 ) -> None:
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(f"held-{namespace}", partitions=2, replicas=1, template={"spec": pod})
-        told = group.await_condition("Degraded", reason="PreflightBlocked")
-        assert cause in told["message"]
+        condition = group.await_condition("Degraded", reason="PreflightBlocked")
+        assert cause in condition["message"]
         control_plane.kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump(missing))
         group.await_settled(1)
         group.await_condition("Degraded", "False")
@@ -72,8 +72,8 @@ def test_a_pod_for_which_there_is_no_quota_is_named(
             group = site.group(
                 f"pods-{namespace}", partitions=2, replicas=2, rollout={"preflight": {"enabled": False}}
             )
-            told = group.await_condition("Degraded", reason="PodsNotCreated")
-            assert "cannot be created" in told["message"]
-            assert "exceeded quota: small" in told["message"]
+            condition = group.await_condition("Degraded", reason="PodsNotCreated")
+            assert "cannot be created" in condition["message"]
+            assert "exceeded quota: small" in condition["message"]
         group.await_settled(2)
         group.await_condition("Degraded", "False")

@@ -30,9 +30,9 @@ def test_memory_of_1gb_is_shown_and_heals_by_an_edit(
         group = site.group(
             f"memory-{namespace}", partitions=2, replicas=1, template={"spec": {"containers": [worker]}}
         )
-        told = group.await_condition("Degraded", reason="Refused")
-        assert f"apply Job {group.name}-preflight-" in told["message"]
-        assert "quantities must match the regular expression" in told["message"]
+        condition = group.await_condition("Degraded", reason="Refused")
+        assert f"apply Job {group.name}-preflight-" in condition["message"]
+        assert "quantities must match the regular expression" in condition["message"]
         until(lambda: operator.log.count("quantities must match") >= 4, "four attempts", 60)
         attempts = operator.log.count("quantities must match")
         waited_s = sum(delay_ms(attempt, 0.0) for attempt in range(1, attempts)) / 1000
@@ -52,8 +52,8 @@ def test_a_quota_is_named_and_heals_when_it_is_raised(
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         with resource_quota(control_plane, namespace, "small", **{"count/jobs.batch": "0"}):
             group = site.group(f"quota-{namespace}", partitions=2, replicas=1)
-            told = group.await_condition("Degraded", reason="QuotaExceeded")
-            assert "exceeded quota: small" in told["message"]
+            condition = group.await_condition("Degraded", reason="QuotaExceeded")
+            assert "exceeded quota: small" in condition["message"]
             assert warnings(group, "QuotaExceeded") == 1
         group.await_settled(1)
         group.await_condition("Degraded", "False")

@@ -44,17 +44,19 @@ def test_a_rolling_restart_costs_no_rebalance(
         group.await_handled(produced)
 
         restarts = group.restarts(since)
-        told = "\n".join(str(one) for one in restarts)
-        print(told)
-        assert {one.instance for one in restarts} == {f"{group.name}-{n}" for n in range(workers)}, told
-        assert len(restarts) == workers, f"each worker restarts once:\n{told}"
+        summary = "\n".join(str(restart) for restart in restarts)
+        print(summary)
+        assert {restart.instance for restart in restarts} == {f"{group.name}-{n}" for n in range(workers)}, (
+            summary
+        )
+        assert len(restarts) == workers, f"each worker restarts once:\n{summary}"
         assert after == before, "the generation has moved"
-        assert group.rebalances(since) == 0, told
-        assert all(one.same_generation for one in restarts), told
-        gaps = [one.gap_ms for one in restarts]
-        assert all(gap is not None and gap <= gap_share * SESSION_MS for gap in gaps), told
+        assert group.rebalances(since) == 0, summary
+        assert all(restart.same_generation for restart in restarts), summary
+        gaps = [restart.gap_ms for restart in restarts]
+        assert all(gap is not None and gap <= gap_share * SESSION_MS for gap in gaps), summary
         verdict = group.verify(produced)
         print(verdict, f"gaps ms: {sorted(gap for gap in gaps if gap is not None)}")
         assert verdict.lost == 0, verdict
         assert verdict.duplicated == 0, verdict
-        assert any("rollout" in one["kind"] for one in group.decisions())
+        assert any("rollout" in decision["kind"] for decision in group.decisions())

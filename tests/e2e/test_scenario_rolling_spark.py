@@ -59,13 +59,13 @@ def test_a_rolling_restart_on_spark_costs_no_rebalance(
             produced = load.stop()
         group.await_handled(produced)
         restarts = group.restarts(since)
-        told = "\n".join(str(one) for one in restarts)
-        print(told)
-        assert len(restarts) == WORKERS, told
+        summary = "\n".join(str(restart) for restart in restarts)
+        print(summary)
+        assert len(restarts) == WORKERS, summary
         assert after == before
-        assert group.rebalances(since) == 0, told
-        assert all(one.same_generation for one in restarts), told
+        assert group.rebalances(since) == 0, summary
+        assert all(restart.same_generation for restart in restarts), summary
         # The session's clock runs from a process's end to the next one's join: Spark starts after that.
-        assert all(one.away_ms <= 0.3 * SESSION_MS for one in restarts), told
+        assert all(restart.away_ms <= 0.3 * SESSION_MS for restart in restarts), summary
         verdict = group.verify(produced)
         assert verdict.exact, verdict

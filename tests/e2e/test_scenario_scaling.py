@@ -66,11 +66,13 @@ def test_a_steady_load_does_not_flap_for_ten_minutes(
             began = now_ms()
             until(lambda: now_ms() - began > 600_000, "ten minutes", 660, every_s=1.0)
             produced = load.stop()
-            seen = recorder.replicas()
+            replicas = recorder.replicas()
         group.await_handled(produced)
-        print(f"replicas over ten minutes: {seen}")
-        turns = sum((b - a) * (c - b) < 0 for a, b, c in zip(seen, seen[1:], seen[2:], strict=False))
-        assert turns <= 2, f"up, down, and up again where that was too few: {seen}\n{group.tell()}"
+        print(f"replicas over ten minutes: {replicas}")
+        turns = sum(
+            (b - a) * (c - b) < 0 for a, b, c in zip(replicas, replicas[1:], replicas[2:], strict=False)
+        )
+        assert turns <= 2, f"up, down, and up again where that was too few: {replicas}\n{group.tell()}"
         assert group.verify(produced).lost == 0
 
 

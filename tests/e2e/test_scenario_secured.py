@@ -25,8 +25,8 @@ NEW_PASSWORD = "another, no shorter one"
 
 @pytest.fixture
 def secured() -> Iterator[SecuredKafka]:
-    with SecuredKafka({"group.initial.rebalance.delay.ms": "150"}) as found:
-        yield found
+    with SecuredKafka({"group.initial.rebalance.delay.ms": "150"}) as kafka:
+        yield kafka
 
 
 def put_secret(plane: ControlPlane, namespace: str, name: str, **data: str) -> None:
@@ -53,9 +53,9 @@ def test_a_secured_group_rolls_and_outlives_its_password(
         )
 
         def refused() -> bool:
-            found = group.condition("LagKnown")
-            told = found.get("message", "")
-            return found.get("status") == "False" and ("SCRAM-SHA-512" in told or "assword" in told)
+            condition = group.condition("LagKnown")
+            message = condition.get("message", "")
+            return condition.get("status") == "False" and ("SCRAM-SHA-512" in message or "assword" in message)
 
         until(refused, "that the password is wrong", 120)
         put_secret(control_plane, namespace, LOGIN, username=USER, password=PASSWORD)

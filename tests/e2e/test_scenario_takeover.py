@@ -68,24 +68,24 @@ def test_a_new_image_by_takeover(
         group.await_condition("RolledOut")
         with group.load(rate=size.rate, linger_ms=LINGER_MS, turn_s=TURN_S) as load:
             until(lambda: load.sent > STEADY_S * size.rate, "a load that brokers and workers are used to")
-            told = _roll(site, group, spec, size.workers)
+            roll = _roll(site, group, spec, size.workers)
             after = group.await_settled(size.workers)
             joins, pauses = _taken(group)
             produced = load.stop()
         group.await_handled(produced, timeout_s=240)
-        _check(group, size.workers, told, produced, (before, after))
+        _check(group, size.workers, roll, produced, (before, after))
 
-        said, seen = Pauses.of(list(pauses.values())), _by_sink(group, joins)
-        usual = usual_pauses(group.sink, told.began_ms, told.ended_ms, joins)
+        said, by_sink = Pauses.of(list(pauses.values())), _by_sink(group, joins)
+        usual = usual_pauses(group.sink, roll.began_ms, roll.ended_ms, joins)
         print(f"as the workers say it: {said}")
-        print(f"by the sink's files: {seen}; between any other two batches of a partition: {usual}")
-        assert said.count == seen.count == size.partitions, "each partition was served before and after"
+        print(f"by the sink's files: {by_sink}; between any other two batches of a partition: {usual}")
+        assert said.count == by_sink.count == size.partitions, "each partition was served before and after"
         assert said.median <= size.median_ms, said
         assert said.worst <= size.worst_ms, said
         # The files say when a batch was written, the workers when it was read: a batch lies between the two.
         # No rest does: the old worker takes all that has come, and the new one the first that comes.
-        assert seen.median <= 2 * size.median_ms, (seen, usual)
-        assert seen.worst <= size.worst_ms, (seen, usual)
+        assert by_sink.median <= 2 * size.median_ms, (by_sink, usual)
+        assert by_sink.worst <= size.worst_ms, (by_sink, usual)
 
 
 @pytest.mark.long
@@ -106,12 +106,12 @@ def test_a_new_image_by_takeover_on_spark(
         before = group.await_settled(workers, timeout_s=240)
         group.await_condition("RolledOut", timeout_s=120)
         with group.load(rate=200) as load:
-            told = _roll(site, group, spec, workers)
+            roll = _roll(site, group, spec, workers)
             after = group.await_settled(workers)
             joins, pauses = _taken(group)
             produced = load.stop()
         group.await_handled(produced, timeout_s=240)
-        _check(group, workers, told, produced, (before, after))
+        _check(group, workers, roll, produced, (before, after))
         said = Pauses.of(list(pauses.values()))
         print(f"as the workers say it: {said}")
         print(f"by the sink's files: {_by_sink(group, joins)}")
@@ -133,9 +133,9 @@ def _roll(site: ClusterSite, group: Group, spec: Mapping[str, Any], workers: int
     began_ms = now_ms()
     site.plane.kubectl("apply", "-f", "-", stdin=manifest)
     group.await_rolled(site.image("v2"), workers, timeout_s=600)
-    told = _Rolled(began_ms, now_ms())
-    print(f"kubectl apply to done, {workers} workers: {(told.ended_ms - began_ms) / 1000:.1f} s")
-    return told
+    rolled = _Rolled(began_ms, now_ms())
+    print(f"kubectl apply to done, {workers} workers: {(rolled.ended_ms - began_ms) / 1000:.1f} s")
+    return rolled
 
 
 def _taken(group: Group) -> tuple[dict[int, float], dict[int, int]]:
@@ -143,25 +143,25 @@ def _taken(group: Group) -> tuple[dict[int, float], dict[int, int]]:
     joins: dict[int, float] = {}
     pauses: dict[int, int] = {}
     # Who has joined has not read of each of its partitions yet.
-    for name, one in group.await_taken_over().items():
-        taken = one["takeover"]
+    for name, worker in group.await_taken_over().items():
+        taken = worker["takeover"]
         assert taken is not None, f"{name} has taken over from nobody"
         assert not taken["forced"], (name, taken)
         assert taken["generation"] == taken["generation_before"], (name, taken)
         print(f"{name}: {_phases(taken)}")
-        joins |= {int(number): float(taken["joined_ms"]) for _, number in one["assignment"]}
+        joins |= {int(number): float(taken["joined_ms"]) for _, number in worker["assignment"]}
         pauses |= {int(tp.rpartition("-")[2]): int(ms) for tp, ms in taken["pauses_ms"].items()}
     return joins, pauses
 
 
 def _by_sink(group: Group, joins: Mapping[int, float]) -> Pauses:
     """The pauses by the sink's files, from batch written to batch written."""
-    found = around(group.sink, joins)
-    old = Pauses.of([round(joins[one] - last) for one, (last, _) in found.items()])
-    new = Pauses.of([round(first - joins[one]) for one, (_, first) in found.items()])
+    spans = around(group.sink, joins)
+    old = Pauses.of([round(joins[partition] - last) for partition, (last, _) in spans.items()])
+    new = Pauses.of([round(first - joins[partition]) for partition, (_, first) in spans.items()])
     print(f"last batch written to the join: {old}")
     print(f"join to the first batch written: {new}")
-    return Pauses.of([round(first - last) for last, first in found.values()])
+    return Pauses.of([round(first - last) for last, first in spans.values()])
 
 
 def _phases(taken: Mapping[str, Any]) -> str:
@@ -172,15 +172,15 @@ def _phases(taken: Mapping[str, Any]) -> str:
 
 
 def _check(
-    group: Group, workers: int, told: _Rolled, produced: list[Produced], generations: tuple[int, int]
+    group: Group, workers: int, roll: _Rolled, produced: list[Produced], generations: tuple[int, int]
 ) -> None:
-    until(lambda: len(group.takeovers(told.began_ms)) >= workers, "the workers' events")
-    takeovers = group.takeovers(told.began_ms)
+    until(lambda: len(group.takeovers(roll.began_ms)) >= workers, "the workers' events")
+    takeovers = group.takeovers(roll.began_ms)
     said = "\n".join(map(str, takeovers))
-    assert len({one.instance for one in takeovers}) == len(takeovers) == workers, said
+    assert len({takeover.instance for takeover in takeovers}) == len(takeovers) == workers, said
     assert generations[0] == generations[1], "the generation has moved"
-    assert group.rebalances(told.began_ms) == 0, said
-    assert group.restarts(told.began_ms) == [], "nobody goes before its successor has come"
+    assert group.rebalances(roll.began_ms) == 0, said
+    assert group.restarts(roll.began_ms) == [], "nobody goes before its successor has come"
     assert group.sets() == {f"{group.name}-b": (0, workers)}
     verdict = group.verify(produced)
     print(verdict)

@@ -31,13 +31,13 @@ def _full(plane: ControlPlane, namespace: str) -> Iterator[None]:
         plane.api.patch(path, {"status": {"allocatable": {"pods": str(pods)}}})
 
     workers = [
-        one
-        for one in plane.api.list(path_of("v1", "pods"))
-        if one["metadata"]["namespace"] == namespace
-        and one["metadata"].get("labels", {}).get("app.kubernetes.io/name") == "slackwater-worker"
+        pod
+        for pod in plane.api.list(path_of("v1", "pods"))
+        if pod["metadata"]["namespace"] == namespace
+        and pod["metadata"].get("labels", {}).get("app.kubernetes.io/name") == "slackwater-worker"
     ]
     for node in NODES:
-        allow(node, sum(one["spec"].get("nodeName") == node for one in workers))
+        allow(node, sum(worker["spec"].get("nodeName") == node for worker in workers))
     try:
         yield
     finally:
@@ -47,9 +47,9 @@ def _full(plane: ControlPlane, namespace: str) -> Iterator[None]:
 
 def _preflight_placed(plane: ControlPlane, namespace: str) -> bool:
     return any(
-        one["metadata"].get("labels", {}).get("app.kubernetes.io/name") == "slackwater-preflight"
-        and one["spec"].get("nodeName")
-        for one in plane.api.list(path_of("v1", "pods", namespace))
+        pod["metadata"].get("labels", {}).get("app.kubernetes.io/name") == "slackwater-preflight"
+        and pod["spec"].get("nodeName")
+        for pod in plane.api.list(path_of("v1", "pods", namespace))
     )
 
 
@@ -71,12 +71,12 @@ def test_no_room_for_a_successor_falls_back_to_restarts(
             after = group.await_settled(WORKERS)
             produced = load.stop()
         group.await_handled(produced)
-        told = "\n".join(map(str, [*group.takeovers(since), *group.restarts(since)]))
-        print(told)
+        summary = "\n".join(map(str, [*group.takeovers(since), *group.restarts(since)]))
+        print(summary)
         assert after == before
-        assert group.rebalances(since) == 0, f"{told}\n{group.tell()}"
+        assert group.rebalances(since) == 0, f"{summary}\n{group.tell()}"
         assert group.sets() == {f"{group.name}-b": (0, WORKERS)}
-        reasons = [one["reason"] for one in group.events()]
+        reasons = [event["reason"] for event in group.events()]
         assert reasons.count("TakeoverFallback") == WORKERS, reasons
         assert operator.metric("slackwater_operator_takeovers_total", outcome="fallback") == WORKERS
         verdict = group.verify(produced)
@@ -97,13 +97,13 @@ def test_no_room_for_a_successor_stops_the_roll(
             since = group.roll(site.image("v2"))
             until(lambda: _preflight_placed(control_plane, namespace), "the preflight", 120, every_s=0.02)
             with _full(control_plane, namespace):
-                told = group.await_condition("Degraded", reason="RolloutStopped")
+                condition = group.await_condition("Degraded", reason="RolloutStopped")
                 until(lambda: len(group.sets()) == 1, "the new set gone", 120)
             assert group.await_settled(WORKERS) == before
             produced = load.stop()
         group.await_handled(produced)
-        print(told["message"])
-        assert "Unschedulable" in told["message"], told
+        print(condition["message"])
+        assert "Unschedulable" in condition["message"], condition
         assert set(group.uids().values()) == uids, "nobody has gone"
         assert group.rebalances(since) == 0, group.tell()
         assert group.verify(produced).exact
@@ -136,8 +136,8 @@ def test_a_scale_in_the_middle_of_a_roll(
             until(lambda: group.status()["replicas"] == count, "the status", 120)
             produced = load.stop()
         group.await_handled(produced)
-        for one in group.takeovers(since):
-            print(one)
+        for takeover in group.takeovers(since):
+            print(takeover)
         assert recorder.replicas() == [WORKERS, count], "members, not pods"
         assert group.rebalances(since) == 1, f"the scaling, and nothing else\n{group.tell()}"
         assert group.sets() == {f"{group.name}-b": (0, count)}
@@ -163,11 +163,11 @@ def test_the_strategy_of_a_running_group_changes_and_back(
                 until(lambda: _all_new(group, uids), f"{strategy}, {image}: all pods new", 180)  # noqa: B023
                 group.await_rolled(site.image(image), WORKERS)
                 assert group.await_settled(WORKERS) == before, f"{strategy}, {image}: {group.tell()}"
-                told = [*group.takeovers(changed), *group.restarts(changed)]
-                print(strategy, image, group.sets(), *told, sep="\n  ")
-                assert len(told) == WORKERS, "each member once"
+                changes = [*group.takeovers(changed), *group.restarts(changed)]
+                print(strategy, image, group.sets(), *changes, sep="\n  ")
+                assert len(changes) == WORKERS, "each member once"
                 assert len(group.sets()) == 1
-            assert all(not one.forced for one in group.takeovers(since))
+            assert all(not takeover.forced for takeover in group.takeovers(since))
             produced = load.stop()
         group.await_handled(produced)
         assert group.rebalances(since) == 0, group.tell()

@@ -33,8 +33,8 @@ CONFIG = {
 
 
 def _standby(worker: Json) -> Json:
-    found: Json = worker.get("standby") or {}
-    return found
+    standby: Json = worker.get("standby") or {}
+    return standby
 
 
 def _warming(old: Json, new: Json) -> bool:
@@ -102,9 +102,11 @@ def test_a_pod_is_killed(
                 group.change(rollout={"paused": False})
             group.await_rolled(site.image("v2"), WORKERS)
             produced = _settles(group, load, before)
-        told = _check(group, produced, since)
-        killed = [one for one in group.worker_events() if one.event == "exited" and one.data["code"] == 137]
-        assert [one.pod for one in killed if one.ts_ms >= since] == [victim], told
+        summary = _check(group, produced, since)
+        killed = [
+            event for event in group.worker_events() if event.event == "exited" and event.data["code"] == 137
+        ]
+        assert [event.pod for event in killed if event.ts_ms >= since] == [victim], summary
 
 
 # --- the operator -------------------------------------------------------------------------------------
@@ -168,8 +170,10 @@ def test_the_operator_is_killed(
         _check(group, produced, since)
         until(lambda: len(group.takeovers(since)) >= WORKERS, "the workers' events")
         takeovers = group.takeovers(since)
-        assert [one.pod for one in takeovers] == [f"{group.name}-b-{n}" for n in (2, 1, 0)], takeovers
-        assert not any(one.forced for one in takeovers), takeovers
+        assert [takeover.pod for takeover in takeovers] == [f"{group.name}-b-{n}" for n in (2, 1, 0)], (
+            takeovers
+        )
+        assert not any(takeover.forced for takeover in takeovers), takeovers
         assert group.restarts(since) == []
 
 
@@ -204,13 +208,13 @@ def test_the_coordinator_is_killed(control_plane: ControlPlane, namespace: str, 
         group.await_handled(produced)
         rebalances = group.rebalances(since)
         print(f"{rebalances} rebalances, generation {before} to {after}; {_how_it_ended(group)}")
-        for one in group.takeovers(since):
-            print(one)
+        for takeover in group.takeovers(since):
+            print(takeover)
         verdict = group.verify(produced)
         assert verdict.exact, verdict
         assert after == before if not rebalances else after > before
         if rebalances:  # only the broker may have forced it, and then it is told
-            reasons = " ".join(one["reason"] for one in group.decisions())
+            reasons = " ".join(decision["reason"] for decision in group.decisions())
             assert "forced" in reasons or "unplanned" in reasons or "broker" in reasons, reasons
 
 
@@ -232,7 +236,7 @@ def test_the_link_is_cut_before_the_handover(
             produced = _settles(group, load, before)
         _check(group, produced, since)
         takeovers = group.takeovers(since)
-        assert [one.forced for one in takeovers] == [True] * WORKERS, takeovers
+        assert [takeover.forced for takeover in takeovers] == [True] * WORKERS, takeovers
         assert group.restarts(since) == [], "fenced, and not one has ended by that"
 
 
@@ -260,9 +264,9 @@ def test_the_link_is_cut_after_the_handover(
             group.await_rolled(site.image("v2"), WORKERS)
             produced = _settles(group, load, before)
         _check(group, produced, since)
-        assert not [one for one in group.worker_events() if one.event == "took_back"]
+        assert not [event for event in group.worker_events() if event.event == "took_back"]
         takeovers = group.takeovers(since)
-        assert [one.forced for one in takeovers] == [False, True, True], takeovers
+        assert [takeover.forced for takeover in takeovers] == [False, True, True], takeovers
 
 
 # --- what they share ----------------------------------------------------------------------------------
@@ -288,8 +292,8 @@ def _under_way(group: Group) -> None:
 
 def _moving(group: Group) -> Json | None:
     """The takeover under way, as the operator has noted it."""
-    found: Json | None = (group.status().get("rollout") or {}).get("moving")
-    return found
+    moving: Json | None = (group.status().get("rollout") or {}).get("moving")
+    return moving
 
 
 def _await(group: Group, old: str, new: str, moment: Moment) -> None:
@@ -309,7 +313,7 @@ def _await(group: Group, old: str, new: str, moment: Moment) -> None:
 
 def _ended(site: ClusterSite, pod: str, pid: int) -> bool:
     return any(
-        one.event == "exited" and one.pid == pid for one in site.plane.pods.journal(site.namespace, pod)
+        event.event == "exited" and event.pid == pid for event in site.plane.pods.journal(site.namespace, pod)
     )
 
 
@@ -339,11 +343,11 @@ def _settles(group: Group, load: Load, before: int) -> list[Produced]:
 
 def _check(group: Group, produced: list[Produced], since: int) -> str:
     group.await_handled(produced)
-    told = "\n".join(map(str, [*group.takeovers(since), *group.restarts(since)]))
-    print(told)
-    assert group.rebalances(since) == 0, f"{told}\n{group.tell()}"
+    summary = "\n".join(map(str, [*group.takeovers(since), *group.restarts(since)]))
+    print(summary)
+    assert group.rebalances(since) == 0, f"{summary}\n{group.tell()}"
     assert group.sets() == {f"{group.name}-b": (0, WORKERS)}
     verdict = group.verify(produced)
     print(verdict)
     assert verdict.exact, verdict
-    return told
+    return summary

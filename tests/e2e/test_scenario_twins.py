@@ -35,12 +35,12 @@ def second(site: ClusterSite, of: Group) -> Group:
     return Group(site, of.name, of.partitions, site.folder / f"sink-{of.name}")
 
 
-def does_no_harm(owner: Group, twin: Group, told: str) -> None:
+def does_no_harm(owner: Group, twin: Group, message: str) -> None:
     """The twin is created, scaled and deleted: the owner's group hears nothing of it."""
     since, before = now_ms(), owner.status()["generation"]
     try:
         degraded = twin.await_condition("Degraded", reason="GroupIdInUse")
-        assert told in degraded["message"], degraded["message"]
+        assert message in degraded["message"], degraded["message"]
         twin.change(replicas=4)
         twin.await_condition("Degraded", reason="GroupIdInUse")
         assert (twin.sets(), twin.pods()) == ({}, [])
@@ -58,9 +58,9 @@ def test_the_second_of_one_operator_waits_and_its_deletion_deletes_nothing(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     with (
-        control_plane.namespace() as another,
-        ClusterSite(control_plane, kafka, namespace, watches=[another]) as site,
-        ClusterSite(control_plane, kafka, another) as elsewhere,
+        control_plane.namespace() as other_namespace,
+        ClusterSite(control_plane, kafka, namespace, watches=[other_namespace]) as site,
+        ClusterSite(control_plane, kafka, other_namespace) as elsewhere,
         site.operator(),
     ):
         owner = first(site, f"twin-{namespace}")
@@ -74,9 +74,9 @@ def test_operators_of_two_clusters_leave_each_other_alone(
 ) -> None:
     """Each watches its own namespace, has its own Lease, and sees of the other only the members."""
     with (
-        control_plane.namespace() as another,
+        control_plane.namespace() as other_namespace,
         ClusterSite(control_plane, kafka, namespace) as site,
-        ClusterSite(control_plane, kafka, another) as elsewhere,
+        ClusterSite(control_plane, kafka, other_namespace) as elsewhere,
         site.operator(),
         elsewhere.operator(),
     ):

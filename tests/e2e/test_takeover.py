@@ -33,16 +33,20 @@ def test_a_roll_by_takeover_costs_no_rebalance(
         assert group.sets() == {f"{group.name}-b": (0, WORKERS)}
         until(lambda: len(group.takeovers(since)) >= WORKERS, "the workers' events")
         takeovers = group.takeovers(since)
-        told = "\n".join(map(str, takeovers))
-        print(told)
+        summary = "\n".join(map(str, takeovers))
+        print(summary)
         members = [f"{group.name}-{ordinal}" for ordinal in reversed(range(WORKERS))]
-        assert [one.instance for one in takeovers] == members, told
-        assert [one.pod for one in takeovers] == [f"{group.name}-b-{n}" for n in reversed(range(WORKERS))]
+        assert [takeover.instance for takeover in takeovers] == members, summary
+        assert [takeover.pod for takeover in takeovers] == [
+            f"{group.name}-b-{n}" for n in reversed(range(WORKERS))
+        ]
         assert after == before, "the generation has moved"
-        assert group.rebalances(since) == 0, told
-        assert all(one.same_generation and not one.forced for one in takeovers), told
-        pauses = sorted(pause for one in workers.values() for pause in one["takeover"]["pauses_ms"].values())
-        assert len(pauses) == 12, told
+        assert group.rebalances(since) == 0, summary
+        assert all(takeover.same_generation and not takeover.forced for takeover in takeovers), summary
+        pauses = sorted(
+            pause for worker in workers.values() for pause in worker["takeover"]["pauses_ms"].values()
+        )
+        assert len(pauses) == 12, summary
         print(f"pauses ms: {pauses}")
         verdict = group.verify(produced)
         print(verdict)
@@ -50,8 +54,8 @@ def test_a_roll_by_takeover_costs_no_rebalance(
 
         # At all times there were as many members as wanted, and as `kubectl get cg` says.
         assert set(recorder.replicas()) == {WORKERS}
-        assert {len(one.members) for one in recorder.samples if one.members is not None} == {WORKERS}
-        assert {one.state for one in recorder.samples if one.state is not None} == {"Stable"}
+        assert {len(sample.members) for sample in recorder.samples if sample.members is not None} == {WORKERS}
+        assert {sample.state for sample in recorder.samples if sample.state is not None} == {"Stable"}
         assert group.status()["replicas"] == WORKERS
         # The last one's Event may be on its way.
         until(lambda: _said(group).count("TakenOver") >= WORKERS, "the Events of all takeovers")
@@ -106,7 +110,7 @@ def test_the_strategy_changes_both_ways_and_the_operator_is_killed_in_the_middle
             _await_one_set(group, "a")
             # Those of before have no key: each ends before its successor, which stands by, takes over.
             assert group.takeovers(since) == []
-            assert {one.instance for one in group.restarts(since)} == {
+            assert {restart.instance for restart in group.restarts(since)} == {
                 f"{group.name}-{ordinal}" for ordinal in range(WORKERS)
             }
 
@@ -126,7 +130,7 @@ def test_the_strategy_changes_both_ways_and_the_operator_is_killed_in_the_middle
         group.await_handled(produced)
         assert after == before, "the generation has moved"
         assert group.rebalances(since) == 0
-        assert all(one.same_generation for one in group.restarts(since))
+        assert all(restart.same_generation for restart in group.restarts(since))
         verdict = group.verify(produced)
         assert verdict.lost == 0, verdict
         assert verdict.duplicated == 0, verdict
@@ -142,10 +146,10 @@ def _await_one_set(group: Group, suffix: str) -> None:
 
 def _said(group: Group) -> list[str]:
     """The reasons of the Events about the group."""
-    return [one["reason"] for one in group.events()]
+    return [event["reason"] for event in group.events()]
 
 
 def _pods_ever(site: ClusterSite, group: Group) -> set[str]:
     """The names of all pods that the group has ever had a process in."""
     journal = site.plane.pods.journal(site.namespace)
-    return {one.pod for one in journal if one.pod.startswith(f"{group.name}-")}
+    return {event.pod for event in journal if event.pod.startswith(f"{group.name}-")}

@@ -66,13 +66,13 @@ def options(bootstrap: str, group: str | None, **more: Any) -> dict[str, Any]:
 
 def drain(consumer: KafkaConsumer, count: int) -> dict[TopicPartition, list[int]]:
     """Polls until ``count`` records came: each partition's values in order."""
-    found: dict[TopicPartition, list[int]] = {}
+    values: dict[TopicPartition, list[int]] = {}
     deadline = time.monotonic() + DEADLINE_S
-    while sum(map(len, found.values())) < count:
-        assert time.monotonic() < deadline, f"only {sum(map(len, found.values()))} of {count} records"
+    while sum(map(len, values.values())) < count:
+        assert time.monotonic() < deadline, f"only {sum(map(len, values.values()))} of {count} records"
         for tp, records in consumer.poll(200).items():
-            found.setdefault(tp, []).extend(int(record.value) for record in records)
-    return found
+            values.setdefault(tp, []).extend(int(record.value) for record in records)
+    return values
 
 
 class Member:

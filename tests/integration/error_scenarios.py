@@ -67,8 +67,8 @@ async def _after_membership_error(
         assert repeated.fields["member_id"] == old_id
         await _settles_again(walk, consumer, lost=False)
     elif action is Action.FIND_COORDINATOR:
-        found = await walk.next(mark, "FindCoordinator")
-        await walk.next(found, api, member_id=old_id)
+        exchange = await walk.next(mark, "FindCoordinator")
+        await walk.next(exchange, api, member_id=old_id)
         await _settles_again(walk, consumer, lost=False)
     elif action is Action.REJOIN_KEEPING_ID:
         await walk.next(mark, "JoinGroup", member_id=old_id)
@@ -455,7 +455,9 @@ async def epochs(walk: Walk) -> list[int]:
             topic=walk.name, topic_id=cluster.metadata.topic_id(walk.name), partitions=[part]
         )
         answer = await cluster.send(1, m.FetchRequest(max_bytes=1 << 20, topics=[topic]))
-        return [one.producer_epoch for one in iter_batches(answer.responses[0].partitions[0].records or b"")]
+        return [
+            batch.producer_epoch for batch in iter_batches(answer.responses[0].partitions[0].records or b"")
+        ]
     finally:
         await cluster.close()
 

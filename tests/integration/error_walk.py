@@ -86,8 +86,8 @@ class Walk:
 
     # -- the broker's side -------------------------------------------------------------------------
 
-    def note(self, seen: LoggedRequest) -> None:
-        self.seen.append(seen)
+    def note(self, request: LoggedRequest) -> None:
+        self.seen.append(request)
         self.news.set()
 
     def fault(
@@ -126,25 +126,29 @@ class Walk:
         """The request that ran into a fault."""
 
         def find() -> LoggedRequest | None:
-            return next((seen for seen in self.seen if seen.fault == fault), None)
+            return next((request for request in self.seen if request.fault == fault), None)
 
-        found: LoggedRequest = await self.until(find, f"{self.case.api} that runs into {self.case.code.name}")
-        return found
+        request: LoggedRequest = await self.until(
+            find, f"{self.case.api} that runs into {self.case.code.name}"
+        )
+        return request
 
     def after(self, mark: LoggedRequest, api: str, **fields: Any) -> list[LoggedRequest]:
         """Requests to an API behind ``mark``, with these plain fields."""
         return [
-            seen
-            for seen in self.seen
-            if seen.number > mark.number
-            and seen.api == api
-            and all(seen.fields.get(name) == value for name, value in fields.items())
+            request
+            for request in self.seen
+            if request.number > mark.number
+            and request.api == api
+            and all(request.fields.get(name) == value for name, value in fields.items())
         ]
 
     async def next(self, mark: LoggedRequest, api: str, **fields: Any) -> LoggedRequest:
         """The first such request, waited for."""
-        found = await self.until(lambda: self.after(mark, api, **fields), f"{api} {fields} after the error")
-        first: LoggedRequest = found[0]
+        requests = await self.until(
+            lambda: self.after(mark, api, **fields), f"{api} {fields} after the error"
+        )
+        first: LoggedRequest = requests[0]
         return first
 
     async def again(self, mark: LoggedRequest) -> LoggedRequest:
@@ -160,7 +164,7 @@ class Walk:
         for _ in range(3):
             mark = self.seen[-1]
             await asyncio.sleep(4 * HEARTBEAT_MS / 1000)
-            came = [seen.api for api in apis for seen in self.after(mark, api)]
+            came = [request.api for api in apis for request in self.after(mark, api)]
             if not came:
                 return
         raise AssertionError(f"still asked: {came}")
@@ -229,9 +233,9 @@ class Walk:
         def find() -> BaseException | None:
             return next((error for error in self.errors if isinstance(error, wanted)), None)
 
-        found: BaseException = await self.until(find, f"poll() that raises {wanted.__name__}")
-        self.check_message(found)
-        return found
+        raised: BaseException = await self.until(find, f"poll() that raises {wanted.__name__}")
+        self.check_message(raised)
+        return raised
 
     def check_message(self, error: BaseException) -> None:
         """In the message: the code's name, what it is about (API, topic or group), and what to do."""

@@ -112,9 +112,9 @@ class Feed:
 def rows_by_partition(folder: Path) -> dict[int, Counter[int]]:
     """How often each offset of each partition is in the output."""
     table = ds.dataset(folder, format="parquet").to_table(columns=["partition", "offset"])
-    found: dict[int, Counter[int]] = {}
+    rows_by_partition: dict[int, Counter[int]] = {}
     for partition, offset in zip(
         table.column("partition").to_pylist(), table.column("offset").to_pylist(), strict=True
     ):
-        found.setdefault(partition, Counter())[offset] += 1
-    return found
+        rows_by_partition.setdefault(partition, Counter())[offset] += 1
+    return rows_by_partition

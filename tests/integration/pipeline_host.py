@@ -131,8 +131,8 @@ def _read_with_spark(path: str) -> dict[str, list[Any]]:
     """The columns that a Spark reader with its defaults sees."""
     assert _engine is not None
     assert _engine._spark is not None
-    found: dict[str, list[Any]] = _engine._spark.read.parquet(path).toArrow().to_pydict()
-    return found
+    columns: dict[str, list[Any]] = _engine._spark.read.parquet(path).toArrow().to_pydict()
+    return columns
 
 
 class EngineHost:
@@ -157,8 +157,8 @@ class EngineHost:
         self.run(_call, "warm_up")
 
     def transform(self, records: pa.Table) -> pa.Table:
-        found: pa.Table = self.run(_call, "transform", records)
-        return found
+        rows: pa.Table = self.run(_call, "transform", records)
+        return rows
 
     def close_engine(self) -> None:
         self.run(_close)
@@ -170,8 +170,8 @@ class EngineHost:
         self.run(_forget_session)
 
     def read_with_spark(self, path: Path) -> dict[str, list[Any]]:
-        found: dict[str, list[Any]] = self.run(_read_with_spark, str(path))
-        return found
+        columns: dict[str, list[Any]] = self.run(_read_with_spark, str(path))
+        return columns
 
     def close(self) -> None:
         self.close_engine()

@@ -118,9 +118,9 @@ def test_validate_only_makes_nothing(admin: KafkaAdmin) -> None:
 
 
 def test_the_cluster(admin: KafkaAdmin, broker: Broker) -> None:
-    found = admin.describe_cluster()
-    assert {f"{b.host}:{b.port}" for b in found.brokers} == {broker.bootstrap}
-    assert found.cluster_id
+    cluster = admin.describe_cluster()
+    assert {f"{b.host}:{b.port}" for b in cluster.brokers} == {broker.bootstrap}
+    assert cluster.cluster_id
 
 
 def test_offsets_by_place_and_by_time(admin: KafkaAdmin, group: str, topic: str) -> None:
@@ -144,14 +144,14 @@ def test_committed_offsets_come_with_their_metadata(admin: KafkaAdmin, group: st
 
 
 def test_groups_are_listed_and_described(admin: KafkaAdmin, group: str, topic: str) -> None:
-    assert group in [one.group_id for one in admin.list_groups()]
+    assert group in [group.group_id for group in admin.list_groups()]
     # The coordinator up to 3.9 answers the Sync first, and ListGroups doesn't wait for the group's lock.
     wait_until(lambda: group in [row.group_id for row in admin.list_groups(["Stable"])], "a stable group")
-    assert group not in [one.group_id for one in admin.list_groups(["Empty"])]
+    assert group not in [group.group_id for group in admin.list_groups(["Empty"])]
     described = admin.describe_groups([group, "no-such-group"]).unwrap()
-    found = described[group]
-    assert (found.state, found.protocol_type) == ("Stable", "consumer")
-    (member,) = found.members
+    description = described[group]
+    assert (description.state, description.protocol_type) == ("Stable", "consumer")
+    (member,) = description.members
     assert (member.instance_id, member.client_id, member.subscription) == ("i-0", "their-client", (topic,))
     assert member.assignment == (TopicPartition(topic, 0), TopicPartition(topic, 1))
     assert (described["no-such-group"].state, described["no-such-group"].members) == ("Dead", ())
@@ -187,7 +187,7 @@ def test_a_removal_with_a_member_id_spares_a_process_that_has_joined_since(
     )
     assert removed["i-0"] is None
     assert isinstance(removed["i-7"], UnknownMemberIdError)
-    eventually(lambda: admin.describe_groups([group]).unwrap()[group].state == "Empty")
+    wait_until(lambda: admin.describe_groups([group]).unwrap()[group].state == "Empty", "an empty group")
     with pytest.raises(IllegalArgumentError, match="'i-9', which is not among instance_ids"):
         admin.remove_members(group, ["i-0"], member_ids={"i-9": "id"})
 
@@ -201,12 +201,12 @@ async def test_the_asyncio_face_and_three_brokers(kafka3: KafkaCluster) -> None:
         partitions = (await admin.describe_topics([name])).unwrap()[name].partitions
         assert {p.leader for p in partitions.values()} == {1, 2, 3}
         tps = [TopicPartition(name, n) for n in range(6)]
-        found = (await admin.list_offsets(dict.fromkeys(tps, LATEST))).unwrap()
-        assert {tp: at.offset for tp, at in found.items()} == dict.fromkeys(tps, 0)
+        offsets = (await admin.list_offsets(dict.fromkeys(tps, LATEST))).unwrap()
+        assert {tp: at.offset for tp, at in offsets.items()} == dict.fromkeys(tps, 0)
         consumer = kafka.KafkaConsumer(bootstrap_servers=kafka3.bootstrap, group_id=group)
         consumer.commit({kafka.TopicPartition(name, 0): kafka.OffsetAndMetadata(0, "here", -1)})
         consumer.close()
-        assert group in [one.group_id for one in await admin.list_groups()]
+        assert group in [group.group_id for group in await admin.list_groups()]
         old = (await admin.describe_groups([group])).unwrap()[group].coordinator
         kafka3.stop(old)
         try:

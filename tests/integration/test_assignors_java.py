@@ -67,71 +67,82 @@ def as_sets(plan: Plan) -> dict[str, list[TopicPartition]]:
 def worth(plan: Plan, group: GroupSubscription) -> tuple[int, int, int]:
     """Balance score, reads across racks, partitions moved: lower is better, the first counts most."""
     topics = {tp.topic for tp in everything(group)}
-    racks = member_racks({m: one for m, one in group.members.items() if topics & set(one.topics)})
+    racks = member_racks(
+        {m: subscription for m, subscription in group.members.items() if topics & set(subscription.topics)}
+    )
     far = far_reads(plan, group) if racks_matter(racks.values(), topics, group.partitions, group.racks) else 0
     return balance_score(plan), far, -kept(plan, held_before(group))
 
 
 def compare_equal(java: JavaAssignors, first: int, count: int) -> int:
-    seen, ours = 0, (RangeAssignor(), RoundRobinAssignor())
+    groups, ours = 0, (RangeAssignor(), RoundRobinAssignor())
     for group in generated(first, count):
         for _ in range(REBALANCES):
-            told = group.seen()
-            plans = java.plans([one.name for one in ours], told)
+            subscription = group.seen()
+            plans = java.plans([assignor.name for assignor in ours], subscription)
             for assignor in ours:
-                mine = assignor.assign_group(told).partitions
-                assert as_sets(mine) == as_sets(plans[assignor.name].partitions), (assignor.name, told)
-                seen += 1
+                mine = assignor.assign_group(subscription).partitions
+                assert as_sets(mine) == as_sets(plans[assignor.name].partitions), (
+                    assignor.name,
+                    subscription,
+                )
+                groups += 1
             group.happen()
-    return seen
+    return groups
 
 
 def compare_worth(
     java: JavaAssignors, make: Callable[[], Assignor], first: int, count: int, settle: bool
 ) -> dict[str, int]:
     """Both plan for the same group; it goes on with either plan in turn."""
-    found = {"better": 0, "equal": 0, "java's faults": 0}
+    verdicts = {"better": 0, "equal": 0, "java's faults": 0}
     for number, group in enumerate(generated(first, count)):
         for rebalance in range(REBALANCES):
-            told = group.seen()
-            mine = rounds(told, lambda seen: make().assign_group(seen).partitions, settle)
-            assert mine is not None, ("the group does not come to rest", told)
-            assert not not_valid(mine, told), (not_valid(mine, told), told)
-            assert {tp for one in mine.values() for tp in one} == everything(told), told
-            theirs = plan_of_java(java, make().name, told, settle)
+            subscription = group.seen()
+            mine = rounds(
+                subscription, lambda subscription: make().assign_group(subscription).partitions, settle
+            )
+            assert mine is not None, ("the group does not come to rest", subscription)
+            assert not not_valid(mine, subscription), (not_valid(mine, subscription), subscription)
+            assert {tp for partitions in mine.values() for tp in partitions} == everything(subscription), (
+                subscription
+            )
+            theirs = plan_of_java(java, make().name, subscription, settle)
             if theirs is None:
-                found["java's faults"] += 1
+                verdicts["java's faults"] += 1
             else:
-                here, there = worth(mine, told), worth(theirs, told)
-                assert here <= there, (here, there, told, mine, theirs)
-                found["better" if here < there else "equal"] += 1
+                here, there = worth(mine, subscription), worth(theirs, subscription)
+                assert here <= there, (here, there, subscription, mine, theirs)
+                verdicts["better" if here < there else "equal"] += 1
             group.adopt(mine if theirs is None or (number + rebalance) % 2 else theirs)
             group.happen()
-    assert found["java's faults"] < count * REBALANCES / 1_000, found
-    return found
+    assert verdicts["java's faults"] < count * REBALANCES / 1_000, verdicts
+    return verdicts
 
 
-def plan_of_java(java: JavaAssignors, name: str, told: GroupSubscription, settle: bool) -> Plan | None:
+def plan_of_java(java: JavaAssignors, name: str, group: GroupSubscription, settle: bool) -> Plan | None:
     try:
-        plan = rounds(told, lambda seen: java.plan(name, seen), settle)
+        plan = rounds(group, lambda subscription: java.plan(name, subscription), settle)
     except JavaFailed as failed:
         if "NullPointerException" not in str(failed):
             raise
         return None
-    return plan if plan is not None and not not_valid(plan, told) else None
+    return plan if plan is not None and not not_valid(plan, group) else None
 
 
-def rounds(told: GroupSubscription, plan: Callable[[GroupSubscription], Plan], settle: bool) -> Plan | None:
+def rounds(
+    subscription: GroupSubscription, plan: Callable[[GroupSubscription], Plan], settle: bool
+) -> Plan | None:
     """The plan; for the cooperative protocol, where the group ends when all follow it (``None``: never)."""
-    given = plan(told)
-    for generation in range(told.generation + 1, told.generation + 10):
+    given = plan(subscription)
+    for generation in range(subscription.generation + 1, subscription.generation + 10):
         if not settle:
             break
         members = {
-            member: replace(one, owned=tuple(given[member]), generation=generation)
-            for member, one in told.members.items()
+            member: replace(subscription, owned=tuple(given[member]), generation=generation)
+            for member, subscription in subscription.members.items()
         }
-        following = plan(replace(told, members=members, generation=generation))
+        following = plan(replace(subscription, members=members, generation=generation))
         settle, given = as_sets(following) != as_sets(given), following
     return None if settle else given
 
@@ -141,13 +152,13 @@ def test_range_and_round_robin_give_what_javas_give(java: JavaAssignors) -> None
 
 
 def test_sticky_is_never_worse_than_javas(java: JavaAssignors) -> None:
-    found = compare_worth(java, StickyAssignor, 0, GROUPS, settle=False)
-    assert found["equal"] > found["better"] > 0
+    verdicts = compare_worth(java, StickyAssignor, 0, GROUPS, settle=False)
+    assert verdicts["equal"] > verdicts["better"] > 0
 
 
 def test_cooperative_sticky_settles_never_worse_than_javas(java: JavaAssignors) -> None:
-    found = compare_worth(java, CooperativeStickyAssignor, 50_000, GROUPS // 2, settle=True)
-    assert found["equal"] > found["better"] > 0
+    verdicts = compare_worth(java, CooperativeStickyAssignor, 50_000, GROUPS // 2, settle=True)
+    assert verdicts["equal"] > verdicts["better"] > 0
 
 
 @pytest.mark.long
@@ -165,11 +176,11 @@ def test_the_bytes_of_members_are_javas(java: JavaAssignors) -> None:
     mine = StickyAssignor()
     assert mine.user_data(["a", "b"], 12) is None
     mine.on_assignment(MemberAssignment(tuple(owned)), metadata)
-    told, theirs = mine.user_data(["a", "b"], 12), java.user_data("sticky", owned, 12)
-    assert told is not None
+    our_data, theirs = mine.user_data(["a", "b"], 12), java.user_data("sticky", owned, 12)
+    assert our_data is not None
     # Java writes topics and partitions in the order that it has them in.
-    assert len(told) == len(theirs)
-    for data in (told, theirs):
+    assert len(our_data) == len(theirs)
+    for data in (our_data, theirs):
         partitions, generation = decode_sticky(data)
         assert (sorted(partitions), generation) == (sorted(owned), 12)
 
@@ -177,32 +188,34 @@ def test_the_bytes_of_members_are_javas(java: JavaAssignors) -> None:
 def test_java_gives_marked_members_what_it_gives_unmarked_ones(java: JavaAssignors) -> None:
     """The marks of Slackwater's workers are behind the user data that Java's assignors read."""
 
-    def mark(one: MemberSubscription) -> MemberSubscription:
-        own = _Says(one.user_data)
-        return replace(one, user_data=MarkedAssignor(own, "0b5ad2a2-4f0e-4b7a-9d1c-5a").user_data([], -1))
+    def mark(member: MemberSubscription) -> MemberSubscription:
+        own = _Says(member.user_data)
+        return replace(member, user_data=MarkedAssignor(own, "0b5ad2a2-4f0e-4b7a-9d1c-5a").user_data([], -1))
 
-    def says(one: MemberSubscription) -> MemberSubscription:
+    def says(member: MemberSubscription) -> MemberSubscription:
         """A cooperative member always tells a generation."""
-        return replace(one, user_data=one.user_data or CooperativeStickyAssignor().user_data([], -1))
+        return replace(member, user_data=member.user_data or CooperativeStickyAssignor().user_data([], -1))
 
     def changed(
         group: GroupSubscription, change: Callable[[MemberSubscription], MemberSubscription]
     ) -> GroupSubscription:
-        return replace(group, members={name: change(one) for name, one in group.members.items()})
+        return replace(
+            group, members={name: change(subscription) for name, subscription in group.members.items()}
+        )
 
     for group in generated(90_000, 100):
         for _ in range(REBALANCES):
-            seen = group.seen()
-            cooperative = changed(seen, says)
+            subscription = group.seen()
+            cooperative = changed(subscription, says)
             plans: dict[str, JavaPlan] = {}
-            for told, kinds in (
-                (seen, ["range", "roundrobin", "sticky"]),
+            for data, kinds in (
+                (subscription, ["range", "roundrobin", "sticky"]),
                 (cooperative, ["cooperative-sticky"]),
             ):
-                plain, marked = java.plans(kinds, told), java.plans(kinds, changed(told, mark))
+                plain, marked = java.plans(kinds, data), java.plans(kinds, changed(data, mark))
                 for kind in kinds:
-                    assert marked[kind].error == plain[kind].error, (kind, told)
-                    assert marked[kind].partitions == plain[kind].partitions, (kind, told)
+                    assert marked[kind].error == plain[kind].error, (kind, data)
+                    assert marked[kind].partitions == plain[kind].partitions, (kind, data)
                 plans |= plain
             group.adopt(plans["range"].partitions)
             group.happen()

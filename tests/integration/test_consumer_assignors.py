@@ -42,11 +42,11 @@ def settled(consumers: list[KafkaConsumer], sizes: list[int]) -> None:
 
     def there() -> bool:
         poll_all(consumers)
-        seen = [consumer.membership() for consumer in consumers]
+        memberships = [consumer.membership() for consumer in consumers]
         return (
             held(consumers) == sizes
-            and {one.state for one in seen} == {"stable"}
-            and len({one.generation for one in seen}) == 1
+            and {view.state for view in memberships} == {"stable"}
+            and len({view.generation for view in memberships}) == 1
         )
 
     wait_until(there, f"members that hold {sizes}")
@@ -59,28 +59,30 @@ def test_what_a_vanished_member_held_waits_for_it(devbroker: DevBroker) -> None:
     consumers = [KafkaConsumer(topic, **more) for _ in range(3)]
     try:
         settled(consumers, [2, 2, 2])
-        leader = next(one for one in consumers if one.membership().is_leader)
-        gone = next(one for one in consumers if one is not leader)
+        leader = next(consumer for consumer in consumers if consumer.membership().is_leader)
+        gone = next(consumer for consumer in consumers if consumer is not leader)
         lost = gone.assignment()
-        stay = [one for one in consumers if one is not gone]
-        before = {id(one): one.assignment() for one in stay}
+        stay = [consumer for consumer in consumers if consumer is not gone]
+        before = {id(consumer): consumer.assignment() for consumer in stay}
         generation = leader.membership().generation
         gone.close(leave_group=True)
         consumers.remove(gone)
         wait_until(
-            lambda: (poll_all(stay), min(one.membership().generation for one in stay) > generation)[1],
+            lambda: (poll_all(stay), min(consumer.membership().generation for consumer in stay) > generation)[
+                1
+            ],
             "a rebalance",
         )
         settled(stay, [2, 2])
-        assert {id(one): one.assignment() for one in stay} == before
+        assert {id(consumer): consumer.assignment() for consumer in stay} == before
         back = KafkaConsumer(topic, **more)
         consumers.append(back)
         settled(consumers, [2, 2, 2])
         assert back.assignment() == lost
-        assert {id(one): one.assignment() for one in stay} == before
+        assert {id(consumer): consumer.assignment() for consumer in stay} == before
     finally:
-        for one in consumers:
-            one.close()
+        for consumer in consumers:
+            consumer.close()
 
 
 def test_when_the_delay_is_over_the_leader_hands_it_out(devbroker: DevBroker) -> None:
@@ -99,26 +101,26 @@ def test_when_the_delay_is_over_the_leader_hands_it_out(devbroker: DevBroker) ->
     try:
         settled(consumers, [2, 2, 2])
         # The leader itself goes: the next one works out what is lost.
-        gone = next(one for one in consumers if one.membership().is_leader)
+        gone = next(consumer for consumer in consumers if consumer.membership().is_leader)
         consumers.remove(gone)
         began = time.monotonic()
-        generation = max(one.membership().generation for one in consumers)
+        generation = max(consumer.membership().generation for consumer in consumers)
         gone.close(leave_group=True)
         wait_until(
             lambda: (
                 poll_all(consumers),
-                min(one.membership().generation for one in consumers) > generation,
+                min(consumer.membership().generation for consumer in consumers) > generation,
             )[1],
             "a rebalance",
         )
         settled(consumers, [2, 2])
         settled(consumers, [3, 3])
         assert time.monotonic() - began >= delay_ms / 1000
-        everything = {tp for one in consumers for tp in one.assignment()}
+        everything = {tp for consumer in consumers for tp in consumer.assignment()}
         assert everything == {TopicPartition(topic, n) for n in range(PARTITIONS)}
     finally:
-        for one in consumers:
-            one.close()
+        for consumer in consumers:
+            consumer.close()
 
 
 def test_the_option_needs_cooperative_sticky(devbroker: DevBroker) -> None:
@@ -144,13 +146,13 @@ class ByWeight(Assignor):
         return b"%d" % self.weight
 
     def assign(self, partitions: dict[str, int], members: Members) -> Plan:  # type: ignore[override]
-        by_weight = sorted(members, key=lambda one: int(members[one].user_data or b"0"))
+        by_weight = sorted(members, key=lambda member_id: int(members[member_id].user_data or b"0"))
         plan: Plan = {member: [] for member in members}
         plan[by_weight[-1]] = [TopicPartition(t, n) for t, count in partitions.items() for n in range(count)]
         return plan
 
     def assign_group(self, group: GroupSubscription) -> GroupAssignment:
-        total = sum(int(one.user_data or b"0") for one in group.members.values())
+        total = sum(int(member.user_data or b"0") for member in group.members.values())
         plan = self.assign(dict(group.partitions), group.members)
         return GroupAssignment(plan, dict.fromkeys(group.members, b"of %d" % total))
 
@@ -162,8 +164,8 @@ def test_an_assignor_of_the_users_with_user_data(devbroker: DevBroker) -> None:
     topic, group = make_topic(devbroker.bootstrap, PARTITIONS), unique("g")
     light, heavy = ByWeight(3), ByWeight(7)
     consumers = [
-        KafkaConsumer(topic, **options(devbroker.bootstrap, group, partition_assignment_strategy=[one]))
-        for one in (light, heavy)
+        KafkaConsumer(topic, **options(devbroker.bootstrap, group, partition_assignment_strategy=[consumer]))
+        for consumer in (light, heavy)
     ]
     try:
         settled(consumers, [0, PARTITIONS])
@@ -187,11 +189,13 @@ def test_a_group_of_each_eager_assignor(devbroker: DevBroker, name: str) -> None
     consumers = [KafkaConsumer(topic, **more) for _ in range(2)]
     try:
         settled(consumers, [3, 3])
-        before = {id(one): one.assignment() for one in consumers}
+        before = {id(consumer): consumer.assignment() for consumer in consumers}
         consumers.append(KafkaConsumer(topic, **more))
         settled(consumers, [2, 2, 2])
         if name == "sticky":
-            assert all(one.assignment() < before[id(one)] for one in consumers[:2]), "each gave up one"
+            assert all(consumer.assignment() < before[id(consumer)] for consumer in consumers[:2]), (
+                "each gave up one"
+            )
     finally:
-        for one in consumers:
-            one.close()
+        for consumer in consumers:
+            consumer.close()

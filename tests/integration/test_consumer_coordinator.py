@@ -29,7 +29,7 @@ def test_members_keep_their_generation_through_a_move_of_the_coordinator(kafka3:
         wait_until(lambda: settled(running, topic, 4), "two members")
         before = running[0].generation
         held = [member.consumer.assignment() for member in running]
-        told = [list(member.events) for member in running]
+        report = [list(member.events) for member in running]
         node = wait_until(lambda: kafka3.coordinator_of(group), "the coordinator")
         kafka3.stop(node)
         try:
@@ -55,7 +55,7 @@ def test_members_keep_their_generation_through_a_move_of_the_coordinator(kafka3:
                 assert running[index].consumer.membership().returned
             assert running[0].generation == before
             assert [member.consumer.assignment() for member in running] == held
-            assert not any(kind == "lost" for events in told for kind, _ in events)
+            assert not any(kind == "lost" for events in report for kind, _ in events)
         finally:
             kafka3.start(node)
 
@@ -75,7 +75,7 @@ def test_rebalance_in_flight_when_the_coordinator_goes_ends_well(kafka3: Any) ->
                 Member([topic], **options(_address(kafka3, node), group, group_instance_id=f"i-{n}", **more))
                 for n in (1, 2)
             ]
-            joining = lambda: all(one.consumer.membership().state == "joining" for one in running)  # noqa: E731
+            joining = lambda: all(member.consumer.membership().state == "joining" for member in running)  # noqa: E731
             wait_until(joining, "joins under way")
             kafka3.kill(node)
         try:
@@ -107,7 +107,7 @@ def test_a_fence_by_a_coordinator_that_moved_is_forgiven_by_real_brokers(kafka3:
         running.append(Member([topic], **configs))
         rawclient.until_rebalance(leads)
         assert leads.join().error_code == 0
-        mine = {one.group_instance_id: one.member_id for one in leads.joined.members}["a"]
+        mine = {member.group_instance_id: member.member_id for member in leads.joined.members}["a"]
         assert leads.sync({mine: b"", leads.member_id: b""}).error_code == 0
         wait_until(lambda: running[0].stable, "a stored member.id")
         assert leads.join().error_code == 0  # the leader's own: a rebalance
@@ -136,13 +136,13 @@ async def test_the_coordinators_of_many_groups_are_found_by_one_request(broker: 
     await cluster.start()
     try:
         groups = [unique("g") for _ in range(20)]
-        found = await cluster.coordinators(groups)
-        while not all(isinstance(node, int) for node in found.values()):
-            found = await cluster.coordinators(groups)
+        coordinators = await cluster.coordinators(groups)
+        while not all(isinstance(node, int) for node in coordinators.values()):
+            coordinators = await cluster.coordinators(groups)
         asked = cluster.settings.requests["FindCoordinator"]
         assert asked < len(groups)
-        assert set(found) == set(groups)
-        assert set(found.values()) <= set(cluster.metadata.brokers)
+        assert set(coordinators) == set(groups)
+        assert set(coordinators.values()) <= set(cluster.metadata.brokers)
         cluster.forget_coordinator(groups[3])
         await cluster.coordinators(groups)
         assert cluster.settings.requests["FindCoordinator"] == asked + 1
@@ -168,8 +168,8 @@ def test_a_leader_that_returns_to_an_old_broker_watches_the_topics(kafka28: Any)
         running[at].stop()
         running[at] = Member([topic], **options(kafka28.bootstrap, group, group_instance_id="ab"[at], **more))
         wait_until(lambda: settled(running, topic, 2), "the return")
-        seen = running[at].consumer.membership()
-        assert (seen.generation, seen.returned, seen.is_leader) == (generation, True, True)
+        membership = running[at].consumer.membership()
+        assert (membership.generation, membership.returned, membership.is_leader) == (generation, True, True)
         admin = KafkaAdminClient(bootstrap_servers=kafka28.bootstrap)
         admin.create_partitions({topic: NewPartitions(total_count=5)})
         admin.close()
@@ -237,9 +237,9 @@ def _require_replicas(bootstrap: str, count: str) -> None:
 
 
 def _other(cluster: Any, node: int) -> int:
-    return next(one for one in cluster.nodes if one != node)
+    return next(other for other in cluster.nodes if other != node)
 
 
 def _address(cluster: Any, node: int) -> str:
     """Bootstrap addresses without the broker that is down."""
-    return ",".join(cluster.address(one) for one in cluster.nodes if one != node)
+    return ",".join(cluster.address(other) for other in cluster.nodes if other != node)

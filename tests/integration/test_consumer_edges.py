@@ -309,7 +309,7 @@ def test_a_broker_that_hangs_and_goes_on_costs_no_record_and_no_membership() -> 
             produce(cluster.bootstrap, topic, 2, 20, start=10)
             for tp, more_values in drain(consumer, 20).items():
                 values[tp] += more_values
-            assert all(found == list(range(20)) for found in values.values())
+            assert all(value == list(range(20)) for value in values.values())
             consumer.commit()
             assert consumer.membership().generation == generation
 

@@ -91,13 +91,13 @@ class Sync:
 
     def __getattr__(self, name: str) -> Any:
         assert name not in ("_runner", "_consumer"), "not made yet"
-        found = getattr(self._consumer, name)
-        if not callable(found):
-            return found
+        attribute = getattr(self._consumer, name)
+        if not callable(attribute):
+            return attribute
 
         def call(*args: Any, **kwargs: Any) -> Any:
             async def run() -> Any:
-                result = found(*args, **kwargs)
+                result = attribute(*args, **kwargs)
                 return await result if isinstance(result, Awaitable) else result
 
             return self._runner.run(run())
@@ -127,8 +127,8 @@ def face(request: pytest.FixtureRequest) -> Any:
 def read(consumer: Any, view: str, limit: int | None = None) -> list[tuple[int, int]]:
     """One poll by one of the views, as (partition, value)."""
     if view == "poll":
-        found = consumer.poll(500, max_records=limit)
-        return [(r.partition, int(r.value)) for records in found.values() for r in records]
+        polled = consumer.poll(500, max_records=limit)
+        return [(r.partition, int(r.value)) for records in polled.values() for r in records]
     table = consumer.poll_arrow(500, max_records=limit)
     return [(row["partition"], int(row["value"])) for row in table.to_pylist()]
 
@@ -142,33 +142,33 @@ def test_positions_commits_and_back_pressure_are_the_same_in_each_view(
     more = {"max_partition_fetch_bytes": 4_096, "fetch_max_bytes": 8_192}
     with face(**options(broker.bootstrap, group, **more)) as consumer:
         consumer.assign([first, second])
-        seen: list[tuple[int, int]] = []
-        while not seen:
-            seen += read(consumer, view, 7)
-        assert len(seen) <= 7
+        records: list[tuple[int, int]] = []
+        while not records:
+            records += read(consumer, view, 7)
+        assert len(records) <= 7
         for tp in (first, second):
-            assert consumer.position(tp) == sum(number == tp.partition for number, _ in seen)
+            assert consumer.position(tp) == sum(number == tp.partition for number, _ in records)
         buffer = consumer._core.buffer
-        while len(seen) < 200:
-            seen += read(consumer, view, 7)
+        while len(records) < 200:
+            records += read(consumer, view, 7)
             # A batch for each partition may come above the limit, as with Kafka's own limits.
             assert buffer.total_bytes <= 8_192 + 2 * 16_384
         consumer.commit()
-        at = {tp: sum(number == tp.partition for number, _ in seen) for tp in (first, second)}
+        at = {tp: sum(number == tp.partition for number, _ in records) for tp in (first, second)}
         committed = consumer.committed([first, second])
-        assert {tp: one.offset for tp, one in committed.items()} == at
+        assert {tp: offset.offset for tp, offset in committed.items()} == at
         consumer.pause(first)
         before = consumer.position(first)
         while consumer.position(second) < 200:
             rows = read(consumer, view)
             assert {number for number, _ in rows} <= {1}
-            seen += rows
+            records += rows
         assert consumer.position(first) == before
         consumer.resume(first)
-        while len(seen) < 400:
-            seen += read(consumer, view)
+        while len(records) < 400:
+            records += read(consumer, view)
         for tp in (first, second):
-            assert [value for number, value in seen if number == tp.partition] == list(range(200))
+            assert [value for number, value in records if number == tp.partition] == list(range(200))
             assert consumer.current_lag(tp) == 0
             assert consumer.highwater(tp) == 200
 
@@ -178,14 +178,14 @@ def test_positions_commits_and_back_pressure_are_the_same_in_each_view(
 
 def test_topics_without_a_group_are_read_whole(broker: Any, face: Any) -> None:
     topic = make_topic(broker.bootstrap, 3, 30)
-    told: list[str] = []
+    events: list[str] = []
 
     class Listener:
         def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
-            told.append(f"assigned {len(assigned)}")
+            events.append(f"assigned {len(assigned)}")
 
         def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-            told.append(f"revoked {len(revoked)}")
+            events.append(f"revoked {len(revoked)}")
 
     with face(**options(broker.bootstrap, None, metadata_max_age_ms=200)) as consumer:
         consumer.subscribe([topic], listener=Listener())
@@ -199,7 +199,7 @@ def test_topics_without_a_group_are_read_whole(broker: Any, face: Any) -> None:
         consumer.unsubscribe()
         assert consumer.assignment() == set()
         assert consumer.subscription() is None
-    assert told == ["assigned 3", "revoked 3"]
+    assert events == ["assigned 3", "revoked 3"]
 
 
 def test_the_ways_to_choose_exclude_each_other(broker: Any, face: Any) -> None:
@@ -230,16 +230,16 @@ def test_the_ways_to_choose_exclude_each_other(broker: Any, face: Any) -> None:
 
 def test_calls_about_partitions_that_are_not_here(broker: Any, face: Any) -> None:
     topic = make_topic(broker.bootstrap, 2, 10)
-    one, other = partitions(topic, 2)
+    partition, other = partitions(topic, 2)
     with face(**options(broker.bootstrap, None)) as consumer:
         with pytest.raises(PartitionNotAssignedError, match="no partitions"):
             consumer.seek_to_end()
-        consumer.assign([one])
+        consumer.assign([partition])
         calls: list[Callable[[], Any]] = [
             lambda: consumer.seek(other, 1),
             lambda: consumer.seek_to_beginning(other),
-            lambda: consumer.seek_to_end(one, other),
-            lambda: consumer.pause(one, other),
+            lambda: consumer.seek_to_end(partition, other),
+            lambda: consumer.pause(partition, other),
             lambda: consumer.resume(other),
             lambda: consumer.position(other),
             lambda: consumer.highwater(other),
@@ -251,10 +251,10 @@ def test_calls_about_partitions_that_are_not_here(broker: Any, face: Any) -> Non
         assert consumer.paused() == set()
         for bad in (-1, 1.5, "1", None, True):
             with pytest.raises(ValueError, match="offset"):
-                consumer.seek(one, bad)
-        consumer.seek(one, OffsetAndMetadata(3))
-        assert consumer.position(one) == 3
-        assert [r.offset for r in consumer.poll(30_000)[one]] == [3, 4]
+                consumer.seek(partition, bad)
+        consumer.seek(partition, OffsetAndMetadata(3))
+        assert consumer.position(partition) == 3
+        assert [r.offset for r in consumer.poll(30_000)[partition]] == [3, 4]
 
 
 # -- deserializers, interceptors ---------------------------------------------------------------------------
@@ -301,10 +301,10 @@ def test_such_a_record_is_not_hidden_by_other_partitions_records(broker: Any, fa
     more = {"value_deserializer": fussy, "max_partition_fetch_bytes": 1_000}
     with face(**options(broker.bootstrap, None, **more)) as consumer:
         consumer.assign([bad, good])
-        found: dict[TopicPartition, list[Any]] = {}
-        while bad not in found:
-            found = consumer.poll(30_000)
-        assert [record.value for record in found[bad]] == [2]
+        polled: dict[TopicPartition, list[Any]] = {}
+        while bad not in polled:
+            polled = consumer.poll(30_000)
+        assert [record.value for record in polled[bad]] == [2]
         before = consumer.position(good)
         for _ in range(2):
             with pytest.raises(RecordDeserializationError, match=f"offset 1 of {bad}"):
@@ -359,19 +359,19 @@ def test_a_poll_after_a_broken_off_iteration_goes_on_behind_it(
     more = {"max_partition_fetch_bytes": 1_024, "max_poll_records": 20, "fetch_max_wait_ms": 50}
     with face(**options(broker.bootstrap, group, **more)) as consumer:
         consumer.assign(chosen)
-        seen: list[tuple[int, int]] = []
-        while len(seen) < 120:
+        records: list[tuple[int, int]] = []
+        while len(records) < 120:
             for record in consumer:
-                seen.append((record.partition, int(record.value)))
-                if len(seen) % 7 == 3 or len(seen) == 120:
+                records.append((record.partition, int(record.value)))
+                if len(records) % 7 == 3 or len(records) == 120:
                     break
             BETWEEN[between](consumer, chosen)
             for tp in chosen:
-                passed_on = sum(number == tp.partition for number, _ in seen)
+                passed_on = sum(number == tp.partition for number, _ in records)
                 assert consumer.position(tp) == passed_on
-            if len(seen) < 120:
-                seen += read(consumer, view, 5)
-        assert sorted(seen) == [(number, value) for number in range(2) for value in range(60)]
+            if len(records) < 120:
+                records += read(consumer, view, 5)
+        assert sorted(records) == [(number, value) for number in range(2) for value in range(60)]
 
 
 def test_a_subscription_that_changes_after_a_broken_off_iteration_skips_nothing(
@@ -407,10 +407,10 @@ class Traces:
         self.calls: list[Any] = []
 
     def on_consume(self, records: Any) -> Any:
-        return {tp: [r for r in found if int(r.value) % 2 == 0] for tp, found in records.items()}
+        return {tp: [r for r in values if int(r.value) % 2 == 0] for tp, values in records.items()}
 
     def on_commit(self, offsets: Any) -> None:
-        self.calls.append({tp.partition: one.offset for tp, one in offsets.items()})
+        self.calls.append({tp.partition: offset.offset for tp, offset in offsets.items()})
 
     def close(self) -> None:
         self.calls.append("closed")
@@ -480,23 +480,23 @@ def test_a_listener_that_raises_is_heard_once_and_the_group_goes_on(broker: Any,
 def test_a_listener_of_coroutines(broker: Any, face: Any) -> None:
     topic = make_topic(broker.bootstrap, 1, 10)
     (tp,) = partitions(topic, 1)
-    seen: list[tuple[str, int]] = []
+    calls: list[tuple[str, int]] = []
 
     class Listener(AsyncConsumerRebalanceListener):
         async def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
             await asyncio.sleep(0.01)
-            found.seek(tp, 8)
-            seen.append(("assigned", threading.get_ident()))
+            inner.seek(tp, 8)
+            calls.append(("assigned", threading.get_ident()))
 
         async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
             await asyncio.sleep(0.01)
-            seen.append(("revoked", threading.get_ident()))
+            calls.append(("revoked", threading.get_ident()))
 
     with face(**options(broker.bootstrap, unique("g"))) as consumer:
-        found = consumer._consumer if face is Sync else consumer
+        inner = consumer._consumer if face is Sync else consumer
         consumer.subscribe([topic], listener=Listener())
         assert drain(consumer, 2) == {tp: [8, 9]}
-    assert seen == [("assigned", threading.get_ident()), ("revoked", threading.get_ident())]
+    assert calls == [("assigned", threading.get_ident()), ("revoked", threading.get_ident())]
 
 
 def test_close_tells_the_listener_before_anything_goes(broker: Any, face: Any) -> None:
@@ -572,7 +572,7 @@ def test_callbacks_come_in_order_and_before_a_commit_that_waits(broker: Any, fac
             futures.append(consumer.commit_async({tp: OffsetAndMetadata(number)}, callback))
         consumer.commit({tp: OffsetAndMetadata(50)})
         assert order == [("own" if number % 2 else "default", number) for number in range(20)]
-        assert all(one.succeeded() for one in futures)
+        assert all(future.succeeded() for future in futures)
         assert consumer.committed(tp) == 50
 
 

@@ -59,8 +59,8 @@ def test_static_member_returns_in_the_same_generation(broker: Any) -> None:
             running[index].stop()
             running[index] = start(index)
             wait_until(lambda: settled(running, topic, 4), "the return")
-            seen = running[index].consumer.membership()
-            assert (seen.generation, seen.returned, seen.is_leader) == (before, True, leads)
+            membership = running[index].consumer.membership()
+            assert (membership.generation, membership.returned, membership.is_leader) == (before, True, leads)
             assert running[index].consumer.assignment() == held
             assert [len(m.events) for m in running if m is not running[index]] == [
                 n for at, n in enumerate(events) if at != index
@@ -132,16 +132,16 @@ def test_cooperative_scale_up_moves_only_what_it_must(broker: Any) -> None:
             assert revoked
             assert all(gone <= held for gone, held in zip(revoked, member.held_when_told, strict=True))
             assert not member.told("lost")
-        assert any(seen.follow_up for seen in running[0].consumer.membership().generations)
+        assert any(membership.follow_up for membership in running[0].consumer.membership().generations)
         assert not running[0].consumer.membership().generations[0].follow_up
 
 
 def _together(group: list[Member]) -> dict[TopicPartition, list[int]]:
-    found: dict[TopicPartition, list[int]] = {}
+    read: dict[TopicPartition, list[int]] = {}
     for member in group:
         for tp, values in list(member.values.items()):
-            found.setdefault(tp, []).extend(values)
-    return {tp: sorted(values) for tp, values in found.items()}
+            read.setdefault(tp, []).extend(values)
+    return {tp: sorted(values) for tp, values in read.items()}
 
 
 def _whole(topic: str, partitions: int, records: int) -> dict[TopicPartition, list[int]]:
@@ -216,9 +216,9 @@ def test_max_poll_interval_exceeded_by_a_static_member(broker: Any, caplog: pyte
             consumer.commit({TopicPartition(topic, 0): OffsetAndMetadata(0)})
         assert "max.poll.interval.ms" in caplog.text
         wait_until(lambda: consumer.poll(50) or consumer.membership().state == "stable", "back")
-        seen = consumer.membership()
-        assert seen.generation == generation
-        assert seen.returned
+        membership = consumer.membership()
+        assert membership.generation == generation
+        assert membership.returned
         assert len(consumer.assignment()) == 2
 
 
@@ -232,8 +232,8 @@ def test_bad_group_settings_are_one_clear_error(broker: Any) -> None:
         consumer.poll(30_000)
     sticky = options(broker.bootstrap, group, partition_assignment_strategy="cooperative-sticky")
     ranges = options(broker.bootstrap, group, partition_assignment_strategy="range")
-    with KafkaConsumer(topic, **sticky) as one, KafkaConsumer(**ranges) as other:
-        wait_until(lambda: one.poll(50) or one.assignment(), "the first")
+    with KafkaConsumer(topic, **sticky) as sticky_consumer, KafkaConsumer(**ranges) as other:
+        wait_until(lambda: sticky_consumer.poll(50) or sticky_consumer.assignment(), "the first")
         other.subscribe([topic])
         with pytest.raises(InconsistentGroupProtocolError, match="partition_assignment_strategy"):
             wait_until(lambda: other.poll(100), "an error")

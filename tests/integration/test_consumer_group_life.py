@@ -109,7 +109,7 @@ def test_a_member_that_is_removed_while_its_sync_is_parked_is_not_stuck(broker: 
         wait_until(lambda: leads.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS, "another rebalance")
         wait_until(lambda: id_of(broker.bootstrap, group, "a") not in (None, first.member_id), "the new Join")
         assert leads.join().error_code == 0
-        plan = {one.member_id: b"" for one in leads.joined.members}
+        plan = {member.member_id: b"" for member in leads.joined.members}
         assert leads.sync(plan).error_code == 0
         wait_until(lambda: running[0].stable, "a member again")
         assert running[0].error is None
@@ -118,7 +118,7 @@ def test_a_member_that_is_removed_while_its_sync_is_parked_is_not_stuck(broker: 
 def id_of(bootstrap: str, group: str, name: str) -> str | None:
     with RawClient.to(bootstrap) as client:
         members = rawclient.describe(client, group).members
-    return next((one.member_id for one in members if one.group_instance_id == name), None)
+    return next((member.member_id for member in members if member.group_instance_id == name), None)
 
 
 # -- a rebalance that does not end -----------------------------------------------------------------------
@@ -164,7 +164,7 @@ def test_a_fence_by_a_coordinator_that_moved_is_forgiven(devbroker: Any) -> None
         running.append(Member([topic], **options(devbroker.bootstrap, group, group_instance_id="a")))
         rawclient.until_rebalance(leads)
         assert leads.join().error_code == 0
-        mine = {one.group_instance_id: one.member_id for one in leads.joined.members}["a"]
+        mine = {member.group_instance_id: member.member_id for member in leads.joined.members}["a"]
         assert leads.sync({mine: b"", leads.member_id: b""}).error_code == 0
         wait_until(lambda: running[0].stable, "a stored member.id")
         leads.send_join()  # the leader's own: a rebalance
@@ -218,12 +218,12 @@ def test_a_quota_is_kept_by_heartbeats_and_commits(kafka: Any) -> None:
         beats: list[int] = []
         transmit = driver._transmit
 
-        def transmitted(one: Any) -> None:
-            if one.lane is Lane.COORDINATOR:
+        def transmitted(request: Any) -> None:
+            if request.lane is Lane.COORDINATOR:
                 beats.append(driver.now_ms())
                 left = member.timers.quiet_until.get(Lane.COORDINATOR, 0) - beats[-1]
                 early.extend([left] if left > 0 else [])
-            transmit(one)
+            transmit(request)
 
         driver._transmit = transmitted  # type: ignore[method-assign]
         set_request_quota(kafka.bootstrap, client_id, 0.01)

@@ -154,11 +154,11 @@ def test_two_rolling_bounces(broker: Any, static: bool) -> None:
 
 
 def count(group: list[Watched]) -> dict[TopicPartition, Counter[int]]:
-    found: dict[TopicPartition, Counter[int]] = {}
+    counts: dict[TopicPartition, Counter[int]] = {}
     for member in group:
         for tp, values in list(member.values.items()):
-            found.setdefault(tp, Counter()).update(list(values))
-    return found
+            counts.setdefault(tp, Counter()).update(list(values))
+    return counts
 
 
 def test_an_eager_member_among_cooperative_ones(broker: Any) -> None:

@@ -20,9 +20,9 @@ def owners(admin: KafkaAdmin, group: str) -> dict[str | None, tuple[str, str]]:
     """Of each member, by its instance id: its mark, and its client id."""
     described = admin.describe_groups([group]).unwrap()[group]
     return {
-        one.instance_id: (owner_of(decode_subscription(one.metadata).user_data), one.client_id)
-        for one in described.members
-        if one.metadata
+        member.instance_id: (owner_of(decode_subscription(member.metadata).user_data), member.client_id)
+        for member in described.members
+        if member.metadata
     }
 
 

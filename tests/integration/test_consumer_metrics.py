@@ -34,12 +34,12 @@ NOT_HERE = {
 
 def shape(metrics: dict[str, dict[str, float]]) -> set[tuple[str, str, str]]:
     """Ours as (group, name, tags)."""
-    found = set()
+    rows = set()
     for group, values in metrics.items():
         base, _, tagged = group.partition(".")
         tags = {"": "", "node": "node-id", "topic": "topic", "partition": "partition,topic"}
-        found |= {(base, name, tags[tagged.split("-")[0]]) for name in values}
-    return found
+        rows |= {(base, name, tags[tagged.split("-")[0]]) for name in values}
+    return rows
 
 
 def names_of_java(bootstrap: str, topic: str) -> set[tuple[str, str, str]]:
@@ -60,7 +60,7 @@ def test_the_names_are_javas(devbroker: DevBroker) -> None:
     with KafkaConsumer(topic, **options(devbroker.bootstrap, unique("g"))) as consumer:
         drain(consumer, 3)
         ours = shape(consumer.metrics())
-    expected = {one for one in java if one[1] not in NOT_HERE}
+    expected = {pair for pair in java if pair[1] not in NOT_HERE}
     assert ours == expected, (sorted(ours - expected), sorted(expected - ours))
     assert {name for _, name, _ in java} & NOT_HERE, "the list of what is left out is of names that Java has"
 
@@ -81,13 +81,13 @@ def test_what_is_read_is_counted(devbroker: DevBroker) -> None:
         assert of_partition["records-lead"] == 9
         assert of_partition["preferred-read-replica"] == -1
         drain(consumer, 11)
-        seen = consumer.metrics()
-        of_partition = seen[f"{FETCH}.partition-{tp}"]
+        metrics = consumer.metrics()
+        of_partition = metrics[f"{FETCH}.partition-{tp}"]
         assert (of_partition["records-lag"], of_partition["records-lag-max"]) == (0, 11)
         assert 0 < of_partition["records-lag-avg"] < 11
         assert (of_partition["records-lead"], of_partition["records-lead-min"]) == (20, 9)
         assert 9 < of_partition["records-lead-avg"] < 20
-        all_fetches, of_topic = seen[FETCH], seen[f"{FETCH}.topic-{topic}"]
+        all_fetches, of_topic = metrics[FETCH], metrics[f"{FETCH}.topic-{topic}"]
         for figures in (all_fetches, of_topic):
             assert figures["records-consumed-total"] == 16
             assert figures["records-consumed-rate"] > 0
@@ -100,7 +100,7 @@ def test_what_is_read_is_counted(devbroker: DevBroker) -> None:
         assert all_fetches["fetch-rate"] > 0
         assert 0 <= all_fetches["fetch-latency-avg"] <= all_fetches["fetch-latency-max"]
         assert all_fetches["fetch-throttle-time-max"] == 0
-        assert COORDINATOR not in seen, "it is in no group"
+        assert COORDINATOR not in metrics, "it is in no group"
         consumer.assign([TopicPartition(topic, 1)])
         assert f"{FETCH}.partition-{tp}" not in consumer.metrics()
 
@@ -112,9 +112,9 @@ def test_an_empty_poll_raises_the_latency_not_the_records(devbroker: DevBroker) 
         drain(consumer, 2)
         fetches = consumer.metrics()[FETCH]["fetch-total"]
         wait_until(lambda: consumer.metrics()[FETCH]["fetch-total"] >= fetches + 2, "two more fetches")
-        found = consumer.metrics()[FETCH]
-        assert found["fetch-latency-max"] >= 90, "parked at the broker"
-        assert found["records-consumed-total"] == 2
+        fetch_metrics = consumer.metrics()[FETCH]
+        assert fetch_metrics["fetch-latency-max"] >= 90, "parked at the broker"
+        assert fetch_metrics["records-consumed-total"] == 2
         produce(devbroker.bootstrap, topic, 1, 1, start=2)
         drain(consumer, 1)
         assert consumer.metrics()[FETCH]["records-consumed-total"] == 3
@@ -141,23 +141,30 @@ def test_the_group_and_its_commits(devbroker: DevBroker) -> None:
         consumer.commit()
         consumer.committed(TopicPartition(topic, 0))
         wait_until(lambda: consumer.metrics()[COORDINATOR]["heartbeat-total"] >= 2, "two heartbeats")
-        seen = consumer.metrics()
-        found, own = seen[COORDINATOR], seen["consumer-metrics"]
-        assert (found["join-total"], found["sync-total"], found["rebalance-total"]) == (1, 1, 1)
+        metrics = consumer.metrics()
+        coordinator, own = metrics[COORDINATOR], metrics["consumer-metrics"]
+        assert (coordinator["join-total"], coordinator["sync-total"], coordinator["rebalance-total"]) == (
+            1,
+            1,
+            1,
+        )
         for name in ("join", "sync", "heartbeat", "commit"):
-            assert found[f"{name}-rate"] > 0
+            assert coordinator[f"{name}-rate"] > 0
         for name in ("join-time", "sync-time", "rebalance-latency", "commit-latency"):
-            assert 0 <= found[f"{name}-avg"] <= found[f"{name}-max"], name
-        assert found["rebalance-latency-total"] >= found["join-time-max"]
-        assert found["rebalance-rate-per-hour"] == pytest.approx(1, rel=0.05)
-        assert (found["failed-rebalance-total"], found["failed-rebalance-rate-per-hour"]) == (0, 0)
-        assert found["commit-total"] == 1
-        assert found["heartbeat-response-time-max"] >= 0
-        assert found["last-heartbeat-seconds-ago"] in (0, 1, 2)
-        assert found["last-rebalance-seconds-ago"] >= 0
-        assert found["assigned-partitions"] == 2
-        assert found["partition-assigned-latency-max"] >= 30
-        assert math.isnan(found["partition-lost-latency-max"])
+            assert 0 <= coordinator[f"{name}-avg"] <= coordinator[f"{name}-max"], name
+        assert coordinator["rebalance-latency-total"] >= coordinator["join-time-max"]
+        assert coordinator["rebalance-rate-per-hour"] == pytest.approx(1, rel=0.05)
+        assert (coordinator["failed-rebalance-total"], coordinator["failed-rebalance-rate-per-hour"]) == (
+            0,
+            0,
+        )
+        assert coordinator["commit-total"] == 1
+        assert coordinator["heartbeat-response-time-max"] >= 0
+        assert coordinator["last-heartbeat-seconds-ago"] in (0, 1, 2)
+        assert coordinator["last-rebalance-seconds-ago"] >= 0
+        assert coordinator["assigned-partitions"] == 2
+        assert coordinator["partition-assigned-latency-max"] >= 30
+        assert math.isnan(coordinator["partition-lost-latency-max"])
         assert own["commit-sync-time-ns-total"] > 0
         assert own["committed-time-ns-total"] > 0
         consumer.subscribe([make_topic(devbroker.bootstrap, 1)], listener=Slow())
@@ -184,10 +191,13 @@ def test_a_lost_partition_is_counted(devbroker: DevBroker) -> None:
             "a rejoin",
         )
         # A listener without on_partitions_lost hears of it as revoked.
-        found = consumer.metrics()[COORDINATOR]
-        assert found["partition-lost-latency-avg"] >= 20
-        assert found["partition-lost-latency-max"] >= found["partition-lost-latency-avg"]
-        assert math.isnan(found["partition-revoked-latency-avg"])
+        coordinator_metrics = consumer.metrics()[COORDINATOR]
+        assert coordinator_metrics["partition-lost-latency-avg"] >= 20
+        assert (
+            coordinator_metrics["partition-lost-latency-max"]
+            >= coordinator_metrics["partition-lost-latency-avg"]
+        )
+        assert math.isnan(coordinator_metrics["partition-revoked-latency-avg"])
 
 
 def test_a_failed_rebalance_is_counted(devbroker: DevBroker) -> None:
@@ -196,10 +206,14 @@ def test_a_failed_rebalance_is_counted(devbroker: DevBroker) -> None:
     devbroker.control("POST", "/faults", rule)
     with KafkaConsumer(topic, **options(devbroker.bootstrap, group)) as consumer:
         drain(consumer, 1)
-        found = consumer.metrics()[COORDINATOR]
-        assert found["failed-rebalance-total"] == 1
-        assert found["failed-rebalance-rate-per-hour"] == pytest.approx(1, rel=0.05)
-        assert (found["rebalance-total"], found["join-total"], found["sync-total"]) == (1, 2, 1)
+        coordinator_metrics = consumer.metrics()[COORDINATOR]
+        assert coordinator_metrics["failed-rebalance-total"] == 1
+        assert coordinator_metrics["failed-rebalance-rate-per-hour"] == pytest.approx(1, rel=0.05)
+        assert (
+            coordinator_metrics["rebalance-total"],
+            coordinator_metrics["join-total"],
+            coordinator_metrics["sync-total"],
+        ) == (1, 2, 1)
 
 
 def test_polls_and_connections(devbroker: DevBroker) -> None:
@@ -212,8 +226,8 @@ def test_polls_and_connections(devbroker: DevBroker) -> None:
         drain(consumer, 3)
         time.sleep(0.05)
         consumer.poll(20)
-        seen = consumer.metrics()
-        own = seen["consumer-metrics"]
+        metrics = consumer.metrics()
+        own = metrics["consumer-metrics"]
         assert own["last-poll-seconds-ago"] in (0, 1)
         assert own["time-between-poll-max"] >= 50
         assert 0 < own["time-between-poll-avg"] <= own["time-between-poll-max"]
@@ -221,10 +235,12 @@ def test_polls_and_connections(devbroker: DevBroker) -> None:
         assert own["connection-count"] >= 1
         assert own["connection-creation-total"] >= own["connection-count"]
         assert own["connection-creation-rate"] > 0
-        nodes = {group: one for group, one in seen.items() if group.startswith("consumer-node-metrics.")}
+        nodes = {
+            group: values for group, values in metrics.items() if group.startswith("consumer-node-metrics.")
+        }
         assert any(not group.endswith("node--1") for group in nodes), nodes.keys()
         for name in ("request-total", "response-total", "outgoing-byte-total", "incoming-byte-total"):
-            assert own[name] == sum(one[name] for one in nodes.values()) > 0
+            assert own[name] == sum(node[name] for node in nodes.values()) > 0
         for figures in (own, *nodes.values()):
             assert figures["request-rate"] > 0
             assert figures["response-rate"] > 0
@@ -292,9 +308,9 @@ def test_raw_is_the_same_figures_each_to_be_read_again(devbroker: DevBroker) -> 
         assert raw[MetricName("assigned-partitions", COORDINATOR, tags=in_all.tags)].value() == 2
         node = {**in_all.tags, "node-id": "node-1"}
         assert raw[MetricName("request-total", "consumer-node-metrics.node-1", tags=node)].value() > 0
-        seen = raw[MetricName("time-between-poll-max", "consumer-metrics", tags=in_all.tags)]
-        assert seen.value(time.monotonic() * 1_000) >= 0
-        assert math.isnan(seen.value(time.monotonic() * 1_000 + 3_600_000)), "nothing in its window by then"
+        metric = raw[MetricName("time-between-poll-max", "consumer-metrics", tags=in_all.tags)]
+        assert metric.value(time.monotonic() * 1_000) >= 0
+        assert math.isnan(metric.value(time.monotonic() * 1_000 + 3_600_000)), "nothing in its window by then"
         consumer.unsubscribe()
         assert math.isnan(lag.value()), "of a partition that is gone"
     assert raw[in_all].value() == 10
@@ -320,14 +336,16 @@ def test_raw_has_the_shape_of_kafka_pythons(devbroker: DevBroker) -> None:
         drain(consumer, 3)
         ours_raw = consumer.metrics(raw=True)
 
-    def shared(found: Mapping[Any, Any], name: str) -> set[tuple[str, str, str | None]]:
+    def shared(metrics: Mapping[Any, Any], name: str) -> set[tuple[str, str, str | None]]:
         return {
-            (one.group, one.tags["client-id"], one.tags.get("topic")) for one in found if one.name == name
+            (metric.group, metric.tags["client-id"], metric.tags.get("topic"))
+            for metric in metrics
+            if metric.name == name
         }
 
     for name in ("fetch-size-avg", "bytes-consumed-rate", "request-size-avg", "commit-rate"):
         # Theirs counts connections for bootstrapping and to the coordinator as brokers of their own.
-        wanted = {one for one in shared(theirs_raw, name) if not re.search("node-(boot|coord)", one[0])}
+        wanted = {name for name in shared(theirs_raw, name) if not re.search("node-(boot|coord)", name[0])}
         assert wanted
         assert wanted <= shared(ours_raw, name)
     assert isinstance(next(iter(ours_raw.values())).value(), float)
@@ -340,11 +358,11 @@ async def test_the_async_face_has_them(devbroker: DevBroker) -> None:
         while count < 3:
             count += sum(map(len, (await consumer.poll(200)).values()))
         await consumer.commit()
-        found = consumer.metrics()
-        assert found[FETCH]["records-consumed-total"] == 3
-        assert found[COORDINATOR]["commit-total"] == 1
-        assert found["consumer-metrics"]["commit-sync-time-ns-total"] > 0
-        assert found["consumer-metrics"]["time-between-poll-max"] >= 0
+        metrics = consumer.metrics()
+        assert metrics[FETCH]["records-consumed-total"] == 3
+        assert metrics[COORDINATOR]["commit-total"] == 1
+        assert metrics["consumer-metrics"]["commit-sync-time-ns-total"] > 0
+        assert metrics["consumer-metrics"]["time-between-poll-max"] >= 0
 
 
 def test_the_window_is_an_option(devbroker: DevBroker) -> None:

@@ -84,12 +84,12 @@ def others() -> Iterator[list[Other]]:
     try:
         yield running
     finally:
-        for one in running:
-            one.stop()
+        for member in running:
+            member.stop()
 
 
 def shared(ours: list[Member], theirs: list[Other], topic: str, count: int) -> bool:
-    parts = [member.consumer.assignment() for member in ours] + [one.assignment for one in theirs]
+    parts = [member.consumer.assignment() for member in ours] + [peer.assignment for peer in theirs]
     whole = sorted(tp for part in parts for tp in part)
     return whole == [TopicPartition(topic, n) for n in range(count)] and all(m.stable for m in ours)
 

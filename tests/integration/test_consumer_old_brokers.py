@@ -84,8 +84,8 @@ def test_a_static_member_returns_without_a_rebalance(bootstrap: str, leads: bool
         back = join("a" if gone.consumer.config["group_instance_id"] == "a" else "b")
         running.append(back)
         wait_until(lambda: settled(running, topic, 4), "the return")
-        seen = back.consumer.membership()
-        assert (seen.generation, seen.returned, seen.is_leader) == (before, True, leads)
+        membership = back.consumer.membership()
+        assert (membership.generation, membership.returned, membership.is_leader) == (before, True, leads)
         assert back.consumer.assignment() == held
         assert len(other.events) == events
 
@@ -142,8 +142,8 @@ def test_offsets_by_time_and_ends(bootstrap: str) -> None:
         create_topic(client, topic)
         produce(client, topic, batch([b"0", b"1", b"2"], timestamps=[T0, T0 + 10, T0 + 20]))
     with KafkaConsumer(**options(bootstrap, None)) as consumer:
-        found = consumer.offsets_for_times({tp: T0 + 5})[tp]
-        assert (found.offset, found.timestamp) == (1, T0 + 10)
+        offset = consumer.offsets_for_times({tp: T0 + 5})[tp]
+        assert (offset.offset, offset.timestamp) == (1, T0 + 10)
         assert consumer.offsets_for_times({tp: T0 + 21})[tp] is None
         assert consumer.beginning_offsets([tp]) == {tp: 0}
         assert consumer.end_offsets([tp]) == {tp: 3}
@@ -161,7 +161,7 @@ def test_our_producer_and_admin(bootstrap: str, codec: str) -> None:
     ) as producer:
         sent = [producer.send(topic, b"%d" % (n // 2), partition=n % 2) for n in range(100)]
         producer.flush()
-        assert sorted(one.get(10).offset for one in sent) == sorted([*range(50), *range(50)])
+        assert sorted(future.get(10).offset for future in sent) == sorted([*range(50), *range(50)])
     with KafkaConsumer(topic, **options(bootstrap, unique("g"))) as consumer:
         assert drain(consumer, 100) == {TopicPartition(topic, n): list(range(50)) for n in range(2)}
 
@@ -183,9 +183,9 @@ def test_message_sets_of_older_formats(kafka28: Any, format_version: str, magic:
     with KafkaConsumer(**options(kafka28.bootstrap, None)) as consumer:
         consumer.assign([tp])
         consumer.seek(tp, 60)
-        seen = []
-        while len(seen) < 90:
+        offsets = []
+        while len(offsets) < 90:
             for record in consumer.poll(5_000).get(tp, []):
-                seen.append((record.offset, record.value, record.timestamp))
+                offsets.append((record.offset, record.value, record.timestamp))
     expected = [(n, values[n % 50], stamps[n % 50] if magic else -1) for n in range(60, 150)]
-    assert seen == expected
+    assert offsets == expected

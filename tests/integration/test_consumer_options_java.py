@@ -13,7 +13,7 @@ from slackwater.kafka.errors import KafkaConfigurationError
 from slackwater.kafka.net.security import options as security_options
 from tests.support.java.programs import JavaOption, ask_java
 
-OURS = {java_name(one.name) for one in fields(ConsumerConfig)} - {"security", "api.version"}
+OURS = {java_name(field.name) for field in fields(ConsumerConfig)} - {"security", "api.version"}
 OTHER_DEFAULTS = {
     "client.id", "enable.auto.commit", "partition.assignment.strategy", "bootstrap.servers",
     "key.deserializer", "value.deserializer", "interceptor.classes", "group.id", "group.instance.id",
@@ -43,10 +43,10 @@ def test_each_option_of_java_is_built_or_given_a_reason(java: Java) -> None:
 def test_defaults_are_javas(java: Java) -> None:
     options, _ = java
     differ = {}
-    for one in fields(ConsumerConfig):
-        name = java_name(one.name)
+    for field in fields(ConsumerConfig):
+        name = java_name(field.name)
         if name in options and name not in OTHER_DEFAULTS:
-            ours = str(one.default).lower() if isinstance(one.default, bool) else str(one.default)
+            ours = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
             if ours != options[name].default:
                 differ[name] = (ours, options[name].default)
     assert differ == {}
@@ -128,9 +128,11 @@ def test_combinations_are_refused_and_taken_as_by_java(java: Java) -> None:
         assert bool(ours(properties)) == (properties not in TAKEN), (properties, ours(properties))
 
 
-@pytest.mark.parametrize("properties", [one for one in [*REFUSED, *STRICTER] if one], ids=str)
+@pytest.mark.parametrize(
+    "properties", [properties for properties in [*REFUSED, *STRICTER] if properties], ids=str
+)
 def test_a_refusal_names_what_was_written(properties: dict[str, str]) -> None:
     said = ours(properties)
     assert any(name in said for name in properties), said
-    keywords = {one.name for one in fields(ConsumerConfig)} & set(re.findall(r"[a-z_]+", said))
-    assert {one for one in keywords if "_" in one} == set(), said
+    keywords = {field.name for field in fields(ConsumerConfig)} & set(re.findall(r"[a-z_]+", said))
+    assert {keyword for keyword in keywords if "_" in keyword} == set(), said

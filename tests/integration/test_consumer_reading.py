@@ -41,11 +41,11 @@ def test_manual_assignment_and_offsets_by_time(broker: Any) -> None:
         consumer.assign(both)
         assert consumer.beginning_offsets(both) == dict.fromkeys(both, 0)
         assert consumer.end_offsets(both) == dict.fromkeys(both, 50)
-        found = consumer.offsets_for_times({both[0]: before, both[1]: 4_000_000_000_000})
-        first = found[both[0]]
+        offsets = consumer.offsets_for_times({both[0]: before, both[1]: 4_000_000_000_000})
+        first = offsets[both[0]]
         assert first is not None
         assert first.offset == 0
-        assert found[both[1]] is None
+        assert offsets[both[1]] is None
         assert drain(consumer, 100) == {tp: list(range(50)) for tp in both}
         assert [consumer.position(tp) for tp in both] == [50, 50]
         assert consumer.highwater(both[0]) == 50
@@ -102,18 +102,18 @@ def test_position_outside_the_log_is_reset_by_policy(broker: Any) -> None:
 
 def test_paused_partitions_keep_their_buffer(broker: Any) -> None:
     topic = make_topic(broker.bootstrap, 2, 400)
-    one, other = partitions(topic, 2)
+    partition, other = partitions(topic, 2)
     with KafkaConsumer(**options(broker.bootstrap, None, max_poll_records=10)) as consumer:
-        consumer.assign([one, other])
-        wait_until(lambda: consumer._core.buffer.held_bytes(one), "something of it fetched")
-        consumer.pause(one)
-        assert consumer.paused() == {one}
+        consumer.assign([partition, other])
+        wait_until(lambda: consumer._core.buffer.held_bytes(partition), "something of it fetched")
+        consumer.pause(partition)
+        assert consumer.paused() == {partition}
         assert drain(consumer, 200) == {other: list(range(200))}
         assert consumer.poll(200) == {}
-        held = consumer._core.buffer.held_bytes(one)
+        held = consumer._core.buffer.held_bytes(partition)
         assert held > 0
-        consumer.resume(one)
-        assert drain(consumer, 200) == {one: list(range(200))}
+        consumer.resume(partition)
+        assert drain(consumer, 200) == {partition: list(range(200))}
         assert consumer.paused() == set()
 
 
@@ -129,11 +129,11 @@ def test_fetches_ahead_while_the_application_works_and_not_beyond_the_bounds(bro
     more = {"max_partition_fetch_bytes": 100_000, "fetch_max_bytes": 300_000, "max_poll_records": 10}
     with KafkaConsumer(**options(broker.bootstrap, None, **more)) as consumer:
         consumer.assign(partitions(topic, 4))
-        seen = sum(map(len, wait_until(lambda: consumer.poll(100), "the first records").values()))
+        count = sum(map(len, wait_until(lambda: consumer.poll(100), "the first records").values()))
         buffer = consumer._core.buffer
         wait_until(lambda: buffer.total_bytes >= 300_000 - 16_384, "fetched ahead, without a poll")
-        while seen < 4_000:
-            seen += sum(map(len, consumer.poll_columns(1_000).values()))
+        while count < 4_000:
+            count += sum(map(len, consumer.poll_columns(1_000).values()))
             # One answer may go over by a batch for each partition, as Kafka's limits do.
             assert buffer.total_bytes < 300_000 + 4 * 100_000
 
@@ -145,12 +145,12 @@ def test_each_record_once_and_in_order_in_every_view(broker: Any) -> None:
         consumer.assign(partitions(topic, 3))
         assert drain(consumer, 3_000) == expected
         consumer.seek_to_beginning()
-        found: dict[TopicPartition, list[int]] = {}
-        while sum(map(len, found.values())) < 3_000:
+        values: dict[TopicPartition, list[int]] = {}
+        while sum(map(len, values.values())) < 3_000:
             for row in consumer.poll_arrow(1_000).to_pylist():
                 tp = TopicPartition(row["topic"], row["partition"])
-                found.setdefault(tp, []).append(int(row["value"]))
-        assert found == expected
+                values.setdefault(tp, []).append(int(row["value"]))
+        assert values == expected
         consumer.seek_to_beginning()
         offsets: dict[TopicPartition, list[int]] = {}
         while sum(map(len, offsets.values())) < 3_000:
@@ -196,23 +196,23 @@ def test_auto_commit_covers_what_was_polled_before(broker: Any) -> None:
 
 def test_commit_metadata_async_commits_and_their_order(broker: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 2), unique("g")
-    one, other = partitions(topic, 2)
+    partition, other = partitions(topic, 2)
     with KafkaConsumer(**options(broker.bootstrap, group)) as consumer:
-        consumer.assign([one, other])
-        consumer.commit({one: OffsetAndMetadata(3, "at noon"), other: OffsetAndMetadata(4)})
-        assert consumer.committed(one, metadata=True) == OffsetAndMetadata(3, "at noon", -1)
-        assert consumer.committed_many([one, other])[other] == OffsetAndMetadata(4, "", -1)
+        consumer.assign([partition, other])
+        consumer.commit({partition: OffsetAndMetadata(3, "at noon"), other: OffsetAndMetadata(4)})
+        assert consumer.committed(partition, metadata=True) == OffsetAndMetadata(3, "at noon", -1)
+        assert consumer.committed_many([partition, other])[other] == OffsetAndMetadata(4, "", -1)
         with pytest.raises(OffsetMetadataTooLargeError, match=topic):
-            consumer.commit({one: OffsetAndMetadata(5, "x" * 5_000)})
+            consumer.commit({partition: OffsetAndMetadata(5, "x" * 5_000)})
         order: list[int] = []
         for number in range(20):
             consumer.commit_async(
-                {one: OffsetAndMetadata(number)},
-                lambda offsets, error: order.append(-1 if error else offsets[one].offset),
+                {partition: OffsetAndMetadata(number)},
+                lambda offsets, error: order.append(-1 if error else offsets[partition].offset),
             )
         wait_until(lambda: consumer.poll(50) or len(order) == 20, "the callbacks")
         assert order == list(range(20))
-        assert consumer.committed(one) == 19
+        assert consumer.committed(partition) == 19
 
 
 def test_one_thread_polls_and_another_wakes_it(broker: Any) -> None:
@@ -241,25 +241,25 @@ def test_one_thread_polls_and_another_wakes_it(broker: Any) -> None:
 
 async def test_async_consumer(broker: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 2, 100), unique("g")
-    told: list[str] = []
+    events: list[str] = []
 
     class Listener:
         async def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
             await asyncio.sleep(0)
-            told.append(f"assigned {len(assigned)}")
+            events.append(f"assigned {len(assigned)}")
 
         def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-            told.append(f"revoked {len(revoked)}")
+            events.append(f"revoked {len(revoked)}")
 
     async with AsyncConsumer(**options(broker.bootstrap, group)) as consumer:
         consumer.subscribe([topic], listener=Listener())
-        seen = 0
-        while seen < 100:
-            seen += sum(map(len, (await consumer.poll(1_000)).values()))
+        count = 0
+        while count < 100:
+            count += sum(map(len, (await consumer.poll(1_000)).values()))
         await consumer.commit()
         committed = await consumer.committed(partitions(topic, 2))
-        assert [one.offset for one in committed.values() if one is not None] == [50, 50]
-    assert told == ["assigned 2", "revoked 2"]
+        assert [offset.offset for offset in committed.values() if offset is not None] == [50, 50]
+    assert events == ["assigned 2", "revoked 2"]
 
 
 # -- brokers that are not there, or not brokers -----------------------------------------------------

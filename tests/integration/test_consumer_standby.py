@@ -54,9 +54,9 @@ class Holder(Member):
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                if found := values(self.consumer.poll(20)):
+                if polled := values(self.consumer.poll(20)):
                     self.consumer.commit()
-                    self.took(found)
+                    self.took(polled)
                 if self._asked.is_set() and not self._handed.is_set():
                     self._drain()
         except BaseException as exc:
@@ -66,8 +66,8 @@ class Holder(Member):
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
         self.events.append(("revoked", revoked))
 
-    def took(self, found: dict[TopicPartition, list[int]]) -> None:
-        for tp, more in found.items():
+    def took(self, polled: dict[TopicPartition, list[int]]) -> None:
+        for tp, more in polled.items():
             self.values.setdefault(tp, []).extend(more)
 
     def total(self) -> int:
@@ -77,7 +77,9 @@ class Holder(Member):
         held = self.consumer.assignment()
         self.consumer.pause(*held)
         self.consumer.commit()
-        self.offsets = {tp: one for tp, one in self.consumer.committed_many(held).items() if one is not None}
+        self.offsets = {
+            tp: offset for tp, offset in self.consumer.committed_many(held).items() if offset is not None
+        }
         self._handed.set()
 
     def hand_over(self) -> Offsets:
@@ -145,8 +147,8 @@ class Told:
 
 def follow(standby: KafkaConsumer, old: Member) -> dict[TopicPartition, int]:
     """Prefetches from where the member has committed."""
-    found = standby.committed_many(old.consumer.assignment())
-    wanted = {tp: one.offset for tp, one in found.items() if one is not None}
+    offsets = standby.committed_many(old.consumer.assignment())
+    wanted = {tp: offset.offset for tp, offset in offsets.items() if offset is not None}
     standby.prefetch(wanted)
     return wanted
 
@@ -161,7 +163,8 @@ def is_caught_up(standby: KafkaConsumer) -> bool:
     subscription, fetcher = standby._core.subscription, standby._core.fetcher
     ahead = list(subscription.prefetched.values())
     return bool(ahead) and all(
-        one.highwater is not None and fetcher._ahead.of(one).offset >= one.highwater for one in ahead
+        partition.highwater is not None and fetcher._ahead.of(partition).offset >= partition.highwater
+        for partition in ahead
     )
 
 
@@ -176,7 +179,7 @@ def requests(consumer: Any) -> Counter[str]:
 
 def quiet(holders: list[Holder]) -> list[int]:
     """How often each listener was called."""
-    return [len(one.events) for one in holders]
+    return [len(holder.events) for holder in holders]
 
 
 class Successor(Holder):
@@ -197,10 +200,10 @@ class Successor(Holder):
         """Returns with the first records."""
         self.began_at = time.monotonic()
         self.consumer.take_over(offsets, generation)
-        while not (found := values(self.consumer.poll(200))):
+        while not (polled := values(self.consumer.poll(200))):
             assert time.monotonic() < self.began_at + DEADLINE_S
         self.first_at = time.monotonic()
-        self.took(found)
+        self.took(polled)
 
     def take(self, count: int) -> dict[TopicPartition, list[int]]:
         """All values, once there are so many."""
@@ -235,10 +238,10 @@ def test_five_takeovers_in_a_row_under_a_steady_flow(broker: Any, record_propert
     topic = make_topic(broker.bootstrap, PARTITIONS)
     took: list[float] = []
     with group_of_three(broker.bootstrap, topic) as (same, holders), Flow(broker.bootstrap, topic) as flow:
-        wait_until(lambda: all(len(one.values) == 2 for one in holders), "records at all members")
-        generation, told = holders[0].generation, quiet(holders)
+        wait_until(lambda: all(len(holder.values) == 2 for holder in holders), "records at all members")
+        generation, events = holders[0].generation, quiet(holders)
         old: Holder = holders[1]
-        mine, seen = old.consumer.assignment(), dict(old.values)
+        mine, before = old.consumer.assignment(), dict(old.values)
         successors: list[Successor] = []
         try:
             for _ in range(5):
@@ -252,14 +255,16 @@ def test_five_takeovers_in_a_row_under_a_steady_flow(broker: Any, record_propert
             flow.stop()
             wait_until(lambda: all(old.values.get(tp, [-1])[-1] == flow.sent - 1 for tp in mine), "the rest")
         finally:
-            for one in successors:
-                one.stop()
-        assert quiet(holders) == told
+            for successor in successors:
+                successor.stop()
+        assert quiet(holders) == events
         assert {holders[n].generation for n in (0, 2)} == {generation}
         for tp in mine:
-            handed = seen[tp] + [value for one in successors for value in one.values.get(tp, [])]
+            handed = before[tp] + [
+                value for successor in successors for value in successor.values.get(tp, [])
+            ]
             assert handed == list(range(flow.sent)), tp
-    shown = [f"{1_000 * one:.1f}" for one in took]
+    shown = [f"{1_000 * seconds:.1f}" for seconds in took]
     record_property("takeover_ms", shown)
     print(f"take_over() to the first records: {', '.join(shown)} ms")
 
@@ -268,12 +273,12 @@ def test_the_first_records_come_from_memory(broker: Any) -> None:
     """Between the Join's answer and the first records nothing is asked but for the assignment."""
     topic = make_topic(broker.bootstrap, PARTITIONS, 60)
     with group_of_three(broker.bootstrap, topic) as (same, holders):
-        wait_until(lambda: sum(one.total() for one in holders) == 60, "all records")
+        wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
         offsets = holders[1].hand_over()
         produce(broker.bootstrap, topic, PARTITIONS, 60, start=10)
         new = Successor({**same, "fetch_max_wait_ms": 20_000}, topic)
         try:
-            new.consumer.prefetch({tp: max(0, one.offset - 3) for tp, one in offsets.items()})
+            new.consumer.prefetch({tp: max(0, offset.offset - 3) for tp, offset in offsets.items()})
             wait_until(lambda: is_caught_up(new.consumer), "the log's end")
             assert is_prefetched(new.consumer, offsets)
             joined: Counter[str] = Counter()
@@ -304,8 +309,8 @@ def test_taken_over_unasked_it_goes_on_at_the_committed_offsets(broker: Any) -> 
     """The old one hangs: it is fenced, and what it did not commit comes again."""
     topic = make_topic(broker.bootstrap, PARTITIONS, 60)
     with group_of_three(broker.bootstrap, topic) as (same, holders):
-        wait_until(lambda: sum(one.total() for one in holders) == 60, "all records")
-        told, mine = quiet(holders), sorted(holders[1].consumer.assignment())
+        wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
+        events, mine = quiet(holders), sorted(holders[1].consumer.assignment())
         holders[1].consumer.commit({mine[0]: OffsetAndMetadata(7), mine[1]: OffsetAndMetadata(4)})
         new = Successor(same, topic)
         try:
@@ -320,7 +325,7 @@ def test_taken_over_unasked_it_goes_on_at_the_committed_offsets(broker: Any) -> 
             wait_until(lambda: isinstance(holders[1].error, FencedInstanceIdError), "the fence")
             with pytest.raises(FencedInstanceIdError):
                 holders[1].consumer.commit({mine[0]: OffsetAndMetadata(9)})
-            assert quiet(holders) == told
+            assert quiet(holders) == events
         finally:
             new.stop()
 
@@ -328,8 +333,8 @@ def test_taken_over_unasked_it_goes_on_at_the_committed_offsets(broker: Any) -> 
 def test_the_fenced_one_is_closed_and_stands_by_itself_and_takes_the_place_back(broker: Any) -> None:
     topic = make_topic(broker.bootstrap, PARTITIONS, 60)
     with group_of_three(broker.bootstrap, topic) as (same, holders):
-        wait_until(lambda: sum(one.total() for one in holders) == 60, "all records")
-        generation, told = holders[0].generation, quiet(holders)
+        wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
+        generation, events = holders[0].generation, quiet(holders)
         offsets = holders[1].hand_over()
         produce(broker.bootstrap, topic, PARTITIONS, 6, start=10)
         new = Successor(same, topic)
@@ -339,15 +344,15 @@ def test_the_fenced_one_is_closed_and_stands_by_itself_and_takes_the_place_back(
             holders[1].stop()
             back = Successor(same, topic)
             try:
-                told = quiet(holders)
+                events = quiet(holders)
                 # The one that had taken over died before it committed anything.
                 new.stop()
-                back.consumer.prefetch({tp: one.offset for tp, one in offsets.items()})
+                back.consumer.prefetch({tp: offset.offset for tp, offset in offsets.items()})
                 back.take_over({})
                 assert back.take(2) == {tp: [10] for tp in offsets}
                 held = back.consumer.membership()
                 assert (held.generation, held.returned) == (generation, True)
-                assert quiet(holders) == told
+                assert quiet(holders) == events
             finally:
                 back.stop()
         finally:
@@ -357,22 +362,22 @@ def test_the_fenced_one_is_closed_and_stands_by_itself_and_takes_the_place_back(
 async def test_the_async_face_takes_over(broker: Any) -> None:
     topic = await asyncio.to_thread(make_topic, broker.bootstrap, PARTITIONS, 60)
     with group_of_three(broker.bootstrap, topic) as (same, holders):
-        wait_until(lambda: sum(one.total() for one in holders) == 60, "all records")
-        told, generation = quiet(holders), holders[0].generation
+        wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
+        events, generation = quiet(holders), holders[0].generation
         async with AsyncConsumer(**same, group_instance_id="i-1") as new:
             await new.stand_by([topic], listener=Told())
             offsets = await asyncio.to_thread(holders[1].hand_over)
             await asyncio.to_thread(produce, broker.bootstrap, topic, PARTITIONS, 30, 10)
-            new.prefetch({tp: one.offset for tp, one in offsets.items()})
+            new.prefetch({tp: offset.offset for tp, offset in offsets.items()})
             new.take_over(offsets, generation)
-            found: dict[TopicPartition, list[int]] = {}
+            read: dict[TopicPartition, list[int]] = {}
             async with asyncio.timeout(DEADLINE_S):
-                while sum(map(len, found.values())) < 10:
+                while sum(map(len, read.values())) < 10:
                     for tp, more in values(await new.poll(200)).items():
-                        found.setdefault(tp, []).extend(more)
-            assert found == {tp: list(range(10, 15)) for tp in offsets}
+                        read.setdefault(tp, []).extend(more)
+            assert read == {tp: list(range(10, 15)) for tp in offsets}
             assert (new.membership().generation, new.membership().returned) == (generation, True)
-        assert quiet(holders) == told
+        assert quiet(holders) == events
 
 
 # -- what happens meanwhile ------------------------------------------------------------------------------
@@ -383,8 +388,8 @@ def test_connections_that_are_lost_in_standby(broker: Any, patient: bool) -> Non
     """They are open again after a moment; a takeover that does not wait for that comes through, too."""
     topic = make_topic(broker.bootstrap, PARTITIONS, 60)
     with group_of_three(broker.bootstrap, topic) as (same, holders):
-        wait_until(lambda: sum(one.total() for one in holders) == 60, "all records")
-        told, generation = quiet(holders), holders[0].generation
+        wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
+        events, generation = quiet(holders), holders[0].generation
         new = Successor(same, topic)
         try:
             core = new.consumer._core
@@ -400,17 +405,17 @@ def test_connections_that_are_lost_in_standby(broker: Any, patient: bool) -> Non
                 assert connection is not None
                 error = KafkaConnectionError("cut by the test")
                 core._loop.call_soon_threadsafe(connection.fail, error)
-            wait_until(lambda: all(one is not None and one.closed for one in lost), "the loss")
+            wait_until(lambda: all(member is not None and member.closed for member in lost), "the loss")
             if patient:
                 wait_until(
-                    lambda: all(cluster.open_connection(node, one) is not None for one in purposes),
+                    lambda: all(cluster.open_connection(node, purpose) is not None for purpose in purposes),
                     "new connections",
                 )
             produce(broker.bootstrap, topic, PARTITIONS, 6, start=10)
             new.take_over(offsets, generation)
             assert new.take(2) == {tp: [10] for tp in offsets}
             assert new.consumer.membership().generation == generation
-            assert quiet(holders) == told
+            assert quiet(holders) == events
         finally:
             new.stop()
 
@@ -419,8 +424,8 @@ def test_a_broker_that_restarts_under_the_standby() -> None:
     with DevBroker(GROUP_CONFIG) as broker:
         topic = make_topic(broker.bootstrap, PARTITIONS, 60)
         with group_of_three(broker.bootstrap, topic) as (same, holders):
-            wait_until(lambda: sum(one.total() for one in holders) == 60, "all records")
-            told, generation = quiet(holders), holders[0].generation
+            wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
+            events, generation = quiet(holders), holders[0].generation
             new = Successor(same, topic)
             try:
                 core = new.consumer._core
@@ -434,7 +439,7 @@ def test_a_broker_that_restarts_under_the_standby() -> None:
                 new.take_over(offsets, generation)
                 assert new.take(2) == {tp: [10] for tp in offsets}
                 assert new.consumer.membership().generation == generation
-                assert quiet(holders) == told
+                assert quiet(holders) == events
             finally:
                 new.stop()
 
@@ -456,8 +461,8 @@ def test_a_coordinator_that_moves_between_standby_and_takeover(kafka3: Any, pati
     produce(kafka3.bootstrap, topic, PARTITIONS, 60)
     more = {"request_timeout_ms": 5_000}
     with group_of_three(kafka3.bootstrap, topic, **more) as (same, holders):
-        wait_until(lambda: sum(one.total() for one in holders) == 60, "all records")
-        told, generation = quiet(holders), holders[0].generation
+        wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
+        events, generation = quiet(holders), holders[0].generation
         new = Successor(same, topic)
         core = new.consumer._core
         assert core.group is not None
@@ -481,7 +486,7 @@ def test_a_coordinator_that_moves_between_standby_and_takeover(kafka3: Any, pati
             assert new.take(2) == {tp: [10] for tp in offsets}
             held = new.consumer.membership()
             assert (held.generation, held.returned) == (generation, True)
-            assert quiet(holders) == told
+            assert quiet(holders) == events
             wait_until(lambda: isinstance(holders[1].error, FencedInstanceIdError), "the fence")
         finally:
             new.stop()

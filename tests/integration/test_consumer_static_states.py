@@ -47,7 +47,7 @@ def id_of(bootstrap: str, group: str, name: str) -> str:
     """The member.id that the group has for an instance id."""
     with RawClient.to(bootstrap) as client:
         members = rawclient.describe(client, group).members
-    return next(one.member_id for one in members if one.group_instance_id == name)
+    return next(member.member_id for member in members if member.group_instance_id == name)
 
 
 @contextmanager
@@ -106,7 +106,9 @@ def test_preparing_rebalance_is_joined_once(broker: Any) -> None:
         generation = running[0].generation
         running.append(static(broker.bootstrap, topic, group, "c"))
         wait_until(lambda: state_of(broker.bootstrap, group) == "PreparingRebalance", "a rebalance")
-        wait_until(lambda: all(seen(one).state == "joining" for one in running), "all have joined but one")
+        wait_until(
+            lambda: all(seen(member).state == "joining" for member in running), "all have joined but one"
+        )
         at = running.index(leads[0])
         before = id_of(broker.bootstrap, group, "ab"[at])
         running[at].stop()
@@ -116,9 +118,11 @@ def test_preparing_rebalance_is_joined_once(broker: Any) -> None:
         wait_until(lambda: settled(running, topic, 4), "four members")
         assert seen(running[at]).is_leader
         # Another generation follows where partitions moved; none came of the return.
-        log = [one for one in seen(running[1 - at]).generations if one.generation > generation]
-        assert [(one.generation, one.follow_up) for one in log][:1] == [(generation + 1, False)]
-        assert all(one.follow_up for one in log[1:])
+        log = [item for item in seen(running[1 - at]).generations if item.generation > generation]
+        assert [(generation.generation, generation.follow_up) for generation in log][:1] == [
+            (generation + 1, False)
+        ]
+        assert all(generation.follow_up for generation in log[1:])
         assert not seen(running[at]).returned
 
 
@@ -141,7 +145,7 @@ def test_completing_rebalance_is_begun_anew(broker: Any) -> None:
         rawclient.until_rebalance(leads)
         assert leads.join().error_code == 0
         plan = rawclient_assignment(topic, 0, 1)
-        mine = next(one.member_id for one in leads.joined.members if one.group_instance_id == "a")
+        mine = next(member.member_id for member in leads.joined.members if member.group_instance_id == "a")
         assert leads.sync({mine: plan, leads.member_id: b""}).error_code == 0
         wait_until(lambda: settled(running, topic, 2), "the successor")
         assert running[0].generation == first + 1
@@ -233,7 +237,8 @@ def test_changed_topics_are_assigned_after_a_return(broker: Any, strategy: str, 
         new = {TopicPartition(second, number) for number in range(2)}
         wait_until(lambda: new <= running[at].consumer.assignment(), "the other topic's partitions")
         wait_until(
-            lambda: sum(len(one.consumer.assignment()) for one in running) == 4 and running[0].stable, "all"
+            lambda: sum(len(member.consumer.assignment()) for member in running) == 4 and running[0].stable,
+            "all",
         )
         assert running[0].generation > generation
         running[at].stop()
@@ -256,7 +261,7 @@ def test_unchanged_topics_cost_no_rebalance(broker: Any) -> None:
                 configs = options(broker.bootstrap, name, group_instance_id=f"i-{number}", **more)
                 running.append(Member(wants, **configs))
             wait_until(lambda: whole(running, 5), "three members")
-            generation, before = running[0].generation, [one.consumer.assignment() for one in running]
+            generation, before = running[0].generation, [member.consumer.assignment() for member in running]
             for number in range(3):
                 wants = [first, second] if number else [first]
                 configs = options(broker.bootstrap, name, group_instance_id=f"i-{number}", **more)
@@ -266,8 +271,8 @@ def test_unchanged_topics_cost_no_rebalance(broker: Any) -> None:
                 planned = running[number].consumer._core.group.membership  # type: ignore[union-attr]
                 wait_until(lambda it=planned: it.wanted_topics is None, "the look at the plan")  # type: ignore[misc]
                 assert seen(running[number]).returned
-            assert {one.generation for one in running} == {generation}
-            assert [one.consumer.assignment() for one in running] == before
+            assert {member.generation for member in running} == {generation}
+            assert [member.consumer.assignment() for member in running] == before
 
 
 def whole(group: list[Member], partitions: int) -> bool:

@@ -70,16 +70,16 @@ def confluent_consume(bootstrap: str, topic: str, group: str) -> list[bytes]:
         }
     )
     consumer.subscribe([topic])
-    found: list[bytes] = []
+    values: list[bytes] = []
     deadline = time.monotonic() + PATIENCE_S
-    while len(found) < COUNT and time.monotonic() < deadline:
+    while len(values) < COUNT and time.monotonic() < deadline:
         for message in consumer.consume(500, 0.2):
             if message.error():
                 raise KafkaException(message.error())
-            found.append(message.value())
+            values.append(message.value())
     consumer.commit(asynchronous=False)
     consumer.close()
-    return found
+    return values
 
 
 def python_produce(bootstrap: str, topic: str, codec: str) -> None:
@@ -97,14 +97,14 @@ def python_consume(bootstrap: str, topic: str, group: str) -> list[bytes]:
         topic, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest", check_crcs=True
     )
     knowing(consumer, topic)
-    found: list[bytes] = []
+    values: list[bytes] = []
     deadline = time.monotonic() + PATIENCE_S
-    while len(found) < COUNT and time.monotonic() < deadline:
+    while len(values) < COUNT and time.monotonic() < deadline:
         for records in consumer.poll(200).values():
-            found += [record.value for record in records]
+            values += [record.value for record in records]
     consumer.commit()
     consumer.close()
-    return found
+    return values
 
 
 def aio_produce(bootstrap: str, topic: str, codec: str) -> None:
@@ -129,14 +129,14 @@ def aio_consume(bootstrap: str, topic: str, group: str) -> list[bytes]:
             topic, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest"
         )
         await consumer.start()
-        found: list[bytes] = []
+        values: list[bytes] = []
         deadline = time.monotonic() + PATIENCE_S
-        while len(found) < COUNT and time.monotonic() < deadline:
+        while len(values) < COUNT and time.monotonic() < deadline:
             for records in (await consumer.getmany(timeout_ms=200)).values():
-                found += [record.value for record in records]
+                values += [record.value for record in records]
         await consumer.commit()
         await consumer.stop()
-        return found
+        return values
 
     return asyncio.run(consume())
 
@@ -152,10 +152,10 @@ def test_what_one_client_produces_all_others_read_in_groups(
 ) -> None:
     PRODUCERS[name](broker.bootstrap, topic, codec)
     for reader, consume in CONSUMERS.items():
-        found = consume(broker.bootstrap, topic, f"{topic}-{reader}")
-        told = f"{reader} read {len(found)} of {COUNT}: {broker.call(lambda b: b.state())}"
-        assert len(found) == COUNT, told
-        assert sorted(found) == sorted(values(codec)), reader
+        read = consume(broker.bootstrap, topic, f"{topic}-{reader}")
+        progress = f"{reader} read {len(read)} of {COUNT}: {broker.call(lambda b: b.state())}"
+        assert len(read) == COUNT, progress
+        assert sorted(read) == sorted(values(codec)), reader
     state = broker.call(lambda b: b.state())
     committed = {
         group["group"]: sum(group["offsets"][topic].values())
@@ -203,8 +203,8 @@ def test_offsets_by_time_and_watermarks(broker: ThreadedBroker, topic: str) -> N
     producer.flush(PATIENCE_S)
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": topic})
     for timestamp, offset in ((1450, 5), (1500, 5), (0, 0), (99_000, -1)):
-        found = consumer.offsets_for_times([TopicPartition(topic, 0, timestamp)], timeout=PATIENCE_S)
-        assert found[0].offset == offset
+        offsets = consumer.offsets_for_times([TopicPartition(topic, 0, timestamp)], timeout=PATIENCE_S)
+        assert offsets[0].offset == offset
     assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE_S) == (0, 10)
     consumer.close()
     reader = kafka.KafkaConsumer(bootstrap_servers=broker.bootstrap)

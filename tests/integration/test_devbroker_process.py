@@ -82,7 +82,7 @@ def produce(client: RawClient, *values: bytes, **options: Any) -> m.ProduceRespo
 
 
 def read_all(client: RawClient) -> list[bytes | None]:
-    found: list[bytes | None] = []
+    values: list[bytes | None] = []
     offset = 0
     while True:
         part = m.FetchRequestPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
@@ -92,9 +92,9 @@ def read_all(client: RawClient) -> list[bytes | None]:
         assert got.error_code == 0
         if not got.records:
             assert offset == got.high_watermark
-            return found
+            return values
         columns = decode(got.records, fetch_offset=offset)
-        found += [record.value for record in columns.records(TOPIC, 0)]
+        values += [record.value for record in columns.records(TOPIC, 0)]
         offset = columns.next_offset
 
 

@@ -451,12 +451,12 @@ def test_the_coordinator_moves_when_told_and_parked_requests_hear_of_it(broker: 
         inject(broker, api="Heartbeat", group="moved", move_coordinator=3_000)
         assert first.heartbeat() == ErrorCode.NOT_COORDINATOR
         assert second.receive_join().error_code == ErrorCode.NOT_COORDINATOR
-        found = first.side.request(m.FindCoordinatorRequest(coordinator_keys=["moved"]), 4)
-        assert found.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        coordinator = first.side.request(m.FindCoordinatorRequest(coordinator_keys=["moved"]), 4)
+        assert coordinator.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         wait_until(lambda: first.heartbeat() != ErrorCode.NOT_COORDINATOR)
         assert first.heartbeat() == ErrorCode.NONE
-        found = first.side.request(m.FindCoordinatorRequest(coordinator_keys=["moved"]), 4)
-        assert found.coordinators[0].error_code == ErrorCode.NONE
+        coordinator = first.side.request(m.FindCoordinatorRequest(coordinator_keys=["moved"]), 4)
+        assert coordinator.coordinators[0].error_code == ErrorCode.NONE
 
 
 # -- the control port -------------------------------------------------------------------------

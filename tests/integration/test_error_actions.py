@@ -36,14 +36,14 @@ OF_A_PARTITION = {
 
 def cases() -> list[Case]:
     """Every pair of the table."""
-    found = []
+    cases = []
     for api, row in TABLE.items():
         name = api.__name__.removesuffix("Request")
         for code, action in row.items():
-            found.append(Case(name, code, action, by_partition=code in OF_A_PARTITION.get(name, ())))
-            if name == "Metadata" and found[-1].by_partition and code is not E.LISTENER_NOT_FOUND:
-                found.append(Case(name, code, action))
-    return found
+            cases.append(Case(name, code, action, by_partition=code in OF_A_PARTITION.get(name, ())))
+            if name == "Metadata" and cases[-1].by_partition and code is not E.LISTENER_NOT_FOUND:
+                cases.append(Case(name, code, action))
+    return cases
 
 
 def drops() -> list[Case]:
@@ -60,10 +60,10 @@ async def _walk_all(data: Path, chosen: list[Case]) -> dict[Case, BaseException 
         walks = [Walk(broker, case, number) for number, case in enumerate(chosen)]
         by_name = {walk.name: walk for walk in walks} | {f"{walk.name}-eager": walk for walk in walks}
 
-        def note(seen: object) -> None:
-            walk = by_name.get(seen.client_id)  # type: ignore[attr-defined]
+        def note(exchange: object) -> None:
+            walk = by_name.get(exchange.client_id)  # type: ignore[attr-defined]
             if walk is not None:
-                walk.note(seen)  # type: ignore[arg-type]
+                walk.note(exchange)  # type: ignore[arg-type]
 
         broker.requests.watchers.append(note)
 

@@ -103,7 +103,7 @@ def test_a_session_that_is_lost_is_begun_anew_at_once(devbroker: DevBroker, erro
 
 def faults_left(broker: DevBroker, client_id: str) -> int:
     rules = broker.control("GET", "/faults")["faults"]
-    return sum(one["left"] or 0 for one in rules if one.get("client_id") == client_id)
+    return sum(rule["left"] or 0 for rule in rules if rule.get("client_id") == client_id)
 
 
 @pytest.mark.long
@@ -122,8 +122,10 @@ def test_a_restart_forgets_all_sessions_and_a_broker_without_room_keeps_none(
         consumers = [stack.enter_context(KafkaConsumer(**same)) for _ in range(3)]
 
         def kept() -> int:
-            found = [one for consumer in consumers for one in consumer._core.fetcher._sessions.values()]
-            return sum(one.session_id > 0 for one in found)
+            sessions = [
+                session for consumer in consumers for session in consumer._core.fetcher._sessions.values()
+            ]
+            return sum(session.session_id > 0 for session in sessions)
 
         for consumer in consumers:
             consumer.assign(tps)

@@ -49,12 +49,12 @@ def test_a_record_larger_than_every_limit_is_delivered(broker: Any) -> None:
         sizes: dict[TopicPartition, list[int]] = {tp: [] for tp in partitions(topic, 3)}
         most = 0
         deadline = time.monotonic() + 60
-        while any(len(found) < 5 for found in sizes.values()):
+        while any(len(size) < 5 for size in sizes.values()):
             assert time.monotonic() < deadline, sizes
             most = max(most, consumer._core.buffer.total_bytes)
             for tp, records in consumer.poll(200).items():
                 sizes[tp].extend(len(record.value) for record in records)
-        assert all(found == [5, 5, 5, 700_000, 4] for found in sizes.values())
+        assert all(size == [5, 5, 5, 700_000, 4] for size in sizes.values())
         # One such batch at a time: the next is not asked for while it waits.
         assert 0 < most < 2 * 700_000
 
@@ -76,11 +76,11 @@ def test_the_broker_waits_for_min_bytes_and_no_longer_than_max_wait(broker: Any)
         drain_any(consumer, 1)
         # Too few bytes: they come when the time is over, which began before they were written.
         assert time.monotonic() - started > 0.5
-        seen = requests["Fetch"]
+        count = requests["Fetch"]
         fill(broker.bootstrap, topic, {0: 200}, b"x" * 1_000)
         drain_any(consumer, 200)
         # Few fetches: each had 100 000 bytes to bring, or had waited.
-        assert requests["Fetch"] - seen <= 6
+        assert requests["Fetch"] - count <= 6
 
 
 def drain_any(consumer: KafkaConsumer, count: int) -> None:
@@ -99,17 +99,17 @@ def test_no_partition_starves_beside_one_that_is_far_behind(broker: Any) -> None
     more = {"max_poll_records": 10, "max_partition_fetch_bytes": 16_384, "fetch_max_bytes": 16_384}
     with KafkaConsumer(**options(broker.bootstrap, None, **more)) as consumer:
         consumer.assign([large, *others])
-        seen = dict.fromkeys([large, *others], 0)
+        counts = dict.fromkeys([large, *others], 0)
         polls = 0
-        while any(seen[tp] < 40 for tp in others):
-            found = consumer.poll_columns(5_000)
+        while any(counts[tp] < 40 for tp in others):
+            columns = consumer.poll_columns(5_000)
             polls += 1
-            for tp, rows in found.items():
-                seen[tp] += len(rows)
-            assert polls < 200, seen
-        assert seen[large] < 3_000
-        while seen[large] < 6_000:
-            seen[large] += sum(map(len, consumer.poll_columns(5_000).values()))
+            for tp, rows in columns.items():
+                counts[tp] += len(rows)
+            assert polls < 200, counts
+        assert counts[large] < 3_000
+        while counts[large] < 6_000:
+            counts[large] += sum(map(len, consumer.poll_columns(5_000).values()))
 
 
 def test_paused_partitions_cannot_use_up_the_room_of_the_others(broker: Any) -> None:
@@ -124,12 +124,12 @@ def test_paused_partitions_cannot_use_up_the_room_of_the_others(broker: Any) -> 
         wait_until(lambda: buffer.total_bytes > 150_000, "the room used up")
         consumer.pause(*tps[:3])
         consumer.assign(tps)
-        seen = dict.fromkeys(tps, 0)
-        while seen[tps[3]] < 300:
+        counts = dict.fromkeys(tps, 0)
+        while counts[tps[3]] < 300:
             for tp, rows in consumer.poll_columns(2_000).items():
-                seen[tp] += len(rows)
+                counts[tp] += len(rows)
             assert buffer.total_bytes <= 210_000 + 16_384
-        assert [seen[tp] for tp in tps[:3]] == [0, 0, 0]
+        assert [counts[tp] for tp in tps[:3]] == [0, 0, 0]
         consumer.resume(*tps[:3])
         offsets: dict[TopicPartition, list[int]] = {tp: [] for tp in tps[:3]}
         while sum(map(len, offsets.values())) < 900:
@@ -209,12 +209,12 @@ def test_a_broker_that_throttles_is_asked_nothing_until_its_time_is_over(devbrok
 def _nothing_is_fetched(consumer: KafkaConsumer, until: float) -> int:
     """Polls until then (by the clock of ``time.monotonic``); how many records were there already."""
     requests = consumer._core.cluster.settings.requests
-    before, seen = requests["Fetch"], 0
+    before, count = requests["Fetch"], 0
     while True:
-        seen += sum(map(len, consumer.poll_columns(50).values()))
+        count += sum(map(len, consumer.poll_columns(50).values()))
         asked = requests["Fetch"]
         if time.monotonic() >= until:
-            return seen
+            return count
         assert asked == before
 
 
@@ -238,7 +238,7 @@ def test_a_quota_of_a_real_broker_is_kept(kafka: KafkaCluster) -> None:
         fetcher, requests = consumer._core.fetcher, consumer._core.cluster.settings.requests
         throttled = fetcher._targets._throttled
         wait_until(lambda: max(throttled.values(), default=0.0) > time.monotonic() + 1, "throttled")
-        seen = _nothing_is_fetched(consumer, min(*throttled.values(), time.monotonic() + 3))
+        fetches = _nothing_is_fetched(consumer, min(*throttled.values(), time.monotonic() + 3))
         before = requests["Fetch"]
         wait_until(lambda: requests["Fetch"] > before, "fetches again", 60)
-        drain_any(consumer, 600 - seen)
+        drain_any(consumer, 600 - fetches)

@@ -37,17 +37,17 @@ consumer = KafkaConsumer(bootstrap_servers=bootstrap, **json.loads(options))
 consumer.partitions_for_topic(topic)
 before = largest()
 consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
-buffer, most, seen = consumer._core.buffer, 0, 0
+buffer, most, count = consumer._core.buffer, 0, 0
 limit = consumer.config.fetch_max_bytes
 deadline = time.monotonic() + 60
 while buffer.total_bytes < 0.9 * limit and time.monotonic() < deadline:
     time.sleep(0.01)
-while seen < partitions * records:
+while count < partitions * records:
     most = max(most, buffer.total_bytes)
     rows = consumer.poll_columns(10_000)
-    assert rows, seen
-    seen += sum(map(len, rows.values()))
-print(json.dumps({"most": most, "grown": largest() - before, "seen": seen}))
+    assert rows, count
+    count += sum(map(len, rows.values()))
+print(json.dumps({"most": most, "grown": largest() - before, "count": count}))
 consumer.close()
 """
 
@@ -59,8 +59,8 @@ def read_all(bootstrap: str, topic: str, options: Mapping[str, object]) -> dict[
         capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3_000:]
-    found: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    document: dict[str, int] = json.loads(done.stdout.splitlines()[-1])
+    return document
 
 
 def _appended(client: RawClient, topic: str, data: bytes, partition: int) -> bool:
@@ -75,9 +75,9 @@ def test_a_thousand_partitions_of_a_megabyte_and_a_caller_that_takes_little() ->
         with RawClient.to(broker.bootstrap) as client:
             for number in range(PARTITIONS):
                 wait_until(partial(_appended, client, topic, data, number), "appended")
-        found = read_all(broker.bootstrap, topic, {"fetch_max_bytes": LIMIT})
-    assert found["seen"] == PARTITIONS * RECORDS
+        peak = read_all(broker.bootstrap, topic, {"fetch_max_bytes": LIMIT})
+    assert peak["count"] == PARTITIONS * RECORDS
     # The last batch of an answer may go over; what is under way counts, so there is no more than that.
-    assert 0.9 * LIMIT <= found["most"] <= LIMIT + 1.1 * MB
+    assert 0.9 * LIMIT <= peak["most"] <= LIMIT + 1.1 * MB
     # The buffer, one answer that is being taken apart, and what one poll has unfolded.
-    assert found["grown"] < 2 * LIMIT + 30 * MB
+    assert peak["grown"] < 2 * LIMIT + 30 * MB

@@ -45,18 +45,21 @@ def test_an_offset_in_an_open_transaction_is_waited_for(kafka: KafkaCluster, com
         # The admin asks for what is stored, whatever is under way.
         with KafkaAdmin(bootstrap_servers=kafka.bootstrap) as admin:
             assert admin.committed_offsets(group)[pending].offset == 5
-        found: list[Any] = []
-        asking = threading.Thread(target=lambda: found.append(consumer.committed_many([pending, stable])))
+        answers: list[Any] = []
+        asking = threading.Thread(target=lambda: answers.append(consumer.committed_many([pending, stable])))
         before = consumer._core.cluster.settings.requests["OffsetFetch"]
         asking.start()
         wait_until(
             lambda: consumer._core.cluster.settings.requests["OffsetFetch"] > before + 2, "asked again"
         )
-        assert found == []
+        assert answers == []
         (producer.commit_transaction if commits else producer.abort_transaction)(30)
         asking.join(60)
-        [offsets] = found
-        assert {tp: one.offset for tp, one in offsets.items()} == {pending: 9 if commits else 5, stable: 3}
+        [offsets] = answers
+        assert {tp: offset.offset for tp, offset in offsets.items()} == {
+            pending: 9 if commits else 5,
+            stable: 3,
+        }
     reader.close()
 
 
@@ -77,8 +80,8 @@ def test_metadata_that_is_too_long_is_refused_for_its_partition_alone(broker: An
         for tp in tps[:3]:
             assert str(tp) not in str(caught.value)
         stored = consumer.committed_many(tps)
-        assert [one and one.offset for one in stored.values()] == [1, 2, 3, None]
-        assert [one.metadata for one in stored.values() if one] == fits
+        assert [offset and offset.offset for offset in stored.values()] == [1, 2, 3, None]
+        assert [offset.metadata for offset in stored.values() if offset] == fits
         offsets = {tp: OffsetAndMetadata(9, "x" * (LONGEST + 1)) for tp in (tps[3], tps[1])}
         with pytest.raises(OffsetMetadataTooLargeError, match=f"of {tps[1]}, {tps[3]} in"):
             consumer.commit(offsets)
@@ -86,9 +89,9 @@ def test_metadata_that_is_too_long_is_refused_for_its_partition_alone(broker: An
 
 def test_only_what_was_not_stored_is_sent_again(devbroker: DevBroker) -> None:
     topic, group, client_id = make_topic(devbroker.bootstrap, 2), unique("g"), unique("c")
-    one, other = partitions(topic, 2)
+    partition, other = partitions(topic, 2)
     with KafkaConsumer(**options(devbroker.bootstrap, group, client_id=client_id)) as consumer:
-        consumer.assign([one, other])
+        consumer.assign([partition, other])
         sent: list[list[int]] = []
         send = consumer._core.cluster.send
 
@@ -100,31 +103,31 @@ def test_only_what_was_not_stored_is_sent_again(devbroker: DevBroker) -> None:
         consumer._core.cluster.send = spy  # type: ignore[method-assign, assignment]
         rule = {"api": "OffsetCommit", "error": "UNKNOWN_TOPIC_OR_PARTITION", "client_id": client_id}
         devbroker.control("POST", "/faults", {**rule, "partition": 1, "topic": topic, "times": 2})
-        consumer.commit({one: OffsetAndMetadata(1), other: OffsetAndMetadata(2)})
+        consumer.commit({partition: OffsetAndMetadata(1), other: OffsetAndMetadata(2)})
         assert sent == [[0, 1], [1], [1]]
-        assert [v and v.offset for v in consumer.committed_many([one, other]).values()] == [1, 2]
+        assert [v and v.offset for v in consumer.committed_many([partition, other]).values()] == [1, 2]
 
 
 def test_callbacks_come_in_the_order_of_the_commits_though_the_first_is_answered_last(
     devbroker: DevBroker,
 ) -> None:
     topic, group, client_id = make_topic(devbroker.bootstrap, 2), unique("g"), unique("c")
-    one, other = partitions(topic, 2)
+    partition, other = partitions(topic, 2)
     more = {"client_id": client_id, "retry_backoff_ms": 4_000, "retry_backoff_max_ms": 4_000}
     with KafkaConsumer(**options(devbroker.bootstrap, group, **more)) as consumer:
-        consumer.assign([one, other])
+        consumer.assign([partition, other])
         rule = {"api": "OffsetCommit", "error": "COORDINATOR_LOAD_IN_PROGRESS", "client_id": client_id}
         devbroker.control("POST", "/faults", {**rule, "topic": topic, "partition": 0, "times": 1})
-        told: list[TopicPartition] = []
+        lost: list[TopicPartition] = []
         futures = [
-            consumer.commit_async({tp: OffsetAndMetadata(7)}, lambda offsets, error: told.extend(offsets))
-            for tp in (one, other)
+            consumer.commit_async({tp: OffsetAndMetadata(7)}, lambda offsets, error: lost.extend(offsets))
+            for tp in (partition, other)
         ]
         wait_until(lambda: futures[1].done(), "the second one stored")
-        assert (futures[0].done(), told) == (False, [])
-        wait_until(lambda: consumer.poll(50) or len(told) == 2, "the callbacks")
-        assert told == [one, other]
-        assert [v and v.offset for v in consumer.committed_many([one, other]).values()] == [7, 7]
+        assert (futures[0].done(), lost) == (False, [])
+        wait_until(lambda: consumer.poll(50) or len(lost) == 2, "the callbacks")
+        assert lost == [partition, other]
+        assert [v and v.offset for v in consumer.committed_many([partition, other]).values()] == [7, 7]
 
 
 def test_the_leader_epoch_of_the_last_record_is_committed_with_its_offset(broker: Any) -> None:
@@ -150,24 +153,24 @@ def test_many_partitions_are_looked_up_in_one_request(broker: Any) -> None:
         consumer.assign(tps[:1])
         consumer.commit({tp: OffsetAndMetadata(tp.partition) for tp in tps[:150]})
         before = consumer._core.cluster.settings.requests["OffsetFetch"]
-        found = consumer.committed_many(tps)
+        offsets = consumer.committed_many(tps)
         assert consumer._core.cluster.settings.requests["OffsetFetch"] == before + 1
-        assert [one and one.offset for one in found.values()] == [*range(150), *[None] * 50]
+        assert [offset and offset.offset for offset in offsets.values()] == [*range(150), *[None] * 50]
 
 
 def test_an_error_of_one_partition_leaves_the_others_readable_for_the_admin(devbroker: DevBroker) -> None:
     topic, group, client_id = make_topic(devbroker.bootstrap, 2), unique("g"), unique("c")
-    one, other = partitions(topic, 2)
+    partition, other = partitions(topic, 2)
     with KafkaConsumer(**options(devbroker.bootstrap, group)) as consumer:
-        consumer.assign([one])
-        consumer.commit({one: OffsetAndMetadata(1), other: OffsetAndMetadata(2)})
+        consumer.assign([partition])
+        consumer.commit({partition: OffsetAndMetadata(1), other: OffsetAndMetadata(2)})
     rule = {"api": "OffsetFetch", "error": "UNSTABLE_OFFSET_COMMIT", "client_id": client_id}
     with KafkaAdmin(bootstrap_servers=devbroker.bootstrap, client_id=client_id) as admin:
         devbroker.control("POST", "/faults", {**rule, "topic": topic, "partition": 1, "times": 2})
-        told = admin.committed_offsets_of_groups([group], [one, other])[group]
-        assert not isinstance(told, Exception)
-        assert {tp: found.offset for tp, found in told.values_ok.items()} == {one: 1}
-        assert {tp: type(error) for tp, error in told.errors.items()} == {other: UnstableOffsetCommitError}
+        offsets = admin.committed_offsets_of_groups([group], [partition, other])[group]
+        assert not isinstance(offsets, Exception)
+        assert {tp: offset.offset for tp, offset in offsets.values_ok.items()} == {partition: 1}
+        assert {tp: type(error) for tp, error in offsets.errors.items()} == {other: UnstableOffsetCommitError}
         with pytest.raises(UnstableOffsetCommitError, match=str(other)):
-            admin.committed_offsets(group, [one, other])
+            admin.committed_offsets(group, [partition, other])
         assert admin.committed_offsets(group)[other].offset == 2

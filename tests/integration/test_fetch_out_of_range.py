@@ -23,7 +23,7 @@ def fetches(consumer: KafkaConsumer) -> int:
 
 def hits(devbroker: DevBroker, fault: int) -> int:
     return int(
-        next(one["hits"] for one in devbroker.control("GET", "/faults")["faults"] if one["id"] == fault)
+        next(rule["hits"] for rule in devbroker.control("GET", "/faults")["faults"] if rule["id"] == fault)
     )
 
 

@@ -97,7 +97,7 @@ def seen_by_librdkafka(bootstrap: str, topic: str) -> Seen:
         }
     )
     consumer.assign([ck.TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-    seen: Seen = {tp: [] for tp in all_partitions(topic)}
+    values: Seen = {tp: [] for tp in all_partitions(topic)}
     ended: set[int] = set()
     try:
         while len(ended) < PARTITIONS:
@@ -111,10 +111,10 @@ def seen_by_librdkafka(bootstrap: str, topic: str) -> Seen:
             else:
                 assert offset is not None
                 assert value is not None
-                seen[TopicPartition(topic, number)].append((offset, value))
+                values[TopicPartition(topic, number)].append((offset, value))
     finally:
         consumer.close()
-    return seen
+    return values
 
 
 @contextmanager
@@ -127,11 +127,11 @@ def reading(bootstrap: str, topic: str, level: str, **more: Any) -> Iterator[Kaf
 def read_to_end(consumer: KafkaConsumer) -> Seen:
     """All records up to ``end_offsets``, which is told by the isolation level."""
     ends = consumer.end_offsets(consumer.assignment())
-    seen: Seen = {tp: [] for tp in ends}
+    values: Seen = {tp: [] for tp in ends}
     while any(consumer.position(tp) < end for tp, end in ends.items()):
         for tp, records in consumer.poll(500).items():
-            seen[tp].extend((record.offset, record.value) for record in records)
-    return seen
+            values[tp].extend((record.offset, record.value) for record in records)
+    return values
 
 
 @pytest.mark.parametrize(
@@ -163,16 +163,16 @@ def test_the_same_records_as_librdkafka_for_every_interleaving(
         last.commit_transaction(30)
         rest: Seen = {tp: [] for tp in expected}
         wait_until(lambda: take(committed, rest) == 2 * PARTITIONS, "what was open")
-        assert {tp: [value for _, value in found] for tp, found in rest.items()} == {
+        assert {tp: [value for _, value in records] for tp, records in rest.items()} == {
             tp: [b"open", b"behind"] for tp in expected
         }
 
 
-def take(consumer: KafkaConsumer, seen: Seen) -> int:
-    """Polls once; gives how many records were seen by now."""
+def take(consumer: KafkaConsumer, values: Seen) -> int:
+    """Polls once; gives how many records were values by now."""
     for tp, records in consumer.poll(100).items():
-        seen[tp].extend((record.offset, record.value) for record in records)
-    return sum(map(len, seen.values()))
+        values[tp].extend((record.offset, record.value) for record in records)
+    return sum(map(len, values.values()))
 
 
 def test_the_end_is_where_the_first_open_transaction_begins(kafka: KafkaCluster) -> None:
@@ -195,8 +195,8 @@ def test_the_end_is_where_the_first_open_transaction_begins(kafka: KafkaCluster)
         assert (committed.end_offsets([tp])[tp], uncommitted.end_offsets([tp])[tp]) == (5, 9)
         assert (committed.position(tp), uncommitted.position(tp)) == (5, 9)
         for at, offsets in ((T0, (0, 0)), (T0 + 1, (None, 5))):
-            found = [one.offsets_for_times({tp: at})[tp] for one in (committed, uncommitted)]
-            assert tuple(one and one.offset for one in found) == offsets
+            by_time = [consumer.offsets_for_times({tp: at})[tp] for consumer in (committed, uncommitted)]
+            assert tuple(offset and offset.offset for offset in by_time) == offsets
         committed.seek(tp, 3)
         before: Seen = {tp: []}
         wait_until(lambda: take(committed, before) == 2, "the records before")
@@ -222,7 +222,7 @@ async def test_async_consumer_reads_committed(kafka: KafkaCluster) -> None:
         end(30)
     async with AsyncConsumer(**options(bootstrap, None, isolation_level="read_committed")) as consumer:
         consumer.assign([tp])
-        found: list[Any] = []
-        while not found:
-            found = [r.value for rows in (await consumer.poll(1_000)).values() for r in rows]
-        assert found == [b"b"]
+        values: list[Any] = []
+        while not values:
+            values = [r.value for rows in (await consumer.poll(1_000)).values() for r in rows]
+        assert values == [b"b"]

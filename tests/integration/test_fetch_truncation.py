@@ -58,13 +58,13 @@ def test_what_an_unclean_election_lost_is_told_and_reading_goes_on_where_the_log
             return made
 
         resetting, asking, committing = consumer("latest"), consumer("none"), consumer("none", group)
-        for one in (resetting, asking, committing):
-            one.seek(tp, 0)
+        for reader in (resetting, asking, committing):
+            reader.seek(tp, 0)
         produce(kafka3, topic, range(100), acks="all")
         kafka3.stop(NEW)
         produce(kafka3, topic, range(100, 150))
-        for one in (resetting, asking, committing):
-            assert drain(one, 150) == {tp: list(range(150))}
+        for reader in (resetting, asking, committing):
+            assert drain(reader, 150) == {tp: list(range(150))}
         # With its epoch, also where the application names the offset: by it the next owner finds out.
         for offsets in (None, {tp: OffsetAndMetadata(150)}):
             committing.commit({tp: OffsetAndMetadata(0, "", 0)})
@@ -86,11 +86,11 @@ def test_what_an_unclean_election_lost_is_told_and_reading_goes_on_where_the_log
         assert f"{tp}: the log was cut off at offset 100" in said
         assert "to offset 149 is gone" in said
 
-        for one in (asking, consumer("none", group)):
-            error = told(one)
+        for reader in (asking, consumer("none", group)):
+            error = told(reader)
             assert (error.offsets[tp], error.divergent_offsets[tp].offset) == (150, 100)
-            one.seek(tp, 100)
-            assert drain(one, 100) == {tp: list(range(1_000, 1_100))}
+            reader.seek(tp, 100)
+            assert drain(reader, 100) == {tp: list(range(1_000, 1_100))}
 
 
 def told(consumer: KafkaConsumer) -> LogTruncationError:

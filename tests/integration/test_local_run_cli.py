@@ -63,13 +63,13 @@ def started(file: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 def pids(folder: Path) -> list[int]:
     """The workers' process ids, by their logs."""
-    found = []
+    pids = []
     for log in (folder / WORK / "logs").glob("*.log"):
         for line in log.read_text().splitlines():
             event = json.loads(line)
             if event["event"] == "started":
-                found.append(int(event["pid"]))
-    return found
+                pids.append(int(event["pid"]))
+    return pids
 
 
 def alive(pid: int) -> bool:

@@ -29,7 +29,7 @@ async def caught_up(run: LocalRun, feed: Feed) -> None:
 async def members(bootstrap: str, group: str) -> list[str]:
     async with AsyncAdmin(bootstrap) as admin:
         described = (await admin.describe_groups([group])).unwrap()[group]
-        return sorted(one.instance_id or "" for one in described.members)
+        return sorted(member.instance_id or "" for member in described.members)
 
 
 @pytest.mark.timeout(180)
@@ -45,20 +45,20 @@ async def test_restart_kill_and_scale_while_records_flow(broker: Broker, tmp_pat
 
             roll = await run.rolling_restart()
             assert roll.rebalances == 0
-            assert sorted(one.instance for one in roll.restarts) == [
+            assert sorted(restart.instance for restart in roll.restarts) == [
                 f"{name}-{number}" for number in range(3)
             ]
-            assert all(one.same_generation for one in roll.restarts)
+            assert all(restart.same_generation for restart in roll.restarts)
             assert 0 < roll.longest_unowned_ms < 30_000
 
             victim = f"{name}-1"
             kill = await run.kill(victim)
             assert kill.rebalances == 0
-            assert [one.instance for one in kill.restarts] == [victim]
+            assert [restart.instance for restart in kill.restarts] == [victim]
             gap = kill.restarts[0].gap_ms
             assert gap is not None
             assert 0 < gap < 36_000  # within the budget: 60 % of the session
-            shown = {one.name: one for one in run.snapshot().workers}
+            shown = {worker.name: worker for worker in run.snapshot().workers}
             assert shown[victim].last_exit == -9
 
             up = await run.set_replicas(5)
@@ -86,11 +86,13 @@ async def test_a_worker_that_dies_during_a_rolling_restart(devbroker: DevBroker,
             rolling = asyncio.create_task(run.rolling_restart())
             while (doing := run.snapshot().operation) is None or not doing.subjects:
                 await asyncio.sleep(0.01)
-            other = next(one.name for one in run.snapshot().workers if one.name not in doing.subjects)
+            other = next(
+                worker.name for worker in run.snapshot().workers if worker.name not in doing.subjects
+            )
             kill = await run.kill(other)
             roll = await rolling
             assert (kill.rebalances, roll.rebalances) == (0, 0)
-            assert len({one.revision for one in run.snapshot().workers}) == 1
+            assert len({worker.revision for worker in run.snapshot().workers}) == 1
             assert run.snapshot().generation == 1
 
 
@@ -101,7 +103,7 @@ async def test_a_new_revision_that_cannot_start_stops_the_roll(devbroker: DevBro
     await asyncio.to_thread(create_topic, devbroker.bootstrap, name)
     async with Launch(file, workdir=tmp_path / "run") as run:
         await run.wait_until_stable(60)
-        before = {one.pid for one in run.snapshot().workers}
+        before = {worker.pid for worker in run.snapshot().workers}
         text = file.read_text(encoding="utf-8")
         text = text.replace("passing:keep", "passing:nothing")
         # Whichever comes first on this machine: three failures, or the budget.
@@ -110,8 +112,8 @@ async def test_a_new_revision_that_cannot_start_stops_the_roll(devbroker: DevBro
         stopped = r"handler passing:nothing|has been out of the group for .* more than 3\.0 s"
         with pytest.raises(OperationError, match=stopped):
             await run.roll(read_source(file, tmp_path))
-        after = {one.pid for one in run.snapshot().workers}
+        after = {worker.pid for worker in run.snapshot().workers}
         assert len(before & after) == 2, "nobody else was restarted"
         await run.wait_until_stable(60)  # the third is back with what it had before
-        assert len({one.revision for one in run.snapshot().workers}) == 1
+        assert len({worker.revision for worker in run.snapshot().workers}) == 1
         assert run.snapshot().generation == 1

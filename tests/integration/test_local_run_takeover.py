@@ -34,7 +34,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pods(run: LocalRun) -> list[str]:
-    return [one.pod for one in run.snapshot().workers]
+    return [worker.pod for worker in run.snapshot().workers]
 
 
 async def group_of(folder: Path, bootstrap: str) -> tuple[Path, str]:
@@ -65,12 +65,14 @@ async def test_all_are_taken_over_twice_while_records_flow(broker: Broker, tmp_p
             owners = run.snapshot().owners
             first = await run.roll()
             assert (first.kind, first.rebalances, first.restarts) == ("takeover", 0, ())
-            assert sorted((one.before, one.pod) for one in first.takeovers) == [
+            assert sorted((takeover.before, takeover.pod) for takeover in first.takeovers) == [
                 (f"{name}-a-{number}", f"{name}-b-{number}") for number in range(3)
             ]
-            assert all(one.same_generation and not one.forced for one in first.takeovers)
+            assert all(takeover.same_generation and not takeover.forced for takeover in first.takeovers)
             # Each partition's pause was told, and none was near to what a restart's process needs to start.
-            assert {partition for one in first.takeovers for partition in one.pauses_ms} == set(owners)
+            assert {partition for takeover in first.takeovers for partition in takeover.pauses_ms} == set(
+                owners
+            )
             assert run.snapshot().owners == owners
             killed = await run.kill(f"{name}-1")
             assert (killed.rebalances, len(killed.restarts)) == (0, 1)
@@ -78,7 +80,7 @@ async def test_all_are_taken_over_twice_while_records_flow(broker: Broker, tmp_p
             (tmp_path / "passing.py").write_text((tmp_path / "passing.py").read_text() + ALSO)
             second = await run.roll(read_source(file, tmp_path))
             assert (second.rebalances, len(second.takeovers)) == (0, 3)
-            assert {one.pod for one in run.snapshot().workers} == {
+            assert {worker.pod for worker in run.snapshot().workers} == {
                 f"{name}-a-{number}" for number in range(3)
             }
             assert run.snapshot().generation == 1
@@ -102,17 +104,17 @@ async def test_a_revision_that_cannot_start_stops_before_anybody_has_gone(
     with Feed(devbroker.bootstrap, name) as feed:
         async with Launch(file, workdir=tmp_path / "run") as run:
             await run.wait_until_stable(60)
-            before = [(one.pod, one.pid) for one in run.snapshot().workers]
+            before = [(worker.pod, worker.pid) for worker in run.snapshot().workers]
             file.write_text(file.read_text().replace("passing:keep", "passing:nothing"))
             with pytest.raises(
                 OperationError, match=f"{name}-b-2 has failed 3 times.*passing:nothing"
-            ) as told:
+            ) as failure:
                 await run.roll(read_source(file, tmp_path))
-            assert told.value.report.rebalances == 0
+            assert failure.value.report.rebalances == 0
             assert (
-                told.value.report.longest_unowned_ms == 0
+                failure.value.report.longest_unowned_ms == 0
             )  # no partition was without its worker at any time
-            assert [(one.pod, one.pid) for one in run.snapshot().workers] == before
+            assert [(worker.pod, worker.pid) for worker in run.snapshot().workers] == before
             await all_handled(run, feed, tmp_path)
 
 
@@ -133,7 +135,7 @@ async def test_killed_in_every_phase_of_it_nothing_is_lost_and_nobody_else_hears
             report = await run.roll()
             assert moments == {}, "each was killed"
             assert (report.rebalances, run.snapshot().generation) == (0, 1)
-            assert {one.pod for one in run.snapshot().workers} == {
+            assert {worker.pod for worker in run.snapshot().workers} == {
                 f"{name}-b-{number}" for number in range(3)
             }
             await all_handled(run, feed, tmp_path)
@@ -144,7 +146,7 @@ def killer(run: LocalRun, moments: dict[tuple[str, str], str]) -> Callable[[Work
 
     def take(event: WorkerEvent) -> None:
         victim = moments.pop((event.pod, str(event.data.get("phase"))), None)
-        row = next((one for one in run.snapshot().workers if one.pod == victim), None)
+        row = next((worker for worker in run.snapshot().workers if worker.pod == victim), None)
         if row is not None and row.pid is not None:
             with suppress(ProcessLookupError):
                 os.killpg(row.pid, signal.SIGKILL)

@@ -155,11 +155,11 @@ def _agree_on_commits(here: Sequence[Peer], ends: dict[int, int]) -> None:
         peer.order("committed")
     wait_for("telling the group's offsets", lambda: all(peer.said("group") for peer in here), here)
     for peer in here:
-        told = peer.said("group")[-1].fields["offsets"]
-        assert {int(number): offset for number, (offset, _) in told.items()} == ends, peer.name
+        offsets = peer.said("group")[-1].fields["offsets"]
+        assert {int(number): offset for number, (offset, _) in offsets.items()} == ends, peer.name
         # Not by aiokafka, which gives no metadata, and not with confluent-kafka, see add().
-        notes = {metadata.rstrip("\0") for _, metadata in told.values()} - {""}
-        assert notes <= {one.name for one in here}
+        notes = {metadata.rstrip("\0") for _, metadata in offsets.values()} - {""}
+        assert notes <= {resource.name for resource in here}
 
 
 @pytest.fixture(scope="module")

@@ -97,11 +97,11 @@ async def commit_all(bootstrap: str, run: str) -> None:
     try:
         groups = {f"{run}-g{n}": n for n in range(GROUPS)}
         async with asyncio.timeout(60):
-            found = await cluster.coordinators(list(groups))
-            while not all(isinstance(node, int) for node in found.values()):
+            coordinators = await cluster.coordinators(list(groups))
+            while not all(isinstance(node, int) for node in coordinators.values()):
                 await asyncio.sleep(0.2)  # the offsets' topic is being made
-                found = await cluster.coordinators(list(groups))
-        for group, node in found.items():
+                coordinators = await cluster.coordinators(list(groups))
+        for group, node in coordinators.items():
             request = m.OffsetCommitRequest(
                 group_id=group,
                 topics=[
@@ -168,9 +168,9 @@ async def test_a_round_of_200_groups_is_one_request_a_broker_and_kind(
 async def test_one_group_alone_costs_one_request_of_each_kind(observer: ClusterObserver, run: str) -> None:
     await observer.observe(wanted(run))
     before = Counter(observer.requests)
-    found = await observer.observe(wanted(run)[7:8])
+    snapshots = await observer.observe(wanted(run)[7:8])
     spent = Counter(observer.requests) - before
-    assert set(found) == {7}
+    assert set(snapshots) == {7}
     assert (spent["DescribeGroups"], spent["OffsetFetch"]) == (1, 1)
     assert 1 <= spent["ListOffsets"] <= 3
     assert set(spent) == {"DescribeGroups", "OffsetFetch", "ListOffsets"}
@@ -186,7 +186,7 @@ async def test_bad_groups_spoil_nothing_of_the_others(brokers: KafkaCluster, run
     acls = deny(ResourceType.GROUP, secret), deny(ResourceType.TOPIC, closed)
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
     admin.create_topics([NewTopic(closed, 1)])[closed].result(60)
-    for made in admin.create_acls([AclBinding(*one) for one in acls]).values():
+    for made in admin.create_acls([AclBinding(*acl) for acl in acls]).values():
         made.result(60)
     try:
         asked = [
@@ -197,32 +197,32 @@ async def test_bad_groups_spoil_nothing_of_the_others(brokers: KafkaCluster, run
             GroupWanted(-4, f"{run}-g4", (closed,)),
         ]
         deadline = time.monotonic() + 60
-        found = await observer.observe(asked)
+        snapshots = await observer.observe(asked)
         # The brokers take the rules up one by one; partitions that were seen before stay known.
-        while not (is_refused(found[3], "GROUP") and is_refused(found[-4], "TOPIC")):
-            assert time.monotonic() < deadline, (found[3].problems, found[-4].problems)
+        while not (is_refused(snapshots[3], "GROUP") and is_refused(snapshots[-4], "TOPIC")):
+            assert time.monotonic() < deadline, (snapshots[3].problems, snapshots[-4].problems)
             await asyncio.sleep(0.2)
-            found = await observer.observe(asked)
+            snapshots = await observer.observe(asked)
     finally:
-        for gone in admin.delete_acls([AclBindingFilter(*one) for one in acls]).values():
+        for gone in admin.delete_acls([AclBindingFilter(*acl) for acl in acls]).values():
             gone.result(60)
         await observer.close()
-    assert found[-1].problems == ("topic nowhere does not exist; create it",)
-    assert any("INVALID_TOPIC" in problem for problem in found[-2].problems)
-    never = found[-3]
+    assert snapshots[-1].problems == ("topic nowhere does not exist; create it",)
+    assert any("INVALID_TOPIC" in problem for problem in snapshots[-2].problems)
+    never = snapshots[-3]
     assert never.group is not None
     assert never.group.state == "Dead"
     assert set(never.lag.values()) == {PRODUCED}
     for n in range(GROUPS):
         if n != 3:
-            assert found[n].problems == ()
-            assert None not in found[n].lag.values()
+            assert snapshots[n].problems == ()
+            assert None not in snapshots[n].lag.values()
 
 
-def is_refused(found: KafkaSnapshot, kind: str) -> bool:
+def is_refused(snapshot: KafkaSnapshot, kind: str) -> bool:
     """Whether the snapshot says that nothing is known of its lag for want of a right, and names that."""
-    named = any(f"{kind}_AUTHORIZATION_FAILED" in problem for problem in found.problems)
-    return named and set(found.lag.values()) <= {None} and (kind == "TOPIC" or found.group is None)
+    named = any(f"{kind}_AUTHORIZATION_FAILED" in problem for problem in snapshot.problems)
+    return named and set(snapshot.lag.values()) <= {None} and (kind == "TOPIC" or snapshot.group is None)
 
 
 def deny(kind: ResourceType, name: str) -> tuple[Any, ...]:
@@ -236,18 +236,18 @@ async def test_a_pattern_finds_topics_and_those_that_come_later(
 ) -> None:
     monkeypatch.setattr("slackwater_operator.kafka.cluster_observer.TOPICS_MAX_AGE_MS", 100.0)
     prefix = f"{run}-pattern"
-    one = GroupWanted("p", f"{run}-pattern-group", topic_pattern=f"{prefix}-.*")
-    seen = (await observer.observe([one]))["p"]
-    assert seen.problems == (f"no topic matches '{prefix}-.*'; create one, or correct topicPattern",)
+    wanted_group = GroupWanted("p", f"{run}-pattern-group", topic_pattern=f"{prefix}-.*")
+    snapshot = (await observer.observe([wanted_group]))["p"]
+    assert snapshot.problems == (f"no topic matches '{prefix}-.*'; create one, or correct topicPattern",)
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
     for name in ("a", "b"):
         admin.create_topics([NewTopic(f"{prefix}-{name}", 2)])[f"{prefix}-{name}"].result(60)
         deadline = time.monotonic() + 60
-        while f"{prefix}-{name}" not in {tp.topic for tp in seen.partitions}:
+        while f"{prefix}-{name}" not in {tp.topic for tp in snapshot.partitions}:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.1)
-            seen = (await observer.observe([one]))["p"]
-    assert len(seen.partitions) == 4
+            snapshot = (await observer.observe([wanted_group]))["p"]
+    assert len(snapshot.partitions) == 4
     everything = (await observer.observe([GroupWanted("all", "g", topic_pattern=".*")]))["all"]
     assert not [tp for tp in everything.partitions if tp.topic.startswith("__")]
 
@@ -267,22 +267,22 @@ async def test_members_assignments_removal_and_deletion(
             consumer.poll(timeout_ms=50)
         return consumer
 
-    one = GroupWanted("g", group, (topic,))
+    wanted_group = GroupWanted("g", group, (topic,))
     consumer = await asyncio.to_thread(join)
     try:
-        seen = (await observer.observe([one]))["g"]
-        assert seen.group is not None
-        assert seen.group.stable
-        member = seen.group.member("w-0")
+        snapshot = (await observer.observe([wanted_group]))["g"]
+        assert snapshot.group is not None
+        assert snapshot.group.stable
+        member = snapshot.group.member("w-0")
         assert member is not None
         assert member.partitions == {TopicPartition(topic, p) for p in range(PARTITIONS)}
         assert "NON_EMPTY_GROUP" in await observer.delete_group(group)
     finally:
         await asyncio.to_thread(consumer.close)
     assert await observer.remove_members(group, {"w-0": member.member_id, "never-there": ""}) == {}
-    seen = (await observer.observe([one]))["g"]
-    assert seen.group is not None
-    assert seen.group.members == ()
+    snapshot = (await observer.observe([wanted_group]))["g"]
+    assert snapshot.group is not None
+    assert snapshot.group.members == ()
     assert await observer.delete_group(group) == ""
     assert await observer.delete_group(group) == ""
     async with AsyncAdmin(brokers.bootstrap.split(",")) as admin:
@@ -297,20 +297,20 @@ async def test_a_broker_that_hangs_hides_only_what_it_has(
     os.kill(brokers.pids[hung], signal.SIGSTOP)
     try:
         began = time.monotonic()
-        found = await observer.observe(wanted(run))
+        snapshots = await observer.observe(wanted(run))
         took = time.monotonic() - began
     finally:
         os.kill(brokers.pids[hung], signal.SIGCONT)
     assert took < 20, "far less than a request's timeout"
-    hidden = {n for n in range(GROUPS) if found[n].group is None}
+    hidden = {n for n in range(GROUPS) if snapshots[n].group is None}
     assert hidden == {n for n in range(GROUPS) if calm[n].coordinator == hung}
     assert 0 < len(hidden) < GROUPS
     for n in range(GROUPS):
         if n not in hidden:
-            known = [lag for lag in found[n].lag.values() if lag is not None]
+            known = [lag for lag in snapshots[n].lag.values() if lag is not None]
             assert known
             assert [
-                lag for tp, lag in found[n].lag.items() if lag is not None and lag != calm[n].lag[tp]
+                lag for tp, lag in snapshots[n].lag.items() if lag is not None and lag != calm[n].lag[tp]
             ] == []
     deadline = time.monotonic() + 60
     while any(snapshot.problems for snapshot in (await observer.observe(wanted(run))).values()):
@@ -325,12 +325,12 @@ async def test_a_cluster_that_is_away_delays_no_other(brokers: KafkaCluster, run
     good, away = ClusterIdentity(brokers.bootstrap), ClusterIdentity(f"127.0.0.1:{port}")
     clusters = Clusters(round_timeout_ms=8_000, first_backoff_ms=120_000, longest_backoff_ms=120_000)
     try:
-        told, nothing = await asyncio.gather(
+        snapshots, nothing = await asyncio.gather(
             clusters.observe(good, wanted(run)), clusters.observe(away, wanted(run)[:2])
         )
-        assert told.problem == ""
-        assert told.took_s < nothing.took_s
-        assert all(snapshot is not None for snapshot in told.snapshots.values())
+        assert snapshots.problem == ""
+        assert snapshots.took_s < nothing.took_s
+        assert all(snapshot is not None for snapshot in snapshots.snapshots.values())
         assert nothing.snapshots == {0: None, 1: None}
         assert f"Kafka at 127.0.0.1:{port}" in nothing.problem
         assert 5 < nothing.took_s < 20
@@ -376,9 +376,9 @@ async def test_a_missing_topic_is_known_beside_a_pattern_and_costs_no_request_ea
         observer._timeout_s = PATIENCE_MS / 1000
         try:
             wanted = [listed, GroupWanted("pattern", "h", topic_pattern="some.*")]
-            found = await observer.observe(wanted)
-            assert found["listed"].missing == ("nowhere",)
-            assert "topic nowhere does not exist; create it" in found["listed"].problems
+            snapshots = await observer.observe(wanted)
+            assert snapshots["listed"].missing == ("nowhere",)
+            assert "topic nowhere does not exist; create it" in snapshots["listed"].problems
             asked = observer.requests["Metadata"]
             assert (await observer.observe(wanted))["listed"].missing == ("nowhere",)
             assert observer.requests["Metadata"] == asked
@@ -415,13 +415,13 @@ async def test_an_answer_beyond_the_limit_is_a_problem_that_names_the_setting() 
     clusters = Clusters(receive_message_max_bytes=16)
     with DevBroker() as broker:
         try:
-            found = await clusters.observe(
+            snapshots = await clusters.observe(
                 ClusterIdentity(broker.bootstrap), [GroupWanted("g", "g", ("nowhere",))]
             )
         finally:
             await clusters.close()
-    assert "receive_message_max_bytes" in found.problem
-    assert found.snapshots == {"g": None}
+    assert "receive_message_max_bytes" in snapshots.problem
+    assert snapshots.snapshots == {"g": None}
 
 
 async def test_options_that_cannot_be_had_are_a_problem_of_that_cluster() -> None:
@@ -429,8 +429,8 @@ async def test_options_that_cannot_be_had_are_a_problem_of_that_cluster() -> Non
         raise LookupError("Secret kafka/login is not there")
 
     clusters = Clusters(no_secret)
-    found = await clusters.observe(ClusterIdentity("127.0.0.1:1"), [GroupWanted("g", "g", ("t",))])
-    assert found.snapshots == {"g": None}
-    assert found.problem == "Kafka at 127.0.0.1:1: Secret kafka/login is not there"
+    snapshots = await clusters.observe(ClusterIdentity("127.0.0.1:1"), [GroupWanted("g", "g", ("t",))])
+    assert snapshots.snapshots == {"g": None}
+    assert snapshots.problem == "Kafka at 127.0.0.1:1: Secret kafka/login is not there"
     assert "Secret kafka/login" in await clusters.delete_group(ClusterIdentity("127.0.0.1:1"), "g")
     await clusters.close()

@@ -30,7 +30,7 @@ def build(folder: Path, **environment: str) -> list[Path]:
 def test_no_c_compiler_is_no_error(tmp_path: Path) -> None:
     assert build(tmp_path / "worker", CC="no-such-compiler") == []
     asked = "from slackwater.kafka import records; print(records.COMPILED, records.__file__)"
-    found = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", asked],
         cwd=tmp_path / "worker",
         env={**os.environ, "PYTHONPATH": str(tmp_path / "worker")},
@@ -39,7 +39,7 @@ def test_no_c_compiler_is_no_error(tmp_path: Path) -> None:
         text=True,
         timeout=120,
     )
-    assert found.stdout.split() == ["False", str(tmp_path / "worker/slackwater/kafka/records/__init__.py")]
+    assert ended.stdout.split() == ["False", str(tmp_path / "worker/slackwater/kafka/records/__init__.py")]
 
 
 def test_a_c_compiler_is_used_where_there_is_one(tmp_path: Path) -> None:

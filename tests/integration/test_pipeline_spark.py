@@ -40,16 +40,16 @@ def test_records_pass_through_as_they_are(host: EngineHost) -> None:
     host.start("keep")
     host.warm_up()
     records = table(list(range(100)))
-    found = host.transform(records)
-    assert found.to_pylist() == records.to_pylist()
+    rows = host.transform(records)
+    assert rows.to_pylist() == records.to_pylist()
 
 
 def test_a_shuffle_gives_every_row_back(host: EngineHost) -> None:
     host.start("counts")
     host.warm_up()
-    found = host.transform(table(list(range(1_000))))
-    assert sorted(found["offset"].to_pylist()) == list(range(1_000))
-    assert set(found["records"].to_pylist()) == {1_000}
+    rows = host.transform(table(list(range(1_000))))
+    assert sorted(rows["offset"].to_pylist()) == list(range(1_000))
+    assert set(rows["records"].to_pylist()) == {1_000}
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_record_that_a_query_fails_with_becomes_a_dead_letter(
 
 def flights_and_poison() -> tuple[list[bytes | None], list[str | None]]:
     records = list(itertools.islice(with_poison(read_rows(), total=1_500, poison=50, seed=11), 1_550))
-    return [one.value for one in records], [one.poison for one in records]
+    return [record.value for record in records], [record.poison for record in records]
 
 
 REASONS = {
@@ -146,10 +146,10 @@ def test_the_flights_come_out_and_the_poison_is_named(host: EngineHost) -> None:
     values, kinds = flights_and_poison()
     host.start("flights.pipeline:transform")
     host.warm_up()
-    found = host.transform(table(list(range(len(values))), values)).sort_by("offset").to_pylist()
-    assert [row["offset"] for row in found] == list(range(len(values)))
+    rows = host.transform(table(list(range(len(values))), values)).sort_by("offset").to_pylist()
+    assert [row["offset"] for row in rows] == list(range(len(values)))
     reasons = defaultdict(set)
-    for value, kind, row in zip(values, kinds, found, strict=True):
+    for value, kind, row in zip(values, kinds, rows, strict=True):
         if kind is not None:
             reasons[kind].add(row["_error"])
             continue
@@ -187,18 +187,18 @@ def test_joins_delay_classes_and_more_faults(host: EngineHost) -> None:
     ]
     values = [json.dumps({**GOOD, **change}).encode() for change in changes] + [b"{}", b"[]", b""]
     host.start("flights.pipeline:transform")
-    found = host.transform(table(list(range(len(values))), values)).sort_by("offset").to_pylist()
-    assert [row["delay_class"] for row in found[:7]] == [
+    rows = host.transform(table(list(range(len(values))), values)).sort_by("offset").to_pylist()
+    assert [row["delay_class"] for row in rows[:7]] == [
         *("early", "on time", "on time", "late", "late", "very late", "cancelled")
     ]
-    first = found[0]
+    first = rows[0]
     names = ("airline", "plane_manufacturer", "origin_name", "dest_name", "plane_year")
     assert [first[name] for name in names] == [
         *("United Air Lines Inc.", "BOEING", "Newark Liberty Intl", "George Bush Intercontinental", 1999)
     ]
-    assert found[1]["plane_model"] is None
-    assert [row["_error"] for row in found[:7]] == [None] * 7
-    assert [row["_error"] for row in found[7:]] == [
+    assert rows[1]["plane_model"] is None
+    assert [row["_error"] for row in rows[:7]] == [None] * 7
+    assert [row["_error"] for row in rows[7:]] == [
         "carrier is missing",
         "time_hour must be a time, not 'soon'",
         "dep_time must be a whole number, not 'true'",
@@ -216,17 +216,17 @@ def test_spark_reads_the_sinks_folder_with_its_defaults(host: EngineHost, tmp_pa
         rows = table([start, start + 1])
         sink.stage("t", 0, start, rows).publish()
     sink.stage("t", 0, 9, table([9]))
-    found = host.read_with_spark(tmp_path)
-    assert list(found) == table([]).column_names
-    assert sorted(found["offset"]) == [0, 1, 7, 8]
+    columns = host.read_with_spark(tmp_path)
+    assert list(columns) == table([]).column_names
+    assert sorted(columns["offset"]) == [0, 1, 7, 8]
 
 
 @pytest.mark.parametrize("host", ["connect"], indirect=True)  # only a server can drop a session
 def test_a_lost_session_is_replaced(host: EngineHost) -> None:
     host.start("flights.pipeline:transform")
     host.forget_session()
-    found = host.transform(table([0], [json.dumps(GOOD).encode()]))
-    assert found["_error"].to_pylist() == [None]
+    rows = host.transform(table([0], [json.dumps(GOOD).encode()]))
+    assert rows["_error"].to_pylist() == [None]
 
 
 def test_a_java_process_that_dies_is_an_error_of_its_own(tmp_path: Path) -> None:

@@ -112,15 +112,15 @@ def test_confluent_reads_it_too_and_keys_go_where_its_java_partitioner_sends_the
     )
     try:
         consumer.subscribe([topic])
-        seen: dict[bytes, dict[bytes, int]] = {b"ours": {}, b"theirs": {}}
+        offsets: dict[bytes, dict[bytes, int]] = {b"ours": {}, b"theirs": {}}
         deadline = time.monotonic() + 60
-        while sum(map(len, seen.values())) < 80 and time.monotonic() < deadline:
+        while sum(map(len, offsets.values())) < 80 and time.monotonic() < deadline:
             for message in consumer.consume(100, 0.5):
                 assert message.error() is None
-                seen[message.value() or b""][message.key() or b""] = message.partition() or 0
+                offsets[message.value() or b""][message.key() or b""] = message.partition() or 0
     finally:
         consumer.close()
-    assert seen[b"ours"] == seen[b"theirs"] == ours
+    assert offsets[b"ours"] == offsets[b"theirs"] == ours
     assert len(set(ours.values())) == 3
 
 
@@ -156,8 +156,8 @@ def test_cut_connections_cost_no_record_no_repeat_and_no_order(broker: Broker, t
         assert in_order == list(range(partition, 6000, 3))
     known = {(r.partition, r.offset): int(r.value) for r in records}
     for n, future in enumerate(futures):
-        told = future.get(0)
-        assert told.offset < 0 or known[told.partition, told.offset] == n
+        metadata = future.get(0)
+        assert metadata.offset < 0 or known[metadata.partition, metadata.offset] == n
 
 
 def test_without_idempotence_a_swallowed_answer_repeats_records(broker: Broker, topic: str) -> None:
@@ -181,26 +181,26 @@ def test_without_idempotence_a_swallowed_answer_repeats_records(broker: Broker, 
 @pytest.mark.parametrize("acks", [0, 1])
 def test_lesser_acks(broker: Broker, topic: str, acks: int) -> None:
     with KafkaProducer(bootstrap_servers=broker.bootstrap, acks=acks, enable_idempotence=False) as producer:
-        told = producer.send(topic, b"x", partition=1).get(60)
-        assert told.offset == (-1 if acks == 0 else 0)
-        assert (told.topic, told.partition, told.serialized_value_size) == (topic, 1, 1)
+        metadata = producer.send(topic, b"x", partition=1).get(60)
+        assert metadata.offset == (-1 if acks == 0 else 0)
+        assert (metadata.topic, metadata.partition, metadata.serialized_value_size) == (topic, 1, 1)
     assert [r.value for r in read_back(broker.bootstrap, topic, 1)] == [b"x"]
 
 
 def test_callbacks_and_serializers(broker: Broker, topic: str) -> None:
-    seen: list[RecordMetadata] = []
+    metadata: list[RecordMetadata] = []
     with KafkaProducer(
         bootstrap_servers=broker.bootstrap,
         value_serializer=lambda v: str(v).encode(),
         key_serializer=str.encode,
     ) as producer:
-        future = producer.send(topic, 42, "k").add_callback(seen.append).add_errback(pytest.fail)
-        told = future.get(60)
+        future = producer.send(topic, 42, "k").add_callback(metadata.append).add_errback(pytest.fail)
+        document = future.get(60)
         producer.flush(60)
-    assert seen == [told]
+    assert metadata == [document]
     late: list[object] = []
     future.add_both(late.append)
-    assert late == [told]
+    assert late == [document]
     record = read_back(broker.bootstrap, topic, 1)[0]
     assert (record.key, record.value) == (b"k", b"42")
 

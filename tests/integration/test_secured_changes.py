@@ -31,8 +31,8 @@ PARTITIONS = 2
 
 @pytest.fixture(scope="module")
 def secured() -> Iterator[SecuredKafka]:
-    with SecuredKafka({"group.initial.rebalance.delay.ms": "150"}) as found:
-        yield found
+    with SecuredKafka({"group.initial.rebalance.delay.ms": "150"}) as kafka:
+        yield kafka
 
 
 def security(mechanism: str = "SCRAM-SHA-512", **more: Any) -> Security:
@@ -112,7 +112,7 @@ def test_logins_are_renewed_on_the_open_connections(secured: SecuredKafka, mecha
     for key in busy:
         assert after[key] is before[0][key], f"{key} was connected anew"
         assert after[key].logins >= 4
-    assert max(one.logins for one in before[1].values()) >= 4
+    assert max(consumer.logins for consumer in before[1].values()) >= 4
 
 
 TOKEN_LIFE_S = 4
@@ -162,7 +162,7 @@ def test_tokens_from_an_endpoint_are_renewed_on_the_open_connections(
             assert after[key] is connection, f"{key} was connected anew"
             assert connection.logins >= 4
         # One token for all connections that log in at about the same time.
-        assert asked + 3 <= len(endpoint.requests) < sum(one.logins for one in every)
+        assert asked + 3 <= len(endpoint.requests) < sum(consumer.logins for consumer in every)
 
 
 async def test_a_broker_ends_a_connection_whose_login_is_not_renewed(secured: SecuredKafka) -> None:
@@ -268,7 +268,7 @@ def test_a_producer_with_a_fixed_password_that_no_longer_counts_says_so(secured:
 
         error = wait_until(fails, "a send fails")
         chain = [error, error.__cause__]
-        assert any(isinstance(one, AuthenticationError) for one in chain), chain
+        assert any(isinstance(error, AuthenticationError) for error in chain), chain
     finally:
         producer.close(1)
 

@@ -27,8 +27,8 @@ RECORDS = 200
 
 @pytest.fixture(scope="module")
 def secured() -> Iterator[SecuredKafka]:
-    with SecuredKafka({"group.initial.rebalance.delay.ms": "150"}) as found:
-        yield found
+    with SecuredKafka({"group.initial.rebalance.delay.ms": "150"}) as kafka:
+        yield kafka
 
 
 class Tokens:
@@ -57,7 +57,7 @@ def ways(secured: SecuredKafka) -> dict[str, tuple[str, dict[str, Any]]]:
         "ssl_keyfile": str(secured.write("client.key", client.locked_key("open"))),
         "ssl_password": "open",
     }
-    found: dict[str, tuple[str, dict[str, Any]]] = {
+    ways: dict[str, tuple[str, dict[str, Any]]] = {
         "TLS": ("TLS", {"security_protocol": "SSL", **ca}),
         "MTLS": ("MTLS", {"security_protocol": "SSL", **ca, **cert}),
         "other name, not checked": (
@@ -66,9 +66,9 @@ def ways(secured: SecuredKafka) -> dict[str, tuple[str, dict[str, Any]]]:
         ),
     }
     for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"):
-        found[mechanism] = ("LOGIN", login(mechanism))
-        found[f"{mechanism} over TLS"] = ("LOGIN_TLS", login(mechanism, security_protocol="SASL_SSL", **ca))
-    return found
+        ways[mechanism] = ("LOGIN", login(mechanism))
+        ways[f"{mechanism} over TLS"] = ("LOGIN_TLS", login(mechanism, security_protocol="SASL_SSL", **ca))
+    return ways
 
 
 WAYS = [
@@ -94,14 +94,14 @@ def round_trip(bootstrap: str, options: dict[str, Any], consumer: KafkaConsumer 
             enable_auto_commit=False,
             **options,
         ) as reader:
-            found = drain(reader, RECORDS)
+            values = drain(reader, RECORDS)
             reader.commit()
-            assert sorted(n for one in found.values() for n in one) == list(range(RECORDS))
+            assert sorted(n for offset in values.values() for n in offset) == list(range(RECORDS))
             described = admin.describe_groups([group]).unwrap()[group]
             assert described.state == "Stable"
             assert len(described.members) == 1
         committed = admin.committed_offsets(group)
-        assert {tp.partition: one.offset for tp, one in committed.items()} == {0: 100, 1: 100}
+        assert {tp.partition: offset.offset for tp, offset in committed.items()} == {0: 100, 1: 100}
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -71,9 +71,9 @@ def test_a_worker_beats_and_delivers_under_a_flood(tmp_path: Path) -> None:
         site.check()
         assert worker.terminate() == 0
         print(f"\nanswers under the flood: {statuses}")
-        for name, found in (("quiet", quiet), ("flood", flood)):
-            middle = statistics.median(found)
-            print(f"{name}: {len(found)} intervals, median {middle:.0f} ms, longest {max(found):.0f} ms")
+        for name, gaps_ms in (("quiet", quiet), ("flood", flood)):
+            middle = statistics.median(gaps_ms)
+            print(f"{name}: {len(gaps_ms)} intervals, median {middle:.0f} ms, longest {max(gaps_ms):.0f} ms")
         assert statuses["200"] > 1_000
         assert statistics.median(flood) < 2 * HEARTBEAT_INTERVAL_MS
         assert max(flood) < SESSION_MS / 2

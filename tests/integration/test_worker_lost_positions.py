@@ -103,7 +103,7 @@ def test_a_committed_offset_before_the_log_goes_to_its_start_and_is_counted(
     [shown] = worker.status()["skipped"]
     assert {key: shown[key] for key in expected} == expected
     total = "slackwater_records_skipped_total"
-    assert worker.metric(total) == worker.total.metric(partition="0", cause="retention") == 50
+    assert worker.metric(total) == worker.metric(total, partition="0", cause="retention") == 50
     assert f"{total}{{" in worker.ask("GET", "/metrics").decode()
     assert worker.status()["stopped"] == []
     assert worker.terminate() == 0

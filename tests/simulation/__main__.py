@@ -29,14 +29,14 @@ def main() -> int:
     if options.replay is not None:
         return replay(options.replay, trouble)
     began = time.monotonic()
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     failed: Counter[str] = Counter()
     done, virtual_s, peak = 0, 0.0, 0
     for seed in range(options.seed, options.seed + options.runs):
         if time.monotonic() - began > options.seconds:
             break
         outcome = run(seed, trouble=trouble)
-        seen += outcome.seen
+        counts += outcome.seen
         done += 1
         virtual_s += outcome.virtual_s
         peak = max(peak, outcome.peak)
@@ -50,7 +50,7 @@ def main() -> int:
         f"{done} runs, {sum(failed.values())} failed {dict(failed)}, {took:.1f} s, {virtual_s:.0f} virtual s"
     )
     print(f"the most requests a pod sent in a virtual second: {peak}")
-    print(", ".join(f"{what} {count}" for what, count in sorted(seen.items())))
+    print(", ".join(f"{what} {count}" for what, count in sorted(counts.items())))
     return 1 if failed else 0
 
 

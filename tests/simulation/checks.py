@@ -110,7 +110,7 @@ class Checks:
             return False
         generation, member_id = pod.identity
         return generation == group["generation"] and any(
-            one["member_id"] == member_id for one in group["members"]
+            member["member_id"] == member_id for member in group["members"]
         )
 
     # -- at the application
@@ -125,10 +125,12 @@ class Checks:
             if tp.topic not in pod.topics:
                 self.fail("listener", f"{pod.name} was assigned {tp}, which it does not read")
             owners = [
-                one for one in self._site.live_pods() if (tp in one.held or one is pod) and self._can(one)
+                other
+                for other in self._site.live_pods()
+                if (tp in other.held or other is pod) and self._can(other)
             ]
             if len(owners) > 1:
-                names = ", ".join(f"{one.name} {one.identity}" for one in owners)
+                names = ", ".join(f"{owner.name} {owner.identity}" for owner in owners)
                 self.fail("two owners", f"{tp} is owned by {names}, who may both commit")
 
     def _can(self, pod: Pod) -> bool:
@@ -173,7 +175,7 @@ class Checks:
         pods = [pod for pod in site.live_pods() if not pod.fenced]
         if group is None or group["state"] != "Stable":
             return f"the group is {group['state'] if group else 'without a coordinator'}"
-        members = sorted(one["member_id"] for one in group["members"])
+        members = sorted(member["member_id"] for member in group["members"])
         if members != sorted(pod.identity[1] for pod in pods):
             return f"members {members}, pods {[(pod.name, *pod.identity) for pod in pods]}"
         wanted = {

@@ -142,4 +142,4 @@ class Coordination:
     def described(self) -> dict[str, Any] | None:
         """The group as its coordinator has it; ``None`` where there is none."""
         groups = self.active.describe() if self.active is not None else []
-        return next((one for one in groups if one["group"] == "g"), None)
+        return next((group for group in groups if group["group"] == "g"), None)

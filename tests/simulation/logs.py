@@ -70,10 +70,10 @@ class Log:
 
     def read(self, offset: int) -> bytes:
         """Whole batches from the one that has ``offset``, as a broker gives them."""
-        found = [one for one in self.batches[-64:] if one[0] + one[1] > offset]
-        if not found or found[0][0] > offset:
-            found = [one for one in self.batches if one[0] + one[1] > offset]
-        return b"".join(batch(*one) for one in found[:_BATCHES_A_FETCH])
+        batches = [batch for batch in self.batches[-64:] if batch[0] + batch[1] > offset]
+        if not batches or batches[0][0] > offset:
+            batches = [batch for batch in self.batches if batch[0] + batch[1] > offset]
+        return b"".join(batch(*span) for span in batches[:_BATCHES_A_FETCH])
 
     def check(self, node: int, epoch: int) -> ErrorCode:
         """What a request to ``node`` with the client's idea of the leader epoch deserves (KIP-320)."""
@@ -172,7 +172,11 @@ class Logs:
             reply(m.FetchResponse(error_code=int(context.error)))
             return
         answers = [(part, self._read(node, version, part)) for part in context.partitions]
-        if not answers or any(one.error_code or one.records for _, one in answers) or not request.max_wait_ms:
+        if (
+            not answers
+            or any(part.error_code or part.records for _, part in answers)
+            or not request.max_wait_ms
+        ):
             reply(_response(sessions, context, answers, version))
             return
         self._park(node, sessions, version, request, context, reply)

@@ -75,10 +75,10 @@ class Pod(ConsumerRebalanceListener):
     def identity(self) -> tuple[int, str]:
         """Generation and member.id, as the client knows them."""
         try:
-            seen = self.consumer.membership()
+            membership = self.consumer.membership()
         except KafkaError:
             return -1, ""
-        return seen.generation, seen.member_id
+        return membership.generation, membership.member_id
 
     @property
     def leads(self) -> bool:
@@ -127,18 +127,18 @@ class Pod(ConsumerRebalanceListener):
 
     async def _turn(self) -> None:
         checks, story = self.site.checks, self.site.story
-        found = await self.consumer.poll_columns(timeout_ms=self.slot.poll_ms)
-        for tp, rows in found.items():
+        columns = await self.consumer.poll_columns(timeout_ms=self.slot.poll_ms)
+        for tp, rows in columns.items():
             checks.delivered(self, tp, rows.first_offset, rows.next_offset)
             self.following[tp] = rows.next_offset
             if story.on:
                 story.tell(self.name, f"polls {tp} {rows.first_offset}..{rows.next_offset - 1}")
-        if found and self.slot.work_ms:
+        if columns and self.slot.work_ms:
             await asyncio.sleep(self.slot.work_ms * self._rng.random() / 1000)
-        for tp, rows in found.items():
+        for tp, rows in columns.items():
             checks.done(tp, rows.first_offset, rows.next_offset)
             self._handled[tp] = self._latest[tp] = rows.next_offset
-        await self._commit(bool(found))
+        await self._commit(bool(columns))
         if self.stall_ms:
             story.tell(self.name, f"stops polling for {self.stall_ms:.0f} ms")
             stall_ms, self.stall_ms = self.stall_ms, 0.0
@@ -148,7 +148,7 @@ class Pod(ConsumerRebalanceListener):
             story.tell(self.name, f"subscribes to {self.topics}")
             self.consumer.subscribe(self.topics, listener=self)
 
-    async def _commit(self, found: bool) -> None:
+    async def _commit(self, has_records: bool) -> None:
         commits = self.slot.commits
         self._polls += 1
         if commits == "auto" or not self._handled:
@@ -208,10 +208,10 @@ class Pod(ConsumerRebalanceListener):
         while True:
             await asyncio.sleep(2)
             try:
-                found = await self.consumer.poll_columns(timeout_ms=0)
+                columns = await self.consumer.poll_columns(timeout_ms=0)
             except FencedInstanceIdError:
                 continue
-            self.site.checks.fail("fence", f"{self.name} was fenced and polls again: {sorted(found)}")
+            self.site.checks.fail("fence", f"{self.name} was fenced and polls again: {sorted(columns)}")
             return
 
     def stop(self) -> None:

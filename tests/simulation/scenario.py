@@ -100,7 +100,7 @@ def draw(seed: int, trouble: tuple[str, ...] = ()) -> Scenario:
     for _ in range(8 if trouble else rng.choice((0, 1, 2, 3, 4, 6))):
         kind = rng.choice(trouble or TROUBLE)
         happenings += _trouble(rng, kind, slots, brokers, topics, heal_at_ms)
-    happenings.sort(key=lambda one: one.at_ms)
+    happenings.sort(key=lambda event: event.at_ms)
     max_poll_ms = rng.choice((6_000, 10_000, 20_000))
     return Scenario(
         seed=seed,
@@ -146,24 +146,24 @@ def _life(
     rng: random.Random, slots: tuple[Slot, ...], until_ms: int, phases: tuple[tuple[str, ...], ...]
 ) -> list[Happening]:
     """Pods start at about the same time, or some later; an upgrade bounces them all, twice."""
-    found = [
+    happenings = [
         Happening(rng.randint(0, 300) if rng.random() < 0.7 else rng.randint(0, until_ms), "start", s.name)
         for s in slots
     ]
     for phase in range(1, len(phases)):
         at = until_ms * phase // len(phases)
-        found.append(Happening(at, "phase", "", phase))
+        happenings.append(Happening(at, "phase", "", phase))
         for slot in slots:
             at += rng.randint(100, max(200, until_ms // len(phases) // (len(slots) + 1)))
-            found.append(Happening(at, rng.choice(("stop", "crash")), slot.name))
-            found.append(Happening(at + rng.randint(200, 1_500), "start", slot.name))
+            happenings.append(Happening(at, rng.choice(("stop", "crash")), slot.name))
+            happenings.append(Happening(at + rng.randint(200, 1_500), "start", slot.name))
     if len(phases) == 1 and rng.random() < 0.25:
         at = rng.randint(2_000, until_ms)
         for slot in slots:
             at += rng.randint(100, 3_000)
-            found.append(Happening(at, "stop", slot.name))
-            found.append(Happening(at + rng.randint(100, 2_000), "start", slot.name))
-    return found
+            happenings.append(Happening(at, "stop", slot.name))
+            happenings.append(Happening(at + rng.randint(100, 2_000), "start", slot.name))
+    return happenings
 
 
 def _trouble(

@@ -218,8 +218,8 @@ class Site:
         self._tasks[name] = self.loop.create_task(pod.run())
 
     def _pod_of(self, slot: str) -> Pod | None:
-        found = [one for one in self.pods.values() if one.slot.name == slot and not one.fenced]
-        return found[-1] if found else None
+        pods = [pod for pod in self.pods.values() if pod.slot.name == slot and not pod.fenced]
+        return pods[-1] if pods else None
 
     def gone(self, pod: Pod) -> None:
         """A pod has ended in good order."""
@@ -233,7 +233,7 @@ class Site:
         self.checks.seen["fenced"] += 1
         others = [at for at in self._births[pod.slot.name] if at != pod.born_at]
         later = any(at > pod.born_at for at in others)
-        beside = any(one.slot is pod.slot and one is not pod for one in self.live_pods())
+        beside = any(other.slot is pod.slot and other is not pod for other in self.live_pods())
         # One that was taken out of the group may have joined again in the moment in which it was stopped.
         before = self.loop.time() - self._ended_at.get(pod.slot.name, -math.inf) < 1
         if not (later or beside or before) and self.coordination.moves < 3:
@@ -268,10 +268,10 @@ class Site:
 
     # -- what happens
 
-    def _happen(self, one: Happening) -> None:
+    def _happen(self, happening: Happening) -> None:
         if not self.over:
-            self.checks.seen[one.what] += 1
-            getattr(self, f"_do_{one.what}")(one.who, one.value)
+            self.checks.seen[happening.what] += 1
+            getattr(self, f"_do_{happening.what}")(happening.who, happening.value)
 
     def _do_start(self, slot: str, value: float) -> None:
         if self._pod_of(slot) is None or self._pod_of(slot) in self._stopping.values():
@@ -438,7 +438,9 @@ class Site:
     def metadata(self, request: m.MetadataRequest) -> m.MetadataResponse:
         """The cluster as it was told last."""
         names = (
-            sorted(self.logs.topics) if request.topics is None else [one.name or "" for one in request.topics]
+            sorted(self.logs.topics)
+            if request.topics is None
+            else [topic.name or "" for topic in request.topics]
         )
         topics = []
         for name in names:
@@ -472,7 +474,7 @@ class Site:
         """The coordinator as it was told last."""
         node = self._published_coordinator
         error = int(ErrorCode.NONE if node else ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        found: dict[str, Any] = {
+        state: dict[str, Any] = {
             "node_id": node or -1,
             "host": f"b{node}" if node else "",
             "port": node or -1,
@@ -481,10 +483,10 @@ class Site:
         if version >= 4:
             return m.FindCoordinatorResponse(
                 coordinators=[
-                    m.FindCoordinatorResponseCoordinator(key=key, **found) for key in request.coordinator_keys
+                    m.FindCoordinatorResponseCoordinator(key=key, **state) for key in request.coordinator_keys
                 ]
             )
-        return m.FindCoordinatorResponse(**found)
+        return m.FindCoordinatorResponse(**state)
 
     # -- the client's way in
 

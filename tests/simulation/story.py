@@ -105,7 +105,7 @@ _WORDS: dict[type[Any], Any] = {
         f"{_error(c.error_code)} node {c.node_id}" for c in (r.coordinators or [r])
     ),
     m.LeaveGroupResponse: lambda r: " ".join(
-        map(_error, [r.error_code, *(one.error_code for one in r.members)])
+        map(_error, [r.error_code, *(member.error_code for member in r.members)])
     ),
     m.MetadataResponse: lambda r: " ".join(
         f"{t.name}:{','.join(str(p.leader_id) for p in t.partitions) or _error(t.error_code)}"

@@ -22,19 +22,19 @@ _BATCH = 120
 
 
 def _run_all(seeds: range) -> Counter[str]:
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for seed in seeds:
         outcome = run(seed)
         assert outcome.broken is None, outcome.message
-        seen += outcome.seen
-    return seen
+        counts += outcome.seen
+    return counts
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("batch", range(10))
 def test_all_holds_whatever_happens(batch: int) -> None:
-    seen = _run_all(range(batch * _BATCH, (batch + 1) * _BATCH))
-    missing = [what for what in _HAPPENS if not seen[what]]
+    counts = _run_all(range(batch * _BATCH, (batch + 1) * _BATCH))
+    missing = [what for what in _HAPPENS if not counts[what]]
     assert not missing, f"{_BATCH} runs without {missing}: the simulator tests less than it should"
 
 
@@ -74,7 +74,7 @@ def test_a_seed_tells_the_same_story_every_time(seed: int) -> None:
 
 
 def test_a_failure_says_how_to_see_it_again() -> None:
-    rule = next(one for one in RULES if one.broken.__name__ == "fetched_ahead_counts_as_consumed")
+    rule = next(rule for rule in RULES if rule.broken.__name__ == "fetched_ahead_counts_as_consumed")
     outcome = _first_failure(rule)
     assert f"python -m tests.simulation --replay {outcome[0]}" in outcome[2]
 
@@ -82,8 +82,8 @@ def test_a_failure_says_how_to_see_it_again() -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.broken.__name__)
 def test_a_broken_rule_is_noticed(rule: Rule) -> None:
-    seed, found, message = _first_failure(rule)
-    assert found in rule.found_by, message
+    seed, failure, message = _first_failure(rule)
+    assert failure in rule.found_by, message
     assert run(seed, trouble=rule.trouble).broken is None, f"seed {seed} fails without the broken rule, too"
 
 

@@ -40,9 +40,11 @@ def _has_endpoint(plane: ControlPlane, namespace: str, name: str) -> bool:
         path_of("discovery.k8s.io/v1", "endpointslices", namespace),
         label_selector=f"kubernetes.io/service-name={name}",
     )
-    return any(one["conditions"].get("ready") for each in slices for one in each.get("endpoints") or [])
+    return any(
+        endpoint["conditions"].get("ready") for each in slices for endpoint in each.get("endpoints") or []
+    )
 
 
 def _available(service: Json | None) -> bool:
     conditions = (service or {}).get("status", {}).get("conditions") or []
-    return any((one["type"], one["status"]) == ("Available", "True") for one in conditions)
+    return any((condition["type"], condition["status"]) == ("Available", "True") for condition in conditions)

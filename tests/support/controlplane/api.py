@@ -131,12 +131,12 @@ class Api:
     def get(self, path: str) -> Json | None:
         """The object at ``path``; None when there is none."""
         try:
-            found: Json = self.request("GET", path)
+            document: Json = self.request("GET", path)
         except ApiError as exc:
             if exc.status == 404:
                 return None
             raise
-        return found
+        return document
 
     def list(self, path: str, *, label_selector: str = "", field_selector: str = "") -> list[Json]:
         """The items of the collection at ``path``."""
@@ -186,17 +186,17 @@ def until(probe: Callable[[], T | None], what: str, timeout_s: float = 60.0, eve
     """
     deadline = time.monotonic() + timeout_s
     while True:
-        seen: object
+        last: object
         try:
-            seen = answer = probe()
+            last = answer = probe()
             if answer:
                 return answer
         except OSError as exc:
-            seen = exc
+            last = exc
         except ApiError as exc:
             if exc.status not in (404, 409, 429) and exc.status < 500:
                 raise
-            seen = exc
+            last = exc
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not within {timeout_s:g} s; last seen: {seen!r}")
+            raise TimeoutError(f"{what}: not within {timeout_s:g} s; last seen: {last!r}")
         time.sleep(every_s)

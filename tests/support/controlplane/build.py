@@ -165,14 +165,14 @@ def find_go() -> Path:
     """
     what = f"the control plane for tests is built with Go {LEAST_GO[0]}.{LEAST_GO[1]} or later"
     how = "Install it from https://go.dev/dl or by your package manager (golang-go) and put `go` on the PATH."
-    found = shutil.which("go")
-    if found is None:
+    executable = shutil.which("go")
+    if executable is None:
         raise ToolsUnavailable(f"{what}, and there is no `go` on the PATH. {how}")
-    said = _run([found, "env", "GOVERSION"], timeout_s=60.0).strip()
+    said = _run([executable, "env", "GOVERSION"], timeout_s=60.0).strip()
     numbers = said.removeprefix("go").split(".")
     if tuple(int(part) for part in numbers[:2] if part.isdigit()) < (1, 21):
-        raise ToolsUnavailable(f"{what}; {found} is {said}. {how}")
-    return Path(found)
+        raise ToolsUnavailable(f"{what}; {executable} is {said}. {how}")
+    return Path(executable)
 
 
 # --- helm and kubectl -------------------------------------------------------------------------------

@@ -198,19 +198,26 @@ class ControlPlane:
             if definition is None:
                 return False
             conditions = definition.get("status", {}).get("conditions") or []
-            if not any((one["type"], one["status"]) == ("Established", "True") for one in conditions):
+            if not any(
+                (condition["type"], condition["status"]) == ("Established", "True")
+                for condition in conditions
+            ):
                 return False
             # Established comes a moment before the address answers and discovery lists it.
-            versions = [f"{group}/{one['name']}" for one in definition["spec"]["versions"] if one["served"]]
+            versions = [
+                f"{group}/{version['name']}"
+                for version in definition["spec"]["versions"]
+                if version["served"]
+            ]
             return all(self._lists(version, plural) for version in versions)
 
         until(served, f"{name} is served")
 
     def _lists(self, version: str, plural: str) -> bool:
-        told = self.api.get(f"/apis/{version}")
+        resources = self.api.get(f"/apis/{version}")
         return (
-            told is not None
-            and plural in [one["name"] for one in told["resources"]]
+            resources is not None
+            and plural in [resource["name"] for resource in resources["resources"]]
             and self.api.get(path_of(version, plural)) is not None
         )
 
@@ -374,7 +381,7 @@ class ControlPlane:
         )  # fmt: skip
 
     def _await_ready(self) -> None:
-        deadline, seen = time.monotonic() + _START_TIMEOUT_S, ""
+        deadline, output = time.monotonic() + _START_TIMEOUT_S, ""
         while True:
             for part in ("etcd", "apiserver"):
                 if not self._running[part].running():
@@ -384,10 +391,10 @@ class ControlPlane:
                 if self.api.request("GET", "/readyz") == "ok" and self._authorises():
                     return
             except (OSError, ApiError) as exc:
-                seen = str(exc)
+                output = str(exc)
             if time.monotonic() > deadline:
                 said = self.log("apiserver")[-3000:]
-                raise ControlPlaneUnavailable(f"the API server is not ready: {seen}\n{said}")
+                raise ControlPlaneUnavailable(f"the API server is not ready: {output}\n{said}")
             time.sleep(0.05)
 
     def _authorises(self) -> bool:
@@ -422,7 +429,7 @@ class ControlPlane:
         node = self.api.get(path_of("v1", "nodes", name=name))
         if node is None or node["spec"].get("taints"):
             return False
-        return any(one["type"] == "Ready" for one in node["status"].get("conditions", []))
+        return any(condition["type"] == "Ready" for condition in node["status"].get("conditions", []))
 
     # --- small things -----------------------------------------------------------------------------
 

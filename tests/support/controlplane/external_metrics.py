@@ -46,9 +46,9 @@ def lag(bootstrap: str, group_id: str, topic: str, timeout_s: float = 20.0) -> i
         partitions = consumer.list_topics(topic, timeout_s).topics[topic].partitions
         asked = [confluent_kafka.TopicPartition(topic, number) for number in partitions]
         total = 0
-        for one in consumer.committed(asked, timeout_s):
-            low, high = consumer.get_watermark_offsets(one, timeout_s)
-            total += high - (one.offset if one.offset >= 0 else low)
+        for place in consumer.committed(asked, timeout_s):
+            low, high = consumer.get_watermark_offsets(place, timeout_s)
+            total += high - (place.offset if place.offset >= 0 else low)
         return total
     finally:
         consumer.close()
@@ -142,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(200, _resources())
         if parts[:4] == ["apis", GROUP, VERSION, "namespaces"] and len(parts) == 6:
             selector = parse_qs(url.query).get("labelSelector", [""])[0]
-            return self._metric(parts[5], dict(one.split("=", 1) for one in selector.split(",") if one))
+            return self._metric(parts[5], dict(part.split("=", 1) for part in selector.split(",") if part))
         return self._answer(404, {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404})
 
     def _metric(self, metric: str, labels: dict[str, str]) -> None:

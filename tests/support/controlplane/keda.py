@@ -33,12 +33,12 @@ class Keda:
 
     def log(self, part: str) -> str:
         """What :data:`OPERATOR` or :data:`ADAPTER` has written."""
-        pods = (one["metadata"]["name"] for one in self._pods(part))
+        pods = (pod["metadata"]["name"] for pod in self._pods(part))
         return "".join(self._plane.pods.logs(self._namespace, pod) for pod in pods)
 
     def address(self) -> str | None:
         """The operator's pod's, as soon as it has one."""
-        return next((one.get("status", {}).get("podIP") for one in self._pods(OPERATOR)), None)
+        return next((pod.get("status", {}).get("podIP") for pod in self._pods(OPERATOR)), None)
 
     def _pods(self, part: str) -> list[Json]:
         return self._plane.api.list(path_of("v1", "pods", self._namespace), label_selector=f"app={part}")
@@ -59,7 +59,7 @@ def keda(plane: ControlPlane, *, may: Sequence[Json] | None = None) -> Iterator[
         definitions, deployments = parts.pop("CustomResourceDefinition"), parts.pop("Deployment")
         if may is not None:
             _narrow(parts["ClusterRole"], may)
-        rest = yaml.safe_dump_all([one for kind in parts.values() for one in kind])
+        rest = yaml.safe_dump_all([document for kind in parts.values() for document in kind])
         running = Keda(plane, namespace)
         try:
             plane.define(yaml.safe_dump_all(definitions))
@@ -80,34 +80,34 @@ def keda(plane: ControlPlane, *, may: Sequence[Json] | None = None) -> Iterator[
 
 def _manifests(plane: ControlPlane, namespace: str) -> Iterator[Json]:
     """What KEDA's users without its webhooks apply, in ``namespace`` instead of "keda"."""
-    for one in yaml.safe_load_all(
+    for document in yaml.safe_load_all(
         plane.kubectl("kustomize", str(build.keda_source() / "config" / "minimal"))
     ):
-        if one["kind"] == "Namespace":
+        if document["kind"] == "Namespace":
             continue
-        places = [one["metadata"], *one.get("subjects", [])]
-        if one["kind"] == "APIService":
-            places.append(one["spec"]["service"])
+        places = [document["metadata"], *document.get("subjects", [])]
+        if document["kind"] == "APIService":
+            places.append(document["spec"]["service"])
         for place in places:
             if place.get("namespace") == "keda":
                 place["namespace"] = namespace
-        yield one
+        yield document
 
 
 def _by_kind(manifests: Iterator[Json]) -> dict[str, list[Json]]:
-    found: dict[str, list[Json]] = {}
-    for one in manifests:
-        found.setdefault(one["kind"], []).append(one)
-    return found
+    by_kind: dict[str, list[Json]] = {}
+    for manifest in manifests:
+        by_kind.setdefault(manifest["kind"], []).append(manifest)
+    return by_kind
 
 
 def _named(manifests: Sequence[Json], name: str) -> Json:
-    return next(one for one in manifests if one["metadata"]["name"] == name)
+    return next(manifest for manifest in manifests if manifest["metadata"]["name"] == name)
 
 
 def _narrow(roles: Sequence[Json], may: Sequence[Json]) -> None:
     role = _named(roles, OPERATOR)
-    kept = [one for one in role["rules"] if one["apiGroups"] != ["*"]]
+    kept = [rule for rule in role["rules"] if rule["apiGroups"] != ["*"]]
     assert len(kept) == len(role["rules"]) - 2, "it reads everything, and writes every scale"
     role["rules"] = [*kept, *may]
 
@@ -138,8 +138,8 @@ def _run_by(deployment: Json, program: str, *arguments: str) -> Json:
 
 
 def _certified(plane: ControlPlane, namespace: str) -> bool:
-    found = plane.api.get(path_of("v1", "secrets", namespace, CERTIFICATES)) or {}
-    return {"ca.crt", "tls.crt", "tls.key"} <= set(found.get("data") or {})
+    secret = plane.api.get(path_of("v1", "secrets", namespace, CERTIFICATES)) or {}
+    return {"ca.crt", "tls.crt", "tls.key"} <= set(secret.get("data") or {})
 
 
 def _let_go(plane: ControlPlane) -> None:
@@ -150,8 +150,10 @@ def _let_go(plane: ControlPlane) -> None:
         if exc.status != 404:
             raise
         return
-    for one in left:
-        path = path_of(API_VERSION, "scaledobjects", one["metadata"]["namespace"], one["metadata"]["name"])
+    for expression in left:
+        path = path_of(
+            API_VERSION, "scaledobjects", expression["metadata"]["namespace"], expression["metadata"]["name"]
+        )
         plane.api.delete(path)
         with contextlib.suppress(ApiError):  # KEDA has been as quick
             plane.api.patch(path, {"metadata": {"finalizers": None}})

@@ -69,16 +69,16 @@ class PodProcesses:
     def running(self, namespace: str, pod: str = "") -> list[ContainerProcess]:
         """The containers of the namespace's pods (or of one) that have a process now."""
         return [
-            ContainerProcess(**{**one, "log": Path(one["log"])})
-            for one in self._ask("GET", "/processes")
-            if one["namespace"] == namespace and pod in ("", one["pod"]) and one["pid"]
+            ContainerProcess(**{**process, "log": Path(process["log"])})
+            for process in self._ask("GET", "/processes")
+            if process["namespace"] == namespace and pod in ("", process["pod"]) and process["pid"]
         ]
 
     def one(self, namespace: str, pod: str, container: str = "") -> ContainerProcess:
         """The process of a pod's container (of its first where none is named). Raises KubeletError."""
-        for found in self.running(namespace, pod):
-            if container in ("", found.container):
-                return found
+        for process in self.running(namespace, pod):
+            if container in ("", process.container):
+                return process
         raise KubeletError(f"no process of {namespace}/{pod} {container}".rstrip())
 
     def kill(
@@ -92,9 +92,9 @@ class PodProcesses:
 
         SIGSTOP and SIGCONT freeze and thaw it.
         """
-        found = self.one(namespace, pod, container)
-        self._ask("POST", "/signal", {"pid": found.pid, "signal": int(number)})
-        return found.pid
+        process = self.one(namespace, pod, container)
+        self._ask("POST", "/signal", {"pid": process.pid, "signal": int(number)})
+        return process.pid
 
     def journal(self, namespace: str, pod: str = "") -> list[ProcessEvent]:
         """Every start and end of a process so far, in the order of their time."""
@@ -104,7 +104,7 @@ class PodProcesses:
         # A line that the kubelet is writing has no end yet.
         lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
         events = [ProcessEvent(**json.loads(line)) for line in lines]
-        return [one for one in events if one.namespace == namespace and pod in ("", one.pod)]
+        return [event for event in events if event.namespace == namespace and pod in ("", event.pod)]
 
     def switch_off(self, node: str) -> None:
         """As a power cut: the node's processes are killed, and nobody reports their end.

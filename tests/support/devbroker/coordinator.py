@@ -221,7 +221,7 @@ class Bench:
 
     def described(self) -> dict[str, Any]:
         """The group of :meth:`GroupCoordinator.describe`."""
-        return next(one for one in self.coordinator.describe() if one["group"] == self.group)
+        return next(group for group in self.coordinator.describe() if group["group"] == self.group)
 
     @property
     def state(self) -> str:
@@ -233,7 +233,7 @@ class Bench:
 
     @property
     def member_ids(self) -> list[str]:
-        return [one["member_id"] for one in self.described()["members"]]
+        return [member["member_id"] for member in self.described()["members"]]
 
     # -- ready-made groups
 

@@ -76,10 +76,10 @@ class GeneratedGroup:
         """All members take the plan over, and say so when they join again."""
         self.generation += 1
         self._before = dict(self.members)
-        for member, one in self.members.items():
+        for member, state in self.members.items():
             mine = tuple(plan.get(member, ()))
             self.members[member] = replace(
-                one, owned=mine, generation=self.generation, user_data=encode_sticky(mine, self.generation)
+                state, owned=mine, generation=self.generation, user_data=encode_sticky(mine, self.generation)
             )
 
     def happen(self) -> None:
@@ -107,8 +107,8 @@ class GeneratedGroup:
     def _resubscribe(self) -> None:
         if self.same:
             self._shared = self._some_topics()
-            for member, one in self.members.items():
-                self.members[member] = replace(one, topics=tuple(sorted(self._shared)))
+            for member, state in self.members.items():
+                self.members[member] = replace(state, topics=tuple(sorted(self._shared)))
         else:
             member = self.rng.choice(sorted(self.members))
             topics = tuple(sorted(self._some_topics()))
@@ -119,29 +119,29 @@ class GeneratedGroup:
         if not self.faulty:
             return
         member = self.rng.choice(sorted(self.members))
-        one, before = self.members[member], self._before.get(member)
+        state, before = self.members[member], self._before.get(member)
         if before is None or self.rng.random() < 0.5:
-            self.members[member] = replace(one, owned=(), generation=-1, user_data=None)
+            self.members[member] = replace(state, owned=(), generation=-1, user_data=None)
         else:
             self.members[member] = replace(
-                one, owned=before.owned, generation=before.generation, user_data=before.user_data
+                state, owned=before.owned, generation=before.generation, user_data=before.user_data
             )
 
 
 def held_before(group: GroupSubscription) -> dict[TopicPartition, str]:
     """Who held what, and could keep it: still there, subscribed, the newest claim, and the only one of it."""
     claims: dict[TopicPartition, list[tuple[int, str]]] = {}
-    for member, one in group.members.items():
-        for tp in one.owned:
-            if tp.topic in one.topics and tp.partition < group.partitions.get(tp.topic, 0):
-                claims.setdefault(tp, []).append((one.generation, member))
-    found: dict[TopicPartition, str] = {}
-    for tp, told in claims.items():
-        newest = max(generation for generation, _ in told)
-        holders = [member for generation, member in told if generation == newest]
+    for member, subscription in group.members.items():
+        for tp in subscription.owned:
+            if tp.topic in subscription.topics and tp.partition < group.partitions.get(tp.topic, 0):
+                claims.setdefault(tp, []).append((subscription.generation, member))
+    owners: dict[TopicPartition, str] = {}
+    for tp, claimed in claims.items():
+        newest = max(generation for generation, _ in claimed)
+        holders = [member for generation, member in claimed if generation == newest]
         if len(holders) == 1:
-            found[tp] = holders[0]
-    return found
+            owners[tp] = holders[0]
+    return owners
 
 
 def balance_score(plan: Plan) -> int:
@@ -183,5 +183,5 @@ def not_valid(plan: Plan, group: GroupSubscription) -> str:
 
 def everything(group: GroupSubscription) -> set[TopicPartition]:
     """All that somebody wants and that exists."""
-    wanted: Iterable[str] = {topic for one in group.members.values() for topic in one.topics}
+    wanted: Iterable[str] = {topic for member in group.members.values() for topic in member.topics}
     return {TopicPartition(topic, n) for topic in wanted for n in range(group.partitions.get(topic, 0))}

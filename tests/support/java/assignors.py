@@ -42,14 +42,14 @@ class JavaAssignors(JavaOracle):
                 },
                 "members": {
                     member: {
-                        "topics": list(one.topics),
-                        "owned": one.owned,
-                        "generation": one.generation,
-                        "userData": _base64(one.user_data),
-                        "rack": one.rack,
-                        "instance": one.instance_id,
+                        "topics": list(subscription.topics),
+                        "owned": subscription.owned,
+                        "generation": subscription.generation,
+                        "userData": _base64(subscription.user_data),
+                        "rack": subscription.rack,
+                        "instance": subscription.instance_id,
                     }
-                    for member, one in group.members.items()
+                    for member, subscription in group.members.items()
                 },
             }
         )
@@ -57,10 +57,10 @@ class JavaAssignors(JavaOracle):
 
     def plan(self, assignor: str, group: GroupSubscription) -> Plan:
         """One plan. Raises :class:`JavaFailed`."""
-        found = self.plans([assignor], group)[assignor]
-        if found.error:
-            raise JavaFailed(found.error)
-        return found.partitions
+        plan = self.plans([assignor], group)[assignor]
+        if plan.error:
+            raise JavaFailed(plan.error)
+        return plan.partitions
 
     def user_data(self, assignor: str, owned: list[TopicPartition], generation: int) -> bytes:
         """What a member's assignor of Java's tells after it was given ``owned`` in ``generation``."""

@@ -72,15 +72,15 @@ def _compile(source: Path, folder: Path) -> None:
 def _javac() -> str:
     java = find_java()
     beside = java.resolve().with_name("javac")
-    found = str(beside) if beside.exists() else shutil.which("javac")
-    if found is None:
+    executable = str(beside) if beside.exists() else shutil.which("javac")
+    if executable is None:
         raise KafkaUnavailable(
             f"The tests with Java's client need a Java compiler: {java} is of a runtime without 'javac',"
             " and there is none on the PATH. Install a JDK (Debian and Ubuntu: apt-get install"
             " default-jdk-headless; macOS: brew install openjdk) and set JAVA_HOME to it or put it on the"
             " PATH."
         )
-    return found
+    return executable
 
 
 def _main_class(program: str) -> str:
@@ -149,7 +149,7 @@ class JavaOption:
 def ask_java(attempts: Iterable[Mapping[str, str]]) -> tuple[dict[str, JavaOption], list[str]]:
     """All options of ConsumerConfig (but for internal ones), and what Java's KafkaConsumer raises for each
     combination, empty where it takes it. Raises ``KafkaUnavailable``."""
-    lines = ["\t".join(f"{name}={value}" for name, value in one.items()) for one in attempts]
+    lines = ["\t".join(f"{name}={value}" for name, value in attempt.items()) for attempt in attempts]
     done = subprocess.run(
         java_command("ConsumerOptions"),
         input="".join(f"{line}\n" for line in lines),

@@ -88,8 +88,8 @@ class Authority:
             .last_update(now - _DAY)
             .next_update(now + 10 * _DAY)
         )
-        for one in revoked:
-            entry = x509.RevokedCertificateBuilder().serial_number(one.certificate.serial_number)
+        for partition in revoked:
+            entry = x509.RevokedCertificateBuilder().serial_number(partition.certificate.serial_number)
             builder = builder.add_revoked_certificate(entry.revocation_date(now - _DAY).build())
         signed = builder.sign(self._key, hashes.SHA256())
         return signed.public_bytes(serialization.Encoding.PEM).decode()

@@ -179,12 +179,14 @@ class KafkaCluster:
         assert self._folder is not None
         served = {"PLAINTEXT": self.ports[node]}
         served.update({name: self._listener_ports[name, node] for name in self._listeners})
-        told = {name: self._advertised.get(name, {}).get(node, port) for name, port in served.items()}
+        advertised = {name: self._advertised.get(name, {}).get(node, port) for name, port in served.items()}
         protocols = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT", **self._listeners}
         copies = str(min(3, len(self.nodes)))
         return {
             "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in served.items()),
-            "advertised.listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in told.items()),
+            "advertised.listeners": ",".join(
+                f"{name}://127.0.0.1:{port}" for name, port in advertised.items()
+            ),
             "listener.security.protocol.map": ",".join(f"{k}:{v}" for k, v in protocols.items()),
             "log.dirs": str(self._folder / f"data-{node}"),
             "offsets.topic.replication.factor": copies,
@@ -305,9 +307,9 @@ class KafkaCluster:
         """The node that coordinates ``group``, once it answers for it; None while nobody does."""
         for node in [asked] if asked is not None else sorted(self.pids):
             with contextlib.suppress(OSError), RawClient.to(self.address(node), timeout_s=2.0) as client:
-                found = client.request(m.FindCoordinatorRequest(key=group), 3, timeout_s=5.0)
-                if found.error_code == 0 and self._serves(found.node_id, group):
-                    return found.node_id
+                coordinator = client.request(m.FindCoordinatorRequest(key=group), 3, timeout_s=5.0)
+                if coordinator.error_code == 0 and self._serves(coordinator.node_id, group):
+                    return coordinator.node_id
         return None
 
     def _serves(self, node: int, group: str) -> bool:

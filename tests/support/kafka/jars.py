@@ -71,15 +71,15 @@ def find_java() -> Path:
 
     Raises :class:`KafkaUnavailable`.
     """
-    seen: list[str] = []
+    rejected: list[str] = []
     for candidate in _java_candidates():
         version = java_version(candidate)
         if version is not None and version >= LEAST_JAVA:
             return candidate
-        seen.append(f"{candidate} ({'not usable' if version is None else f'Java {version}'})")
-    found = f" Found only: {', '.join(seen)}." if seen else ""
+        rejected.append(f"{candidate} ({'not usable' if version is None else f'Java {version}'})")
+    rejections = f" Found only: {', '.join(rejected)}." if rejected else ""
     raise KafkaUnavailable(
-        f"Apache Kafka needs Java {LEAST_JAVA} or later.{found}"
+        f"Apache Kafka needs Java {LEAST_JAVA} or later.{rejections}"
         " Install a JDK and put it on the PATH, or: pip install -r requirements/jdk.txt"
     )
 

@@ -56,7 +56,10 @@ class SecuredKafka:
         properties["listener.name.mtls.ssl.client.auth"] = "required"
         for mechanism in ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer"):
             properties[f"listener.name.reauth.{mechanism}.connections.max.reauth.ms"] = str(REAUTH_MS)
-        users = [f'--add-scram={one}=[name={USER},password="{PASSWORD}",iterations=4096]' for one in _SCRAM]
+        users = [
+            f'--add-scram={mechanism}=[name={USER},password="{PASSWORD}",iterations=4096]'
+            for mechanism in _SCRAM
+        ]
         self.cluster = KafkaCluster(brokers, properties, listeners=LISTENERS, format_arguments=tuple(users))
 
     def _tls(self, listener: str, prefix: str, certificate: Issued) -> dict[str, str]:
@@ -110,8 +113,8 @@ def _logins(prefix: str) -> dict[str, str]:
         f"{prefix}.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
         f"{prefix}.plain.sasl.jaas.config": plain,
         **{
-            f"{prefix}.{one.lower()}.sasl.jaas.config": f"{_MODULES}.scram.ScramLoginModule required;"
-            for one in _SCRAM
+            f"{prefix}.{mechanism.lower()}.sasl.jaas.config": f"{_MODULES}.scram.ScramLoginModule required;"
+            for mechanism in _SCRAM
         },
         f"{prefix}.oauthbearer.sasl.jaas.config": tokens,
     }

@@ -51,9 +51,9 @@ def template(values: Mapping[str, Any] | None = None, *, release: str = RELEASE)
 
 def one(manifests: Sequence[Manifest], kind: str, name: str = "") -> Manifest:
     """The only manifest of that kind (and name)."""
-    found = [m for m in manifests if m["kind"] == kind and name in ("", m["metadata"]["name"])]
-    assert len(found) == 1, f"{len(found)} of {kind} {name}"
-    return found[0]
+    matching = [m for m in manifests if m["kind"] == kind and name in ("", m["metadata"]["name"])]
+    assert len(matching) == 1, f"{len(matching)} of {kind} {name}"
+    return matching[0]
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Asked:
 def alerts(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     """The rules of the rendered PrometheusRule."""
     rule = one(template({"prometheusRule.enabled": True, **(values or {})}), "PrometheusRule")
-    return [found for group in rule["spec"]["groups"] for found in group["rules"]]
+    return [rule for group in rule["spec"]["groups"] for rule in group["rules"]]
 
 
 def dashboard_expressions(path: Path) -> Iterator[Asked]:
@@ -115,12 +115,12 @@ class Selected:
 
 def selectors(expr: str) -> list[Selected]:
     """All selectors of an expression. Raises ValueError for one that is no PromQL."""
-    found: list[Selected] = []
+    selectors: list[Selected] = []
 
     def visit(node: Any) -> None:
         if isinstance(node, promql_parser.VectorSelector):
             names = frozenset(matcher.name for matcher in node.matchers.matchers)
-            found.append(Selected(node.name or "", names))
+            selectors.append(Selected(node.name or "", names))
 
     promql_parser.walk(promql_parser.parse(expr), visit)
-    return found
+    return selectors

@@ -26,8 +26,8 @@ class Step:
 
     def flag(self, name: str) -> str:
         """The value of `--name=`; empty where it is not there."""
-        found = re.search(rf"--{name}=(\S+)", self.rest)
-        return found[1] if found else ""
+        match = re.search(rf"--{name}=(\S+)", self.rest)
+        return match[1] if match else ""
 
 
 @dataclass

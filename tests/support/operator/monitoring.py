@@ -71,8 +71,8 @@ def scrape_config(monitor: Manifest, kubeconfig: Path) -> Iterator[dict[str, Any
         }
 
 
-def _only(found: Manifest, known: set[str]) -> None:
-    if unknown := set(found) - known:
+def _only(manifest: Manifest, known: set[str]) -> None:
+    if unknown := set(manifest) - known:
         raise ValueError(f"not translated: {sorted(unknown)}")
 
 
@@ -126,8 +126,8 @@ class Prometheus:
         data = self._get("/api/v1/query", query=expr)
         if data["resultType"] == "scalar":
             return [{"metric": {}, "value": data["result"]}]
-        found: list[dict[str, Any]] = data["result"]
-        return found
+        samples: list[dict[str, Any]] = data["result"]
+        return samples
 
     def values_since(self, expr: str, since_s: float) -> list[str]:
         """All values of all series since ``since_s`` (wall clock), every two seconds, as a panel draws it."""
@@ -137,13 +137,13 @@ class Prometheus:
 
     def value(self, expr: str) -> float | None:
         """The value of the first series; None where there is none."""
-        found = self.query(expr)
-        return float(found[0]["value"][1]) if found else None
+        samples = self.query(expr)
+        return float(samples[0]["value"][1]) if samples else None
 
     def targets(self) -> list[dict[str, Any]]:
         """What it scrapes, with its labels and health."""
-        found: list[dict[str, Any]] = self._get("/api/v1/targets", state="active")["activeTargets"]
-        return found
+        targets: list[dict[str, Any]] = self._get("/api/v1/targets", state="active")["activeTargets"]
+        return targets
 
     def rules(self) -> list[dict[str, Any]]:
         """Its alerting rules, with the health of their last evaluation."""

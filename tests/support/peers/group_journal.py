@@ -109,7 +109,7 @@ def check(
 
     numbers: dict[tuple[int, int], int] = {}
     owned: dict[str, set[int]] = defaultdict(set)
-    for event in sorted(events, key=lambda one: one.at_ms):
+    for event in sorted(events, key=lambda event: event.at_ms):
         if event.kind in ("assigned", "owned"):
             now = set(event.fields["partitions"])
             # Listeners are told what is new (cooperative) or all (eager): both start from what is committed.
@@ -129,8 +129,8 @@ def check(
         elif event.kind == "committed":
             verdict.commits += 1
             for key, offset in event.fields["offsets"].items():
-                found = list(at(int(key)).commit(event, offset))
-                verdict.problems += found if paused is None else []
+                faults = list(at(int(key)).commit(event, offset))
+                verdict.problems += faults if paused is None else []
         elif event.kind == "refused":
             verdict.refused += 1
     verdict.problems += _missing(produced, numbers)

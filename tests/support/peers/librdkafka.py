@@ -103,12 +103,12 @@ def committed_over_time(bootstrap: str, group: str) -> dict[tuple[str, int], lis
     Read from the topic `__consumer_offsets` itself: it does not depend on what a client saw of its answer.
     The log must not have been compacted yet.
     """
-    found: dict[tuple[str, int], list[Commit]] = defaultdict(list)
+    commits: dict[tuple[str, int], list[Commit]] = defaultdict(list)
     for record in read_topic(bootstrap, OFFSETS_TOPIC):
         where = _key(record.key or b"")
         if where is not None and where[0] == group and record.value is not None:
-            found[where[1:]].append(Commit(_offset(record.value), (record.partition, record.offset)))
-    return found
+            commits[where[1:]].append(Commit(_offset(record.value), (record.partition, record.offset)))
+    return commits
 
 
 def _key(key: bytes) -> tuple[str, str, int] | None:

@@ -96,7 +96,12 @@ class NumberedProducer:
             return
         reader = confluent_kafka.Consumer({"bootstrap.servers": self._bootstrap, "group.id": "placing"})
         try:
-            reader.assign([confluent_kafka.TopicPartition(self._topic, one, 0) for one in sorted(partitions)])
+            reader.assign(
+                [
+                    confluent_kafka.TopicPartition(self._topic, partition, 0)
+                    for partition in sorted(partitions)
+                ]
+            )
             deadline = time.monotonic() + timeout_s
             while self._unplaced:
                 assert time.monotonic() < deadline, f"confirmed, not in the log: {min(self._unplaced)}"

@@ -168,12 +168,12 @@ class LikeKafkaPython(Blocking):
         self.consumer.commit({self._tp(self.topic, p): self._offset(o, note, -1) for p, o in offsets.items()})
 
     def committed(self) -> dict[int, tuple[int, str]]:
-        found = {}
+        committed = {}
         for partition in self.consumer.partitions_for_topic(self.topic) or ():
             offset = self.consumer.committed(self._tp(self.topic, partition), metadata=True)
             if offset is not None:
-                found[partition] = (offset.offset, offset.metadata)
-        return found
+                committed[partition] = (offset.offset, offset.metadata)
+        return committed
 
     def close(self) -> None:
         self.consumer.close()
@@ -283,8 +283,8 @@ class Confluent(Blocking):
     def committed(self) -> dict[int, tuple[int, str]]:
         partitions = self.consumer.list_topics(self.topic, 60).topics[self.topic].partitions
         wanted = [self._kafka.TopicPartition(self.topic, p) for p in partitions]
-        found = self.consumer.committed(wanted, timeout=60)
-        return {tp.partition: (tp.offset, tp.metadata or "") for tp in found if tp.offset >= 0}
+        answered = self.consumer.committed(wanted, timeout=60)
+        return {tp.partition: (tp.offset, tp.metadata or "") for tp in answered if tp.offset >= 0}
 
     def close(self) -> None:
         self.consumer.close()
@@ -337,12 +337,12 @@ class AioKafka(Member):
         say("closed")
 
     async def _committed(self, consumer: Any, tp: Any) -> dict[int, tuple[int, str]]:
-        found = {}
+        committed = {}
         for partition in consumer.partitions_for_topic(self.topic):
             offset = await consumer.committed(tp(self.topic, partition))
             if offset is not None:
-                found[partition] = (offset, "")  # it does not give the metadata
-        return found
+                committed[partition] = (offset, "")  # it does not give the metadata
+        return committed
 
 
 def common(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def keep(table):
 
 def keep_rows(records):
     """The same for the engine python."""
-    return [{"topic": one.topic, "partition": one.partition, "offset": one.offset} for one in records]
+    return [{"topic": r.topic, "partition": r.partition, "offset": r.offset} for r in records]
 
 
 def slow(table):
@@ -115,8 +115,8 @@ class ClusterSite:
 
     def _let_go(self) -> None:
         """Without an operator nobody takes finalizers away."""
-        for one in self.plane.api.list(path_of(API_VERSION, PLURAL, self.namespace)):
-            name = one["metadata"]["name"]
+        for document in self.plane.api.list(path_of(API_VERSION, PLURAL, self.namespace)):
+            name = document["metadata"]["name"]
             path = path_of(API_VERSION, PLURAL, self.namespace, name)
             try:
                 self.plane.api.patch(path, {"metadata": {"finalizers": None}})
@@ -170,7 +170,7 @@ class ClusterSite:
             namespace=self.namespace,
             worker_image=self.image("v1"),
             name=name,
-            arguments=[*(f"--namespace={one}" for one in self.watches[1:]), *arguments],
+            arguments=[*(f"--namespace={watch}" for watch in self.watches[1:]), *arguments],
         )
         self.operators.append(made)
         return made
@@ -182,8 +182,12 @@ class ClusterSite:
             "--set", f"fullnameOverride={ACCOUNT}", "--set", f"watchNamespaces={{{','.join(self.watches)}}}",
         )  # fmt: skip
         kinds = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
-        wanted = [one for one in yaml.safe_load_all(rendered) if one and one["kind"] in kinds]
-        account = next(one["metadata"]["name"] for one in wanted if one["kind"] == "ServiceAccount")
+        wanted = [
+            document for document in yaml.safe_load_all(rendered) if document and document["kind"] in kinds
+        ]
+        account = next(
+            document["metadata"]["name"] for document in wanted if document["kind"] == "ServiceAccount"
+        )
         self.plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(wanted))
         return self.plane.kubeconfig_for(self.namespace, account)
 

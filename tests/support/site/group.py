@@ -51,9 +51,9 @@ class Group:
 
     def resource(self) -> Json:
         """The resource as the API server has it. Raises :class:`AssertionError` when it isn't there."""
-        found = self._api.get(self.path)
-        assert found is not None, f"no ConsumerGroup {self.name}"
-        return found
+        resource = self._api.get(self.path)
+        assert resource is not None, f"no ConsumerGroup {self.name}"
+        return resource
 
     def change(self, **spec: Any) -> None:
         """A merge patch of ``spec``: ``change(replicas=5, pipeline={"image": ...})``."""
@@ -70,12 +70,14 @@ class Group:
 
     def status(self) -> Json:
         """``status`` of the resource, empty before the operator has written one."""
-        found: Json = self.resource().get("status", {})
-        return found
+        status: Json = self.resource().get("status", {})
+        return status
 
     def condition(self, kind: str) -> Json:
         """A condition by its type; empty where there is none."""
-        return next((one for one in self.status().get("conditions", []) if one["type"] == kind), {})
+        return next(
+            (condition for condition in self.status().get("conditions", []) if condition["type"] == kind), {}
+        )
 
     def await_condition(
         self, kind: str, status: str = "True", reason: str = "", timeout_s: float = 120.0
@@ -84,14 +86,14 @@ class Group:
 
         def holds() -> Json | None:
             resource = self.resource()
-            for one in resource.get("status", {}).get("conditions", []):
+            for condition in resource.get("status", {}).get("conditions", []):
                 if (
-                    one["type"] == kind
-                    and one["status"] == status
-                    and reason in ("", one.get("reason"))
-                    and one.get("observedGeneration", 0) >= resource["metadata"]["generation"]
+                    condition["type"] == kind
+                    and condition["status"] == status
+                    and reason in ("", condition.get("reason"))
+                    and condition.get("observedGeneration", 0) >= resource["metadata"]["generation"]
                 ):
-                    return dict(one)
+                    return dict(condition)
             return None
 
         try:
@@ -101,30 +103,30 @@ class Group:
 
     def decisions(self) -> list[Json]:
         """The last decisions, as the status has them."""
-        found: list[Json] = self.status().get("decisions", [])
-        return found
+        decisions: list[Json] = self.status().get("decisions", [])
+        return decisions
 
     def events(self) -> list[Json]:
         """Kubernetes' Events about the ConsumerGroup, oldest first."""
-        found = [
-            one
-            for one in self._api.list(path_of("v1", "events", self.site.namespace))
-            if (one["involvedObject"].get("kind"), one["involvedObject"].get("name"))
+        events = [
+            event
+            for event in self._api.list(path_of("v1", "events", self.site.namespace))
+            if (event["involvedObject"].get("kind"), event["involvedObject"].get("name"))
             == ("ConsumerGroup", self.name)
         ]
-        return sorted(found, key=lambda one: one["metadata"]["creationTimestamp"])
+        return sorted(events, key=lambda event: event["metadata"]["creationTimestamp"])
 
     # --- pods and workers -------------------------------------------------------------------------
 
     def pods(self) -> list[Json]:
         """The workers' pods (no preflight's), by name."""
-        found = self._api.list(path_of("v1", "pods", self.site.namespace))
-        mine = [one for one in found if self._pod_name.fullmatch(one["metadata"]["name"])]
-        return sorted(mine, key=lambda one: _ordinal(one["metadata"]["name"]))
+        pods = self._api.list(path_of("v1", "pods", self.site.namespace))
+        mine = [pod for pod in pods if self._pod_name.fullmatch(pod["metadata"]["name"])]
+        return sorted(mine, key=lambda pod: _ordinal(pod["metadata"]["name"]))
 
     def uids(self) -> dict[str, str]:
         """The uid of each of the workers' pods by its name."""
-        return {one["metadata"]["name"]: one["metadata"]["uid"] for one in self.pods()}
+        return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in self.pods()}
 
     def member(self, pod: str) -> str:
         """The member (group.instance.id) that a pod is."""
@@ -132,31 +134,31 @@ class Group:
 
     def sets(self) -> dict[str, tuple[int, int]]:
         """The StatefulSets by name: the first ordinal of each, and how many pods it is to have."""
-        found = {}
+        sets = {}
         for name in names.set_names(self.name):
-            one = self._api.get(path_of("apps/v1", "statefulsets", self.site.namespace, name))
-            if one is not None:
-                start = (one["spec"].get("ordinals") or {}).get("start", 0)
-                found[name] = (int(start), int(one["spec"]["replicas"]))
-        return found
+            statefulset = self._api.get(path_of("apps/v1", "statefulsets", self.site.namespace, name))
+            if statefulset is not None:
+                start = (statefulset["spec"].get("ordinals") or {}).get("start", 0)
+                sets[name] = (int(start), int(statefulset["spec"]["replicas"]))
+        return sets
 
     def ready_pods(self) -> list[str]:
         """The names of the workers' pods that are ready."""
-        return [one["metadata"]["name"] for one in self.pods() if _is_ready(one)]
+        return [pod["metadata"]["name"] for pod in self.pods() if _is_ready(pod)]
 
     def workers(self) -> dict[str, Json]:
         """``GET /status`` of each worker that answers, by pod."""
-        found: dict[str, Json] = {}
+        workers: dict[str, Json] = {}
         for pod in self.pods():
             answer = _worker_status(pod.get("status", {}).get("podIP", ""))
             if answer is not None:
-                found[pod["metadata"]["name"]] = answer
-        return found
+                workers[pod["metadata"]["name"]] = answer
+        return workers
 
     def worker(self, pod: str) -> Json | None:
         """``GET /status`` of one worker; None while it does not answer."""
-        found = self._api.get(path_of("v1", "pods", self.site.namespace, pod)) or {}
-        return _worker_status(found.get("status", {}).get("podIP", ""))
+        document = self._api.get(path_of("v1", "pods", self.site.namespace, pod)) or {}
+        return _worker_status(document.get("status", {}).get("podIP", ""))
 
     def await_settled(self, replicas: int, timeout_s: float = 240.0) -> int:
         """Waits until Kafka's group is Stable with these ``replicas`` workers and nobody else, all running in
@@ -171,9 +173,9 @@ class Group:
             if state != "Stable" or members != wanted:
                 return None
             workers = self.workers()
-            generations = {one["generation"] for one in workers.values()}
-            held = sum(len(one["assignment"]) for one in workers.values())
-            running = all(one["phase"] == "running" for one in workers.values())
+            generations = {worker["generation"] for worker in workers.values()}
+            held = sum(len(worker["assignment"]) for worker in workers.values())
+            running = all(worker["phase"] == "running" for worker in workers.values())
             serving = sorted(map(self.member, workers)) == sorted(wanted)
             if serving and running and len(generations) == 1 and held == self.partitions:
                 return int(generations.pop())
@@ -190,8 +192,10 @@ class Group:
 
         def served() -> dict[str, Json] | None:
             workers = self.workers()
-            told = sum(len((one["takeover"] or {}).get("pauses_ms", ())) for one in workers.values())
-            return workers if told >= self.partitions else None
+            reported = sum(
+                len((worker["takeover"] or {}).get("pauses_ms", ())) for worker in workers.values()
+            )
+            return workers if reported >= self.partitions else None
 
         try:
             return until(served, f"{self.name}: a record of each partition after its takeover", timeout_s)
@@ -213,7 +217,7 @@ class Group:
 
         def rolled() -> bool:
             pods = self.pods()
-            images = {one["spec"]["containers"][0]["image"] for one in pods}
+            images = {pod["spec"]["containers"][0]["image"] for pod in pods}
             return len(pods) == replicas and images == {image} and all(map(_is_ready, pods))
 
         try:
@@ -233,8 +237,8 @@ class Group:
         with KafkaAdmin(
             self.site.kafka.bootstrap, bootstrap_timeout_ms=3000, request_timeout_ms=5000
         ) as admin:
-            found = admin.describe_groups([self.name]).unwrap()[self.name]
-        return found.state, {one.instance_id or one.member_id for one in found.members}
+            group = admin.describe_groups([self.name]).unwrap()[self.name]
+        return group.state, {member.instance_id or member.member_id for member in group.members}
 
     def await_kafka_group(self, state: str, timeout_s: float = 60.0) -> None:
         """Waits until Kafka's group has no member and is in that state (``Empty``, ``Dead``)."""
@@ -260,7 +264,7 @@ class Group:
         )
         try:
             asked = [confluent_kafka.TopicPartition(self.topic, n) for n in range(self.partitions)]
-            return {one.partition: max(0, one.offset) for one in consumer.committed(asked, 10)}
+            return {place.partition: max(0, place.offset) for place in consumer.committed(asked, 10)}
         except confluent_kafka.KafkaException:  # a coordinator that moves, or is busy
             return None
         finally:
@@ -299,24 +303,24 @@ class Group:
 
     def timeline(self) -> Timeline:
         """Everything that the workers of all times have told (their logs), and when their processes ended."""
-        found = Timeline()
+        timeline = Timeline()
         for event in self.worker_events():
-            found.take(event)
-        return found
+            timeline.take(event)
+        return timeline
 
     def worker_events(self) -> list[WorkerEvent]:
         """The workers' events and their processes' ends (``exited``), by time."""
         pods = self.site.plane.pods
         events: list[WorkerEvent] = []
-        for one in pods.journal(self.site.namespace):
-            if one.event == "exited" and self._pod_name.fullmatch(one.pod):
-                member = self.member(one.pod)
-                events.append(WorkerEvent(one.ts_ms, "exited", member, {"code": one.code}, one.pod))
-        for name in {one.pod for one in pods.journal(self.site.namespace)}:
+        for event in pods.journal(self.site.namespace):
+            if event.event == "exited" and self._pod_name.fullmatch(event.pod):
+                member = self.member(event.pod)
+                events.append(WorkerEvent(event.ts_ms, "exited", member, {"code": event.code}, event.pod))
+        for name in {event.pod for event in pods.journal(self.site.namespace)}:
             if self._pod_name.fullmatch(name):
                 for path in pods.log_files(self.site.namespace, name):
                     events += _events_of(path, self.member(name), name)
-        return sorted(events, key=lambda one: one.ts_ms)
+        return sorted(events, key=lambda event: event.ts_ms)
 
     def rebalances(self, since_ms: int, until_ms: int | None = None) -> int:
         """Rebalances that began in a span, by the generations that workers joined (a follow-up counts with
@@ -343,8 +347,8 @@ class Group:
             replicas = max((start + count for start, count in sets.values() if count), default=0)
             replicas = replicas if sets else None
             there = self.pods()
-            pods = frozenset(self.member(one["metadata"]["name"]) for one in there)
-            ready = frozenset(self.member(one["metadata"]["name"]) for one in there if _is_ready(one))
+            pods = frozenset(self.member(pod["metadata"]["name"]) for pod in there)
+            ready = frozenset(self.member(pod["metadata"]["name"]) for pod in there if _is_ready(pod))
         except (OSError, ApiError):
             pass
         try:
@@ -361,12 +365,15 @@ class Group:
         try:
             lines.append(kubectl("-n", self.site.namespace, "get", "pods,sts,jobs", check=False))
             status = dict(self.status())
-            for one in status.pop("conditions", []):
-                lines.append(f"{one['type']}={one['status']} {one.get('reason')}: {one.get('message')}")
-            lines += [str(one) for one in status.pop("decisions", [])[-8:]]
+            for condition in status.pop("conditions", []):
+                reason = f"{condition.get('reason')}: {condition.get('message')}"
+                lines.append(f"{condition['type']}={condition['status']} {reason}")
+            lines += [str(decision) for decision in status.pop("decisions", [])[-8:]]
             lines += [f"status: {status}", f"Kafka: {self.kafka_group()}"]
-            for name, one in self.workers().items():
-                lines.append(f"{name}: {one['phase']}, generation {one['generation']} {one['error']}")
+            for name, worker in self.workers().items():
+                lines.append(
+                    f"{name}: {worker['phase']}, generation {worker['generation']} {worker['error']}"
+                )
         except Exception as exc:
             lines.append(f"(and then {exc!r})")
         for operator in self.site.operators:
@@ -380,7 +387,7 @@ def _ordinal(name: str) -> int:
 
 def _is_ready(pod: Mapping[str, Any]) -> bool:
     conditions = pod.get("status", {}).get("conditions", [])
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def _worker_status(address: str) -> Json | None:
@@ -388,17 +395,17 @@ def _worker_status(address: str) -> Json | None:
         return None
     try:
         with urllib.request.urlopen(f"http://{address}:8080/status", timeout=10) as answer:
-            found: Json = json.load(answer)
-            return found
+            worker_status: Json = json.load(answer)
+            return worker_status
     except (OSError, ValueError):
         return None
 
 
 def _events_of(log: Path, member: str, pod: str) -> list[WorkerEvent]:
-    found = []
+    events = []
     for line in log.read_bytes().splitlines():
         if line.startswith(b"{"):
             event = parse_event(line, instance=member, now_ms=0, pod=pod)
             if event is not None and event.ts_ms:
-                found.append(event)
-    return found
+                events.append(event)
+    return events

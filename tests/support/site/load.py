@@ -180,7 +180,7 @@ def _order(weights: Sequence[float]) -> list[int]:
 
 def ends(produced: Sequence[Produced]) -> Mapping[int, int]:
     """The end offset of each partition that has records."""
-    found: dict[int, int] = {}
-    for one in produced:
-        found[one.partition] = max(found.get(one.partition, 0), one.offset + 1)
-    return found
+    ends: dict[int, int] = {}
+    for record in produced:
+        ends[record.partition] = max(ends.get(record.partition, 0), record.offset + 1)
+    return ends

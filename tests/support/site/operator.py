@@ -136,5 +136,7 @@ class OperatorProcess:
     def metric(self, name: str, **labels: str) -> float | None:
         """The sum of the samples of ``name`` that have these labels; None where there are none."""
         wanted = set(labels.items())
-        found = [value for (sample, has), value in self.metrics().items() if sample == name and wanted <= has]
-        return sum(found) if found else None
+        values = [
+            value for (sample, has), value in self.metrics().items() if sample == name and wanted <= has
+        ]
+        return sum(values) if values else None

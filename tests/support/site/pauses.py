@@ -14,12 +14,12 @@ _FILE = re.compile(r".*-(\d+)-(\d{20})\.parquet")
 
 def written(sink: Path) -> dict[int, list[float]]:
     """Partition -> when each of its batches was written (wall clock, ms), in the order of their offsets."""
-    found: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    times: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for path in sink.glob("*.parquet"):
         name = _FILE.fullmatch(path.name)
         if name is not None:
-            found[int(name[1])].append((int(name[2]), path.stat().st_mtime_ns / 1e6))
-    return {partition: [at for _, at in sorted(batches)] for partition, batches in found.items()}
+            times[int(name[1])].append((int(name[2]), path.stat().st_mtime_ns / 1e6))
+    return {partition: [at for _, at in sorted(batches)] for partition, batches in times.items()}
 
 
 def around(sink: Path, joins: Mapping[int, float]) -> dict[int, tuple[float, float]]:
@@ -29,13 +29,13 @@ def around(sink: Path, joins: Mapping[int, float]) -> dict[int, tuple[float, flo
     What lies between includes the time that there was nothing to read, and that the first batch took.
     """
     times = written(sink)
-    found = {}
+    spans = {}
     for partition, joined_ms in joins.items():
         before = [at for at in times.get(partition, ()) if at <= joined_ms]
         after = [at for at in times.get(partition, ()) if at > joined_ms]
         if before and after:
-            found[partition] = max(before), min(after)
-    return found
+            spans[partition] = max(before), min(after)
+    return spans
 
 
 def usual_pauses(sink: Path, since_ms: float, until_ms: float, joins: Mapping[int, float]) -> Pauses:

@@ -16,8 +16,8 @@ def resource_quota(control_plane: ControlPlane, namespace: str, name: str, **har
     control_plane.api.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
 
     def is_enforced() -> bool:
-        found = control_plane.api.get(f"{path}/{name}")
-        return found is not None and "hard" in found["status"]
+        quota = control_plane.api.get(f"{path}/{name}")
+        return quota is not None and "hard" in quota["status"]
 
     until(is_enforced, "the quota counts", 30)
     yield

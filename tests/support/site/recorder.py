@@ -64,18 +64,18 @@ class Recorder(Sampler[Sample]):
 
     def replicas(self) -> list[int]:
         """The StatefulSet's replicas, each change once: [3, 8, 3]."""
-        seen = [one.replicas for one in self.samples if one.replicas is not None]
-        return [value for i, value in enumerate(seen) if i == 0 or seen[i - 1] != value]
+        replicas = [sample.replicas for sample in self.samples if sample.replicas is not None]
+        return [value for i, value in enumerate(replicas) if i == 0 or replicas[i - 1] != value]
 
     def orphaned_ms(self) -> int:
         """The longest time that a member without a pod stayed in the group after its pod was gone."""
         longest, since = 0, None
-        for one in self.samples:
-            if one.pods is None or one.members is None:
+        for sample in self.samples:
+            if sample.pods is None or sample.members is None:
                 continue
-            if one.members - one.pods:
-                since = one.at_ms if since is None else since
-                longest = max(longest, one.at_ms - since)
+            if sample.members - sample.pods:
+                since = sample.at_ms if since is None else since
+                longest = max(longest, sample.at_ms - since)
             else:
                 since = None
         return longest

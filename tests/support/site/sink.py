@@ -44,16 +44,16 @@ def handled(sink: Path) -> Counter[tuple[int, int]]:
 
 def verify(sink: Path, produced: Sequence[Produced]) -> Verdict:
     """Holds the sink against every record that the brokers took."""
-    found = handled(sink)
-    expected = {(one.partition, one.offset): one.number for one in produced}
-    lost = sorted(place for place in expected if place not in found)
-    twice = sorted(place for place, times in found.items() if times > 1)
-    strange = sorted(place for place in found if place not in expected)
+    written = handled(sink)
+    expected = {(record.partition, record.offset): record.number for record in produced}
+    lost = sorted(place for place in expected if place not in written)
+    twice = sorted(place for place, times in written.items() if times > 1)
+    strange = sorted(place for place in written if place not in expected)
     return Verdict(
         produced=len(expected),
-        handled=len(found),
+        handled=len(written),
         lost=len(lost),
-        duplicated=sum(found[place] - 1 for place in twice),
+        duplicated=sum(written[place] - 1 for place in twice),
         strangers=len(strange),
         examples=(*_named("lost", lost), *_named("twice", twice), *_named("never produced", strange)),
     )

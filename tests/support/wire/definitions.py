@@ -19,8 +19,8 @@ def definition(name: str) -> dict[str, Any]:
     """The definition of one message, by Kafka's name."""
     with zipfile.ZipFile(kafka_libs() / f"kafka-clients-{KAFKA_VERSION}.jar") as jar:
         text = jar.read(f"common/message/{name}.json").decode()
-    found: dict[str, Any] = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
-    return found
+    definition: dict[str, Any] = json.loads(re.sub(r"^\s*//.*$", "", text, flags=re.MULTILINE))
+    return definition
 
 
 def in_versions(text: str | None, version: int) -> bool:
@@ -41,8 +41,8 @@ def snake(name: str) -> str:
 
 def declared() -> list[type[Message]]:
     """Every message that Slackwater declares."""
-    found = [getattr(m, name) for name in m.__all__]
-    return [kind for kind in found if issubclass(kind, Message)]
+    kinds = [getattr(m, name) for name in m.__all__]
+    return [kind for kind in kinds if issubclass(kind, Message)]
 
 
 def versions(kind: type[Message]) -> range:

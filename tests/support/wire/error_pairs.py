@@ -142,13 +142,13 @@ JAVA = {
 
 def pairs() -> list[tuple[str, str]]:
     """Every (API, code name) of the three sources, once."""
-    found = {
+    pairs = {
         (api, code): None
         for source in (SEEDS, BROKER, JAVA)
         for api, codes in source.items()
         for code in codes.split()
     }
-    return list(found)
+    return list(pairs)
 
 
 def _names(*lines: str) -> frozenset[str]:

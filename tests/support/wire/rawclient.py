@@ -474,21 +474,21 @@ def create_topic(client: RawClient, name: str, partitions: int = 1, **configs: s
 def controller(client: RawClient) -> RawClient:
     """A connection to the broker that is the controller."""
     metadata = client.request(m.MetadataRequest(topics=[]), 9)
-    [found] = [broker for broker in metadata.brokers if broker.node_id == metadata.controller_id]
-    return RawClient(found.host, found.port)
+    [controlling] = [broker for broker in metadata.brokers if broker.node_id == metadata.controller_id]
+    return RawClient(controlling.host, controlling.port)
 
 
 def _is_served(client: RawClient, name: str, partitions: int) -> bool:
     """Whether all partitions have leaders, and those that this broker leads are served."""
     request = m.MetadataRequest(topics=[m.MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
     metadata = client.request(request, 9)
-    found = metadata.topics[0].partitions
-    if [p.error_code for p in found] != [0] * partitions:
+    described = metadata.topics[0].partitions
+    if [p.error_code for p in described] != [0] * partitions:
         return False
     here = {broker.node_id for broker in metadata.brokers if broker.port == client.port}
     asked = [
         m.ListOffsetsRequestPartition(partition_index=p.partition_index, timestamp=-1)
-        for p in found
+        for p in described
         if p.leader_id in here
     ]
     topic = m.ListOffsetsRequestTopic(name=name, partitions=asked)

@@ -19,9 +19,9 @@ from slackwater.kafka.wire.primitives import Reader
 from slackwater.kafka.wire.schema import Message, Request
 
 APIS: dict[int, type[Request[Any]]] = {
-    found.api_key: found
-    for found in vars(m).values()
-    if isinstance(found, type) and issubclass(found, Request) and found.api_key >= 0
+    message_type.api_key: message_type
+    for message_type in vars(m).values()
+    if isinstance(message_type, type) and issubclass(message_type, Request) and message_type.api_key >= 0
 }
 
 

@@ -154,17 +154,20 @@ class FakeConsumer:
         self.listener = listener
 
     def join(self, generation: int, *, follow_up: bool = False, returned: bool = False) -> None:
-        seen = (*self.snapshot.generations, GenerationSeen(generation, follow_up, self._clock.wall_ms()))
+        generations = (
+            *self.snapshot.generations,
+            GenerationSeen(generation, follow_up, self._clock.wall_ms()),
+        )
         self.snapshot = MembershipSnapshot(
-            "stable", generation, "w-0-id", "w-0", False, seen, returned=returned
+            "stable", generation, "w-0-id", "w-0", False, generations, returned=returned
         )
 
     def assign(self, *partitions: TopicPartition) -> None:
         """To be called within a poll, as ``revoke`` and ``lose``."""
         for tp in partitions:
-            found = self._cluster.committed.get(tp)
+            committed = self._cluster.committed.get(tp)
             reset = self._cluster.end(tp) if self.reset_to_latest else 0
-            self.positions[tp] = found.offset if found else reset
+            self.positions[tp] = committed.offset if committed else reset
         self.listener.on_partitions_assigned(list(partitions))
 
     def revoke(self, *partitions: TopicPartition) -> None:
@@ -318,8 +321,8 @@ class FakeSink:
 
     def rows(self, partition: int) -> list[int]:
         """All published offsets of a partition, in order of the files."""
-        found = [(start, rows) for (p, start), rows in self.published.items() if p == partition]
-        return [offset for _, rows in sorted(found) for offset, _ in rows]
+        batches = [(start, rows) for (p, start), rows in self.published.items() if p == partition]
+        return [offset for _, rows in sorted(batches) for offset, _ in rows]
 
 
 class FakeStaged:
@@ -383,13 +386,13 @@ class FakeLetters:
 
     def origins(self) -> list[str]:
         """``topic-partition@offset`` of every letter, sorted."""
-        found = []
+        events = []
         for partition in self.partitions:
             for _, _, _, headers in partition:
                 named = dict(headers)
                 place = [(named[f"slackwater.{n}"] or b"").decode() for n in ("topic", "partition", "offset")]
-                found.append(f"{place[0]}-{place[1]}@{place[2]}")
-        return sorted(found)
+                events.append(f"{place[0]}-{place[1]}@{place[2]}")
+        return sorted(events)
 
 
 class ValueEngine:

@@ -148,16 +148,16 @@ class StoppableSite(GroupSite):
             count, there = wanted[text], places.get(text, [])
             if len(there) != count and not (len(there) > count and text in self._rewound):
                 stored = ", ".join(f"partition {p} offset {o}" for p, o in self._places.get(text, []))
-                found = "; ".join(there) or "nowhere"
-                yield f"{text!r}, stored at {stored or 'no place'}: {len(there)} {what} for {count}: {found}"
+                now = "; ".join(there) or "nowhere"
+                yield f"{text!r}, stored at {stored or 'no place'}: {len(there)} {what} for {count}: {now}"
 
     def difference(self) -> tuple[int, int, int]:
         """How many records are lost, how many rows and letters are too many, and how many were written again
         because somebody has set the group's offsets back."""
         lost = doubled = again = 0
-        for wanted, found in ((self.good, self.rows()), (self.bad, self.letters())):
-            lost += (wanted - found).total()
-            more = found - wanted
+        for wanted, written in ((self.good, self.rows()), (self.bad, self.letters())):
+            lost += (wanted - written).total()
+            more = written - wanted
             asked = sum(count for text, count in more.items() if text in self._rewound)
             doubled, again = doubled + more.total() - asked, again + asked
         return lost, doubled, again

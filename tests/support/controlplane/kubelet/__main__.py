@@ -114,7 +114,7 @@ class Kubelet:
     async def _follow_nodes(self) -> None:
         async for change in self._context.api.watch(NODES):
             if change.type == "LISTED":
-                for name in self._names - {one["metadata"]["name"] for one in change.items}:
+                for name in self._names - {document["metadata"]["name"] for document in change.items}:
                     self.switch_off(name)
             elif change.type == "DELETED":
                 self.switch_off(change.object["metadata"]["name"])
@@ -134,7 +134,7 @@ class Kubelet:
         waiting = list(self._unbound)
         # Asked for: a change of a node that was made before the pod was may not have come by the watch yet.
         listed = await self._context.api.insist("GET", NODES)
-        nodes = {one["metadata"]["name"]: one for one in listed["items"]}
+        nodes = {node["metadata"]["name"]: node for node in listed["items"]}
         for uid in waiting:
             # Taken out first: another task may be here while this one waits for the API server.
             pod = self._unbound.pop(uid, None)
@@ -167,7 +167,7 @@ class Kubelet:
     async def _say_no_room(self, pod: Json, nodes: int) -> None:
         """As the scheduler says it."""
         meta, conditions = pod["metadata"], pod.get("status", {}).get("conditions", [])
-        if any(one["type"] == "PodScheduled" for one in conditions):
+        if any(condition["type"] == "PodScheduled" for condition in conditions):
             return
         said: Json = {
             "type": "PodScheduled",
@@ -204,7 +204,7 @@ class Kubelet:
                 self._pod_seen(change.object)
 
     def _take_list(self, change: Change) -> None:
-        present = {one["metadata"]["uid"] for one in change.items}
+        present = {document["metadata"]["uid"] for document in change.items}
         for uid in [*self._runners, *self._unbound, *self._placed]:
             if uid not in present:
                 self._pod_gone(uid)
@@ -258,8 +258,8 @@ class Kubelet:
 
     async def _follow_sources(self, kind: str) -> None:
         async for change in self._context.api.watch(path_of("v1", kind), metadata_only=True):
-            for one in change.items or (change.object,):
-                meta = one.get("metadata", {})
+            for document in change.items or (change.object,):
+                meta = document.get("metadata", {})
                 for runner in list(self._runners.values()):
                     if runner.namespace == meta.get("namespace"):
                         await self._tell(runner, kind, meta["name"])

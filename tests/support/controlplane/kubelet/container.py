@@ -66,7 +66,7 @@ class Container:
     @property
     def status(self) -> Json:
         """As in ``status.containerStatuses``."""
-        found: Json = {
+        status: Json = {
             "name": self.name,
             "image": self.spec["image"],
             "imageID": self.spec["image"],
@@ -77,8 +77,8 @@ class Container:
             "lastState": self._last,
         }
         if self.process is not None:
-            found["containerID"] = f"process://{self.process.pid}"
-        return found
+            status["containerID"] = f"process://{self.process.pid}"
+        return status
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -149,7 +149,9 @@ class Container:
 
     async def _environment(self, image: Image) -> dict[str, str]:
         pod = self._facts.pod()
-        objects: Objects = {one: await self._facts.fetch(*one) for one in references(self.spec)}
+        objects: Objects = {
+            reference: await self._facts.fetch(*reference) for reference in references(self.spec)
+        }
         meta = pod["metadata"]
         about = {
             "POD_IP": self._facts.address,
@@ -183,7 +185,7 @@ class Container:
             on_exit=lambda pid, code: facts.context.journal("exited", pod, self.name, pid=pid, code=code),
         )
         facts.context.journal("started", pod, self.name, pid=self.process.pid)
-        ports = {one["name"]: one["containerPort"] for one in spec.get("ports", []) if "name" in one}
+        ports = {port["name"]: port["containerPort"] for port in spec.get("ports", []) if "name" in port}
         self._target = Target(self.process.pid, facts.address, ports, dict(variables))
 
     def _message(self, code: int) -> str:

@@ -25,17 +25,17 @@ class MissingReference(Exception):
 
 def references(container: Json) -> set[tuple[str, str]]:
     """The ConfigMaps and Secrets that the container's environment is made of."""
-    found = set()
+    references = set()
     for entry in container.get("env", []):
         source = entry.get("valueFrom", {})
         for field, kind in (("configMapKeyRef", "configmaps"), ("secretKeyRef", "secrets")):
             if field in source:
-                found.add((kind, source[field]["name"]))
+                references.add((kind, source[field]["name"]))
     for entry in container.get("envFrom", []):
         for field, kind in (("configMapRef", "configmaps"), ("secretRef", "secrets")):
             if field in entry:
-                found.add((kind, entry[field]["name"]))
-    return found
+                references.add((kind, entry[field]["name"]))
+    return references
 
 
 def environment(container: Json, pod: Json, objects: Objects) -> dict[str, str]:
@@ -43,14 +43,14 @@ def environment(container: Json, pod: Json, objects: Objects) -> dict[str, str]:
 
     Raises :class:`MissingReference`.
     """
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for entry in container.get("envFrom", []):
-        found.update(_env_from(entry, objects))
+        variables.update(_env_from(entry, objects))
     for entry in container.get("env", []):
-        value = _value(entry, container, pod, objects, found)
+        value = _value(entry, container, pod, objects, variables)
         if value is not None:
-            found[entry["name"]] = value
-    return found
+            variables[entry["name"]] = value
+    return variables
 
 
 def _env_from(entry: Json, objects: Objects) -> dict[str, str]:
@@ -82,22 +82,22 @@ def _value(
 def contents(kind: str, reference: Json, objects: Objects) -> dict[str, bytes]:
     """What a ConfigMap or Secret holds; nothing where it is optional and not there."""
     name = reference.get("name") or reference.get("secretName", "")
-    found = objects.get((kind, name))
-    if found is None:
+    document = objects.get((kind, name))
+    if document is None:
         if reference.get("optional"):
             return {}
         raise MissingReference(f'{kind.removesuffix("s")} "{name}" not found')
     if kind == "secrets":
-        return {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
-    data = {key: value.encode() for key, value in (found.get("data") or {}).items()}
-    return data | {key: base64.b64decode(value) for key, value in (found.get("binaryData") or {}).items()}
+        return {key: base64.b64decode(value) for key, value in (document.get("data") or {}).items()}
+    data = {key: value.encode() for key, value in (document.get("data") or {}).items()}
+    return data | {key: base64.b64decode(value) for key, value in (document.get("binaryData") or {}).items()}
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
     """``$(NAME)`` replaced where NAME is known; ``$$`` is a dollar."""
     return re.sub(
         r"\$\$|\$\(([^)]+)\)",
-        lambda found: "$" if found[1] is None else variables.get(found[1], found[0]),
+        lambda reference: "$" if reference[1] is None else variables.get(reference[1], reference[0]),
         text,
     )
 
@@ -107,14 +107,14 @@ def field_of(pod: Json, path: str) -> str:
     keyed = re.fullmatch(r"metadata\.(labels|annotations)\['([^']+)'\]", path)
     if keyed:
         return str(pod["metadata"].get(keyed[1], {}).get(keyed[2], ""))
-    found: Any = pod
+    content: Any = pod
     for part in path.split("."):
-        found = found.get(part, "") if isinstance(found, Mapping) else ""
-    if isinstance(found, Mapping):
-        return "".join(f'{key}="{value}"\n' for key, value in sorted(found.items()))
-    if isinstance(found, Sequence) and not isinstance(found, str):
-        return ",".join(one["ip"] for one in found)
-    return str(found)
+        content = content.get(part, "") if isinstance(content, Mapping) else ""
+    if isinstance(content, Mapping):
+        return "".join(f'{key}="{value}"\n' for key, value in sorted(content.items()))
+    if isinstance(content, Sequence) and not isinstance(content, str):
+        return ",".join(address["ip"] for address in content)
+    return str(content)
 
 
 def resource_of(container: Json, reference: Json) -> str:

@@ -65,7 +65,7 @@ class PodRunner:
 
     def update(self, pod: Json) -> None:
         """The object has changed."""
-        shown = [_labels_and_annotations(one) for one in (self.pod, pod)]
+        shown = [_labels_and_annotations(document) for document in (self.pod, pod)]
         self.pod = pod
         if shown[0] != shown[1]:
             self._keep(asyncio.get_running_loop().create_task(self._volumes.pod_changed(pod)))
@@ -126,27 +126,27 @@ class PodRunner:
                 container.ready = True
             else:
                 self._initialized = True
-                await asyncio.gather(*(one.run() for one in self._containers))
+                await asyncio.gather(*(container.run() for container in self._containers))
                 self._ended = True
             renewing.cancel()
         self._changed.set()
 
     async def _make_volumes(self) -> None:
-        told = ""
+        reported = ""
         while True:
             try:
                 await self._volumes.make()
                 return
             except (MissingReference, UnsupportedVolume, ApiError) as exc:
-                if str(exc) != told:
-                    told = str(exc)
-                    self._record("Warning", "FailedMount", f"MountVolume.SetUp failed: {told}")
+                if str(exc) != reported:
+                    reported = str(exc)
+                    self._record("Warning", "FailedMount", f"MountVolume.SetUp failed: {reported}")
                     self._changed.set()
             await asyncio.sleep(RETRY_S)
 
     async def _end_gracefully(self, working: asyncio.Task[None]) -> None:
         grace = float(self.pod["metadata"].get("deletionGracePeriodSeconds", DEFAULT_GRACE_S))
-        await asyncio.gather(*(one.stop(grace) for one in self.containers))
+        await asyncio.gather(*(container.stop(grace) for container in self.containers))
         # Its containers' last states; one that waits (for an image, in a back-off) has none to come.
         await asyncio.wait({working}, timeout=0.05)
         working.cancel()
@@ -187,7 +187,7 @@ class PodRunner:
                 print(f"status of {self.namespace}/{self.name}: {exc}", flush=True)
 
     def _status(self) -> Json:
-        main = [one.status for one in self._containers]
+        main = [container.status for container in self._containers]
         phase = phase_of(main, initialized=self._initialized, ended=self._ended, failed=self._failed)
         before = self._reported.get("conditions", [])
         return {
@@ -196,7 +196,11 @@ class PodRunner:
             **self._addresses(),
             "conditions": conditions(main, before, phase=phase, initialized=self._initialized, at=now()),
             "containerStatuses": main,
-            **({"initContainerStatuses": [one.status for one in self._init]} if self._init else {}),
+            **(
+                {"initContainerStatuses": [container.status for container in self._init]}
+                if self._init
+                else {}
+            ),
         }
 
     def _addresses(self) -> Json:
@@ -217,8 +221,12 @@ class PodRunner:
             Mount(hosts, "/etc/hosts"),
             Mount(self._termination(container["name"]), container.get("terminationMessagePath", TERMINATION)),
             *(
-                Mount(self._volumes.path(one), one["mountPath"], one.get("readOnly", False))
-                for one in container.get("volumeMounts", [])
+                Mount(
+                    self._volumes.path(volume_mount),
+                    volume_mount["mountPath"],
+                    volume_mount.get("readOnly", False),
+                )
+                for volume_mount in container.get("volumeMounts", [])
             ),
         ]
 
@@ -289,9 +297,11 @@ def phase_of(containers: Sequence[Json], *, initialized: bool, ended: bool, fail
     if failed:
         return "Failed"
     if ended:
-        codes = [one["state"].get("terminated", {}).get("exitCode", 137) for one in containers]
+        codes = [container["state"].get("terminated", {}).get("exitCode", 137) for container in containers]
         return "Succeeded" if not any(codes) else "Failed"
-    started = any("waiting" not in one["state"] or one["restartCount"] for one in containers)
+    started = any(
+        "waiting" not in container["state"] or container["restartCount"] for container in containers
+    )
     return "Running" if initialized and started else "Pending"
 
 
@@ -299,7 +309,7 @@ def conditions(
     containers: Sequence[Json], before: Sequence[Json], *, phase: str, initialized: bool, at: str
 ) -> list[Json]:
     """The kubelet's own conditions; ``lastTransitionTime`` moves only when the status does."""
-    unready = [one["name"] for one in containers if not one["ready"]]
+    unready = [container["name"] for container in containers if not container["ready"]]
     ready = initialized and not unready and phase == "Running"
     why: Json = {}
     if phase == "Succeeded":
@@ -314,10 +324,10 @@ def conditions(
         ("Ready", ready, why),
         ("PodScheduled", True, {}),
     ]
-    found = []
+    conditions = []
     for kind, holds, reason in wanted:
         status = "True" if holds else "False"
-        old = next((one for one in before if one["type"] == kind), {})
+        old = next((condition for condition in before if condition["type"] == kind), {})
         since = old.get("lastTransitionTime", at) if old.get("status") == status else at
-        found.append({"type": kind, "status": status, "lastTransitionTime": since, **reason})
-    return found
+        conditions.append({"type": kind, "status": status, "lastTransitionTime": since, **reason})
+    return conditions

@@ -53,7 +53,7 @@ def _port(given: int | str, target: Target) -> int:
 async def _http_get(wanted: Json, target: Target, timeout_s: float) -> str:
     scheme = wanted.get("scheme", "HTTP").lower()
     host = wanted.get("host") or target.address
-    headers = {one["name"]: one["value"] for one in wanted.get("httpHeaders", [])}
+    headers = {header["name"]: header["value"] for header in wanted.get("httpHeaders", [])}
     url = f"{scheme}://{host}:{_port(wanted['port'], target)}{wanted.get('path', '/')}"
     limit = aiohttp.ClientTimeout(total=timeout_s)
     async with (

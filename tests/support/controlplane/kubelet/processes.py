@@ -153,14 +153,14 @@ def start(
         if not any(_inside(mount.target, other.target) for other in mounts):
             _make_mount_point(mount)
     log.parent.mkdir(parents=True, exist_ok=True)
-    if any(_inside(str(ROOT), one.target) for one in mounts):
+    if any(_inside(str(ROOT), mount.target) for mount in mounts):
         mounts = [*mounts, Mount(CODE, str(ROOT))]
     # By the order of their depth, so that a mount inside another one is not hidden by it.
-    ordered = sorted(mounts, key=lambda one: one.target.count("/"))
+    ordered = sorted(mounts, key=lambda mount: mount.target.count("/"))
     triples = [
         text
-        for one in ordered
-        for text in (_staged(one.source, volume_folder), one.target, "ro" if one.read_only else "rw")
+        for mount in ordered
+        for text in (_staged(mount.source, volume_folder), mount.target, "ro" if mount.read_only else "rw")
     ]
     namespace_file = pid_folder / f"starting-{uuid.uuid4().hex}"
     with log.open("ab") as output:
@@ -204,12 +204,12 @@ async def run_inside(
 
 
 def _program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+    executable = shutil.which(name)
+    if executable is None:
         raise FileNotFoundError(
             f"the process kubelet needs `{name}` (util-linux: apt-get install util-linux)"
         )
-    return found
+    return executable
 
 
 def _inside(path: str, folder: str) -> bool:
@@ -220,10 +220,10 @@ def _make_mount_point(mount: Mount) -> None:
     target = Path(mount.target)
     if target.exists():
         return
-    missing = [one for one in (target, *target.parents) if not one.exists()]
+    missing = [parent for parent in (target, *target.parents) if not parent.exists()]
     with MOUNT_POINTS.open("a") as listed:
         fcntl.flock(listed, fcntl.LOCK_EX)
-        listed.writelines(f"{one}\n" for one in reversed(missing))
+        listed.writelines(f"{path}\n" for path in reversed(missing))
     target.parent.mkdir(parents=True, exist_ok=True)
     if mount.source.is_dir():
         target.mkdir(exist_ok=True)

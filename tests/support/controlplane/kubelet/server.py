@@ -106,10 +106,10 @@ class KubeletServer:
         return None
 
     def _log_path(self, request: web.Request) -> Path | None:
-        found = self._container(request)
-        if found is None:
+        chosen = self._container(request)
+        if chosen is None:
             return None
-        runner, container = found
+        runner, container = chosen
         run = container.restarts - (request.query.get("previous") == "true")
         path = self._context.log(runner.pod, container.name, run)
         return path if path.exists() else None

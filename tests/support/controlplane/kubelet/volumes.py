@@ -39,7 +39,7 @@ class Volumes:
         self._fetch = fetch
         self._issue_token = issue_token
         self._written: dict[str, Files] = {}
-        self._specs: dict[str, Json] = {one["name"]: one for one in pod["spec"].get("volumes", [])}
+        self._specs: dict[str, Json] = {volume["name"]: volume for volume in pod["spec"].get("volumes", [])}
 
     async def make(self) -> None:
         """Makes what is not there yet. Raises :class:`MissingReference`, :class:`UnsupportedVolume`."""
@@ -122,20 +122,20 @@ class Volumes:
         raise UnsupportedVolume(f"this kubelet has no volumes of the kind {', '.join(sorted(source))}")
 
     def _downward(self, source: Json, mode: int) -> Files:
-        found: Files = {}
+        files: Files = {}
         for item in source.get("items", []):
             if "fieldRef" in item:
                 value = field_of(self._pod, item["fieldRef"]["fieldPath"])
             else:
                 reference = item["resourceFieldRef"]
                 value = resource_of(_container(self._pod, reference["containerName"]), reference)
-            found[item["path"]] = (value.encode(), item.get("mode", mode))
-        return found
+            files[item["path"]] = (value.encode(), item.get("mode", mode))
+        return files
 
 
 def _container(pod: Json, name: str) -> Json:
-    found: Json = next(one for one in pod["spec"]["containers"] if one["name"] == name)
-    return found
+    container: Json = next(container for container in pod["spec"]["containers"] if container["name"] == name)
+    return container
 
 
 def _sources(spec: Json) -> list[Json]:
@@ -162,13 +162,13 @@ def _references(spec: Json) -> Iterable[tuple[str, str]]:
 def _chosen(data: Mapping[str, bytes], reference: Json, mode: int, what: str) -> Files:
     if "items" not in reference:
         return {key: (value, mode) for key, value in data.items()}
-    found: Files = {}
+    files: Files = {}
     for item in reference["items"]:
         if item["key"] in data:
-            found[item["path"]] = (data[item["key"]], item.get("mode", mode))
+            files[item["path"]] = (data[item["key"]], item.get("mode", mode))
         elif not reference.get("optional"):
             raise MissingReference(f"{what} references non-existent key {item['key']}")
-    return found
+    return files
 
 
 def write_atomically(folder: Path, files: Files) -> None:
