@@ -17,7 +17,7 @@ from slackwater_operator.policies.conditions import Trouble
 RECORDS_SKIPPED = "RecordsSkipped"
 
 
-def tell_lost(context: PlanningContext) -> None:
+def report_lost_records(context: PlanningContext) -> None:
     """Takes in what the workers report, and emits Events for what is new."""
     snapshot = context.snapshot
     reported = [skip for worker in snapshot.workers.values() if worker is not None for skip in worker.skipped]

@@ -69,9 +69,9 @@ def note_foreign(context: PlanningContext) -> bool:
     return snapshot.statefulset is None and hindered
 
 
-def apply_around(context: PlanningContext) -> None:
+def apply_supporting_objects(context: PlanningContext) -> None:
     """Applies Service, ServiceAccount, ConfigMap, PodDisruptionBudget and PodMonitor where they differ."""
-    for manifest in _around(context):
+    for manifest in _supporting_objects(context):
         context.acts += _applied(context, manifest)
 
 
@@ -92,7 +92,7 @@ def apply_sets(context: PlanningContext, template: Mapping[str, Any] | None) -> 
         is_target = there is not None and there is snapshot.statefulset and not _begins(context)
         if there is None and template is not None:
             acts += _make(context, template, suffix, span)
-        elif there is not None and is_target and template is not None and not _told(context):
+        elif there is not None and is_target and template is not None and not _successor_was_told(context):
             acts += _applied(context, _manifest(context, template, suffix, span))
         elif there is not None and there.span != span:
             start = span.start if span.start != there.start else None
@@ -106,7 +106,7 @@ def _begins(context: PlanningContext) -> bool:
     return context.takes_over and context.snapshot.arrangement.source is None
 
 
-def _told(context: PlanningContext) -> bool:
+def _successor_was_told(context: PlanningContext) -> bool:
     """Whether a successor has been told to take over: its StatefulSet keeps its template until then."""
     moving = context.snapshot.memory.rollout.moving
     return moving is not None and moving.told_ms > 0
@@ -123,7 +123,7 @@ def key_for(context: PlanningContext, template: Mapping[str, Any]) -> list[Actio
     return [CreateSecret(names.takeover_secret(context.snapshot.name))] if needed else []
 
 
-def mend_secret(context: PlanningContext) -> None:
+def restore_secret(context: PlanningContext) -> None:
     """Creates the takeover Secret again where it was deleted: a worker's or preflight's pod that starts
     without it hangs."""
     snapshot = context.snapshot
@@ -178,7 +178,7 @@ def _named(manifest: Manifest) -> set[str]:
     return result
 
 
-def _around(context: PlanningContext) -> Iterator[Manifest]:
+def _supporting_objects(context: PlanningContext) -> Iterator[Manifest]:
     snapshot = context.snapshot
     assert snapshot.group is not None
     assert snapshot.revision is not None

@@ -6,24 +6,24 @@ from slackwater_operator.model.names import statefulset
 from slackwater_operator.planner.actions import Action, Plan, SetFinalizers, WriteStatus
 from slackwater_operator.planner.deletion import end, wanted_finalizers
 from slackwater_operator.planner.derived_state import derive
-from slackwater_operator.planner.lost_log import tell_lost
+from slackwater_operator.planner.lost_log import report_lost_records
 from slackwater_operator.planner.membership import note_group_id, open_gates, remove_orphans
 from slackwater_operator.planner.objects import (
-    apply_around,
     apply_sets,
+    apply_supporting_objects,
     clean_up,
-    mend_secret,
     note_foreign,
+    restore_secret,
 )
 from slackwater_operator.planner.planning_context import PlanningContext
 from slackwater_operator.planner.rollout.restarts import roll
 from slackwater_operator.planner.rollout.revision import choose, forget_failure
-from slackwater_operator.planner.rollout.takeover import take_over, takes_over, tell_orphans
+from slackwater_operator.planner.rollout.takeover import take_over, takes_over, tell_standbys_alone
 from slackwater_operator.planner.scaling import decide_replicas, fill_replicas, replicas_now
 from slackwater_operator.planner.snapshot import GroupSnapshot
-from slackwater_operator.planner.status import but_figures, status_of, status_of_trouble
+from slackwater_operator.planner.status import status_of, status_of_trouble, without_figures
 from slackwater_operator.policies.conditions import Trouble
-from slackwater_operator.policies.topics import TOPIC_MISSING, said_of_missing
+from slackwater_operator.policies.topics import TOPIC_MISSING, missing_topics_message
 
 STEADY_MS = 60_000
 """The longest time between two plans of a group in which nothing changes."""
@@ -55,7 +55,7 @@ def plan(snapshot: GroupSnapshot) -> Plan:
     finalizers = wanted_finalizers(snapshot)
     if finalizers is not None:
         context.acts.append(SetFinalizers(finalizers))
-    tell_lost(context)
+    report_lost_records(context)
     if not (note_foreign(context) or note_group_id(context)):
         _work(context)
     return _plan(context)
@@ -68,13 +68,13 @@ def _tell_topics(context: PlanningContext) -> None:
         context.report(change.reason, change.message, warning=change.warning)
     missing = context.snapshot.kafka.missing if context.snapshot.kafka is not None else ()
     if missing:
-        context.trouble(TOPIC_MISSING, said_of_missing(missing))
+        context.trouble(TOPIC_MISSING, missing_topics_message(missing))
 
 
 def _work(context: PlanningContext) -> None:
     _tell_topics(context)
     forget_failure(context)
-    apply_around(context)
+    apply_supporting_objects(context)
     chosen = choose(context)
     replicas = decide_replicas(context)
     if context.snapshot.statefulset is None and chosen.template is not None:
@@ -88,8 +88,8 @@ def _work(context: PlanningContext) -> None:
     else:
         roll(context, chosen, removal)
     context.acts[at:at] = apply_sets(context, chosen.template)
-    mend_secret(context)
-    tell_orphans(context)
+    restore_secret(context)
+    tell_standbys_alone(context)
     open_gates(context)
     clean_up(context)
     fill_replicas(context)
@@ -126,7 +126,7 @@ def _actions(context: PlanningContext, status: dict[str, object]) -> tuple[Actio
     """The actions with the status first (write-ahead), or after the urgent ones where only figures in it have
     changed."""
     written = _written(context.snapshot, status)
-    if but_figures(status) == but_figures(context.snapshot.status):
+    if without_figures(status) == without_figures(context.snapshot.status):
         return (*context.news, *context.acts, *written, *context.events)
     return (*written, *context.news, *context.acts, *context.events)
 

@@ -251,16 +251,18 @@ def _scaling(context: PlanningContext) -> dict[str, Any] | None:
         **context.snapshot.measured.scaling_memory,
         **(context.scaling.dump() if context.scaling else {}),
     }
-    if not context.snapshot.figures_due and _but_figures(scaling) == _but_figures(before):
+    if not context.snapshot.figures_due and _scaling_without_figures(scaling) == _scaling_without_figures(
+        before
+    ):
         return dict(before)
     return scaling or None
 
 
-def but_figures(status: Mapping[str, Any]) -> dict[str, Any]:
+def without_figures(status: Mapping[str, Any]) -> dict[str, Any]:
     """A status without the figures that change all the time."""
     kept = {name: value for name, value in status.items() if name != "lag"}
-    return {**kept, "scaling": _but_figures(status.get("scaling") or {})}
+    return {**kept, "scaling": _scaling_without_figures(status.get("scaling") or {})}
 
 
-def _but_figures(scaling: Mapping[str, Any]) -> dict[str, Any]:
+def _scaling_without_figures(scaling: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in scaling.items() if name not in _FIGURES}

@@ -279,12 +279,16 @@ def remember(
     number of workers is one, even right after the last step.
     """
     last = next((decision for decision in reversed(kept) if decision.kind == kind), None)
-    if last is not None and last.action == action and _told(action, last.reason) == _told(action, reason):
+    if (
+        last is not None
+        and last.action == action
+        and _distinguishing_part(action, last.reason) == _distinguishing_part(action, reason)
+    ):
         return kept
     return (*kept, DecisionRecord(now_ms, kind, action, reason[:1024]))[-DECISIONS_KEPT:]
 
 
-def _told(action: str, reason: str) -> str:
+def _distinguishing_part(action: str, reason: str) -> str:
     """The part of a reason that distinguishes decisions: without figures, except for a step's "1
     to 3: ..."."""
     if action not in STEPS:

@@ -44,7 +44,7 @@ class TopicChange:
         return self.reason == TOPIC_MISSING
 
 
-def said_of_missing(topics: Sequence[str]) -> str:
+def missing_topics_message(topics: Sequence[str]) -> str:
     """Which topics are missing, and what to do."""
     single = len(topics) == 1
     more = f" and {len(topics) - _NAMED} more" if len(topics) > _NAMED else ""
@@ -57,7 +57,7 @@ class TopicWatch:
     """Follows one group's topics. In memory only: the first observation shows no change.
 
     Attributes:
-        untold: the changes that have not been reported yet, oldest first.
+        unreported: the changes that have not been reported yet, oldest first.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class TopicWatch:
         self._counts: Counter[str] | None = None
         self._missing: frozenset[str] = frozenset()
         self._seen: deque[TopicChange] = deque(maxlen=_KEPT)
-        self.untold: tuple[TopicChange, ...] = ()
+        self.unreported: tuple[TopicChange, ...] = ()
 
     def observe(self, snapshot: KafkaSnapshot, *, now_ms: int, topics: Collection[str]) -> None:
         """Takes in an observation.
@@ -89,16 +89,16 @@ class TopicWatch:
         else:
             changes = _changes(before, counts, was_missing, missing, listed, now_ms)
         self._seen += changes
-        self.untold = (*self.untold, *changes)[-_KEPT:]
+        self.unreported = (*self.unreported, *changes)[-_KEPT:]
 
     def since(self, at_ms: int) -> str:
         """The changes since `at_ms`, or shortly before, in words; "" without any."""
         messages = [change.message for change in self._seen if change.at_ms >= at_ms - _LINGERS_MS]
         return "; ".join(dict.fromkeys(messages))
 
-    def told(self, changes: Collection[TopicChange]) -> None:
+    def mark_reported(self, changes: Collection[TopicChange]) -> None:
         """Marks changes as reported."""
-        self.untold = tuple(change for change in self.untold if change not in changes)
+        self.unreported = tuple(change for change in self.unreported if change not in changes)
 
 
 def _changes(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.model.kafka_snapshot import KafkaSnapshot
-from slackwater_operator.policies.topics import TopicWatch, said_of_missing
+from slackwater_operator.policies.topics import TopicWatch, missing_topics_message
 
 
 def look(
@@ -14,9 +14,9 @@ def look(
     partitions = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count)]
     snapshot = KafkaSnapshot(now_ms, partitions=tuple(partitions), missing=tuple(missing.split()))
     watch.observe(snapshot, now_ms=now_ms, topics=topics.split())
-    untold = watch.untold
-    watch.told(untold)
-    return [f"{one.reason}: {one.message}" for one in untold]
+    unreported = watch.unreported
+    watch.mark_reported(unreported)
+    return [f"{one.reason}: {one.message}" for one in unreported]
 
 
 def test_the_first_look_and_one_that_finds_the_same_tell_nothing() -> None:
@@ -75,17 +75,17 @@ def test_what_has_not_been_told_is_kept() -> None:
     for now_ms, count in ((1_000, 7), (2_000, 8)):
         partitions = tuple(TopicPartition("t", number) for number in range(count))
         watch.observe(KafkaSnapshot(now_ms, partitions=partitions), now_ms=now_ms, topics=["t", "u"])
-    assert [one.action for one in watch.untold] == ["grow t to 7", "grow t to 8"]
-    watch.told(watch.untold[:1])
-    assert [one.action for one in watch.untold] == ["grow t to 8"]
+    assert [one.action for one in watch.unreported] == ["grow t to 7", "grow t to 8"]
+    watch.mark_reported(watch.unreported[:1])
+    assert [one.action for one in watch.unreported] == ["grow t to 8"]
 
 
 def test_what_to_do_about_missing_topics() -> None:
-    assert said_of_missing(["t"]) == "topic t does not exist; create it, or correct the spec"
-    assert said_of_missing(["t", "u"]) == "topics t, u do not exist; create them, or correct the spec"
+    assert missing_topics_message(["t"]) == "topic t does not exist; create it, or correct the spec"
+    assert missing_topics_message(["t", "u"]) == "topics t, u do not exist; create them, or correct the spec"
 
 
 def test_of_many_missing_topics_a_few_are_named() -> None:
     """100 names of 249 characters would leave no room in a condition."""
-    said = said_of_missing([f"topic-{number}" for number in range(100)])
+    said = missing_topics_message([f"topic-{number}" for number in range(100)])
     assert said.startswith("topics topic-0, topic-1, topic-2, topic-3, topic-4 and 95 more do not exist")

@@ -239,7 +239,7 @@ class SnapshotBuilder:
             for pod in asked
         }
         uid = self._uids[Key(*session.key)][-1]
-        session.owners.told((status.member_id for status in answers.values() if status is not None), uid)
+        session.owners.add((status.member_id for status in answers.values() if status is not None), uid)
 
     async def _assemble(
         self,
@@ -468,7 +468,7 @@ class SnapshotBuilder:
             stalls=session.stalls.stalls(),
             forced=session.forced.since(oldest) if oldest is not None else "",
             topics_changed=session.topics.since(oldest) if oldest is not None else "",
-            topic_changes=session.topics.untold,
+            topic_changes=session.topics.unreported,
             sessions_since_ms=session.forced.sessions_since_ms,
             unplanned=session.rebalances.unplanned(now_ms),
             kafka_problem=session.kafka_problem,

@@ -25,7 +25,7 @@ from slackwater_operator.policies.rollout.preflight import (
     retry_delay_ms,
 )
 from slackwater_operator.policies.rollout.rebalance_causes import expected_rebalance
-from slackwater_operator.policies.topics import said_of_missing
+from slackwater_operator.policies.topics import missing_topics_message
 from slackwater_operator.specs.preflight_job import preflight_job
 from slackwater_operator.specs.statefulset import template_hash
 
@@ -193,7 +193,7 @@ def _preflight(context: PlanningContext) -> Chosen:
     missing = snapshot.kafka.missing if snapshot.kafka is not None else ()
     if decision.action == "start" and missing:
         # It would fail because of them, and begins by itself when they exist.
-        return Chosen(waiting=f"the preflight waits: {said_of_missing(missing)}")
+        return Chosen(waiting=f"the preflight waits: {missing_topics_message(missing)}")
     new = context.decided("preflight", decision.action, decision.reason)
     if decision.failed:
         context.change_rollout(

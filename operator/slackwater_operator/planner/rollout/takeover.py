@@ -111,7 +111,7 @@ def take_over(context: PlanningContext, chosen: Chosen, removal: RemovalDecision
     if decision.action in _IRREVOCABLE and not snapshot.fresh:
         context.needs_fresh = context.busy = True
         return
-    _take_down(context, decision)
+    _store_decision(context, decision)
     _act(context, decision, old, new)
     if decision.action != STOP:
         phase = _phase(context, policy, decision, back=back)
@@ -177,7 +177,7 @@ def _phase(
     return PAUSED if policy.rollout.paused and context.rollout.moving is None else ROLLING
 
 
-def _take_down(context: PlanningContext, decision: TakeoverDecision) -> None:
+def _store_decision(context: PlanningContext, decision: TakeoverDecision) -> None:
     """Stores the decision: its record, the note, and the result of the previous takeover."""
     before = context.rollout.moving
     pod = f" {context.rollout.to_set}-{decision.ordinal}" if decision.ordinal >= 0 else ""
@@ -328,7 +328,7 @@ def _note_ended(context: PlanningContext, old: SetView) -> None:
     context.change_rollout(ended_ms=max(snapshot.now_ms, moving.since_ms))
 
 
-def tell_orphans(context: PlanningContext) -> None:
+def tell_standbys_alone(context: PlanningContext) -> None:
     """Tells a standby to take over if it is its member's only pod, whatever the cause.
 
     Otherwise no worker would serve the member's partitions.
@@ -477,11 +477,11 @@ def _note_taken_over(context: PlanningContext, moving: Moving) -> None:
         context.taken_over.append("restarted")
         return
     takeover = status.takeover if status is not None else None
-    context.tell("TakenOver", f"{member}: {name} {_told(takeover)}")
+    context.tell("TakenOver", f"{member}: {name} {_report_of(takeover)}")
     context.taken_over.append("forced" if takeover is not None and takeover.forced else "asked")
 
 
-def _told(takeover: TakeoverStatus | None) -> str:
+def _report_of(takeover: TakeoverStatus | None) -> str:
     """The successor's report of the takeover, in words."""
     if takeover is None:
         return "has taken over"

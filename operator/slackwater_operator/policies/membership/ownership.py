@@ -34,7 +34,7 @@ class Owners:
             if member_id not in here:
                 del self._owners[member_id]
 
-    def told(self, member_ids: Iterable[str], uid: str) -> None:
+    def add(self, member_ids: Iterable[str], uid: str) -> None:
         """Takes in the member ids that workers of the ConsumerGroup `uid` report in their /status."""
         self._owners.update({member_id: uid for member_id in member_ids if member_id})
 
