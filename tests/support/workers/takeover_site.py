@@ -37,7 +37,7 @@ if KILLED == "before the join":
     from slackwater.kafka import KafkaConsumer
     KafkaConsumer.take_over = killed
 if KILLED == "after the join":
-    from slackwater.runtime.telemetry.takeover_timings import TakeoverRecord
+    from slackwater.runtime.telemetry.timings import TakeoverRecord
     TakeoverRecord.joined = killed
 if WRONG_ADDRESS:
     from slackwater.runtime.takeover import coordinator

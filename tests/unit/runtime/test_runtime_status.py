@@ -11,8 +11,8 @@ from slackwater.runtime.delivery.partition import CommitNote
 from slackwater.runtime.telemetry import events
 from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater.runtime.telemetry.report import MOST_SAMPLES, LagAge, Rebalances
-from slackwater.runtime.telemetry.restart_timings import Restart
 from slackwater.runtime.telemetry.status import Status
+from slackwater.runtime.telemetry.timings import RestartRecord
 from tests.support.workers.fakes import Bench, VirtualClock
 
 A, B = TopicPartition("flights", 0), TopicPartition("flights", 1)
@@ -68,7 +68,7 @@ def test_takeovers_of_every_outcome_are_counted_from_zero() -> None:
 
 
 def test_the_drain_is_known_from_the_last_commits_note() -> None:
-    restart = Restart("w-0", 5_000)
+    restart = RestartRecord("w-0", 5_000)
     restart.committed_known(A, CommitNote(3_000, "w-0", None, 1_000))
     restart.committed_known(B, CommitNote(4_000, "w-0", None, 1_000))
     restart.joined(7_000)
@@ -82,7 +82,7 @@ def test_the_drain_is_known_from_the_last_commits_note() -> None:
 
 
 def test_partitions_of_others_and_clocks_that_differ() -> None:
-    restart = Restart("w-0", 5_000)
+    restart = RestartRecord("w-0", 5_000)
     restart.committed_known(A, CommitNote(3_000, "w-1"))
     restart.committed_known(B, None)
     assert restart.document() is None

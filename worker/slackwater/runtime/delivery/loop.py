@@ -37,7 +37,7 @@ from slackwater.runtime.errors import WorkerError
 from slackwater.runtime.fault_points import Step
 from slackwater.runtime.interfaces import Columns, Consumer
 from slackwater.runtime.telemetry.report import Report
-from slackwater.runtime.telemetry.takeover_timings import TakeoverRecord
+from slackwater.runtime.telemetry.timings import TakeoverRecord
 from slackwater.runtime.worker_context import WorkerContext
 
 SETTLED = "stable"

@@ -19,7 +19,7 @@ from slackwater.runtime.takeover.roles import Event, Role, Roles
 from slackwater.runtime.takeover.signing import Verifier
 from slackwater.runtime.takeover.standby import FormerMembership, Standby, StandbyEnd
 from slackwater.runtime.takeover.successor import Outcome, TakeoverAttempt
-from slackwater.runtime.telemetry.takeover_timings import TakeoverRecord
+from slackwater.runtime.telemetry.timings import TakeoverRecord
 from slackwater.runtime.worker_context import MainLoop, TakeoverContext, WorkerContext
 
 CLOSE_MS = 3_000.0

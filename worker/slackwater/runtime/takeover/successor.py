@@ -9,7 +9,7 @@ from slackwater.kafka.errors import KafkaError
 from slackwater.runtime.takeover.group_observer import GroupObserver
 from slackwater.runtime.takeover.http_client import NoAnswer, Reply, Unreachable, Unsigned
 from slackwater.runtime.takeover.messages import HandoverAnswer, HandoverRequest
-from slackwater.runtime.telemetry.takeover_timings import TakeoverRecord
+from slackwater.runtime.telemetry.timings import TakeoverRecord
 from slackwater.runtime.worker_context import MainLoop, TakeoverContext, WorkerContext
 
 UNREACHABLE_MS = 2_000.0

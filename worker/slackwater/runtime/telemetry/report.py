@@ -9,8 +9,7 @@ from slackwater.kafka.structs import GenerationSeen, MembershipSnapshot, Skipped
 from slackwater.runtime.delivery.batch import Batch
 from slackwater.runtime.delivery.partition import OwnedPartition
 from slackwater.runtime.interfaces import Columns, Consumer
-from slackwater.runtime.telemetry.restart_timings import Restart
-from slackwater.runtime.telemetry.takeover_timings import TakeoverRecord
+from slackwater.runtime.telemetry.timings import RestartRecord, TakeoverRecord
 from slackwater.runtime.worker_context import WorkerContext
 
 LAG_EVERY_MS = 1000.0
@@ -35,7 +34,7 @@ class Report:
         self._lag_at_ms = -LAG_EVERY_MS
         self._lag_age = LagAge()
         self._rebalances = Rebalances()
-        self._restart = Restart(context.instance, context.status.started_ms)
+        self._restart = RestartRecord(context.instance, context.status.started_ms)
 
     def turned(self) -> None:
         """The main thread is alive."""
