@@ -170,7 +170,7 @@ def ordinal_of(group_name: str, pod_name: str) -> int | None:
     return None if split is None else split[1]
 
 
-@lru_cache(maxsize=65_536)  # asked for each pod several times a turn
+@lru_cache(maxsize=65_536)  # called several times for each pod in a reconciliation
 def _split(group_name: str, pod_name: str) -> tuple[str, int] | None:
     """A pod's suffix and ordinal."""
     suffixes = "|".join(suffix for suffix in SETS if suffix)

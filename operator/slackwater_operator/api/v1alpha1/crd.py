@@ -19,7 +19,7 @@ PLURAL = "consumergroups"
 
 
 def definition() -> dict[str, Any]:
-    """The CRD, as the mapping that its YAML holds."""
+    """The CRD as a mapping."""
     group, version = consumer_group.API_VERSION.split("/")
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -117,7 +117,7 @@ def _schema() -> dict[str, Any]:
 
 
 def render() -> str:
-    """The CRD as YAML, the same each time."""
+    """The CRD as YAML; deterministic."""
     return HEADER + yaml.dump(definition(), Dumper=_NoAliases, sort_keys=False, width=110)
 
 
@@ -127,7 +127,7 @@ class _NoAliases(yaml.SafeDumper):
 
 
 def main(arguments: list[str]) -> int:
-    """Prints the CRD, or writes it to the files named."""
+    """Prints the CRD, or writes it to the given files."""
     for file in arguments:
         Path(file).write_text(render(), encoding="utf-8")
     if not arguments:

@@ -27,9 +27,9 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 _PERCENTAGE = re.compile(r"^[0-9]{1,3}(?:\.[0-9]{1,3})?%$")
 
 MAX_ENTRIES = 200
-"""The most entries of a mapping."""
+"""The largest number of entries of a mapping."""
 MAX_TEXT = 4096
-"""The longest text where nothing else is said. Every text has a limit: the API server estimates what a CEL
+"""The default length limit of a string. Every string has a limit: the API server estimates what a CEL
 rule costs from the largest value possible, and refuses a schema whose rules may cost too much."""
 
 

@@ -10,9 +10,9 @@ from slackwater_operator.api.v1alpha1 import fields
 from slackwater_operator.api.v1alpha1.fields import Rule, required, spec
 
 TOPIC = r"\.{0,2}[a-zA-Z0-9_-][a-zA-Z0-9._-]*|\.{3}[a-zA-Z0-9._-]*"
-"""A topic's name, as brokers take it (Kafka's `Topic.validate`): neither `.` nor `..`."""
+"""A topic's name that brokers accept (Kafka's `Topic.validate`): neither `.` nor `..`."""
 MAX_TOPIC = 249
-"""How many characters such a name may have."""
+"""The length limit of a topic's name."""
 _TOPIC_RULES = "(letters, digits, '.', '_' and '-', but neither '.' nor '..' alone)"
 
 _HANDLER = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"

@@ -30,7 +30,7 @@ MERGE_KEYS = {
     "imagePullSecrets": "name",
     "hostAliases": "ip",
 }
-"""The lists that are merged, with what their entries are known by."""
+"""The lists that are merged, each with the field that identifies an entry."""
 _WHOLE_ENTRIES = frozenset({"env", "volumes", "ports", "volumeMounts"})
 """Lists whose entries replace one another wholly: `value` beside `valueFrom`, or two kinds of volume, would
 be refused."""

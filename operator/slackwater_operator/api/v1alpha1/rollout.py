@@ -17,7 +17,7 @@ STOP = "Stop"
 
 @dataclass(frozen=True, kw_only=True)
 class Preflight:
-    """What a new revision must pass before a worker is restarted with it."""
+    """The preflight that a new revision must pass before a worker is restarted with it."""
 
     enabled: bool = spec(
         "enabled",
@@ -37,7 +37,7 @@ class Preflight:
 
 @dataclass(frozen=True, kw_only=True)
 class Takeover:
-    """What counts for strategy Takeover."""
+    """Settings of strategy Takeover."""
 
     warm_timeout_ms: int = spec(
         "warmTimeout",

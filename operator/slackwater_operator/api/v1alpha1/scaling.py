@@ -9,7 +9,7 @@ from slackwater_operator.api.v1alpha1 import fields, validation
 from slackwater_operator.api.v1alpha1.fields import FieldError, Rule, required, spec
 
 MAX_REPLICAS = 1_000
-"""More workers than anyone has partitions for; it keeps a mistyped number from starting them all."""
+"""Greater than any number of partitions; limits the effect of a mistyped number."""
 
 _NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _CRON = r"\s*[0-9A-Za-z*/,#-]+(\s+[0-9A-Za-z*/,#-]+){4}\s*"

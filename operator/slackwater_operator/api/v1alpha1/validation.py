@@ -1,4 +1,4 @@
-"""What a ConsumerGroup's fields must be beyond their form: what CEL cannot know."""
+"""Checks of a ConsumerGroup's fields that CEL cannot make."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ DEFAULT_SESSION_TIMEOUT_MS = 45_000
 DEFAULT_MAX_POLL_INTERVAL_MS = 300_000
 
 MAX_PATTERN_PROGRAM = 2_000
-"""What RE2 may make of a topicPattern: the operator matches it with all topics of the cluster."""
+"""The largest compiled size of a topicPattern in RE2: the operator matches it with all topics."""
 
 TIMES = ("heartbeat.interval.ms", "max.poll.interval.ms", "session.timeout.ms")
-"""Properties that rules calculate with."""
+"""Properties whose values CEL rules compare."""
 
 RESERVED_PREFIXES = ("sasl.", "security.", "ssl.")
-"""What spec.kafka.security is for."""
+"""Prefixes of properties that spec.kafka.security sets."""
 RESERVED_PROPERTIES = {
     "bootstrap.servers": "set spec.kafka.bootstrapServers instead",
     "group.id": "set spec.groupId instead",
@@ -39,7 +39,8 @@ _PROPERTIES = "spec.kafka.properties"
 
 
 def check_properties(properties: Mapping[str, str]) -> None:
-    """Refuses what Slackwater sets itself, what its client does not know, and times that brokers refuse.
+    """Refuses properties that Slackwater sets itself, that its client does not know, or that brokers do not
+    accept.
 
     Raises:
         FieldError: names the property.
@@ -93,10 +94,10 @@ def _check_known(properties: Mapping[str, str]) -> None:
 
 
 def milliseconds(properties: Mapping[str, str], name: str, default: int) -> int:
-    """A property as a number of milliseconds; `default` where it is not given.
+    """A property in milliseconds; `default` if it is not set.
 
     Raises:
-        FieldError: it is no such number.
+        FieldError: it is not a number of milliseconds.
     """
     written = properties.get(name)
     if written is None:
@@ -108,15 +109,15 @@ def milliseconds(properties: Mapping[str, str], name: str, default: int) -> int:
 
 
 def whole_pattern(pattern: str) -> str:
-    """The expression that matches, at the start of a name, the names that `pattern` matches wholly.
+    """The expression that matches, from the start of a name, the names that `pattern` matches as a whole.
 
-    It ends in Python's `\\Z`, which `TopicPattern` takes and which workers of older images know, too.
+    It ends in Python's `\\Z`, which `TopicPattern` accepts, and workers of older images as well.
     """
     return rf"(?:{pattern})\Z"
 
 
 def check_pattern(pattern: str, dead_letter_topic: str) -> None:
-    """Refuses a topicPattern that RE2 does not take, or that takes the dead letters in.
+    """Refuses a topicPattern that RE2 cannot compile, or that matches the dead-letter topic.
 
     Raises:
         FieldError: names the field.
@@ -136,7 +137,7 @@ def check_pattern(pattern: str, dead_letter_topic: str) -> None:
 
 
 def check_schedule(start: str, time_zone: str, path: str) -> None:
-    """Refuses a cron expression that never comes true, and a time zone that does not exist.
+    """Refuses a cron expression that never matches, and a time zone that does not exist.
 
     Args:
         start: the cron expression.
@@ -163,7 +164,7 @@ def check_schedule(start: str, time_zone: str, path: str) -> None:
 
 
 def check_template(template: Mapping[str, Any]) -> None:
-    """Refuses a spec.template that cannot be laid over the operator's.
+    """Refuses a spec.template that cannot be merged over the operator's.
 
     Raises:
         FieldError: names the field under spec.template.
