@@ -127,8 +127,13 @@ def _plan(
     actions: list[Action],
     waits: str = "its workers and its Kafka group are deleted first",
 ) -> Plan:
-    """A plan with these actions, and then the status unless the resource is about to be deleted."""
-    status = status_of_deletion(snapshot, waits)
+    """A plan with these actions, and then the status unless the resource is about to be deleted.
+
+    If a request of the deletion keeps failing, the status says so, and is written first.
+    """
+    failures = "; ".join(message for _, message in snapshot.problems)
+    status = status_of_deletion(snapshot, failures or waits)
     gone = any(isinstance(action, SetFinalizers) for action in actions)
-    written = (WriteStatus(status),) if status != snapshot.status and not gone else ()
-    return Plan((*actions, *written), status, busy=True, wake_ms=snapshot.now_ms + 1_000)
+    written = (WriteStatus(status),) if status != snapshot.status and (failures or not gone) else ()
+    ordered = (*written, *actions) if failures else (*actions, *written)
+    return Plan(ordered, status, busy=True, wake_ms=snapshot.now_ms + 1_000)

@@ -628,6 +628,28 @@ async def test_the_group_is_deleted_with_its_offsets() -> None:
     assert not simulation.pods
 
 
+async def test_a_deletion_that_kafka_refuses_shows_the_cause_until_it_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    simulation, operator = await started(deletionPolicy="Delete")
+    refuses = True
+    delete = simulation.clusters.delete_group
+
+    async def delete_group(cluster: Any, group_id: str) -> str:
+        return "not authorized" if refuses else await delete(cluster, group_id)
+
+    def ready() -> str:
+        return str(simulation.condition("Ready")["message"])
+
+    monkeypatch.setattr(simulation.clusters, "delete_group", delete_group)
+    simulation.merge(simulation.resource, {"metadata": {"deletionTimestamp": "2026-11-21T00:00:00Z"}})
+    await operator.run(lambda: "not authorized" in ready())
+    assert f"Kafka group {NAME} could not be deleted: not authorized; the operator retries" in ready()
+    refuses = False
+    await operator.run(lambda: simulation.resource["metadata"]["finalizers"] == [])
+    assert simulation.clusters.deleted == [NAME]
+
+
 async def test_a_group_that_somebody_elses_finalizer_keeps_is_not_ready() -> None:
     simulation, operator = await started()
     kept = {"deletionTimestamp": "2026-11-21T00:00:00Z", "finalizers": ["example.com/backup"]}
