@@ -151,7 +151,7 @@ class Group:
         task = asyncio.create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # Where the task is cancelled before it has begun nobody awaits the work.
+        # If the task is cancelled before it has begun, the coroutine is never awaited.
         task.add_done_callback(lambda _: work.close())
         return task
 

@@ -210,7 +210,7 @@ class Engine:
             self.group.touch()
 
     def _take_all(self, metadata: ClusterMetadata) -> None:
-        """Without a group the partitions are all of the topics, as in kafka-python."""
+        """Without a group the assignment is all partitions of the topics, as in kafka-python."""
         self._own_notices.keep_subscribed(self.subscription.topics, self.subscription.partitions)
         news = notices_without_group(self.subscription, metadata, self._own_notices)
         self._own_notices.extend(news)
@@ -269,7 +269,7 @@ class Engine:
         self.fetcher.wake()
 
     def enforce_rebalance(self, reason: str) -> None:
-        """Joins anew (KIP-568)."""
+        """Joins again (KIP-568)."""
         if self.group is None:
             raise IllegalStateError(f"enforce_rebalance(): {NO_GROUP}")
         if not self.subscription.by_group:
@@ -281,7 +281,7 @@ class Engine:
         self.group.touch()
 
     def farewell(self) -> Callable[[], Any] | None:
-        """What the listener is to be told when all partitions go at once; ``None``: nothing."""
+        """The listener's call when all partitions are given up at once; ``None``: none."""
         going = tuple(sorted(self.subscription.partitions))
         if not going or not self.subscription.by_group:
             return None
@@ -325,26 +325,26 @@ class Engine:
 
     @property
     def notices(self) -> NoticeQueue:
-        """What the application has to be told."""
+        """The changes of the assignment that the application has not handled yet."""
         return self._own_notices if self.group is None else self.group.membership.notices
 
     def next_notice(self) -> Notice | None:
-        """What the application has to be told next; partitions that come are in the assignment by then."""
+        """The next notice; assigned partitions are in the assignment by then."""
         if not self.notices:
             return None
         notice = self.notices[0]
         if notice.kind is NoticeKind.ASSIGNED:
-            # Java's order: the new partitions are in the assignment when the listener is told.
+            # Java's order: the new partitions are in the assignment when the listener is called.
             self.subscription.add(notice.partitions)
             self.standby.assigned(notice)
         return notice
 
     def told(self, notice: Notice) -> None:
-        """The application has been told."""
+        """The application has handled a notice."""
         if notice.kind is not NoticeKind.ASSIGNED:
             self.subscription.remove(notice.partitions)
         if not self.notices or self.notices[0] is not notice:
-            # The member was fenced or thrown out meanwhile; what the listener was told holds all the same.
+            # The member was fenced or removed meanwhile; the partitions are given up all the same.
             if self.group is not None and notice.kind is not NoticeKind.ASSIGNED:
                 self.group.membership.already_gone(notice.partitions, self.group.now_ms())
         elif self.group is None:
@@ -357,7 +357,7 @@ class Engine:
 
     @property
     def _is_dead(self) -> bool:
-        """Whether it is a member that was fenced, or met another end: it asks brokers for nothing more."""
+        """Whether the membership has ended for good (fenced, for example): no requests follow."""
         group = self.group if self.subscription.by_group else None
         return group is not None and group.membership.state is State.DEAD
 
@@ -373,7 +373,7 @@ class Engine:
             self.group.touch()
 
     def raise_if_failed(self) -> None:
-        """Raises what ``poll()`` must not go on after. From any thread."""
+        """Raises the errors that end ``poll()``. From any thread."""
         if self.closed:
             raise IllegalStateError("the consumer is closed")
         if self.group is not None and self.subscription.by_group:

@@ -35,7 +35,7 @@ class AsyncConsumerRebalanceListener(ConsumerRebalanceListener):
 
 
 def check_listener(listener: Any) -> None:
-    """Raises a TypeError for what cannot be told of partitions."""
+    """Raises a TypeError for a listener without the required methods."""
     for name in ("on_partitions_assigned", "on_partitions_revoked"):
         if listener is not None and not callable(getattr(listener, name, None)):
             raise TypeError(
@@ -44,7 +44,7 @@ def check_listener(listener: Any) -> None:
 
 
 def callback_for(listener: Any, notice: Notice) -> Callable[[], Any | Awaitable[Any]] | None:
-    """The listener's call for a notice; a listener without ``on_partitions_lost`` is told "revoked"."""
+    """The listener's call for a notice; without ``on_partitions_lost`` that of ``on_partitions_revoked``."""
     if listener is None:
         return None
     partitions = list(notice.partitions)

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class ConsumerBase(ABC):
-    """The calls of both faces that return at once."""
+    """The non-blocking calls of :class:`KafkaConsumer` and :class:`AsyncConsumer`."""
 
     config: ConsumerConfig
 
@@ -209,7 +209,7 @@ class ConsumerBase(ABC):
     def topic_id(self, partition: TopicPartition) -> UUID | None:
         """The id of the topic that the position of a partition belongs to (KIP-516): of the one that is read,
         or, before that, of the one that has its name. ``None``: the brokers have none (Metadata below v10),
-        or the topic is not known yet. Asks nobody."""
+        or the topic is not known yet. Sends nothing."""
         check_partitions([partition])
         topic_id = self._core.subscription.get(partition).topic_id
         if topic_id == ZERO_UUID:
@@ -217,13 +217,13 @@ class ConsumerBase(ABC):
         return None if topic_id == ZERO_UUID else topic_id
 
     def highwater(self, partition: TopicPartition) -> int | None:
-        """The end of the partition as of its last fetch, or ``None`` before the first. Asks nobody."""
+        """The end of the partition as of its last fetch, or ``None`` before the first. Sends nothing."""
         check_partitions([partition])
         return self._core.subscription.get(partition).highwater
 
     def current_lag(self, partition: TopicPartition) -> int | None:
         """How many offsets the position is behind the end that can be read (with ``read_committed``: of
-        what is stable), as of the last fetch; ``None`` while one of them is not known. Asks nobody."""
+        what is stable), as of the last fetch; ``None`` while one of them is not known. Sends nothing."""
         check_partitions([partition])
         state = self._core.subscription.get(partition)
         end = state.last_stable_offset if self.config.read_committed else state.highwater
@@ -233,7 +233,7 @@ class ConsumerBase(ABC):
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Has :meth:`poll` give nothing of these, until :meth:`resume`. What was fetched is kept; a partition
-        that is assigned anew is not paused. Raises :class:`PartitionNotAssignedError`."""
+        that is assigned again is not paused. Raises :class:`PartitionNotAssignedError`."""
         self._call(self._core.pause, check_partitions(partitions), True)
         self._nudge()
 
@@ -254,11 +254,11 @@ class ConsumerBase(ABC):
         return self.config.client_id
 
     def membership(self) -> MembershipSnapshot:
-        """What this member knows of its membership. Asks nobody; from any thread."""
+        """The membership as this member knows it. Sends nothing; from any thread."""
         return self._core.membership()
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """What fences this member's commits (KIP-447), and how far it is. Asks nobody; from any thread."""
+        """What fences this member's commits (KIP-447), and how far it is. Sends nothing; from any thread."""
         snapshot = self._core.membership()
         if snapshot.state == State.STABLE.value:
             state = MemberState.STABLE
@@ -282,14 +282,14 @@ class ConsumerBase(ABC):
 
     def metrics(self, raw: bool = False) -> dict[str, dict[str, float]] | dict[MetricName, KafkaMetric]:
         """Every sensor as ``{group: {name: value}}`` (kafka-python's shape) under the names of Java's
-        consumer; what they mean and which are left out is told in ``consumer.metrics``. Asks nobody; from
+        consumer; ``consumer.metrics`` documents them and lists those that are left out. Sends nothing; from
         any thread. With ``raw`` as ``{MetricName: KafkaMetric}``, whose ``value()`` is what holds then."""
         if raw:
             return self._core.metrics.raw(self.config.client_id)
         return self._core.metrics.values()
 
     def enforce_rebalance(self, reason: str | None = None) -> None:
-        """Joins the group anew, so that its partitions are dealt out again (KIP-568); returns at once.
+        """Joins the group again, which causes a rebalance (KIP-568); returns at once.
 
         ``reason`` goes to the broker's log (KIP-800). Raises :class:`IllegalStateError` without a group_id.
         """

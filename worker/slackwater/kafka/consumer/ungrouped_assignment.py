@@ -16,7 +16,7 @@ _GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 def notices_without_group(
     subscription: Subscription, metadata: ClusterMetadata, waiting: Iterable[Notice]
 ) -> list[Notice]:
-    """What the application is to be told beyond the notices that wait: partitions that go, and that come."""
+    """The notices to add to ``waiting``, so that the assignment becomes all partitions of the topics."""
     counts = metadata.partition_counts(subscription.topics)
     wanted = {TopicPartition(topic, n) for topic, count in counts.items() for n in range(count)}
     have = set(subscription.partitions)

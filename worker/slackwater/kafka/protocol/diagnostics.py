@@ -1,7 +1,7 @@
 """Diagnosis of a group: one message per occurrence, with the symptom, the cause and what to change.
 
 The member tells what happens to it; a message is given once per occurrence, and an occurrence lasts until
-what ends it is told. So a fault that lasts for hours is one line in the log and not one each second. Pure:
+its end is reported. So a fault that lasts for hours is one line in the log and not one each second. Pure:
 the time comes in as an argument (ms of the caller's clock). Sources: Kafka's consumer coordinator as of 3.4
 and its two common complaints (a rebalance that does not end, a group that never becomes Stable), KIP-62,
 KIP-345, and what brokers were seen to do with static members.
@@ -30,7 +30,7 @@ _MEMBERS_NAMED = 10
 
 
 class Kind(Enum):
-    """What was found. The values are stable: they may be looked for in logs."""
+    """The kinds of findings. The values are stable, so that logs can be searched for them."""
 
     POLL_TOO_LATE = "poll-too-late"
     POLL_RESUMED = "poll-resumed"
@@ -58,7 +58,7 @@ class Finding:
 
 
 class Diagnostics:
-    """Says what is wrong with one member's group. ``findings``: the last ones, oldest first."""
+    """The findings of one member. ``findings``: the last 100, oldest first."""
 
     def __init__(self, config: MembershipConfig) -> None:
         self.config = config
@@ -137,7 +137,7 @@ class Diagnostics:
         self._open -= {Kind.COORDINATOR_SILENT}
 
     def silent(self, how_long: str, now_ms: int) -> None:
-        """The coordinator has answered nothing."""
+        """The coordinator does not answer."""
         text = (
             f"the coordinator has answered nothing {how_long}: it is down or cannot be reached, and may have "
             "given this member's partitions to others. Looking for the coordinator until one answers. If "
@@ -185,7 +185,7 @@ class Diagnostics:
         self._say(kind, now_ms, text)
 
     def fence_forgiven(self, now_ms: int) -> None:
-        """FENCED_INSTANCE_ID that was the coordinator's mistake."""
+        """FENCED_INSTANCE_ID was probably the coordinator's mistake."""
         text = (
             f"{self.config.name} was fenced, but the coordinator moved before its join was stored, so this "
             "is most likely no second consumer: joining once more. If it is fenced again, there is one."
@@ -207,7 +207,7 @@ class Diagnostics:
     # -- rebalances -------------------------------------------------------------------------------
 
     def join_waits(self, waited_ms: int, members: Sequence[str], now_ms: int) -> None:
-        """A Join has been parked for long. ``members``: who is in the group."""
+        """A Join has been parked for long. ``members``: of the group."""
         who = ""
         if members:
             more = len(members) - _MEMBERS_NAMED
@@ -224,7 +224,7 @@ class Diagnostics:
         self._once(Kind.REBALANCE_WAITS, now_ms, text)
 
     def joined(self, now_ms: int) -> None:
-        """A Join was answered well."""
+        """A Join succeeded."""
         self.heard(now_ms)
         self._open -= {Kind.REBALANCE_WAITS}
         self.why_out = ""

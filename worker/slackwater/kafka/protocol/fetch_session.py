@@ -24,7 +24,7 @@ LAST_VERSION_BY_NAME = 12
 
 @dataclass(frozen=True, slots=True)
 class FetchPartition:
-    """What to read of a partition. ``topic_id`` is zero where the broker has told none."""
+    """What to read of a partition. ``topic_id`` is zero if the broker has named none."""
 
     offset: int
     max_bytes: int

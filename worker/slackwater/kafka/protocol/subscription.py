@@ -59,7 +59,7 @@ MOVES: dict[FetchState, frozenset[FetchState]] = {
     # A seek; out of range; a later leader.
     FetchState.FETCHING: _PLACED,
 }
-"""Every move there is. Nothing goes back to INITIALIZING: what is assigned anew is another state."""
+"""All allowed moves. None leads back to INITIALIZING: a new assignment creates a new state object."""
 
 
 class PartitionState:
@@ -106,7 +106,7 @@ class Subscription:
         self.pattern: TopicPattern | None = None
         self.partitions: dict[TopicPartition, PartitionState] = {}
         self.prefetched: dict[TopicPartition, PartitionState] = {}
-        """What is fetched ahead of an assignment, and handed over to nobody before."""
+        """Partitions that are fetched ahead of an assignment, and not polled before it."""
         self._versions = count(1)
 
     # -- choosing --------------------------------------------------------------------------------

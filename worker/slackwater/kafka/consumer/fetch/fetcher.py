@@ -277,7 +277,7 @@ class Fetcher:
 
     def _session_error(self, code: int, partitions: list[TopicPartition]) -> None:
         action = action_for(m.FetchRequest, code) if code else Action.NEW_SESSION
-        log.debug("fetch session starts anew: %s", ErrorCode.name_of(code))
+        log.debug("the fetch session starts again: %s", ErrorCode.name_of(code))
         if action is Action.FATAL:
             self._on_error(for_code(code, api="Fetch"))
         if action is not Action.NEW_SESSION:
@@ -471,14 +471,14 @@ class Ahead:
 
 
 class FetchedAhead:
-    """Of all partitions. ``on_jump`` is told of each that is to be fetched from its position anew."""
+    """The fetched offsets of all partitions. ``on_jump`` gets each one that restarts at its position."""
 
     def __init__(self, *, on_jump: Callable[[TopicPartition], object]) -> None:
         self._ahead: dict[TopicPartition, Ahead] = {}
         self._on_jump = on_jump
 
     def of(self, state: PartitionState) -> Ahead:
-        """How far it is, to be changed in place. To be called for partitions that have a position."""
+        """The entry of a partition that has a position; the caller may change it in place."""
         ahead = self._ahead.get(state.tp)
         if ahead is None or ahead.version != state.version:
             assert state.position is not None
@@ -490,5 +490,5 @@ class FetchedAhead:
         return ahead
 
     def set(self, tp: TopicPartition, ahead: Ahead) -> None:
-        """More of it has been fetched."""
+        """Replaces the entry of a partition, since more of it has been fetched."""
         self._ahead[tp] = ahead

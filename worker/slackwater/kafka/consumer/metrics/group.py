@@ -21,7 +21,7 @@ GROUP = "consumer-coordinator-metrics"
 
 
 class GroupMetrics(MembershipStats):
-    """What a member tells of itself, kept in windows.
+    """The durations that a member reports, in time windows.
 
     The membership and the commits write it on the client's loop, listeners on the application's thread.
     """

@@ -102,7 +102,7 @@ class Committer:
 
     @property
     def auto_commits_now(self) -> bool:
-        """Whether there is anything to commit by itself."""
+        """Whether auto-commit applies now."""
         return self._config.auto_commits and (
             not self._subscription.by_group or (self._group is not None and self._group.membership.in_group)
         )
@@ -166,7 +166,7 @@ class CommitFuture:
         return self.done() and self.exception is None
 
     def failed(self) -> bool:
-        """Whether they are not, for good."""
+        """Whether the commit has failed for good."""
         return self.done() and self.exception is not None
 
     def retriable(self) -> bool:
@@ -210,7 +210,7 @@ class CommitFuture:
 
 
 class CommitQueue:
-    """What the application is to be told of commits. Filled from any thread, emptied on the application's."""
+    """Pending callbacks of commits. Filled from any thread, emptied on the application's."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -218,17 +218,17 @@ class CommitQueue:
         self._told: deque[Call] = deque()
 
     def add(self, commit: CommitFuture, callback: Callable[..., Any] | None) -> None:
-        """A commit under way; ``callback(offsets, error or None)`` is to be called after those before it."""
+        """Adds a commit; ``callback(offsets, error or None)`` runs after those of earlier commits."""
         with self._lock:
             self._running.append((commit, callback))
 
     def tell(self, call: Call) -> None:
-        """Has something called at the next occasion."""
+        """Adds a call, which runs before pending callbacks."""
         with self._lock:
             self._told.append(call)
 
     def next_call(self) -> Call | None:
-        """What to call next, on the application's thread; ``None``: nothing now."""
+        """The next call, for the application's thread; ``None``: nothing now."""
         with self._lock:
             if self._told:
                 return self._told.popleft()

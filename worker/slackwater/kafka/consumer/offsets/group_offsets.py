@@ -39,7 +39,7 @@ class _OutOfTimeError(KafkaError):
 
 
 class _MovedOnError(Exception):
-    """The member has joined anew since the request was made up: it is not to be written."""
+    """The member has joined again since the request was made, so the request must not be sent."""
 
 
 class GroupOffsets:
@@ -173,7 +173,7 @@ class GroupOffsets:
     # -- commits ---------------------------------------------------------------------------------
 
     async def commit(self, offsets: Offsets, timeout_ms: int) -> None:
-        """Stores offsets, repeating what is worth it until the time is over.
+        """Stores offsets; errors that may pass are retried until the time is over.
 
         While the group rebalances, a cooperative member keeps its partitions, so a commit for those is
         repeated in the new generation. Raises :class:`CommitFailedError` when the group has moved on,
@@ -323,7 +323,7 @@ class GroupOffsets:
         raise error
 
     def _commit_failed(self) -> CommitFailedError:
-        """Says why this member is out of the group, where that was seen."""
+        """The error of a commit, with the reason why this member is out of the group, if that is known."""
         why = self.membership.diagnostics.why_out
         if not why:
             return CommitFailedError()
@@ -334,11 +334,11 @@ class GroupOffsets:
         )
 
     async def _next_generation(self, identity: Identity, deadline: int, error: KafkaError) -> None:
-        """Waits out a rebalance: until this member syncs, is out of the group, or the time is over."""
+        """Waits until this member has synced, is out of the group, or the time is over."""
         member = self.membership
         waits = (State.JOINING, State.SYNCING, State.PREPARING, State.STABLE)
         member_was = member.state
-        # A heartbeat will tell of the rebalance; do not wait for it longer than a back-off.
+        # A heartbeat detects the rebalance; do not wait for it longer than a back-off.
         settled_at = self.now_ms() + self._config.retry_backoff_max_ms
         while member.in_group and member.state in waits:
             now = self.now_ms()

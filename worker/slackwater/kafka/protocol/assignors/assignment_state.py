@@ -36,7 +36,7 @@ class Board:
         self.load = [0] * len(racks)
         self.kinds: list[Kind] = []
         self.free: list[tuple[int, TopicPartition, int]] = []
-        """(kind, partition, owner) of what lies with nobody yet."""
+        """(kind, partition, owner) of the partitions that have no member yet."""
         self._numbers: dict[tuple[str, frozenset[str]], int] = {}
         self._far: dict[tuple[tuple[int, ...], frozenset[str]], frozenset[int]] = {}
 
@@ -58,7 +58,7 @@ class Board:
     def _find_far(self, readers: tuple[int, ...], racks: frozenset[str]) -> frozenset[int]:
         key = (readers, racks)
         if key not in self._far:
-            # A member that told no rack is near to everything.
+            # A member without a rack is near to everything.
             self._far[key] = frozenset(m for m in readers if self._racks[m] and self._racks[m] not in racks)
         return self._far[key]
 

@@ -1,6 +1,6 @@
 """The interface of an assignor, and the values that go in and out.
 
-An assignor runs on the group's leader, between JoinGroup and SyncGroup. It asks nobody and has no clock:
+An assignor runs on the group's leader, between JoinGroup and SyncGroup. It does no I/O and has no clock:
 what it needs is in :class:`GroupSubscription`.
 """
 
@@ -34,7 +34,7 @@ class GroupSubscription:
     """What the leader knows when it makes a plan (Java: ``Cluster`` and ``GroupSubscription``).
 
     ``partitions``: the partition count for each topic that exists, of all that any member wants.
-    ``members``: what each told, by member id. ``racks``: where the replicas are (KIP-881), empty where
+    ``members``: subscriptions by member id. ``racks``: where the replicas are (KIP-881), empty where
     it is not known. ``generation``: the one that is being planned. ``now_ms``: the time of the owner's clock,
     which only differences are taken of.
     """
@@ -51,7 +51,7 @@ class GroupAssignment:
     """A leader's plan (Java: ``GroupAssignment``).
 
     ``user_data``: bytes for some members, by member id, which each finds in its assignment.
-    ``waiting``: partitions that exist and were given to nobody on purpose, beside those that change
+    ``waiting``: partitions that exist and were left out on purpose, beside those that change
     hands. ``rejoin_at_ms``: when the leader is to ask for a rebalance, by the clock of
     :attr:`GroupSubscription.now_ms`; ``None``: never.
     """

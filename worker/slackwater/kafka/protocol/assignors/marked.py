@@ -27,7 +27,7 @@ OWNER = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
 _NOTHING = encode_sticky((), UNKNOWN_GENERATION)
-"""What stands for no user data, so that nobody takes a mark for partitions."""
+"""Stands for empty user data, so that a mark is not read as partitions."""
 
 
 class MarkedAssignor(Assignor):

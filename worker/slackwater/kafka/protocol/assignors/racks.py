@@ -10,7 +10,7 @@ _NOWHERE: frozenset[str] = frozenset()
 
 
 def member_racks(members: Members) -> dict[str, str]:
-    """The racks of the members that told one (``client.rack``)."""
+    """The racks of the members that have one (``client.rack``)."""
     return {member: subscription.rack for member, subscription in members.items() if subscription.rack}
 
 
@@ -23,7 +23,7 @@ def racks_of(topic: str, number: int, racks: Racks) -> frozenset[str]:
 def racks_matter(
     of_members: Iterable[str], topics: Iterable[str], partitions: Mapping[str, int], racks: Racks
 ) -> bool:
-    """Whether to mind racks: a member is in one that has partitions, and not every rack has all of them."""
+    """Whether racks apply: a member is in one that has partitions, and not every rack has all of them."""
     mine = set(of_members)
     if not mine:
         return False

@@ -54,7 +54,7 @@ class StickyAssignor(GroupAssignor):
         self._last, self._generation = assignment.partitions, metadata.generation_id
 
     def assign_group(self, group: GroupSubscription) -> GroupAssignment:
-        """The plan. What two members of one generation both claim counts as nobody's."""
+        """The plan. Partitions that two members of one generation claim count as unowned."""
         owners, contested = settle_claims(
             group.partitions, group.members, ordered(group.members), sticky_claim
         )
@@ -80,7 +80,7 @@ class CooperativeStickyAssignor(GroupAssignor):
     def assign_group(self, group: GroupSubscription) -> GroupAssignment:
         """The plan, without what has to be given up first.
 
-        What two members of one generation both claim is given to nobody: both have to give it up.
+        Partitions that two members of a generation claim are assigned to neither: both must give them up.
         """
         return GroupAssignment(share_cooperatively(group))
 

@@ -31,7 +31,7 @@ _IN_GENERATION = (State.SYNCING, State.ASSIGNING, State.STABLE)
 class JoinSync:
     """Builds a member's Joins and Syncs and handles their successful answers.
 
-    ``assignors``: in order of preference. ``stats`` is told how long each exchange took.
+    ``assignors``: in order of preference. ``stats`` receives the durations of the exchanges.
     """
 
     def __init__(

@@ -71,7 +71,7 @@ class Membership:
         self.group_protocol_type = ""
         """The group's protocol type at the broker, if it has refused a Join; "": not known."""
         self.coordinator_lost = False
-        """Set when the coordinator has to be looked up anew; the owner clears it."""
+        """Set when the coordinator has to be looked up again; the owner clears it."""
         self.departed_member_id = ""
         """Set when a dynamic member gave up: the owner sends LeaveGroup for it, and clears it."""
         self.diagnostics = Diagnostics(config)

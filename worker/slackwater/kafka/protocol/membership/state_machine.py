@@ -113,7 +113,7 @@ class StateMachine:
     def joined(self, response: m.JoinGroupResponse) -> None:
         """Takes the identity in the generation that the Join gave; the state does not change yet."""
         # If a generation came and went in between, another member may have owned the partitions. The
-        # application is told so with the assignment, so the fact outlasts a Sync that is refused.
+        # application learns it with the assignment, so the flag survives a Sync that is refused.
         if 0 <= self.generation < response.generation_id - 1:
             self.missed_a_generation = True
         if response.member_id != self.member_id:

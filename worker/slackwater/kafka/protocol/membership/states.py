@@ -17,19 +17,19 @@ SUBSCRIPTIONS_ASKED_MS = 3_000
 
 
 class State(Enum):
-    """Where a member is."""
+    """The states of a member."""
 
     OUT = "out"
-    PREPARING = "preparing"  # the application is told what it gives up before the Join
+    PREPARING = "preparing"  # the application gives up partitions before the Join
     JOINING = "joining"
     SYNCING = "syncing"
-    ASSIGNING = "assigning"  # the application is told what the Sync brought
+    ASSIGNING = "assigning"  # the application handles the new assignment
     STABLE = "stable"
-    DEAD = "dead"  # fenced, or an error that no rejoin can mend
+    DEAD = "dead"  # fenced, or an error that a rejoin does not resolve
 
 
 class Event(Enum):
-    """What moves a member from state to state."""
+    """The events that move a member from state to state."""
 
     WANT = auto()
     PREPARED = auto()
@@ -83,7 +83,7 @@ class MembershipConfig:
 
     @property
     def name(self) -> str:
-        """How messages call this member before it has a member.id."""
+        """The name of this member in messages before it has a member.id."""
         return self.instance_id or "this member"
 
     @property

@@ -60,7 +60,7 @@ class Timers:
     retry_delay_ms: Callable[[int], float]
     heartbeat_at: int = NEVER_MS
     session_ends_at: int = NEVER_MS
-    """No heartbeat was answered for session.timeout.ms: the coordinator has to be found anew (KIP-62)."""
+    """No heartbeat was answered for session.timeout.ms: the coordinator is looked up again (KIP-62)."""
     heard_at: int = -1
     """When the coordinator last confirmed the membership; -1: never."""
     request_ends_at: int = NEVER_MS
@@ -83,11 +83,11 @@ class Timers:
         self.heartbeat_at = now_ms + self.config.heartbeat_interval_ms
 
     def refresh_session(self, now_ms: int) -> None:
-        """The session begins anew, by the member's own clock."""
+        """The session restarts, by the member's own clock."""
         self.session_ends_at = now_ms + self.config.session_timeout_ms
 
     def heard(self, now_ms: int) -> None:
-        """The coordinator has confirmed the membership, so it has begun the session anew."""
+        """The coordinator has confirmed the membership, so it has restarted the session."""
         self.heard_at = now_ms
         self.refresh_session(now_ms)
 
