@@ -140,7 +140,7 @@ class Feed:
 
 @pytest.mark.long
 @pytest.mark.timeout(400)
-async def test_workers_killed_at_random_moments_lose_nothing_and_do_nothing_twice(
+async def test_workers_killed_at_random_moments_lose_and_duplicate_nothing(
     devbroker: DevBroker, tmp_path: Path
 ) -> None:
     seed = int(os.environ.get("SLACKWATER_CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)

@@ -28,7 +28,7 @@ SIDE_BY_SIDE = 4
 
 @pytest.mark.long
 @pytest.mark.timeout(120 + 60 * RUNS)
-def test_random_runs_lose_nothing_and_do_nothing_twice() -> None:
+def test_random_runs_lose_and_duplicate_nothing() -> None:
     seed = int(os.environ.get("SLACKWATER_CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)
     print(f"SLACKWATER_CHAOS_SEED={seed}")
     with KafkaCluster(1, BROKER) as cluster:
@@ -37,7 +37,7 @@ def test_random_runs_lose_nothing_and_do_nothing_twice() -> None:
     assert not [outcome for outcome in outcomes if not outcome.good]
 
 
-def test_the_judge_sees_rows_that_are_lost_or_there_twice(devbroker: DevBroker, tmp_path: Path) -> None:
+def test_lost_and_duplicated_rows_are_reported(devbroker: DevBroker, tmp_path: Path) -> None:
     with StoppableSite(devbroker.bootstrap, tmp_path) as site:
         worker = site.start(0)
         site.produce(40)
@@ -68,7 +68,7 @@ def test_the_judge_sees_rows_that_are_lost_or_there_twice(devbroker: DevBroker, 
             site.check()
 
 
-def test_the_judge_names_dead_letters_that_are_there_twice(devbroker: DevBroker, tmp_path: Path) -> None:
+def test_duplicated_dead_letters_are_named(devbroker: DevBroker, tmp_path: Path) -> None:
     with StoppableSite(devbroker.bootstrap, tmp_path) as site:
         worker = site.start(0)
         site.produce(40)
@@ -87,7 +87,7 @@ def test_the_judge_names_dead_letters_that_are_there_twice(devbroker: DevBroker,
         assert f"at {site.letters_topic}-1 offset" in difference
 
 
-def test_a_run_that_went_wrong_tells_why_and_keeps_its_folder(
+def test_a_failed_run_reports_its_cause_and_keeps_its_folder(
     devbroker: DevBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker of this run has its output copied as it ends."""

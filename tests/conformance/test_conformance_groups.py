@@ -124,7 +124,7 @@ IDENTITY: list[tuple[Situation, E, E, E | None]] = [
 @pytest.mark.parametrize(
     ("situation", "heartbeat", "commit", "sync"), IDENTITY, ids=[x[0].__name__.strip("_") for x in IDENTITY]
 )
-def test_how_errors_show(
+def test_errors_depend_on_the_situation_of_the_member(
     bootstrap: str, topic: str, situation: Situation, heartbeat: E, commit: E, sync: E | None
 ) -> None:
     """The table (case) x (Heartbeat, OffsetCommit, SyncGroup); identity is checked before generation."""

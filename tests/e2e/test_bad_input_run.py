@@ -121,7 +121,7 @@ def retried(
 @pytest.mark.parametrize(
     ("name", "words"), [(case[0], case[2]) for case in RETRIED], ids=[o[0] for o in RETRIED]
 )
-def test_what_stops_each_worker_is_told_at_once_and_given_up_in_the_end(
+def test_a_fault_that_stops_each_worker_is_reported_at_once_and_ends_the_run(
     retried: dict[str, Future[tuple[LocalRunSite, Ended]]], name: str, words: str
 ) -> None:
     site, ended = retried[name].result()

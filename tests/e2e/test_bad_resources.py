@@ -32,7 +32,9 @@ def refusal(plane: ControlPlane, home: str, document: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("bad", REFUSED, ids=lambda bad: bad.what)
-def test_it_is_refused_with_the_field_and_what_to_do(api_server: ControlPlane, home: str, bad: Bad) -> None:
+def test_a_bad_resource_is_refused_with_its_field_and_a_remedy(
+    api_server: ControlPlane, home: str, bad: Bad
+) -> None:
     error = refusal(api_server, home, bad.document)
     assert bad.field in error
     assert bad.says in error
@@ -43,7 +45,7 @@ def test_nothing_of_them_is_there(api_server: ControlPlane, home: str) -> None:
 
 
 @pytest.mark.parametrize("bad", [*UNREADABLE, *NOT_FOR_PODS], ids=lambda bad: bad.what)
-def test_what_the_api_server_cannot_know_is_found_by_who_reads_it_back(
+def test_the_operator_refuses_what_the_api_server_accepts(
     api_server: ControlPlane, home: str, bad: Bad
 ) -> None:
     kept = yaml.safe_load(apply(api_server, home, bad.document, "--dry-run=server", "-o", "yaml"))

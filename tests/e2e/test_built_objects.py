@@ -207,7 +207,7 @@ def applied(plane: ControlPlane, document: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("suffix", ["", "a"])
-def test_what_the_server_fills_in_is_no_other_template(
+def test_fields_that_the_server_fills_in_do_not_change_the_template(
     api_server: ControlPlane, home: str, suffix: str
 ) -> None:
     """Applying the same again changes nothing, so that no pod counts as outdated."""
@@ -216,7 +216,7 @@ def test_what_the_server_fills_in_is_no_other_template(
     document = statefulset(group, template=current.template, replicas=0, suffix=suffix)
     kept = [applied(api_server, document) for _ in range(2)]
     api_server.kubectl("delete", "statefulset", document["metadata"]["name"], "-n", home)
-    assert [rule["metadata"]["generation"] for rule in kept] == [1, 1]
+    assert [live["metadata"]["generation"] for live in kept] == [1, 1]
     assert not any(
         differs(marked(document), applied_as_marked(live_document, document)) for live_document in kept
     )
@@ -228,7 +228,7 @@ def applied_as_marked(live: dict[str, Any], document: dict[str, Any]) -> dict[st
     return {**live, "metadata": {**live["metadata"], "annotations": annotations}}
 
 
-def test_workers_of_before_get_their_variables_in_the_order_that_counts(
+def test_workers_of_earlier_versions_get_their_variables_in_order(
     api_server: ControlPlane, home: str
 ) -> None:
     """A variable may refer only to those before it; the API server merges the new ones into a set that is

@@ -176,7 +176,7 @@ def test_pods_go_to_all_nodes_but_not_to_a_cordoned_one(cluster: Cluster, kubect
     assert {cluster.pod(name)["spec"]["nodeName"] for name in ("c", "d")} == {"node-1", "node-2"}
 
 
-def test_a_pod_without_room_is_told_so_and_gets_the_room_of_another(cluster: Cluster) -> None:
+def test_a_pod_without_room_is_unschedulable_until_another_pod_ends(cluster: Cluster) -> None:
     def allow(pods: int) -> None:
         path = path_of("v1", "nodes", name="node-1", subresource="status")
         cluster.api.patch(path, {"status": {"allocatable": {"pods": str(pods)}}})
@@ -250,7 +250,7 @@ def test_a_deployment_gets_a_service_with_endpoints(cluster: Cluster) -> None:
     until(addresses, "two endpoints")
 
 
-def test_a_job_runs_and_is_told_of_a_failure(cluster: Cluster) -> None:
+def test_a_job_reports_success_and_failure(cluster: Cluster) -> None:
     def job(name: str, script: str) -> None:
         spec = pod(name, script, spec={"restartPolicy": "Never"})["spec"]
         body = {"metadata": {"name": name}, "spec": {"backoffLimit": 0, "template": {"spec": spec}}}
@@ -447,7 +447,7 @@ def test_a_pod_has_a_tmp_of_its_own_and_still_all_other_mounts(cluster: Cluster,
     assert not Path("/tmp/mine").exists()
 
 
-def test_what_is_missing_is_waited_for(cluster: Cluster) -> None:
+def test_a_pod_waits_for_missing_references(cluster: Cluster) -> None:
     env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "later", "key": "a"}}}]
     cluster.create("pods", pod("env", "echo $A; exec sleep 600", env=env))
     volumes = {"volumes": [{"name": "v", "secret": {"secretName": "later"}}]}
@@ -498,7 +498,7 @@ def test_init_containers_come_first_and_hooks_run(cluster: Cluster) -> None:
     assert "stopping" in cluster.log("p"), "preStop runs before SIGTERM"
 
 
-def test_who_ignores_sigterm_is_killed_after_the_grace_period(cluster: Cluster) -> None:
+def test_a_container_that_ignores_sigterm_is_killed_after_the_grace_period(cluster: Cluster) -> None:
     stubborn = "trap '' TERM; echo up; while :; do sleep 0.1; done"
     cluster.create("pods", pod("p", stubborn, spec={"terminationGracePeriodSeconds": 2}))
     cluster.await_log("p", "up")

@@ -29,7 +29,7 @@ def home(api_server: ControlPlane) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
-def test_it_is_taken_as_it_stands(api_server: ControlPlane, home: str, file: Path) -> None:
+def test_an_example_is_accepted_unchanged(api_server: ControlPlane, home: str, file: Path) -> None:
     output = api_server.kubectl("apply", "-n", home, "-f", str(file))
     group = load(file)
     assert f"consumergroup.slackwater.dev/{group.name} created" in output
@@ -41,7 +41,7 @@ def test_it_is_taken_as_it_stands(api_server: ControlPlane, home: str, file: Pat
 
 
 @pytest.mark.parametrize("file", ON_KUBERNETES, ids=lambda file: f"{file.parent.name}/{file.stem}")
-def test_what_is_made_of_it_is_taken(api_server: ControlPlane, home: str, file: Path) -> None:
+def test_objects_built_from_an_example_are_accepted(api_server: ControlPlane, home: str, file: Path) -> None:
     name = load(file).name
     api_server.kubectl("apply", "-n", home, "-f", str(file))
     group = parse(json.loads(api_server.kubectl("get", "cg", name, "-n", home, "-o", "json")))

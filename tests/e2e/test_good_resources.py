@@ -101,7 +101,7 @@ def applied(plane: ControlPlane, home: str, document: dict[str, Any], *arguments
 
 
 @pytest.mark.parametrize("changes", GOOD.values(), ids=list(GOOD))
-def test_it_is_taken_and_means_the_same_with_the_defaults_filled_in(
+def test_a_good_resource_means_the_same_with_its_defaults_filled_in(
     api_server: ControlPlane, home: str, changes: dict[str, Any]
 ) -> None:
     document = good(**changes)

@@ -152,7 +152,7 @@ def test_keda_scales_from_none_by_the_lag_and_back(site: ClusterSite, namespace:
     assert group.verify(produced).exact
 
 
-def test_what_transactions_leave_is_no_lag_to_keda(site: ClusterSite, namespace: str) -> None:
+def test_transaction_markers_are_no_lag_to_keda(site: ClusterSite, namespace: str) -> None:
     """Markers and aborted records are never handled, but the workers commit behind them."""
     name = f"markers-{namespace}"
     group = site.group(name, partitions=4, replicas=None)

@@ -50,7 +50,7 @@ def refused(ended: subprocess.CompletedProcess[str]) -> str:
     return line
 
 
-def test_it_shows_state_and_decisions(control_plane: ControlPlane, namespace: str) -> None:
+def test_explain_shows_state_and_decisions(control_plane: ControlPlane, namespace: str) -> None:
     control_plane.api.create(path_of(*GROUPS, namespace), group(namespace))
     conditions = [
         {
@@ -105,7 +105,7 @@ def test_a_name_that_is_not_there_gets_the_nearest(control_plane: ControlPlane, 
     assert elsewhere.endswith(f"; it exists in {namespace} (-n {namespace})"), elsewhere
 
 
-def test_what_is_in_the_way_is_said_in_one_line(
+def test_explain_reports_an_obstacle_in_one_line(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     nobody = control_plane.kubeconfig_for(namespace, "nobody")
@@ -156,7 +156,7 @@ def test_watch_shows_each_change_until_it_is_deleted(control_plane: ControlPlane
             watching.send_signal(signal.SIGKILL)
 
 
-def test_where_slackwater_is_not_installed_it_says_so(
+def test_explain_says_that_slackwater_is_not_installed(
     control_plane: ControlPlane, namespace: str, kubectl: Command
 ) -> None:
     kubectl("delete", "-f", str(ROOT / "crds"))

@@ -129,7 +129,7 @@ def lease_of(plane: ControlPlane, namespace: str) -> dict[str, Any]:
     return spec
 
 
-def test_one_leads_and_the_other_follows_a_kill_within_the_lease(
+def test_the_second_operator_leads_within_the_lease_after_a_kill(
     control_plane: ControlPlane, namespace: str, start: Start
 ) -> None:
     first = start()
@@ -276,7 +276,7 @@ def rights() -> list[dict[str, Any]]:
     ]
 
 
-def test_it_needs_no_more_rights_than_the_table_says(
+def test_the_operator_needs_no_more_rights_than_documented(
     control_plane: ControlPlane, namespace: str, start: Start, devbroker: DevBroker
 ) -> None:
     with KafkaAdmin(devbroker.bootstrap) as admin:

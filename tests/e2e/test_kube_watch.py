@@ -49,7 +49,7 @@ def names(objects: list[dict[str, Any]]) -> list[str]:
     return [str(document["metadata"]["name"]) for document in objects]
 
 
-async def test_what_was_there_is_there_when_it_is_synced_and_changes_follow(
+async def test_a_synced_store_has_existing_objects_and_later_changes(
     control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = Key(namespace, "flights")
@@ -118,7 +118,7 @@ async def test_named_namespaces_are_all_that_is_seen(
                 assert {key.namespace for key in store.groups()} == {namespace}
 
 
-async def test_what_vanished_while_nobody_watched_is_found_out(
+async def test_a_deletion_during_a_gap_in_the_watch_is_noticed(
     control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The API server starts anew while the operator is cut off, so that the watches must list again."""
@@ -163,7 +163,7 @@ async def test_an_api_server_that_hangs_and_comes_back_is_watched_again(
             await wait_until_async(lambda: store.groups() == [key], "the group")
 
 
-async def test_it_waits_for_the_crd(
+async def test_the_watch_waits_for_the_crd(
     control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch, kubectl: Command
 ) -> None:
     kubectl("delete", "-f", str(CRDS))

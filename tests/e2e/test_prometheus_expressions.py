@@ -386,7 +386,7 @@ def test_prometheus_evaluates_every_rule(story: Story) -> None:
     assert all(not rule.get("lastError") for rule in story.prometheus.rules())
 
 
-def test_what_is_wrong_raises_its_alert_and_what_is_well_does_not(story: Story) -> None:
+def test_each_fault_raises_its_alert_and_no_other(story: Story) -> None:
     """The conditions of the two bad groups are there; their alerts wait for five minutes: pending."""
 
     def states() -> dict[str, set[str]]:

@@ -70,7 +70,7 @@ def test_a_stuck_consumer_is_named(control_plane: ControlPlane, kafka: KafkaClus
 
 
 @pytest.mark.long
-def test_a_topic_that_nobody_writes_to_is_idle_and_nothing_is_scaled(
+def test_a_topic_without_new_records_is_idle_and_is_not_scaled(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():

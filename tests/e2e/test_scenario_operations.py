@@ -29,7 +29,7 @@ def test_kubectl_rollout_restart(control_plane: ControlPlane, kafka: KafkaCluste
 
 
 @pytest.mark.long
-def test_a_paused_group_restarts_nobody(
+def test_a_paused_group_restarts_no_worker(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():

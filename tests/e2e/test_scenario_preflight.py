@@ -14,7 +14,7 @@ from tests.support.site.quota import resource_quota
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
 
 
-def test_what_the_environment_did_is_tried_again_until_it_passes(
+def test_a_preflight_that_the_environment_failed_is_repeated_until_it_passes(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
@@ -47,7 +47,7 @@ def test_what_the_environment_did_is_tried_again_until_it_passes(
     ],
     ids=["ServiceAccount", "Secret"],
 )
-def test_what_holds_a_preflight_up_is_named_and_heals(
+def test_a_condition_names_what_blocks_a_preflight_and_clears_afterwards(
     control_plane: ControlPlane,
     kafka: KafkaCluster,
     namespace: str,

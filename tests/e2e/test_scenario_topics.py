@@ -46,7 +46,7 @@ def test_topics_are_added_and_removed_by_a_rollout_that_costs_one_rebalance(
 
 
 @pytest.mark.long
-def test_topics_that_come_grow_and_go_are_told_by_name_and_cost_no_unplanned_rebalance(
+def test_new_grown_and_deleted_topics_are_named_and_cause_no_unplanned_rebalance(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A missing topic holds the group up until it exists; it grows, is deleted, and is created again. Nobody

@@ -387,7 +387,7 @@ def test_a_subscription_that_changes_after_a_broken_off_iteration_skips_nothing(
         assert values == list(range(300))
 
 
-def test_what_an_iteration_broke_off_is_not_committed_by_close(broker: Any, face: Any) -> None:
+def test_close_does_not_commit_records_of_a_broken_off_iteration(broker: Any, face: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 1, 300), unique("g")
     (tp,) = partitions(topic, 1)
     more = {"enable_auto_commit": True, "auto_commit_interval_ms": 3_600_000, "max_poll_records": 50}
@@ -458,7 +458,7 @@ class Breaks:
         self._note("lost", lost)
 
 
-def test_a_listener_that_raises_is_heard_once_and_the_group_goes_on(broker: Any, face: Any) -> None:
+def test_an_error_of_a_listener_is_raised_once_and_the_group_continues(broker: Any, face: Any) -> None:
     topic, listener = make_topic(broker.bootstrap, 2, 20), Breaks("assigned")
     with face(**options(broker.bootstrap, unique("g"))) as consumer:
         listener.consumer = consumer._consumer if face is Sync else consumer

@@ -75,7 +75,7 @@ def test_heartbeats_go_on_without_poll(broker: Any) -> None:
 # -- removed by somebody -----------------------------------------------------------------------------
 
 
-def test_a_live_member_that_is_removed_hears_of_it_and_joins_again(broker: Any) -> None:
+def test_a_removed_live_member_is_notified_and_joins_again(broker: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 2), unique("g")
     with members() as running, KafkaAdmin(bootstrap_servers=broker.bootstrap) as admin:
         running.append(Member([topic], **options(broker.bootstrap, group, group_instance_id="a")))

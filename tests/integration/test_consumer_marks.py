@@ -26,7 +26,7 @@ def owners(admin: KafkaAdmin, group: str) -> dict[str | None, tuple[str, str]]:
     }
 
 
-def test_who_returns_as_a_static_member_is_shown_with_its_own_mark_and_nobody_rebalances(broker: Any) -> None:
+def test_a_returning_static_member_shows_its_own_mark_without_a_rebalance(broker: Any) -> None:
     """The client id remains the first process's: that is why the mark is in the subscription."""
     topic, group = make_topic(broker.bootstrap, 2), unique("g")
 

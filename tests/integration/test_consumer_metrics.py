@@ -65,7 +65,7 @@ def test_the_names_are_javas(devbroker: DevBroker) -> None:
     assert {name for _, name, _ in java} & NOT_HERE, "the list of what is left out is of names that Java has"
 
 
-def test_what_is_read_is_counted(devbroker: DevBroker) -> None:
+def test_records_that_are_read_are_counted(devbroker: DevBroker) -> None:
     topic = make_topic(devbroker.bootstrap, 2, 40)
     tp = TopicPartition(topic, 0)
     with KafkaConsumer(**options(devbroker.bootstrap, None)) as consumer:

@@ -305,7 +305,7 @@ def test_the_first_records_come_from_memory(broker: Any) -> None:
             new.stop()
 
 
-def test_taken_over_unasked_it_goes_on_at_the_committed_offsets(broker: Any) -> None:
+def test_a_takeover_without_a_handover_continues_at_the_committed_offsets(broker: Any) -> None:
     """The old one hangs: it is fenced, and what it did not commit comes again."""
     topic = make_topic(broker.bootstrap, PARTITIONS, 60)
     with group_of_three(broker.bootstrap, topic) as (same, holders):

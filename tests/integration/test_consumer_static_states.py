@@ -129,7 +129,7 @@ def test_preparing_rebalance_is_joined_once(broker: Any) -> None:
 # -- CompletingRebalance -----------------------------------------------------------------------------
 
 
-def test_completing_rebalance_is_begun_anew(broker: Any) -> None:
+def test_a_join_during_completing_rebalance_starts_another_rebalance(broker: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 2), unique("g")
     with members() as running, raw(broker.bootstrap, group, "leads") as leads:
         assert leads.join().leader == leads.member_id

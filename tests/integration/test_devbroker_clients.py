@@ -147,7 +147,7 @@ CONSUMERS = {"confluent-kafka": confluent_consume, "kafka-python": python_consum
 
 @pytest.mark.parametrize("name", PRODUCERS)
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_what_one_client_produces_all_others_read_in_groups(
+def test_records_of_each_producer_are_read_by_every_other_client_in_groups(
     broker: ThreadedBroker, topic: str, name: str, codec: str
 ) -> None:
     PRODUCERS[name](broker.bootstrap, topic, codec)

@@ -98,7 +98,7 @@ def read_all(client: RawClient) -> list[bytes | None]:
         offset = columns.next_offset
 
 
-def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
+def test_acknowledged_records_survive_kill_9(tmp_path: Path) -> None:
     data = tmp_path / "data"
     values = [b"%d" % number * 300 for number in range(200)]
     fast = ("--set", "group.initial.rebalance.delay.ms=0")
@@ -178,7 +178,7 @@ def test_a_signal_ends_it_with_0_and_everything_kept(tmp_path: Path, number: int
 
 
 @pytest.mark.parametrize("what", ["port", "control port", "data", "option", "value", "file", "host"])
-def test_what_is_in_the_way_is_one_clear_line_and_exit_2(tmp_path: Path, what: str) -> None:
+def test_an_obstacle_at_the_start_is_one_line_and_exit_code_2(tmp_path: Path, what: str) -> None:
     (tmp_path / "file").write_text("")
     with process(tmp_path / "data", "--control-port", "0") as other:
         arguments = {
@@ -209,7 +209,7 @@ def test_what_is_in_the_way_is_one_clear_line_and_exit_2(tmp_path: Path, what: s
     assert named in done.stderr
 
 
-def test_a_disk_that_takes_no_more_is_told_to_the_producer_and_nothing_half_written_is_served(
+def test_a_full_disk_is_an_error_for_the_producer_and_no_partial_batch_is_served(
     tmp_path: Path,
 ) -> None:
     with process(tmp_path / "data") as broker, RawClient.to(broker.bootstrap) as client:

@@ -182,7 +182,9 @@ def test_a_client_that_goes_away_in_a_long_poll_leaves_nothing_behind(
     assert produce(client, 0, b"still here").error_code == 0
 
 
-def test_a_slow_reader_holds_up_nobody_and_gets_everything(broker: ThreadedBroker, client: RawClient) -> None:
+def test_a_slow_reader_delays_no_other_client_and_gets_everything(
+    broker: ThreadedBroker, client: RawClient
+) -> None:
     for _ in range(20):
         produce(client, 0, b"y" * 900_000)
     with RawClient.to(broker.bootstrap) as slow:
@@ -443,7 +445,7 @@ def test_a_delayed_request_is_handled_later_from_its_own_bytes(
     assert time.monotonic() - began >= 0.19
 
 
-def test_the_coordinator_moves_when_told_and_parked_requests_hear_of_it(broker: ThreadedBroker) -> None:
+def test_a_move_of_the_coordinator_answers_parked_requests(broker: ThreadedBroker) -> None:
     with Member(broker.bootstrap, "moved", "a") as first, Member(broker.bootstrap, "moved", "b") as second:
         form([first])
         second.send_join()
@@ -517,7 +519,7 @@ def test_a_coordinator_move_by_http(broker: ThreadedBroker) -> None:
         ("POST", "/coordinator/move", {"down_ms": "soon"}, 400, "down_ms"),
     ],
 )
-def test_what_the_control_port_refuses(
+def test_the_control_port_refuses_bad_requests(
     broker: ThreadedBroker, method: str, path: str, body: Any, status: int, named: str
 ) -> None:
     got, answer = control(broker, method, path, body)

@@ -42,7 +42,7 @@ def _made(admin: KafkaAdminClient, topic: str) -> bool:
 
 @pytest.mark.parametrize("policy", ["latest", "earliest"])
 @pytest.mark.parametrize("records", [5, 60], ids=["shorter", "longer"])
-def test_a_topic_made_anew_is_read_from_its_beginning(
+def test_a_recreated_topic_is_read_from_its_beginning(
     broker: Any, policy: str, records: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By name alone a longer topic would be read on in its middle, and a shorter one from its end."""
@@ -61,7 +61,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning(
         assert said.startswith(f"{tp}: the topic was deleted and created again; it was read to offset 50")
 
 
-def test_a_topic_made_anew_asks_the_application_where_there_is_no_policy(broker: Any) -> None:
+def test_a_recreated_topic_raises_an_error_without_a_reset_policy(broker: Any) -> None:
     topic = make_topic(broker.bootstrap, 1, 50)
     tp = TopicPartition(topic, 0)
     more = {"auto_offset_reset": "none", "allow_auto_create_topics": False}
@@ -84,7 +84,7 @@ def test_a_topic_made_anew_asks_the_application_where_there_is_no_policy(broker:
 @pytest.mark.parametrize(
     "error", ["FETCH_SESSION_ID_NOT_FOUND", "INVALID_FETCH_SESSION_EPOCH", "FETCH_SESSION_TOPIC_ID_ERROR"]
 )
-def test_a_session_that_is_lost_is_begun_anew_at_once(devbroker: DevBroker, error: str) -> None:
+def test_a_lost_fetch_session_is_replaced_at_once(devbroker: DevBroker, error: str) -> None:
     topic = make_topic(devbroker.bootstrap, 1, 10)
     tp = TopicPartition(topic, 0)
     client_id = unique("c")

@@ -154,7 +154,7 @@ def read_slowly(bootstrap: str, topic: str, count: int, limit: int, polls: int, 
     return most
 
 
-def test_what_waits_is_bounded_by_fetch_max_bytes(broker: Any) -> None:
+def test_buffered_records_are_bounded_by_fetch_max_bytes(broker: Any) -> None:
     """100 partitions with 100 kB each at the broker, a caller that takes little, and room for 1 MB."""
     topic = make_topic(broker.bootstrap, 100)
     with RawClient.to(broker.bootstrap) as client:

@@ -45,7 +45,7 @@ def produce(cluster: KafkaCluster, topic: str, values: range, acks: int | str = 
     producer.close()
 
 
-def test_what_an_unclean_election_lost_is_told_and_reading_goes_on_where_the_logs_part(
+def test_an_unclean_election_is_reported_and_reading_continues_at_the_divergent_offset(
     kafka3: KafkaCluster, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     tp, group = TopicPartition(topic, 0), unique("g")

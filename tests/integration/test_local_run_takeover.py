@@ -57,7 +57,7 @@ async def all_handled(run: LocalRun, feed: Feed, folder: Path) -> None:
 
 
 @pytest.mark.timeout(180)
-async def test_all_are_taken_over_twice_while_records_flow(broker: Broker, tmp_path: Path) -> None:
+async def test_all_workers_are_taken_over_twice_under_load(broker: Broker, tmp_path: Path) -> None:
     file, name = await group_of(tmp_path, broker.bootstrap)
     with Feed(broker.bootstrap, name) as feed:
         async with Launch(file, workdir=tmp_path / "run") as run:
@@ -119,7 +119,7 @@ async def test_a_revision_that_cannot_start_stops_before_anybody_has_gone(
 
 
 @pytest.mark.timeout(180)
-async def test_killed_in_every_phase_of_it_nothing_is_lost_and_nobody_else_hears_of_it(
+async def test_a_takeover_killed_in_any_phase_loses_nothing_and_disturbs_no_other_member(
     devbroker: DevBroker, tmp_path: Path
 ) -> None:
     file, name = await group_of(tmp_path, devbroker.bootstrap)

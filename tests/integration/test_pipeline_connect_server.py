@@ -29,7 +29,7 @@ def ends(pid: int, timeout_s: float = 60) -> bool:
     return False
 
 
-def test_it_answers_until_it_is_stopped(tmp_path: Path) -> None:
+def test_the_connect_server_answers_until_it_is_stopped(tmp_path: Path) -> None:
     server = ConnectServer(log_path=tmp_path / "connect.log")
     with server:
         pid = server.pid
@@ -41,7 +41,7 @@ def test_it_answers_until_it_is_stopped(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
-def test_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
+def test_the_connect_server_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     script = (
         "import sys, threading, pathlib\n"
         "from slackwater.pipeline.engines.connect_server import ConnectServer\n"

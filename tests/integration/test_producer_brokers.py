@@ -227,7 +227,7 @@ def test_null_keys_spread_over_all_partitions(broker: Broker, topic: str) -> Non
     assert min(counts) > 100
 
 
-def test_records_that_cannot_be_sent_are_told_at_once(broker: Broker, topic: str) -> None:
+def test_records_that_cannot_be_sent_fail_at_once(broker: Broker, topic: str) -> None:
     with KafkaProducer(
         bootstrap_servers=broker.bootstrap,
         max_request_size=10_000,

@@ -246,7 +246,9 @@ def test_every_case_is_tried(secured: SecuredKafka) -> None:
     assert set(REFUSALS) == set(refusals(secured))
 
 
-def test_a_client_without_certificate_is_told_so_each_time(secured: SecuredKafka, tmp_path: Path) -> None:
+def test_a_client_without_a_certificate_gets_an_error_each_time(
+    secured: SecuredKafka, tmp_path: Path
+) -> None:
     """In TLS 1.3 the refusal comes after the handshake, behind a request of ours: it must not get lost."""
     for _ in range(10):
         with pytest.raises(SslAuthenticationError, match="set cert and key"):

@@ -221,7 +221,7 @@ def until_stopped(workers: list[WorkerProcess], topic: str) -> None:
         pytest.param(True, 80, id="running-shorter", marks=pytest.mark.long),
     ],
 )
-def test_a_topic_made_anew_stops_the_group_and_overwrites_nothing(
+def test_a_recreated_topic_stops_the_group_and_overwrites_nothing(
     site: LogSite, running: bool, count: int
 ) -> None:
     """With 800 records no committed offset is beyond the new topic's end."""
@@ -300,7 +300,7 @@ def test_a_successor_skips_what_was_deleted_and_counts_it(pods: TakeoverSite) ->
     assert after.metric("slackwater_records_skipped_total") == end - begin
 
 
-def test_a_successor_reads_nothing_of_a_topic_made_anew(either_pods: TakeoverSite) -> None:
+def test_a_successor_reads_nothing_of_a_recreated_topic(either_pods: TakeoverSite) -> None:
     pods = either_pods
     before = pods.members(1)[0]
     pods.flow.start(300)

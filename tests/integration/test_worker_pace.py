@@ -32,7 +32,7 @@ def trickle(site: DeliverySite, worker: WorkerProcess, until: Callable[[], bool]
     assert producer.flush(60) == 0
 
 
-def test_a_trickle_makes_a_batch_an_interval_of_all_that_came(kafka: KafkaCluster, tmp_path: Path) -> None:
+def test_a_slow_flow_is_handled_in_one_batch_an_interval(kafka: KafkaCluster, tmp_path: Path) -> None:
     with DeliverySite(kafka.bootstrap, tmp_path) as site:
         worker = site.worker(batchIntervalMs=INTERVAL_MS, properties={"session.timeout.ms": "45000"})
         trickle(site, worker, lambda: len(worker.named("batch")) >= 6)
@@ -45,7 +45,7 @@ def test_a_trickle_makes_a_batch_an_interval_of_all_that_came(kafka: KafkaCluste
         site.check()
 
 
-def test_what_is_fetched_is_handled_before_it_ends(kafka: KafkaCluster, tmp_path: Path) -> None:
+def test_fetched_records_are_handled_before_the_worker_ends(kafka: KafkaCluster, tmp_path: Path) -> None:
     with DeliverySite(kafka.bootstrap, tmp_path) as site:
         worker = site.worker(batchIntervalMs=LONGEST_MS)
 

@@ -18,7 +18,7 @@ def site(kafka: KafkaCluster, tmp_path: Path) -> Iterator[DeliverySite]:
         yield site
 
 
-def test_with_latest_what_comes_during_the_first_restart_is_read(site: DeliverySite) -> None:
+def test_with_latest_records_produced_during_the_first_restart_are_read(site: DeliverySite) -> None:
     """A worker that comes in the place of one that has committed nothing would begin behind them."""
     properties = {**site.config()["properties"], "auto.offset.reset": "latest"}
     site.produce(40)
@@ -32,7 +32,7 @@ def test_with_latest_what_comes_during_the_first_restart_is_read(site: DeliveryS
 
 
 @pytest.mark.parametrize("level", ["read_uncommitted", "read_committed"])
-def test_a_transactions_end_is_no_lag(site: DeliverySite, level: str) -> None:
+def test_the_end_of_a_transaction_is_no_lag(site: DeliverySite, level: str) -> None:
     """The markers, and with ``read_committed`` the aborted records, are behind the last record handled."""
     worker = site.worker(properties={**site.config()["properties"], "isolation.level": level})
     producer = confluent_kafka.Producer(

@@ -70,7 +70,7 @@ def dev(devbroker: DevBroker, tmp_path: Path) -> Iterator[PreflightSite]:
         yield site
 
 
-def test_all_is_well_and_nothing_is_left(site: PreflightSite) -> None:
+def test_a_passing_preflight_leaves_no_group_and_no_file(site: PreflightSite) -> None:
     ran = site.preflight()
     assert ran.code == 0, ran.stderr
     assert list(ran.checks) == ["configuration", "handler", "brokers", "group", "topics", "sink"]
@@ -113,7 +113,7 @@ def test_each_engine_is_given_a_batch_without_rows(dev: PreflightSite, engine: s
         ({"groupID": "x"}, "configuration", 2, "unknown field; did you mean groupId"),
     ],
 )
-def test_what_is_wrong_is_named_and_the_rest_is_tried(
+def test_a_failed_check_is_named_and_the_other_checks_run(
     site: PreflightSite, changes: dict[str, Any], check: str, code: int, words: str
 ) -> None:
     ran = site.preflight(**changes)
@@ -137,7 +137,7 @@ def test_no_broker(tmp_path: Path, devbroker: DevBroker) -> None:
     assert ran.checks["sink"]["ok"]
 
 
-def test_two_faults_in_one_run(dev: PreflightSite) -> None:
+def test_two_failed_checks_are_reported_in_one_run(dev: PreflightSite) -> None:
     """One is the configuration's: another try could not pass."""
     ran = dev.preflight(handler="site_handler:no_offset", topics=["never-made"])
     assert ran.failed == {"handler", "topics"}

@@ -116,7 +116,7 @@ def test_a_restart_returns_into_the_same_generation_within_the_session(site: Del
 
 
 @pytest.mark.parametrize("point", ["publish", "letters"])
-def test_killed_between_write_and_commit_nothing_is_there_twice(
+def test_a_kill_between_write_and_commit_duplicates_no_record(
     site: DeliverySite, point: str, tmp_path: Path
 ) -> None:
     site.produce(400, bad_every=7)
@@ -133,7 +133,7 @@ def test_killed_between_write_and_commit_nothing_is_there_twice(
     site.check()
 
 
-def test_killed_at_random_moments_nothing_is_lost_or_there_twice(dev: DeliverySite) -> None:
+def test_kills_at_random_moments_lose_and_duplicate_no_record(dev: DeliverySite) -> None:
     dev.produce(3000, bad_every=11)
     moments = random.Random(20260307)
     for _ in range(4):
@@ -256,7 +256,7 @@ def test_a_handler_that_cannot_go_on_ends_with_4_and_commits_nothing(
         ({"sink": {"format": "parquet", "path": "/proc/none"}}, 4, "/proc/none"),
     ],
 )
-def test_what_is_wrong_at_the_start_is_one_line(
+def test_a_fault_at_the_start_is_one_line(
     dev: DeliverySite, changes: dict[str, Any], code: int, words: str
 ) -> None:
     worker = dev.worker(**changes)
@@ -280,7 +280,7 @@ def test_a_disk_that_takes_no_more_ends_with_4_and_leaves_nothing_half_written(d
     assert [path for path in written if ".topics" not in path.parts] == [], "but the sink's note of topics"
 
 
-def test_a_broker_that_goes_and_comes_back_is_waited_for(tmp_path: Path) -> None:
+def test_a_worker_waits_for_a_broker_that_restarts(tmp_path: Path) -> None:
     with (
         DevBroker({"group.initial.rebalance.delay.ms": "0"}) as broker,
         DeliverySite(broker.bootstrap, tmp_path) as site,

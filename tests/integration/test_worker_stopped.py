@@ -143,7 +143,7 @@ def try_all(bootstrap: str, folder: Path, cells: list[tuple[Step, Successor]]) -
 
 
 @pytest.mark.timeout(400)
-def test_stopped_behind_its_fence_a_worker_changes_nothing_when_it_goes_on(
+def test_a_worker_stopped_after_its_fence_check_changes_nothing_when_it_continues(
     devbroker: DevBroker, tmp_path: Path
 ) -> None:
     try_all(
@@ -154,7 +154,7 @@ def test_stopped_behind_its_fence_a_worker_changes_nothing_when_it_goes_on(
 @pytest.mark.long
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("successor", [*BY_SESSION, *AT_ONCE])
-def test_stopped_at_any_step_a_worker_changes_nothing_when_it_goes_on(
+def test_a_worker_stopped_at_any_step_changes_nothing_when_it_continues(
     kafka: KafkaCluster, tmp_path: Path, successor: Successor
 ) -> None:
     try_all(kafka.bootstrap, tmp_path, [(step, successor) for step in Step])

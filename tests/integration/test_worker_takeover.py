@@ -52,7 +52,7 @@ def report(pod: WorkerProcess, capsys: pytest.CaptureFixture[str], site: Takeove
         )
 
 
-def test_one_of_three_is_taken_over_and_nobody_else_hears_of_it(
+def test_a_takeover_of_one_member_is_not_noticed_by_the_others(
     either: TakeoverSite, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site = either
@@ -90,7 +90,7 @@ def test_one_of_three_is_taken_over_and_nobody_else_hears_of_it(
     assert {pod.terminate() for pod in site.workers} == {0}
 
 
-def test_there_and_back_again_and_a_wrong_key_in_between(
+def test_takeovers_in_both_directions_succeed_and_a_wrong_key_is_refused(
     site: TakeoverSite, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.flow.start(600)

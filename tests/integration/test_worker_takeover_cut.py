@@ -21,7 +21,7 @@ def site(kafka: KafkaCluster, tmp_path: Path) -> Iterator[TakeoverSite]:
         yield site
 
 
-def test_a_successor_that_cannot_be_reached_but_commits_keeps_its_seat(site: TakeoverSite) -> None:
+def test_an_unreachable_successor_that_commits_keeps_the_membership(site: TakeoverSite) -> None:
     """The way between the two is cut after the answer: one that joined again would be fenced in its
     turn.
     """

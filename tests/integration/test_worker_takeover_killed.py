@@ -68,7 +68,7 @@ def test_a_predecessor_that_is_dead_is_followed_at_once(site: TakeoverSite) -> N
     assert b0.terminate() == 0
 
 
-def test_a_successor_that_is_killed_before_its_join_is_not_waited_for(site: TakeoverSite) -> None:
+def test_a_predecessor_does_not_wait_for_a_successor_killed_before_its_join(site: TakeoverSite) -> None:
     site.flow.start(300)
     (a0,) = site.members(1)
     generation = a0.status()["generation"]
@@ -85,7 +85,7 @@ def test_a_successor_that_is_killed_before_its_join_is_not_waited_for(site: Take
     assert a0.terminate() == 0
 
 
-def test_a_successor_that_is_killed_after_its_join_gives_the_seat_back(site: TakeoverSite) -> None:
+def test_a_successor_killed_after_its_join_returns_the_membership(site: TakeoverSite) -> None:
     site.flow.start(300)
     (a0,) = site.members(1)
     generation = a0.status()["generation"]

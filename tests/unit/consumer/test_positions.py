@@ -302,7 +302,7 @@ async def test_an_answer_about_a_position_that_has_moved_on_does_not_count() -> 
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
-async def test_a_topic_made_anew_is_read_from_its_beginning(
+async def test_a_recreated_topic_is_read_from_its_beginning(
     policy: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = Bench(A, auto_offset_reset=policy)
