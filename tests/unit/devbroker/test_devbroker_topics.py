@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 
+from slackwater.devbroker.api.topic_configs import defaults, problem_with
 from slackwater.devbroker.options import BrokerOptions, OptionError, parse_settings
-from slackwater.devbroker.storage.topic_configs import defaults, problem_with
 from slackwater.devbroker.storage.topics import DataFolderError, TopicStore, is_legal_topic_name
 
 

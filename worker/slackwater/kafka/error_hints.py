@@ -108,6 +108,8 @@ _ANY_API = {
 _BY_API = {
     ("SyncGroup", E.UNKNOWN_SERVER_ERROR): "the broker could not store the assignment: it may be larger than "
     "max.message.bytes of the topic __consumer_offsets",
+    ("LeaveGroup", E.FENCED_INSTANCE_ID): "the member id is not the current one: another process has joined "
+    "with this group.instance.id since, and was not removed",
     ("OffsetCommit", E.REBALANCE_IN_PROGRESS): "call poll() to take part, then commit again",
 }
 

@@ -57,19 +57,19 @@ class InvalidMetadataError(RetriableError):
 
 
 class IllegalArgumentError(KafkaError, ValueError):
-    """An argument that no call can make sense of."""
+    """An invalid argument."""
 
 
 class IllegalStateError(KafkaError):
-    """A call that does not fit the state of the object: a closed consumer, a partition not assigned."""
+    """A call that the object's state does not allow: a closed consumer, a partition not assigned."""
 
 
 class PartitionNotAssignedError(IllegalStateError, ValueError):
-    """A call about a partition that this consumer does not have (a ValueError in kafka-python)."""
+    """A call for a partition that is not assigned to this consumer (a ValueError in kafka-python)."""
 
 
 class KafkaConfigurationError(KafkaError, ValueError):
-    """A configuration that cannot be used; names the option and what to write instead."""
+    """An invalid configuration; the message names the option and what to write instead."""
 
 
 class KafkaConnectionError(InvalidMetadataError):
@@ -77,7 +77,7 @@ class KafkaConnectionError(InvalidMetadataError):
 
 
 class KafkaProtocolError(KafkaError):
-    """A broker sent what the protocol does not allow. The connection it came on is closed."""
+    """A broker violated the protocol. The connection is closed."""
 
     retriable = True
 
@@ -91,17 +91,17 @@ class SendDeadlineError(KafkaError):
 
 
 class NoBrokersAvailable(KafkaTimeoutError):
-    """None of the bootstrap addresses answered in time; names them and what was tried."""
+    """No bootstrap address answered in time; the message names the addresses."""
 
     invalid_metadata = True
 
 
 class AuthenticationError(KafkaError):
-    """A broker refused who the client says it is, or could not prove who it is itself. Final, as in Java."""
+    """A broker refused this client's login, or could not prove its own identity. Final, as in Java."""
 
 
 class SaslAuthenticationError(AuthenticationError):
-    """The login by SASL failed. The message names the mechanism, and what to check; never a password."""
+    """The SASL login failed. The message names the mechanism and what to check, never a password."""
 
 
 class SslAuthenticationError(AuthenticationError):
@@ -109,11 +109,11 @@ class SslAuthenticationError(AuthenticationError):
 
 
 class RefusedForNowError(KafkaConnectionError, AuthenticationError):
-    """An authentication that failed and is tried again (``Security.retry_refused``): files may change."""
+    """A failed authentication that is retried (``Security.retry_refused``), since files may change."""
 
 
 class CommitFailedError(KafkaError):
-    """The group has moved on, and the partitions may be another member's: the commit was not stored."""
+    """The commit was not stored: the group has rebalanced, and another member may own the partitions."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(
@@ -125,7 +125,7 @@ class CommitFailedError(KafkaError):
 
 
 class NoOffsetForPartitionError(KafkaError):
-    """No committed offset, and ``auto_offset_reset="none"``: seek, or commit one first."""
+    """No committed offset, and ``auto_offset_reset="none"``: seek or commit an offset first."""
 
 
 class WakeupError(KafkaError):
@@ -133,10 +133,10 @@ class WakeupError(KafkaError):
 
 
 class RecordDeserializationError(KafkaError):
-    """A deserializer failed on a record. To pass over it: ``seek(error.topic_partition, error.offset + 1)``.
+    """A deserializer failed on a record. To skip it: ``seek(error.topic_partition, error.offset + 1)``.
 
     ``origin``: ``"key"`` or ``"value"``. ``key`` and ``value``: the bytes as they were fetched;
-    ``timestamp`` (ms) and ``headers``: the record's. What the deserializer raised is ``__cause__``. As
+    ``timestamp`` (ms) and ``headers``: the record's. The deserializer's error is ``__cause__``. As
     Java's RecordDeserializationException (KIP-334, KIP-1036).
     """
 
@@ -163,9 +163,9 @@ class RecordDeserializationError(KafkaError):
 
 
 class RebalanceListenerError(KafkaError):
-    """A rebalance listener raised; the message names the callback, ``__cause__`` is what it raised.
+    """A rebalance listener raised; the message names the callback, ``__cause__`` is its error.
 
-    The rebalance went on all the same: what the listener was told of has happened.
+    The rebalance continued: the change that the listener was called for has happened.
     """
 
 
@@ -173,9 +173,9 @@ _BY_CODE: dict[int, type[BrokerError]] = {}
 
 
 class BrokerError(KafkaError):
-    """An error code that a broker answered. ``code`` is its number, ``name`` its name.
+    """A broker's error code. ``code`` is its number, ``name`` its name.
 
-    The message says what was being done, the code, and what can be done about it (``advice``).
+    The message has the operation, the code, and the remedy (``advice``).
     """
 
     code: int = int(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -227,12 +227,12 @@ class OffsetOutOfRangeNoResetError(NoOffsetForPartitionError, OffsetOutOfRangeEr
 
 
 class LogTruncationError(OffsetOutOfRangeNoResetError):
-    """Records that were read are gone from the log, and ``auto_offset_reset="none"`` or
+    """Consumed records are no longer in the log, and ``auto_offset_reset="none"`` or
     ``lost_position="nearest"`` (KIP-320).
 
-    A leader was elected that did not have them (an unclean election), or the topic was deleted and made
-    anew. ``offsets``: the positions. ``divergent_offsets``: for each the OffsetAndMetadata up to which the
-    log is as it was read, which is where to seek to; ``None`` where the leader cannot tell.
+    A leader was elected that did not have them (an unclean election), or the topic was deleted and created
+    again. ``offsets``: the positions. ``divergent_offsets``: for each the OffsetAndMetadata up to which the
+    log is unchanged, the offset to seek to; ``None`` if the leader does not know it.
     """
 
     what: ClassVar[str] = "records that were consumed are no longer in the log"
@@ -249,8 +249,9 @@ class LogTruncationError(OffsetOutOfRangeNoResetError):
 
 
 class TopicRecreatedError(LogTruncationError):
-    """The topic that was read was deleted, and another one has its name (KIP-516). ``offsets`` and
-    ``divergent_offsets`` are those of :class:`LogTruncationError`: the new topic begins at 0.
+    """The topic was deleted and created again with the same name (KIP-516).
+
+    ``offsets`` and ``divergent_offsets``: see :class:`LogTruncationError`; the new topic begins at 0.
     """
 
     what: ClassVar[str] = "the topic was deleted and created again"
@@ -447,7 +448,7 @@ class GroupMaxSizeReachedError(BrokerError, code=E.GROUP_MAX_SIZE_REACHED): ...
 
 
 class FencedInstanceIdError(BrokerError, code=E.FENCED_INSTANCE_ID):
-    """Another consumer has taken this one's ``group.instance.id``. Stop: nothing it does counts any more."""
+    """Another consumer has joined with the same ``group.instance.id``. Stop this one: its requests fail."""
 
 
 class InvalidRecordError(BrokerError, code=E.INVALID_RECORD): ...
@@ -578,13 +579,13 @@ BrokerResponseError = BrokerError
 CorruptRecordException = CorruptRecordError
 IncompatibleBrokerVersion = UnsupportedVersionError
 UnsupportedCodecError = UnsupportedCompressionTypeError
-"""Other names that kafka-python has for the same."""
+"""kafka-python's other names of these classes."""
 
 
 def for_code(code: int, message: str = "", *, api: str = "") -> BrokerError:
     """The error of a broker's ``code`` (not ``NONE``); ``message`` says what was being done.
 
-    ``api`` is Kafka's name of the request (``Fetch``), to stand before the message (``of t-0``, or a
+    ``api`` is Kafka's name of the request (``Fetch``), put before the message (``of t-0``, or a
     sentence); the advice that follows (:mod:`~slackwater.kafka.error_hints`) may depend on it. A code without
     a class of its own gives a :class:`BrokerError` with that code, not retriable.
     """

@@ -6,9 +6,9 @@ import logging
 from collections import Counter
 from collections.abc import Mapping
 
+from slackwater.devbroker.api import topic_configs
 from slackwater.devbroker.network.connection import Exchange
 from slackwater.devbroker.options import BrokerOptions
-from slackwater.devbroker.storage import topic_configs
 from slackwater.devbroker.storage.topics import Topic, TopicStore, is_known_id, is_legal_topic_name
 from slackwater.kafka.wire import messages as m
 from slackwater.kafka.wire.errors import ErrorCode
