@@ -241,11 +241,11 @@ class AsyncConsumer(ConsumerBase):
             try:
                 if notice.kind is NoticeKind.REVOKED and self.config.auto_commits:
                     await core.committer.commit_quietly(self.config.request_timeout_ms)
-                with core.metrics.telling(notice.kind):
+                with core.metrics.listener_call(notice.kind):
                     await self._tell(callback_for(core.listener, notice))
             finally:
                 self._iterator.clear_partitions(notice)
-                core.told(notice)
+                core.notice_handled(notice)
                 core.caller_polls()
 
     async def _tell(self, callback: Callable[[], Any] | None) -> None:
@@ -414,7 +414,7 @@ class AsyncConsumer(ConsumerBase):
         try:
             if commit_within_ms is not None and self.config.auto_commits:
                 await self._core.committer.commit_quietly(commit_within_ms)
-            await self._tell(self._core.farewell())
+            await self._tell(self._core.final_notice_call())
         finally:
             self._parting = False
 

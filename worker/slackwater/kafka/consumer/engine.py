@@ -280,7 +280,7 @@ class Engine:
         self.group.membership.request_rejoin(reason, self.group.now_ms())
         self.group.touch()
 
-    def farewell(self) -> Callable[[], Any] | None:
+    def final_notice_call(self) -> Callable[[], Any] | None:
         """The listener's call when all partitions are given up at once; ``None``: none."""
         going = tuple(sorted(self.subscription.partitions))
         if not going or not self.subscription.by_group:
@@ -339,7 +339,7 @@ class Engine:
             self.standby.assigned(notice)
         return notice
 
-    def told(self, notice: Notice) -> None:
+    def notice_handled(self, notice: Notice) -> None:
         """The application has handled a notice."""
         if notice.kind is not NoticeKind.ASSIGNED:
             self.subscription.remove(notice.partitions)

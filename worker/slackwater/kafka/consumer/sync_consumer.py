@@ -297,12 +297,12 @@ class KafkaConsumer(ConsumerBase):
             try:
                 if notice.kind is NoticeKind.REVOKED:
                     self._auto_commit_now(self.config.request_timeout_ms)
-                with self._core.metrics.telling(notice.kind):
+                with self._core.metrics.listener_call(notice.kind):
                     self._tell(callback_for(self._core.listener, notice))
             finally:
                 # Also when the listener raises: the partitions are gone whatever it thinks of it.
                 self._iterator.clear_partitions(notice)
-                self._call(self._core.told, notice)
+                self._call(self._core.notice_handled, notice)
                 self._caller_polls()
 
     def _tell(self, callback: Callable[[], Any] | None) -> None:
@@ -520,7 +520,7 @@ class KafkaConsumer(ConsumerBase):
         try:
             if commit_within_ms is not None:
                 self._auto_commit_now(commit_within_ms)
-            self._tell(self._core.farewell())
+            self._tell(self._core.final_notice_call())
         finally:
             self._parting = False
 

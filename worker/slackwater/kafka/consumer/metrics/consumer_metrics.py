@@ -104,14 +104,14 @@ class ConsumerMetrics:
             self._commit_sync_ns += round((self._now() - began) * NS_PER_MS)
 
     @contextmanager
-    def telling(self, kind: NoticeKind) -> Iterator[None]:
+    def listener_call(self, kind: NoticeKind) -> Iterator[None]:
         """Around a call of the rebalance listener."""
         began = self._now()
         try:
             yield
         finally:
             now = self._now()
-            self.group.told(kind, now - began, now)
+            self.group.listener_called(kind, now - began, now)
 
     def values(self) -> dict[str, Values]:
         """Every figure as of now, in new dicts. From any thread."""

@@ -58,7 +58,7 @@ class GroupMetrics(MembershipStats):
         """An OffsetCommit was answered."""
         self._commits.record(took_ms, now_ms)
 
-    def told(self, kind: NoticeKind, took_ms: float, now_ms: float) -> None:
+    def listener_called(self, kind: NoticeKind, took_ms: float, now_ms: float) -> None:
         """A listener was called."""
         self._listener[kind].record(took_ms, now_ms)
 
