@@ -58,7 +58,7 @@ async def reached(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_group_is_looked_after_from_its_start_to_its_end() -> None:
+async def test_a_group_is_reconciled_from_its_start_to_its_end() -> None:
     simulation, metrics = Simulation(spec()), Metrics()
     controller = made(simulation, metrics)
     async with running(controller, simulation):
@@ -73,7 +73,7 @@ async def test_a_group_is_looked_after_from_its_start_to_its_end() -> None:
         assert b'group="flights"' not in metrics.text()
 
 
-async def test_a_fault_in_a_turn_is_shown_and_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fault_in_a_reconciliation_is_shown_and_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     simulation, metrics = Simulation(spec()), Metrics()
     controller = made(simulation, metrics)
     broken = True
@@ -93,7 +93,7 @@ async def test_a_fault_in_a_turn_is_shown_and_passes(monkeypatch: pytest.MonkeyP
         assert simulation.condition("Degraded")["status"] == "False"
 
 
-async def test_nothing_is_done_by_who_may_not_lead() -> None:
+async def test_a_controller_that_may_not_lead_does_nothing() -> None:
     simulation = Simulation(spec())
     controller = made(simulation, Metrics(), may_act=lambda: False)
     async with running(controller, simulation):
@@ -140,7 +140,7 @@ def said(simulation: Simulation, reason: str) -> int:
     return sum(event == reason for event, _ in simulation.events.said)
 
 
-async def test_a_refused_object_is_shown_once_and_tried_less_and_less_until_an_edit_heals_it() -> None:
+async def test_a_refused_object_is_shown_once_and_retried_less_often_until_an_edit_corrects_it() -> None:
     simulation = Simulation(spec())
     controller = made(simulation, Metrics(), jitter=lambda: 1.0)
     bad = True
@@ -169,7 +169,7 @@ async def test_a_refused_object_is_shown_once_and_tried_less_and_less_until_an_e
         await reached(lambda: simulation.condition("Degraded")["status"] == "False")
 
 
-async def test_a_refused_object_heals_by_itself_and_holds_up_nothing_that_can_do_without() -> None:
+async def test_a_refused_object_recovers_and_delays_nothing_that_does_not_need_it() -> None:
     simulation = Simulation(spec())
     controller = made(simulation, Metrics(), jitter=lambda: 0.0)
     full = True
@@ -188,7 +188,7 @@ async def test_a_refused_object_heals_by_itself_and_holds_up_nothing_that_can_do
         assert ("PodDisruptionBudget", NAME) in simulation.objects
 
 
-async def test_what_was_observed_is_told_once_though_an_object_is_refused() -> None:
+async def test_observations_are_reported_once_although_an_object_is_refused() -> None:
     """Two topics grow: each is a decision and an Event, and not again with each turn."""
 
     def partitions(count: int) -> list[TopicPartition]:
@@ -242,7 +242,7 @@ async def test_a_config_map_that_is_refused_holds_up_the_workers_that_need_it_an
         assert not [name for kind, name in simulation.objects if kind == "Job"], "it could not start"
 
 
-async def test_what_may_not_be_read_is_shown_and_asked_less_and_less() -> None:
+async def test_a_forbidden_read_is_shown_and_retried_less_often() -> None:
     simulation = Simulation(spec())
     controller = made(simulation, Metrics(), jitter=lambda: 1.0)
     asked: list[int] = []
@@ -271,7 +271,7 @@ async def test_what_may_not_be_read_is_shown_and_asked_less_and_less() -> None:
         await reached(lambda: simulation.condition("Degraded")["status"] == "False")
 
 
-async def test_a_status_that_is_refused_is_told_by_an_event() -> None:
+async def test_a_refused_status_is_reported_by_an_event() -> None:
     simulation = Simulation(spec())
     controller = made(simulation, Metrics(), jitter=lambda: 0.0)
     broken = True
@@ -291,7 +291,7 @@ async def test_a_status_that_is_refused_is_told_by_an_event() -> None:
 # --- what Kafka or a worker does not carry out
 
 
-async def test_members_that_kafka_does_not_remove_are_asked_for_less_and_less_while_turns_go_on(
+async def test_a_refused_removal_is_retried_less_often_while_reconciliations_continue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     simulation = Simulation(spec())
@@ -392,7 +392,7 @@ async def test_a_gate_that_does_not_open_is_asked_less_and_less_but_often_enough
     assert max(gaps) <= WORKERS_LONGEST_MS + operator.every_ms + 100
 
 
-async def test_turns_that_are_not_carried_out_are_made_less_and_less_until_one_is(
+async def test_reconciliations_that_are_not_executed_become_less_frequent_until_one_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Another replica may lead for a while: the count of failures is kept from turn to turn."""

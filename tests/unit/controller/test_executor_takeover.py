@@ -151,7 +151,7 @@ async def test_a_secret_without_a_key_says_what_to_do(rig: Rig, data: dict[str, 
     assert "delete the Secret (the operator creates it again)" in outcome.problem[1]
 
 
-async def test_a_missing_right_is_told(rig: Rig) -> None:
+async def test_a_missing_permission_is_reported(rig: Rig) -> None:
     rig.api.forbidden = True
     assert await rig.do(CreateSecret(SECRET)) == Outcome(1), "what needs no Secret goes on"
     [(reason, message)] = rig.session.refusals.problems
@@ -190,7 +190,7 @@ async def test_a_new_secret_is_read_when_the_old_key_is_refused(rig: Rig) -> Non
     assert (rig.api.reads, rig.worker.requests) == (2, 4)
 
 
-async def test_a_pod_with_another_key_than_the_secret_says_what_to_do(rig: Rig) -> None:
+async def test_a_pod_with_a_key_that_differs_from_the_secret_says_what_to_do(rig: Rig) -> None:
     rig.api.put(takeover_secret(GROUP, SECOND))
     outcome = await rig.do(TELL)
     assert outcome.done == 0
@@ -200,7 +200,7 @@ async def test_a_pod_with_another_key_than_the_secret_says_what_to_do(rig: Rig) 
     assert rig.worker.requests == 1  # the same key once more would say nothing new
 
 
-async def test_one_that_may_not_take_over_yet_ends_the_turn(rig: Rig) -> None:
+async def test_a_worker_that_may_not_take_over_yet_ends_the_reconciliation(rig: Rig) -> None:
     rig.api.put(takeover_secret(GROUP, FIRST))
     rig.worker.takeover_requests.refuse_orders("warming")
     outcome = await rig.do(TELL, CreateSecret(SECRET))
@@ -208,7 +208,7 @@ async def test_one_that_may_not_take_over_yet_ends_the_turn(rig: Rig) -> None:
     assert outcome == Outcome(0, None, error, backs_off=True)
 
 
-async def test_another_pod_of_the_name_is_not_told(rig: Rig) -> None:
+async def test_a_new_pod_of_the_same_name_is_not_told(rig: Rig) -> None:
     rig.api.put(takeover_secret(GROUP, FIRST))
     rig.pod("uid-of-another")
     outcome = await rig.do(TELL)
@@ -217,7 +217,7 @@ async def test_another_pod_of_the_name_is_not_told(rig: Rig) -> None:
     assert rig.worker.requests == 0
 
 
-async def test_without_the_secret_nobody_is_told(rig: Rig) -> None:
+async def test_without_the_secret_no_worker_is_told(rig: Rig) -> None:
     outcome = await rig.do(TELL)
     assert outcome.problem is not None
     assert outcome.problem[0] == "NoTakeoverKey"
@@ -228,7 +228,7 @@ async def test_without_the_secret_nobody_is_told(rig: Rig) -> None:
 # --- the sets
 
 
-async def test_a_step_of_a_set_is_one_patch(rig: Rig) -> None:
+async def test_a_step_of_a_set_is_a_single_patch(rig: Rig) -> None:
     """Two would let a pod that is not meant come or go in between."""
     await rig.do(SetReplicas("flights-b", "uid", 2, start=8), SetReplicas("flights-a", "uid-a", 8))
     assert rig.api.patches == [

@@ -85,7 +85,7 @@ async def test_events_that_may_not_be_listed_are_logged_once_with_the_grant_that
     assert len(warnings(caplog)) == 2, "each namespace has grants of its own"
 
 
-async def test_it_is_logged_again_after_a_success_and_where_the_answer_is_another(
+async def test_the_error_is_logged_again_after_a_success_and_when_it_changes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     api = Api()
@@ -101,7 +101,7 @@ async def test_it_is_logged_again_after_a_success_and_where_the_answer_is_anothe
     ]
 
 
-async def test_what_is_remembered_is_bounded_and_expires() -> None:
+async def test_remembered_events_are_bounded_and_expire() -> None:
     api = Api()
     api.events = [event(number) for number in range(3 * EVENTS_KEPT)]
     events, session = ObjectEvents(api), group()  # type: ignore[arg-type]

@@ -93,7 +93,7 @@ ENDED = {
         ({}, ""),
     ],
 )
-def test_what_is_wrong_with_a_pod(status: Json, trouble: str) -> None:
+def test_the_trouble_of_a_pod(status: Json, trouble: str) -> None:
     snapshot = pod_snapshot(pod(**status))
     assert snapshot.trouble == trouble
     assert not snapshot.started

@@ -84,7 +84,7 @@ def test_every_figure_has_its_series() -> None:
     assert {name: of(series, f"slackwater_{name}") for name in expected} == expected
 
 
-def test_what_is_not_known_is_missing_and_not_zero() -> None:
+def test_unknown_figures_are_missing_and_not_zero() -> None:
     metrics = Metrics()
     metrics.show(FLIGHTS, FULL)
     metrics.show(FLIGHTS, GroupFigures(members=0))
@@ -183,7 +183,7 @@ def test_reviews_are_counted_and_the_certificate_has_an_end_where_there_is_one()
     assert scraped(metrics)["slackwater_admission_certificate_end_time_seconds", ()] == 1_800_000_000.5
 
 
-def test_each_family_is_told_once_with_its_type() -> None:
+def test_each_metric_family_appears_once_with_its_type() -> None:
     metrics = Metrics()
     metrics.admission_certificate(0)
     metrics.show(FLIGHTS, FULL)

@@ -111,7 +111,7 @@ def test_json_lines() -> None:
     assert isinstance(entry["ts_ms"], int)
 
 
-def test_of_kopfs_retries_one_in_a_while_is_logged_and_all_else_always() -> None:
+def test_kopfs_retries_are_logged_at_intervals_and_everything_else_always() -> None:
     fewer = FewerRetries()
     retry = record("kopf._cogs.clients.watching", "Request attempt #1 failed; will retry: GET /")
     other = record("kopf._cogs.clients.watching", "Request attempt #9 failed; escalating")

@@ -10,7 +10,7 @@ def causes(watch: RebalanceWatch, *generations: tuple[int, bool, int], **more: o
     return [rebalance.cause for rebalance in rebalances]
 
 
-def test_what_was_there_before_is_not_counted() -> None:
+def test_generations_of_before_the_start_are_not_counted() -> None:
     watch = RebalanceWatch()
     assert causes(watch, (4, False, 0), (5, True, 1)) == []
     assert causes(watch, (4, False, 0), (5, True, 1)) == []
@@ -25,7 +25,7 @@ def test_both_halves_of_a_cooperative_rebalance_are_one() -> None:
     assert causes(watch, (8, False, 90_000)) == ["unplanned"]
 
 
-def test_without_a_doing_of_ours_it_is_unplanned_and_told_of() -> None:
+def test_a_rebalance_without_a_known_cause_is_unplanned_and_reported() -> None:
     watch = RebalanceWatch()
     causes(watch, (4, False, 0))
     assert causes(watch, (5, False, 500), now_ms=500, forced="the coordinator moved") == ["unplanned"]
@@ -33,7 +33,7 @@ def test_without_a_doing_of_ours_it_is_unplanned_and_told_of() -> None:
     assert watch.unplanned(700_000) == ()
 
 
-def test_one_that_a_rollout_announced_is_the_rollouts_whatever_else_happened() -> None:
+def test_a_rebalance_that_a_rollout_announced_is_the_rollouts() -> None:
     watch = RebalanceWatch()
     causes(watch, (4, False, 0))
     watch.announced(1_000)
@@ -42,7 +42,7 @@ def test_one_that_a_rollout_announced_is_the_rollouts_whatever_else_happened() -
     assert causes(watch, (6, False, 90_000), now_ms=90_000) == ["unplanned"]
 
 
-def test_one_about_the_time_of_a_change_of_the_topics_is_theirs() -> None:
+def test_a_rebalance_near_a_change_of_the_topics_is_theirs() -> None:
     watch = RebalanceWatch()
     causes(watch, (4, False, 0))
     watch.topics_changed(30_000)
@@ -51,7 +51,7 @@ def test_one_about_the_time_of_a_change_of_the_topics_is_theirs() -> None:
     assert causes(watch, (6, False, 95_000), now_ms=95_000) == ["unplanned"]
 
 
-def test_one_without_a_cause_waits_for_a_look_at_the_topics() -> None:
+def test_a_rebalance_without_a_cause_waits_for_an_observation_of_the_topics() -> None:
     watch = RebalanceWatch()
     causes(watch, (4, False, 0))
     assert causes(watch, (5, False, 20_000), now_ms=21_000, topics_ms=15_000) == []

@@ -113,7 +113,7 @@ def produced(pace: Pace, seconds: float, begin: float = 0.0) -> int:
     return due
 
 
-def test_the_flow_gets_thinner_towards_what_is_kept_back_and_never_stops() -> None:
+def test_the_flow_slows_towards_the_reserve_and_never_stops() -> None:
     pace = Pace(100_000, 10.0, (Stage(0.5, 5.0), Stage(0.9, 5.0)))
     early, late, later = produced(pace, 5), produced(pace, 20, 5), produced(pace, 5, 25)
     assert 25_000 < early < 50_000

@@ -44,7 +44,7 @@ def test_a_claim_removes_nothing(again: WorkFolder) -> None:
     assert (again.folder / "flights" / "deep" / "a.parquet").read_text() == "old"
 
 
-def test_emptied_it_holds_the_marker_and_what_is_kept(again: WorkFolder) -> None:
+def test_an_emptied_folder_holds_the_marker_and_the_kept_files(again: WorkFolder) -> None:
     (again.folder / "broker-1" / "data").mkdir(parents=True)
     again.empty(keep=[again.folder / "broker-1"])
     assert sorted(entry.name for entry in again.folder.iterdir()) == [MARKER, "broker-1"]
@@ -98,7 +98,7 @@ def test_a_link_in_the_marker_s_place_is_no_marker(tmp_path: Path) -> None:
         work_folder(folder).claim()
 
 
-def test_a_linked_folder_counts_as_what_it_leads_to(tmp_path: Path) -> None:
+def test_a_link_to_a_folder_counts_as_that_folder(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("mine")
     (tmp_path / ".demo").symlink_to(tmp_path / "mine")
@@ -126,7 +126,7 @@ def test_one_process_at_a_time(used: Path) -> None:
     second.release()
 
 
-def test_what_it_starts_does_not_keep_the_folder(again: WorkFolder) -> None:
+def test_a_child_process_does_not_keep_the_lock(again: WorkFolder) -> None:
     marker = (again.folder / MARKER).resolve()
     (lock,) = (int(entry.name) for entry in Path("/proc/self/fd").iterdir() if entry.resolve() == marker)
     assert not os.get_inheritable(lock)

@@ -61,7 +61,7 @@ async def test_a_name_that_is_the_same_in_all_namespaces_is_looked_up_once(host:
     assert not depends_on_namespace(f"{host}:9092")
 
 
-def test_one_short_name_is_enough_to_depend_on_the_namespace() -> None:
+def test_a_single_short_name_makes_the_servers_depend_on_the_namespace() -> None:
     assert depends_on_namespace("kafka.kafka.svc:9092, kafka-1.kafka:9092")
     assert not depends_on_namespace("kafka.kafka.svc:9092, 127.0.0.1:9092")
 

@@ -9,7 +9,7 @@ from slackwater_operator.kafka.group_requests import _group
 from slackwater_operator.model.group import GroupView, MemberView
 
 
-def test_a_member_is_told_with_both_of_its_ids() -> None:
+def test_a_member_has_both_of_its_ids() -> None:
     held = frozenset({TopicPartition("flights", 3)})
     member = m.DescribeGroupsResponseMember(
         member_id="flights-3-5ac1",

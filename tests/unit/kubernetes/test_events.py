@@ -61,7 +61,7 @@ def made(api: FakeApi) -> Events:
     return Events(api, instance="op-1", wall_ms=lambda: 1_700_000_000_000)
 
 
-def test_one_event_says_all() -> None:
+def test_an_event_has_all_fields() -> None:
     async def story() -> None:
         api = FakeApi()
         events = made(api)
@@ -101,7 +101,7 @@ def test_the_same_again_is_counted_and_posted_once_a_minute() -> None:
     run_virtually(story())
 
 
-def test_another_message_reason_kind_or_group_is_another_event() -> None:
+def test_a_different_message_reason_kind_or_group_makes_a_new_event() -> None:
     async def story() -> None:
         api = FakeApi()
         events = made(api)
@@ -129,7 +129,7 @@ def test_after_a_restart_the_count_goes_on() -> None:
     run_virtually(story())
 
 
-def test_one_that_the_api_server_has_deleted_is_posted_anew() -> None:
+def test_an_event_that_the_api_server_has_deleted_is_posted_again() -> None:
     async def story() -> None:
         api = FakeApi()
         events = made(api)
@@ -210,7 +210,7 @@ def test_a_long_message_is_cut_at_1024_bytes(letter: str) -> None:
     run_virtually(story())
 
 
-def test_what_is_said_no_more_is_forgotten() -> None:
+def test_events_that_are_not_repeated_are_forgotten() -> None:
     async def story() -> None:
         api = FakeApi()
         events = made(api)

@@ -189,7 +189,7 @@ def test_never_two_leaders_while_the_holder_is_cut_off() -> None:
     run_virtually(story())
 
 
-def test_a_lease_given_back_is_taken_at_the_next_look() -> None:
+def test_a_released_lease_is_taken_at_the_next_attempt() -> None:
     async def story() -> None:
         api = FakeApi()
         first, second = lease(api, "a"), lease(api, "b")
@@ -220,7 +220,7 @@ def test_release_does_not_wait_for_an_api_server_that_hangs() -> None:
     run_virtually(story())
 
 
-def test_of_two_that_reach_for_it_at_once_one_gets_it() -> None:
+def test_of_two_candidates_at_once_a_single_one_gets_the_lease() -> None:
     async def story() -> None:
         api = FakeApi()
         both = [lease(api, "a"), lease(api, "b")]
@@ -234,7 +234,7 @@ def test_of_two_that_reach_for_it_at_once_one_gets_it() -> None:
     run_virtually(story())
 
 
-def test_someone_who_only_touches_the_lease_does_not_end_the_leader() -> None:
+def test_an_edit_of_the_lease_by_others_does_not_end_the_leader() -> None:
     async def story() -> None:
         api = FakeApi()
         ours = lease(api)
@@ -255,7 +255,7 @@ def test_someone_who_only_touches_the_lease_does_not_end_the_leader() -> None:
     run_virtually(story())
 
 
-def test_a_lease_taken_by_another_ends_the_leader_at_its_next_renewal() -> None:
+def test_a_lease_with_a_new_holder_ends_the_leader_at_its_next_renewal() -> None:
     async def story() -> None:
         api = FakeApi()
         ours = lease(api)

@@ -44,7 +44,7 @@ def test_a_successor_of_the_same_name_counts_and_the_old_ones_deletion_does_not(
     assert store.pods(FLIGHTS) == []
 
 
-def test_only_what_is_read_is_kept() -> None:
+def test_only_fields_that_are_read_are_kept() -> None:
     store = Store()
     spec = {"nodeName": "node-1", "containers": [{"image": "x"}]}
     store.put(obj("Pod", "flights-0", 1, spec=spec, status={"podIP": "10.0.0.1"}))
@@ -114,7 +114,7 @@ def test_a_change_of_label_moves_the_object_and_wakes_both_groups() -> None:
     assert woken == [FLIGHTS, Key("ns", "other")]
 
 
-def test_no_news_wakes_nobody() -> None:
+def test_an_unchanged_object_calls_no_listener() -> None:
     store = Store()
     store.put(obj("ConfigMap", "c", 2))
     woken: list[Key] = []

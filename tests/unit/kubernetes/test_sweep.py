@@ -66,7 +66,7 @@ def versions(store: Store) -> dict[str, str]:
     return {pod["metadata"]["name"]: pod["metadata"]["resourceVersion"] for pod in store.pods(FLIGHTS)}
 
 
-async def test_what_is_gone_is_dropped_and_the_rest_is_not_even_asked_for() -> None:
+async def test_deleted_objects_are_dropped_and_the_others_are_not_requested() -> None:
     store = held(pod("a", 1), pod("b", 1))
     kube = FakeKube(pod("b", 1))
     await sweep(kube, store).once("Pod")
@@ -74,7 +74,7 @@ async def test_what_is_gone_is_dropped_and_the_rest_is_not_even_asked_for() -> N
     assert kube.got == ["a"]
 
 
-async def test_what_came_while_the_list_was_made_stays() -> None:
+async def test_objects_created_during_the_list_stay() -> None:
     store = held(pod("a", 1))
     kube = FakeKube(pod("a", 1))
 
@@ -87,7 +87,7 @@ async def test_what_came_while_the_list_was_made_stays() -> None:
     assert versions(store) == {"a": "1", "new": "5"}
 
 
-async def test_a_successor_replaces_what_vanished_under_its_name() -> None:
+async def test_a_new_object_replaces_a_deleted_one_of_its_name() -> None:
     store = held(pod("a", 1, uid="old"))
     await sweep(FakeKube(pod("a", 9, uid="new")), store).once("Pod")
     assert store.held_one("Pod", "ns", "a") == ("new", "9")
@@ -108,7 +108,7 @@ async def test_an_api_server_that_is_away_makes_nothing_vanish() -> None:
     assert versions(store) == {"a": "1"}
 
 
-async def test_what_a_watch_has_missed_for_a_whole_round_is_fetched() -> None:
+async def test_objects_that_a_watch_missed_for_a_whole_round_are_fetched() -> None:
     missed: list[bool] = []
     store = held(pod("a", 1))
     kube = FakeKube(pod("a", 7), pod("b", 3))
@@ -145,7 +145,7 @@ def test_synced_when_all_that_was_there_has_come_and_not_before() -> None:
     run_virtually(story())
 
 
-def test_what_does_not_come_is_fetched_and_what_is_gone_by_then_is_not_waited_for() -> None:
+def test_missing_objects_are_fetched_and_deleted_ones_are_not_waited_for() -> None:
     async def story() -> None:
         store, kube = Store(), FakeKube(pod("a", 1), pod("b", 1))
         running = asyncio.create_task(sweep(kube, store).run())

@@ -33,7 +33,7 @@ async def test_an_apply_that_changes_nothing_leaves_the_version() -> None:
     assert int(second["metadata"]["resourceVersion"]) > int(first["metadata"]["resourceVersion"])
 
 
-async def test_an_apply_keeps_the_status_and_drops_what_is_left_out() -> None:
+async def test_an_apply_keeps_the_status_and_drops_omitted_fields() -> None:
     objects = made()
     live = await objects.apply(manifest(spec={"a": 1, "b": 2}))
     await objects.apply_status(manifest(status={"ready": 1}))
@@ -42,7 +42,7 @@ async def test_an_apply_keeps_the_status_and_drops_what_is_left_out() -> None:
     assert live["spec"] == {"a": 1, "b": 2}, "what was given out is not changed"
 
 
-async def test_a_status_is_of_one_uid_and_no_new_generation() -> None:
+async def test_a_status_applies_to_a_single_uid_and_makes_no_new_generation() -> None:
     objects = made()
     live = await objects.create(manifest(spec={}))
     await objects.apply_status(manifest(status={"a": 1}))
@@ -69,7 +69,7 @@ async def test_create_and_patch_conflict_as_on_a_server() -> None:
         await objects.patch("v1", "ConfigMap", "", "c", {"metadata": metadata, "spec": {"b": 3}})
 
 
-async def test_a_finalizer_keeps_what_is_deleted_and_owners_take_what_they_own_along() -> None:
+async def test_a_finalizer_delays_a_deletion_and_owned_objects_are_deleted_with_their_owner() -> None:
     objects = made()
     owner = await objects.create(manifest(name="owner"))
     await objects.patch("v1", "ConfigMap", "", "owner", {"metadata": {"finalizers": ["x/y"]}})

@@ -119,7 +119,7 @@ async def test_a_roll_that_cannot_fit_is_refused(make: Make) -> None:
     assert [worker.pid for worker in bench.run.snapshot().workers] == pids
 
 
-async def test_a_revision_whose_preflight_fails_restarts_nobody(make: Make) -> None:
+async def test_a_revision_whose_preflight_fails_restarts_no_worker(make: Make) -> None:
     bench = await make(2)
     await bench.run.wait_until_stable(STABLE_S)
     pids = [worker.pid for worker in bench.run.snapshot().workers]
@@ -221,7 +221,7 @@ async def test_the_group_is_deleted_with_the_run_where_the_policy_says_so(make: 
     assert bench.group.deleted
 
 
-async def test_what_cannot_be_done_is_refused(make: Make) -> None:
+async def test_impossible_operations_are_refused(make: Make) -> None:
     bench = await make(1)
     await bench.run.wait_until_stable(STABLE_S)
     with pytest.raises(ValueError, match="there is no worker flights-7"):

@@ -36,7 +36,7 @@ async def settled(make: Make, replicas: int, rollout: object = TAKEOVER) -> Benc
     return bench
 
 
-async def test_all_are_taken_over_one_by_one_and_the_group_does_not_hear_of_it(make: Make) -> None:
+async def test_members_are_taken_over_one_by_one_without_a_rebalance(make: Make) -> None:
     bench = await settled(make, 2)
     assert pods(bench.run.snapshot()) == ["flights-a-0", "flights-a-1"]
     events: list[WorkerEvent] = []
@@ -111,7 +111,7 @@ async def test_strategy_restart_can_be_asked_for_and_keeps_the_set(make: Make) -
     assert len({worker.revision for worker in bench.run.snapshot().workers}) == 1
 
 
-async def test_who_has_no_key_moves_by_restart_once(make: Make) -> None:
+async def test_workers_without_a_takeover_key_are_restarted_once(make: Make) -> None:
     bench = await settled(make, 2, rollout=None)
     assert pods(bench.run.snapshot()) == ["flights-0", "flights-1"]
     first = await bench.run.roll(bench.source(2, rollout=TAKEOVER))
@@ -171,7 +171,7 @@ async def test_a_successor_that_does_not_get_warm(make: Make, fallback: str, tak
 
 
 @pytest.mark.parametrize("pod", ["flights-a-1", "flights-b-1"])
-async def test_whoever_is_killed_while_the_successor_stands_by_is_started_again(make: Make, pod: str) -> None:
+async def test_a_process_killed_while_the_successor_stands_by_is_started_again(make: Make, pod: str) -> None:
     bench = await settled(make, 2)
     killed = asyncio.Event()
 

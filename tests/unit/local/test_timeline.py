@@ -52,7 +52,7 @@ def test_a_cooperative_rebalance_and_its_follow_up_count_as_one() -> None:
     assert timeline.generation == 3
 
 
-def test_a_follow_up_told_by_one_member_only_counts_for_all() -> None:
+def test_a_follow_up_reported_by_a_single_member_counts_for_all() -> None:
     timeline = play(joined(10, "a", 1), joined(20, "a", 2), joined(30, "b", 3), joined(31, "a", 3, True))
     assert timeline.rebalances() == 2
 
@@ -77,7 +77,7 @@ def test_a_restart_that_fails_on_the_way_counts_from_the_first_end() -> None:
     assert (restart.away_ms, restart.same_generation) == (500, False)
 
 
-def test_one_that_was_removed_comes_back_as_a_new_member() -> None:
+def test_a_removed_member_returns_as_a_new_member() -> None:
     timeline = play(joined(10, "a", 4), exited(100, "a"), (110, "a", "removed", {}), joined(900, "a", 6))
     assert timeline.restarts() == []
 
@@ -133,7 +133,7 @@ def test_draining_ends_the_hold_when_it_is_drained() -> None:
     assert timeline.unowned_ms(0, 2_000) == {P0: 500}
 
 
-def test_a_partition_that_nobody_took_over_is_unowned_to_the_end() -> None:
+def test_a_partition_without_a_new_owner_is_unowned_to_the_end() -> None:
     timeline = play(assigned(100, "a", P0), exited(600, "a", -9))
     assert timeline.unowned_ms(0, 2_000) == {P0: 1_400}
     assert timeline.owner(P0) is None
@@ -216,7 +216,7 @@ def test_a_takeover_is_no_restart_and_leaves_no_rebalance() -> None:
     assert timeline.takeovers(1_006) == []
 
 
-def test_what_was_handed_over_is_unowned_until_the_successor_has_it() -> None:
+def test_handed_over_partitions_are_unowned_until_the_successor_has_them() -> None:
     timeline = told(*TAKEN)
     assert timeline.unowned_ms(0, 5_000) == {P0: 6, P1: 6}
     assert timeline.owner(P0) == "m-0"
@@ -251,7 +251,7 @@ def test_the_pauses_are_by_partition_and_the_longest_counts() -> None:
     assert taken.forced
 
 
-def test_a_takeover_into_another_generation_is_told() -> None:
+def test_a_takeover_into_another_generation_is_reported() -> None:
     (taken,) = told(*TAKEN[:3], of("m-b-0", joined(1_005, "m-0", 5))).takeovers()
     assert not taken.same_generation
     # It was fenced, and had said so, before its successor was heard of: then the successor says it.
@@ -262,7 +262,7 @@ def test_a_takeover_into_another_generation_is_told() -> None:
     assert not late.takeovers()[0].same_generation
 
 
-def test_a_successor_of_one_that_has_ended_is_a_restart() -> None:
+def test_a_successor_of_an_ended_process_counts_as_a_restart() -> None:
     timeline = told(
         of("m-a-0", joined(10, "m-0", 4)),
         of("m-a-0", exited(1_000, "m-0", -9)),

@@ -109,7 +109,7 @@ async def test_a_workers_own_server_is_understood(statuses: WorkerStatuses) -> N
     assert not await statuses.open_gate("127.0.0.1", server.port, "p")
 
 
-async def test_one_that_hangs_delays_nobody_else_and_is_given_up(
+async def test_a_hanging_worker_times_out_and_delays_no_other(
     statuses: WorkerStatuses, serve: Callable[[Handler], Awaitable[int]]
 ) -> None:
     document = json.loads(json.dumps(full_status().document()))
@@ -187,7 +187,7 @@ async def test_one_that_hangs_delays_nobody_else_and_is_given_up(
     ],
     ids=lambda document: repr(document)[-40:] if len(repr(document)) < 400 else "large",
 )
-def test_what_is_no_status(document: Any) -> None:
+def test_an_invalid_status_is_refused(document: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_status(document)
 
@@ -313,7 +313,7 @@ def test_an_older_workers_status_is_taken() -> None:
     assert not status.running
 
 
-def test_what_a_worker_says_of_lost_logs() -> None:
+def test_a_worker_reports_lost_logs() -> None:
     status = parse_status(
         {
             "phase": "running",

@@ -61,7 +61,9 @@ async def test_each_request_has_a_nonce_of_its_own(worker: TakeoverWorker) -> No
     assert len(set(nonces)) == 2
 
 
-async def test_one_that_cannot_now_says_why(statuses: WorkerStatuses, worker: TakeoverWorker) -> None:
+async def test_a_worker_that_cannot_take_over_now_says_why(
+    statuses: WorkerStatuses, worker: TakeoverWorker
+) -> None:
     worker.takeover_requests.refuse_orders("it is the member already")
     assert await tell(statuses, worker) == (409, "it is the member already")
 
@@ -90,7 +92,7 @@ async def test_the_order_names_the_predecessors_process(
 
 
 @pytest.mark.parametrize("known", ["", "6" * 32], ids=["not known", "restarted"])
-async def test_a_pod_whose_process_is_another_is_asked_once_more(
+async def test_a_pod_with_a_new_process_is_asked_once_more(
     statuses: WorkerStatuses, worker: TakeoverWorker, known: str
 ) -> None:
     statuses.heard(address_of(worker), known)
@@ -100,7 +102,7 @@ async def test_a_pod_whose_process_is_another_is_asked_once_more(
     assert worker.requests == 3, "it is known now"
 
 
-async def test_another_pod_at_the_address_does_not_take_the_order(
+async def test_a_different_pod_at_the_address_refuses_the_request(
     statuses: WorkerStatuses, worker: TakeoverWorker
 ) -> None:
     target = address_of(worker, "flights-2")
@@ -125,7 +127,7 @@ async def test_an_address_that_is_none_is_refused(statuses: WorkerStatuses, work
     )  # fmt: skip
 
 
-async def test_one_with_another_key_does_not_take_it(
+async def test_a_worker_with_a_different_key_refuses_the_request(
     statuses: WorkerStatuses, worker: TakeoverWorker
 ) -> None:
     status, error = await tell(statuses, worker, OTHER)
@@ -143,7 +145,7 @@ async def test_the_time_counts(worker: TakeoverWorker) -> None:
             await statuses.close()
 
 
-async def test_one_without_a_key_has_no_such_page(statuses: WorkerStatuses) -> None:
+async def test_a_worker_without_a_key_has_no_takeover_page(statuses: WorkerStatuses) -> None:
     keyless = TakeoverWorker(KEY)
     with keyless.serve(keyless=True):
         status, error = await tell(statuses, keyless)
@@ -164,13 +166,13 @@ async def test_an_answer_that_is_not_signed_with_the_key_is_none(
     )  # fmt: skip
 
 
-async def test_nobody_there_is_no_answer(statuses: WorkerStatuses) -> None:
+async def test_an_address_without_a_worker_gives_no_answer(statuses: WorkerStatuses) -> None:
     status, error = await statuses.take_over("127.0.0.1", 1, "flights-3", PREDECESSOR, KEY)
     assert status == 0
     assert error.startswith("127.0.0.1:1 does not respond: ")
 
 
-async def test_one_that_hangs_is_given_up() -> None:
+async def test_a_request_to_a_hanging_worker_times_out() -> None:
     hanging = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     statuses = WorkerStatuses(timeout_s=0.2)
     try:
@@ -184,7 +186,7 @@ async def test_one_that_hangs_is_given_up() -> None:
     assert "TimeoutError" in error
 
 
-async def test_a_standby_says_what_it_waits_for(statuses: WorkerStatuses, worker: TakeoverWorker) -> None:
+async def test_a_standby_reports_what_it_waits_for(statuses: WorkerStatuses, worker: TakeoverWorker) -> None:
     """By the worker's own /status."""
     worker.status.pod, worker.status.holder = "flights-b-3", "flights-a-3"
     worker.status.standby = {"since_ms": 1_000, "handed_over": True, "prefetched_partitions": 4, "told": True,
@@ -197,7 +199,7 @@ async def test_a_standby_says_what_it_waits_for(statuses: WorkerStatuses, worker
     assert not status.running
 
 
-async def test_a_takeover_is_told_as_it_was_recorded(
+async def test_a_takeover_is_reported_as_it_was_recorded(
     statuses: WorkerStatuses, worker: TakeoverWorker
 ) -> None:
     worker.status.takeover = {
@@ -230,7 +232,7 @@ def test_a_forced_takeover_has_no_answer() -> None:
     assert takeover == TakeoverStatus("flights-a-3", 1, joined_ms=5, generation=7, forced=True)
 
 
-def test_what_a_worker_of_before_does_not_tell() -> None:
+def test_fields_that_an_older_worker_lacks_have_defaults() -> None:
     status = parse_status({**BASE, "phase": "running"})
     assert (status.pod, status.holder, status.standby, status.takeover) == ("", "", None, None)
 
@@ -245,6 +247,6 @@ def test_what_a_worker_of_before_does_not_tell() -> None:
         {"takeover": 7},
     ],
 )
-def test_what_is_no_status(more: dict[str, Any]) -> None:
+def test_an_invalid_status_is_refused(more: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_status({**BASE, **more})
