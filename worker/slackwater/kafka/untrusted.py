@@ -45,7 +45,7 @@ def json_object(body: bytes | str) -> dict[str, Any]:
 
 
 class _NumberError(ValueError):
-    """A number that is none of ours."""
+    """A number that this reader does not accept."""
 
 
 def _constant(name: str) -> Any:

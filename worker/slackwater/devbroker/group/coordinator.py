@@ -136,7 +136,7 @@ class GroupCoordinator:
         self._send()
 
     def load(self, now_ms: float) -> None:
-        """Serves what the store holds. Sessions start anew; a rebalance in flight is forgotten."""
+        """Serves the stored groups. Sessions restart; a rebalance in progress is lost."""
         self._drop_groups()
         self._timers.advance(now_ms)
         image = self._store.image

@@ -242,7 +242,7 @@ def sync(group: Group | None, request: m.SyncGroupRequest, rebalancer: Rebalance
     """One SyncGroup: parked while CompletingRebalance, until the leader's has come.
 
     Raises :class:`GroupError`. In Stable everybody gets its stored assignment, whatever the
-    request carries: a leader that came back and was told to skip the assignment sends none, and
+    request carries: a leader that returned with skip_assignment sends none, and
     one that sends it all the same is ignored. A second Sync of a member takes the first one's
     place, which then is never answered.
     """
@@ -275,8 +275,8 @@ def check_protocol_named(request: m.SyncGroupRequest, version: int) -> None:
 def heartbeat(group: Group | None, request: m.HeartbeatRequest, rebalancer: Rebalancer) -> None:
     """One Heartbeat. Raises :class:`GroupError`.
 
-    A heartbeat that is told to rejoin (REBALANCE_IN_PROGRESS) has restarted the session; one of a
-    wrong generation has not.
+    A heartbeat answered with REBALANCE_IN_PROGRESS restarts the session; one of a wrong generation
+    does not.
     """
     if group is None:
         raise GroupError(ErrorCode.UNKNOWN_MEMBER_ID)

@@ -173,11 +173,11 @@ class MemoryGroupStore:
 
 
 class FileGroupStore:
-    """Keeps records in the file at ``path``, which is made when it is not there.
+    """Keeps records in the file at ``path``, created if missing.
 
-    Opening replays the file, cuts off what is damaged (``truncated_bytes`` says how much) and
-    rewrites it in its shortest form. Raises :class:`StoreError` when the file cannot be opened or
-    is none of ours.
+    Opening replays the file, truncates it at the first damaged frame (``truncated_bytes``) and
+    rewrites it in its shortest form. Raises :class:`StoreError` if the file cannot be opened or
+    is not a group store.
     """
 
     def __init__(self, path: Path, *, fsync: bool = False) -> None:

@@ -2,7 +2,7 @@
 
 As ``client.dns.lookup=use_all_dns_ips`` of Java's clients: every address that a name has is tried. Java
 takes them one after the other; here the next one starts 250 ms after the last, or when that has failed
-(RFC 8305), and the first that connects counts. A name is looked up anew for each connection, so a broker that
+(RFC 8305), and the first that connects counts. Names are looked up for each connection, so a broker that
 has moved is found.
 """
 

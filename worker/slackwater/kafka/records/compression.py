@@ -197,7 +197,7 @@ _DECODERS: dict[int, Callable[[Buffer, int], bytes | bytearray]] = {
 def decompress(codec: int, data: Buffer, limit_bytes: int) -> bytes | bytearray:
     """``data`` decompressed by the codec of that number.
 
-    Raises :class:`DecompressionError` for bytes that the codec refuses or that unfold to more than
+    Raises :class:`DecompressionError` for bytes that the codec refuses or that decompress to more than
     ``limit_bytes``, :class:`UnsupportedRecordFormatError` for a codec that does not exist.
     """
     decoder = _DECODERS.get(codec)

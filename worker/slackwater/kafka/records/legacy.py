@@ -68,7 +68,7 @@ class OpenMessages:
 def open_messages(data: Buffer, header: BatchHeader, check_crc: bool, limit_bytes: int) -> OpenMessages:
     """The messages at ``header.position``: a run of uncompressed ones, or the content of one wrapper.
 
-    What is in the wrapper may unfold to ``limit_bytes``. Raises :class:`CorruptRecordError`.
+    The wrapper may decompress to ``limit_bytes``. Raises :class:`CorruptRecordError`.
     """
     if data[header.position + _ATTRIBUTES_POSITION] & _CODEC_MASK:
         return _open_wrapper(data, header, check_crc, limit_bytes)

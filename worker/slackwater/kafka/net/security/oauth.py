@@ -209,15 +209,15 @@ class ClientCredentials:
         is checked against; without it the system's. Its host name is always checked.
     ``connect_timeout_ms``, ``read_timeout_ms``: limits for one attempt: TCP; and from there to the end of the
         answer. ``timeout_ms``: for one token altogether, with all attempts and pauses; below the clients'
-        10 s for a connection, so that the reason is told. (A look-up of the host's name is the system's
-        and has no limit here.)
+        10 s for a connection, so that the error shows the reason. (The look-up of the host name is not
+        limited.)
     ``retry_backoff_ms``, ``retry_backoff_max_ms``: the first and the longest pause between attempts.
 
     A token serves all connections of this object for 80 % of its life (Java's
-    ``sasl.login.refresh.window.factor``); one whose life the server does not tell (``expires_in``) is asked
-    for anew at each login. Any number of threads may ask at once, for one request.
+    ``sasl.login.refresh.window.factor``); without ``expires_in`` in the answer, a new one is requested at
+    each login. Threads that ask at the same time share one request.
 
-    Raises :class:`KafkaConfigurationError` for what does not go together. ``repr`` shows no secret.
+    Raises :class:`KafkaConfigurationError` for options that cannot be combined. ``repr`` shows no secret.
     """
 
     token_endpoint_url: str
@@ -386,7 +386,7 @@ class ClientCredentials:
             except (OSError, http.client.HTTPException) as exc:
                 if limit.over or isinstance(exc, TimeoutError):
                     raise _NotNowError(f"no complete response within {left_ms:.0f} ms") from None
-                # Its text may have parts of the answer: only its kind, and the system's words, are told.
+                # The text may contain parts of the answer: use only its type and the system's message.
                 words = getattr(exc, "strerror", None) or getattr(exc, "reason", None) or type(exc).__name__
                 raise _NotNowError(f"the connection failed: {words}") from None
         finally:
