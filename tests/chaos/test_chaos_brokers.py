@@ -18,6 +18,7 @@ from tests.support.peers.broker_chaos import Chaos, ProxiedKafka, schedule
 from tests.support.peers.group_journal import check
 from tests.support.peers.librdkafka import committed_over_time
 from tests.support.peers.numbered_producer import NumberedProducer
+from tests.support.waiting import wait_until
 
 PARTITIONS = 12
 MEMBERS = 5
@@ -74,10 +75,7 @@ def test_nothing_is_lost_and_little_is_read_twice() -> None:
 
 def _first_record(producer: NumberedProducer) -> None:
     """The topic is made by its first record."""
-    deadline = time.monotonic() + 60
-    while producer.count == 0:
-        assert time.monotonic() < deadline, producer.errors[:3]
-        time.sleep(0.05)
+    wait_until(lambda: producer.count > 0, lambda: producer.errors[:3])
 
 
 def _await_commits(kafka: ProxiedKafka, topic: str, ends: dict[int, int], chaos: Chaos) -> None:

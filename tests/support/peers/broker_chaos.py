@@ -247,7 +247,7 @@ class Chaos:
             self.kafka.cluster.kill(node)
         else:
             self.kafka.cluster.stop(node)
-        time.sleep(step.hold_s)
+        _last(step.hold_s)
         self.kafka.cluster.start(node)
         self._await_replicas()
         self.note(f"broker {node} is back")
@@ -276,7 +276,7 @@ class Chaos:
         for node in nodes:
             self.kafka.proxies[node].cut()
         if step.which % 2:
-            time.sleep(min(step.hold_s, 2.0))
+            _last(min(step.hold_s, 2.0))
         for node in nodes:
             self.kafka.proxies[node].open()
         return True
@@ -285,7 +285,7 @@ class Chaos:
         node = list(self.kafka.proxies)[step.which % 3]
         self.note(f"broker {node} hangs for {step.hold_s:.1f} s")
         self.kafka.proxies[node].hang()
-        time.sleep(step.hold_s)
+        _last(step.hold_s)
         self.kafka.proxies[node].open()
         return True
 
@@ -308,7 +308,7 @@ class Chaos:
         with _Released(slot):
             self.note(f"{slot.current.name} killed, its successor in {step.hold_s:.1f} s")
             slot.current.kill()
-            time.sleep(step.hold_s)
+            _last(step.hold_s)
             slot.start()
         return True
 
@@ -318,7 +318,7 @@ class Chaos:
         with _Released(slot):
             self.note(f"{slot.current.name} closes, its successor in {step.hold_s:.1f} s")
             slot.current.close()
-            time.sleep(step.hold_s)
+            _last(step.hold_s)
             slot.start()
         return True
 
@@ -329,7 +329,7 @@ class Chaos:
             self.note(f"{slot.current.name} stands still for {step.hold_s:.1f} s")
             self.paused.add(slot.current.name)
             slot.current.send(signal.SIGSTOP)
-            time.sleep(step.hold_s)
+            _last(step.hold_s)
             slot.current.send(signal.SIGCONT)
         return True
 
@@ -365,3 +365,8 @@ class _Released:
 
     def __exit__(self, *_: object) -> None:
         self._slot.busy.release()
+
+
+def _last(seconds: float) -> None:
+    """Lets a fault last: the duration is a part of the schedule, not a wait for something."""
+    time.sleep(seconds)
