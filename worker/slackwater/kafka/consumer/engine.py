@@ -161,8 +161,8 @@ class Engine:
         while True:
             changed = self._changed
             self.raise_if_failed()
-            if (found := ready()) is not None:
-                return found
+            if (result := ready()) is not None:
+                return result
             try:
                 async with asyncio.timeout_at(deadline):
                     await asyncio.shield(changed)

@@ -303,9 +303,9 @@ class ConsumerBase(ABC):
 
     def _to_records(self, columns: dict[TopicPartition, RecordColumns]) -> Records:
         """The rows as records. What failed is raised here if there is nothing else, else by the next poll."""
-        found, failures = all_records(columns, self.config, self._go_back)
+        records, failures = all_records(columns, self.config, self._go_back)
         if failures:
             self._stuck.at(failures[0], self._core.subscription)
-            if not found:
+            if not records:
                 raise failures[0]
-        return self._interceptors.on_consume(found)
+        return self._interceptors.on_consume(records)

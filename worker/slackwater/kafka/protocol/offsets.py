@@ -40,9 +40,9 @@ def commit_request(
                 partitions=[
                     m.OffsetCommitRequestPartition(
                         partition_index=number,
-                        committed_offset=(one := offsets[TopicPartition(topic, number)]).offset,
-                        committed_leader_epoch=one.leader_epoch,
-                        committed_metadata=one.metadata,
+                        committed_offset=(at := offsets[TopicPartition(topic, number)]).offset,
+                        committed_leader_epoch=at.leader_epoch,
+                        committed_metadata=at.metadata,
                     )
                     for number in numbers
                 ],
@@ -110,8 +110,8 @@ def read_offset_fetch(
     response: m.OffsetFetchResponse,
 ) -> tuple[int, dict[TopicPartition, OffsetAndMetadata | None], dict[TopicPartition, int]]:
     """The group's error code, the offsets (``None``: nothing committed), and partitions' error codes."""
-    [found] = read_offset_fetch_of_groups(response, "").values()
-    return found.error_code, found.offsets, found.errors
+    [group] = read_offset_fetch_of_groups(response, "").values()
+    return group.error_code, group.offsets, group.errors
 
 
 def read_offset_fetch_of_groups(response: m.OffsetFetchResponse, only: str) -> dict[str, GroupOffsets]:

@@ -176,8 +176,8 @@ class Positions:
         versions = {state.tp: state.version for state in states}
         wanted = {state.tp: state.reset_to for state in states if state.reset_to is not None}
         epochs = {tp: self._cluster.metadata.leader_epoch(tp) for tp in wanted}
-        found, missing = await self._look_up(wanted)
-        for tp, answer in found.items():
+        answers, missing = await self._look_up(wanted)
+        for tp, answer in answers.items():
             state = self._subscription.partitions.get(tp)
             if state is None or state.version != versions[tp] or state.state is not FetchState.AWAIT_RESET:
                 continue
@@ -207,8 +207,8 @@ class Positions:
             try:
                 if any(self._cluster.metadata.leader(tp) is None for tp in left) or failures:
                     await self._cluster.refresh()
-                found, _ = await self._look_up(left)
-                result.update({tp: _found(answer) for tp, answer in found.items()})
+                answers, _ = await self._look_up(left)
+                result.update({tp: _found(answer) for tp, answer in answers.items()})
             except KafkaError as exc:
                 if not exc.retriable:
                     raise

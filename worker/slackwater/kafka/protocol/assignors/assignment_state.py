@@ -80,12 +80,12 @@ class Board:
 
     def plan(self) -> list[list[TopicPartition]]:
         """What lies with each member."""
-        found: list[list[TopicPartition]] = [[] for _ in self.load]
+        by_member: list[list[TopicPartition]] = [[] for _ in self.load]
         for kind in self.kinds:
             for member, piles in kind.at.items():
                 for partitions in piles.values():
-                    found[member] += partitions
-        return found
+                    by_member[member] += partitions
+        return by_member
 
 
 class _Least:
@@ -120,7 +120,7 @@ def lay_out(board: Board) -> None:
     taken = sum(board.load) + len(board.free)
     fair = -(-taken // len(board.load))
     near = [tuple(m for m in kind.readers if m not in kind.far) for kind in board.kinds]
-    board.free.sort(key=lambda one: (len(board.kinds[one[0]].readers), one[1]))
+    board.free.sort(key=lambda unassigned: (len(board.kinds[unassigned[0]].readers), unassigned[1]))
     for number, tp, owner in board.free:
         kind = board.kinds[number]
         member = least.of(kind.readers)
@@ -145,7 +145,7 @@ def _even_out(board: Board, least: _Least, only_moved: bool) -> None:
         for kind in board.kinds:
             for giver in sorted(kind.at):
                 while giver in kind.at and load[giver] - load[taker := least.of(kind.readers)] >= 2:
-                    owner = min(kind.at[giver], key=lambda one: one == giver)
+                    owner = min(kind.at[giver], key=lambda member: member == giver)
                     if only_moved and owner == giver:
                         break
                     board.move(kind, giver, owner, taker)

@@ -102,11 +102,11 @@ def _share_by_topic(
     """Keep, hand out the rest to the least loaded, even out, then mend. ``near``: racks that matter."""
     order = list(wants)
     rank = {member: index for index, member in enumerate(order)}
-    found: dict[str, list[int]] = {}
+    ranks_by_topic: dict[str, list[int]] = {}
     for member in order:
         for topic in wants[member]:
-            found.setdefault(topic, []).append(rank[member])
-    readers = {topic: tuple(ranks) for topic, ranks in found.items()}
+            ranks_by_topic.setdefault(topic, []).append(rank[member])
+    readers = {topic: tuple(ranks) for topic, ranks in ranks_by_topic.items()}
     in_use = frozenset(near.values())
     board = Board([near.get(member) for member in order])
     for tp in partitions:

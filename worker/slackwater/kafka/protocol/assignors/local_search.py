@@ -74,8 +74,8 @@ class _Search:
         if best < dist[hub]:
             dist[hub], via[hub], changed = best, taker, True
         for member, held in enumerate(load):
-            if held and (found := dist[hub] - cost * (2 * held - 1)) < dist[member]:
-                dist[member], via[member], changed = found, hub, True
+            if held and (distance := dist[hub] - cost * (2 * held - 1)) < dist[member]:
+                dist[member], via[member], changed = distance, hub, True
         return changed
 
     def _through_kind(self, number: int, kind: Kind, dist: list[int], via: list[int]) -> bool:
@@ -91,17 +91,17 @@ class _Search:
                 here, giver = base + (not loose), member
             for owner in piles if loose else ():
                 if owner not in (NOBODY, member):
-                    found = base - 1 + (far_cost if owner in far else 0)
-                    if found < dist[owner]:
-                        dist[owner], via[owner], changed = found, member, True
+                    distance = base - 1 + (far_cost if owner in far else 0)
+                    if distance < dist[owner]:
+                        dist[owner], via[owner], changed = distance, member, True
                         self._returns[owner] = number - self._members
         if giver >= 0:
             dist[number], via[number], changed = here, giver, True
         self.steps += len(kind.readers)
         for member in kind.readers:
-            found = here + (far_cost if member in far else 0)
-            if found < dist[member]:
-                dist[member], via[member], changed = found, number, True
+            distance = here + (far_cost if member in far else 0)
+            if distance < dist[member]:
+                dist[member], via[member], changed = distance, number, True
         return changed
 
     def apply(self, cycle: list[tuple[int, int]]) -> None:
@@ -114,24 +114,24 @@ class _Search:
                 self.board.move(self.board.kinds[self._returns[node]], giver, node, node)
             else:
                 kind = self.board.kinds[node - self._members]
-                owner = min(kind.at[giver], key=lambda one: (one == giver, one))
+                owner = min(kind.at[giver], key=lambda candidate: (candidate == giver, candidate))
                 self.board.move(kind, giver, owner, arcs[node])
 
 
 def _cycles(via: list[int]) -> list[list[tuple[int, int]]]:
     """The cycles among predecessors; each node has one, so they have no node in common."""
-    seen = [0] * len(via)
-    found: list[list[tuple[int, int]]] = []
+    visited = [0] * len(via)
+    cycles: list[list[tuple[int, int]]] = []
     for start in range(len(via)):
         node, mark = start, start + 1
-        while node >= 0 and not seen[node]:
-            seen[node] = mark
+        while node >= 0 and not visited[node]:
+            visited[node] = mark
             node = via[node]
-        if node >= 0 and seen[node] == mark:
+        if node >= 0 and visited[node] == mark:
             cycle: list[tuple[int, int]] = []
             first = node
             while not cycle or node != first:
                 cycle.append((via[node], node))
                 node = via[node]
-            found.append(cycle)
-    return found
+            cycles.append(cycle)
+    return cycles
