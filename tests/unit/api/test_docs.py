@@ -20,10 +20,10 @@ def leaves(schema: dict[str, Any], path: str) -> list[str]:
 def defaults(schema: dict[str, Any], path: str) -> dict[str, str]:
     """The default of each field that has one, as the page writes it."""
     if "properties" in schema:
-        found = {}
+        result = {}
         for name, one in schema["properties"].items():
-            found.update(defaults(one, fields.join(path, name)))
-        return found
+            result.update(defaults(one, fields.join(path, name)))
+        return result
     if "default" not in schema:
         return {}
     value = schema["default"]
@@ -72,7 +72,9 @@ def test_the_defaults_in_the_page_are_the_types_own() -> None:
         path: default.strip(" `")
         for path, default in re.findall(r"^\| `(spec\.[A-Za-z.]+)` \|.*\| ([^|]*) \|$", page, re.MULTILINE)
     }
-    told = defaults(fields.object_schema(resources.ConsumerGroupSpec), "spec")
-    assert len(told) > 15
-    wrong = {path: (told[path], rows[path]) for path in told if path in rows and rows[path] != told[path]}
+    values = defaults(fields.object_schema(resources.ConsumerGroupSpec), "spec")
+    assert len(values) > 15
+    wrong = {
+        path: (values[path], rows[path]) for path in values if path in rows and rows[path] != values[path]
+    }
     assert wrong == {}

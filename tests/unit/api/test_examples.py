@@ -92,7 +92,7 @@ def test_a_worker_can_be_started_from_it(file: Path) -> None:
     (worker,) = made.template["spec"]["containers"]
     assert worker["image"] == group.spec.pipeline.image
     assert worker["resources"]["limits"]["memory"]
-    assert any(config.sink.path.startswith(one["mountPath"]) for one in worker["volumeMounts"])
+    assert any(config.sink.path.startswith(mount["mountPath"]) for mount in worker["volumeMounts"])
     assert callable(handler.load(config.handler, [str(EXAMPLES)]))
     assert len(file.read_text(encoding="utf-8").splitlines()) <= 70
 
@@ -137,17 +137,17 @@ def python(values: list[bytes | None]) -> pa.Table:
 @pytest.mark.parametrize("engine", [arrow, python])
 def test_orders_become_rows_and_what_is_none_is_marked(engine: object) -> None:
     assert callable(engine)
-    found = engine(ORDERS)
-    assert found["offset"].to_pylist() == list(range(40, 48))
-    assert found["_error"].to_pylist() == ERRORS
-    assert found["price"].to_pylist()[:3] == [9.5, 9.0, None]
-    assert found["customer"].to_pylist()[:2] == ["c-1", "c-1"]
+    result = engine(ORDERS)
+    assert result["offset"].to_pylist() == list(range(40, 48))
+    assert result["_error"].to_pylist() == ERRORS
+    assert result["price"].to_pylist()[:3] == [9.5, 9.0, None]
+    assert result["customer"].to_pylist()[:2] == ["c-1", "c-1"]
 
 
 def test_a_batch_without_a_fault_is_parsed_at_once_to_the_same_rows() -> None:
-    found = arrow(ORDERS[:2] * 50)
-    assert "_error" not in found.column_names
+    result = arrow(ORDERS[:2] * 50)
+    assert "_error" not in result.column_names
     assert (
-        found.drop_columns(["offset"]).to_pylist()
+        result.drop_columns(["offset"]).to_pylist()
         == python(ORDERS[:2] * 50).drop_columns(["offset"]).to_pylist()
     )

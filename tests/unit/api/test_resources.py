@@ -110,8 +110,8 @@ def test_a_fault_is_one_line_that_names_the_field(tmp_path: Path, old: str, new:
 
 @pytest.mark.parametrize("word", ["n", "y", "yes", "NO", "on", "true"])
 def test_a_key_that_yaml_takes_for_a_boolean_is_refused(tmp_path: Path, word: str) -> None:
-    told = fault(tmp_path, GOOD.replace("{session.timeout.ms:", "{" + word + ":"))
-    assert f"YAML reads the key `{word}` as a boolean" in told
+    message = fault(tmp_path, GOOD.replace("{session.timeout.ms:", "{" + word + ":"))
+    assert f"YAML reads the key `{word}` as a boolean" in message
     labelled = "metadata: {name: flights, labels: {" + '"' + word + '": a}}'
     quoted = load(write(tmp_path, GOOD.replace("metadata: {name: flights}", labelled)))
     assert quoted.metadata.labels == {word: "a"}
@@ -178,19 +178,19 @@ def test_the_crd_file_is_what_the_types_say(path: str) -> None:
 def test_each_field_of_the_crd_has_a_type_and_a_description() -> None:
     version = crd.definition()["spec"]["versions"][0]
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    seen: list[str] = []
+    observed: list[str] = []
 
     def walk(schema: dict[str, object], path: str) -> None:
         assert schema.get("type"), path
         assert schema.get("description"), path
-        seen.append(path)
+        observed.append(path)
         properties = schema.get("properties", {})
         assert isinstance(properties, dict)
         for name, one in properties.items():
             walk(one, f"{path}.{name}")
 
     walk(spec, "spec")
-    assert "spec.pipeline.sink.path" in seen
+    assert "spec.pipeline.sink.path" in observed
     assert version["subresources"]["scale"]["specReplicasPath"] == ".spec.replicas"
 
 

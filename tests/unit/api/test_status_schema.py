@@ -29,9 +29,9 @@ def strangers(value: Any, schema: dict[str, Any], path: str) -> list[str]:
         return [f"{path}: {type(value).__name__}, not {schema['type']}"]
     if isinstance(value, dict):
         return [
-            found
+            stranger
             for key, one in value.items()
-            for found in (
+            for stranger in (
                 strangers(one, schema["properties"][key], f"{path}.{key}")
                 if key in schema["properties"]
                 else [f"{path}.{key}: not in the schema"]
@@ -39,9 +39,9 @@ def strangers(value: Any, schema: dict[str, Any], path: str) -> list[str]:
         ]
     if isinstance(value, list):
         return [
-            found
+            stranger
             for at, one in enumerate(value)
-            for found in strangers(one, schema["items"], f"{path}[{at}]")
+            for stranger in strangers(one, schema["items"], f"{path}[{at}]")
         ]
     return []
 
@@ -68,12 +68,12 @@ def test_the_rollout() -> None:
         ended_ms=1_050,
         expected_rebalance="the topics change",
     )
-    told = rollout.dump()
-    assert strangers(told, part("rollout"), "rollout") == []
-    assert set(told) == set(part("rollout")["properties"])
-    assert set(told["underWay"][0]) == set(part("rollout")["properties"]["underWay"]["items"]["properties"])
-    assert set(told["moving"]) == set(part("rollout")["properties"]["moving"]["properties"])
-    assert memory.parse({"rollout": told}).rollout == rollout
+    saved = rollout.dump()
+    assert strangers(saved, part("rollout"), "rollout") == []
+    assert set(saved) == set(part("rollout")["properties"])
+    assert set(saved["underWay"][0]) == set(part("rollout")["properties"]["underWay"]["items"]["properties"])
+    assert set(saved["moving"]) == set(part("rollout")["properties"]["moving"]["properties"])
+    assert memory.parse({"rollout": saved}).rollout == rollout
 
 
 def test_decisions_and_gaps() -> None:
@@ -108,14 +108,14 @@ def test_the_scaling() -> None:
         },
         now_ms=2_000,
     )
-    told = {**scaler.dump(), **decision.dump()}
-    assert {"lastStep", "ceiling", "tooFew", "raw", "skewed"} <= set(told)
-    assert strangers(told, part("scaling"), "scaling") == []
+    saved = {**scaler.dump(), **decision.dump()}
+    assert {"lastStep", "ceiling", "tooFew", "raw", "skewed"} <= set(saved)
+    assert strangers(saved, part("scaling"), "scaling") == []
 
 
 def test_the_conditions() -> None:
-    told = conditions(ConditionsInput(generation=3), [], now_ms=1_000)
-    assert strangers(told, part("conditions"), "conditions") == []
+    message = conditions(ConditionsInput(generation=3), [], now_ms=1_000)
+    assert strangers(message, part("conditions"), "conditions") == []
     assert all(name in part("conditions")["description"] for name in TYPES)
 
 

@@ -28,14 +28,14 @@ WORKER_TARGET_LABELS = {*TARGET_LABELS, "consumergroup"}
 @cache
 def known() -> Mapping[str, frozenset[str]]:
     """Series name -> the labels that it may carry, by the code that exports it."""
-    found: dict[str, frozenset[str]] = {}
+    result: dict[str, frozenset[str]] = {}
     for family in worker_metrics.Metrics(group="g", instance="i").collect():
-        add(found, family, WORKER_TARGET_LABELS)
+        add(result, family, WORKER_TARGET_LABELS)
     for family in text_string_to_metric_families(operator_text()):
         for sample in family.samples:
             labels = frozenset(sample.labels) | TARGET_LABELS
-            found[sample.name] = found.get(sample.name, frozenset()) | labels
-    return found
+            result[sample.name] = result.get(sample.name, frozenset()) | labels
+    return result
 
 
 def operator_text() -> str:
@@ -77,8 +77,8 @@ def series_of(family: Metric) -> list[str]:
 
 def labels_asked(expr: str) -> set[str]:
     """All labels in `by (...)`, of an expression whose groupings are all by names of series labels."""
-    found = re.findall(r"\b(?:by|on|group_left) \(([^)]*)\)", expr)
-    return {label.strip() for group in found for label in group.split(",") if label.strip()}
+    result = re.findall(r"\b(?:by|on|group_left) \(([^)]*)\)", expr)
+    return {label.strip() for group in result for label in group.split(",") if label.strip()}
 
 
 @pytest.mark.parametrize("name", sorted(dashboards.BOARDS))

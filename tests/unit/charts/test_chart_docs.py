@@ -34,12 +34,12 @@ def test_the_first_group_can_be_read() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_values_that_are_set_exist(page: Path) -> None:
     schema: dict[str, Any] = json.loads(text(chart.CHART / "values.schema.json"))
-    found = re.findall(r"--set '?([A-Za-z.]+)=", text(page))
-    found += re.findall(
+    result = re.findall(r"--set '?([A-Za-z.]+)=", text(page))
+    result += re.findall(
         r"`((?:networkPolicy|podMonitor|prometheusRule|crds|rbac)\.[A-Za-z.]+)[=`]", text(page)
     )
-    assert found or page.name in ("operate.md", "uninstall.md")
-    for path in found:
+    assert result or page.name in ("operate.md", "uninstall.md")
+    for path in result:
         inside = schema
         for key in path.split("."):
             if "properties" not in inside:

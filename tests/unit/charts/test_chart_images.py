@@ -27,11 +27,11 @@ def stages(name: str) -> list[Stage]:
 
 def finals() -> list[tuple[str, Stage]]:
     """The stages that become images: those with an entry point."""
-    found = [
+    result = [
         (path.name, stage) for path in FILES for stage in containerfile.read(path) if stage.all("ENTRYPOINT")
     ]
-    assert len(found) == 3
-    return found
+    assert len(result) == 3
+    return result
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -56,7 +56,7 @@ def test_no_base_is_taken_by_a_tag_that_can_move(path: Path) -> None:
     digest = re.compile(r"@sha256:[0-9a-f]{64}$")
     defaults = re.findall(r"^ARG\s+PYTHON\b=?(\S*)", path.read_text(encoding="utf-8"), re.MULTILINE)
     assert defaults
-    assert [one for one in defaults if one and not digest.search(one)] == []
+    assert [default for default in defaults if default and not digest.search(default)] == []
     built: set[str] = set()
     for stage in containerfile.read(path):
         assert stage.base == "${PYTHON}" or stage.base in built or digest.search(stage.base), stage.base
@@ -111,12 +111,12 @@ def assert_hashed(lock: Path) -> None:
 
 
 def pins(lock: str) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
+    result: dict[str, set[str]] = {}
     for name, version in re.findall(
         r"^([A-Za-z0-9_.-]+)==([^\s;]+)", (REQUIREMENTS / lock).read_text(), re.M
     ):
-        found.setdefault(name.lower(), set()).add(version)
-    return found
+        result.setdefault(name.lower(), set()).add(version)
+    return result
 
 
 @pytest.mark.parametrize(

@@ -126,8 +126,8 @@ def test_the_crd_is_the_one_in_crds(keep: bool) -> None:
 
 
 def rules(values: Mapping[str, Any], kind: str, name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = chart.one(chart.template(values), kind, name)["rules"]
-    return found
+    result: list[dict[str, Any]] = chart.one(chart.template(values), kind, name)["rules"]
+    return result
 
 
 def granted(found: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
@@ -159,8 +159,8 @@ def test_the_roles_are_what_the_design_says() -> None:
     for group, resources, verbs in re.findall(
         r"^\| (\S+) \| ([a-z/ ]+) \| ([a-z ]+) \|$", part, re.MULTILINE
     ):
-        found = itertools.product(["" if group == "core" else group], resources.split(), verbs.split())
-        written |= set(found)
+        result = itertools.product(["" if group == "core" else group], resources.split(), verbs.split())
+        written |= set(result)
     everywhere = granted(rules({}, "ClusterRole", "sw-slackwater"))
     at_home = granted(rules({}, "Role", "sw-slackwater-lease"))
     assert everywhere | at_home == written
@@ -193,8 +193,8 @@ def test_the_operator_gets_nothing_that_leads_further() -> None:
 
 
 def pod(values: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    found: dict[str, Any] = chart.one(chart.template(values), "Deployment")["spec"]["template"]["spec"]
-    return found
+    result: dict[str, Any] = chart.one(chart.template(values), "Deployment")["spec"]["template"]["spec"]
+    return result
 
 
 def test_the_pod_is_what_restricted_demands() -> None:
@@ -266,8 +266,8 @@ WEBHOOK = "sw-slackwater-webhook"
 def webhook(values: Mapping[str, Any] | None = None) -> dict[str, Any]:
     manifests = chart.template({"admissionWebhook.enabled": True, **(values or {})})
     configuration = chart.one(manifests, "ValidatingWebhookConfiguration", WEBHOOK)
-    (found,) = configuration["webhooks"]
-    return dict(found)
+    (result,) = configuration["webhooks"]
+    return dict(result)
 
 
 def test_without_the_webhook_there_is_nothing_of_it() -> None:
@@ -275,15 +275,15 @@ def test_without_the_webhook_there_is_nothing_of_it() -> None:
 
 
 def test_the_webhook_gets_changes_of_a_spec_and_an_operator_that_is_away_blocks_nobody() -> None:
-    found = webhook()
-    assert found["failurePolicy"] == "Ignore"
-    assert found["sideEffects"] == "None"
-    assert found["timeoutSeconds"] == 5
-    (rule,) = found["rules"]
+    result = webhook()
+    assert result["failurePolicy"] == "Ignore"
+    assert result["sideEffects"] == "None"
+    assert result["timeoutSeconds"] == 5
+    (rule,) = result["rules"]
     assert (rule["resources"], rule["operations"]) == (["consumergroups"], ["CREATE", "UPDATE"])
-    (condition,) = found["matchConditions"]
+    (condition,) = result["matchConditions"]
     assert condition["expression"] == "request.operation == 'CREATE' || object.spec != oldObject.spec"
-    assert "namespaceSelector" not in found
+    assert "namespaceSelector" not in result
     assert webhook({"admissionWebhook.failurePolicy": "Fail"})["failurePolicy"] == "Fail"
 
 
@@ -396,9 +396,9 @@ def test_dashboards_carry_the_sidecars_label_and_are_whole() -> None:
         assert json.loads(text) == json.loads(
             stored[name.removeprefix("slackwater-")].read_text(encoding="utf-8")
         )
-    for found in chart.template({"dashboards.enabled": True}):
-        if found["kind"] == "ConfigMap":
-            assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+    for result in chart.template({"dashboards.enabled": True}):
+        if result["kind"] == "ConfigMap":
+            assert result["metadata"]["labels"]["grafana_dashboard"] == "1"
 
 
 # --- values

@@ -132,7 +132,7 @@ class SimulatedKube:
             about = dict(part.split("=") for part in field_selector.split(","))
             where = about["regarding.kind"], about["regarding.name"]
             return copy.deepcopy(self._simulation.object_events.get(where, []))
-        wanted = dict(one.split("=") for one in label_selector.split(",") if one)
+        wanted = dict(word.split("=") for word in label_selector.split(",") if word)
         return [
             copy.deepcopy(one)
             for (of_kind, _), one in sorted(self._simulation.objects.items())
@@ -205,8 +205,8 @@ class SimulatedClusters:
 
     async def observe(self, cluster: Any, wanted: Sequence[Any]) -> Round[Any]:
         away = self.away or cluster.bootstrap_servers in self.nowhere
-        found = None if away else self._simulation.group.snapshot(self._simulation.now_ms)
-        return Round({one.key: found for one in wanted}, "away" if away else "", 0.0)
+        result = None if away else self._simulation.group.snapshot(self._simulation.now_ms)
+        return Round({one.key: result for one in wanted}, "away" if away else "", 0.0)
 
     async def identify(self, cluster: Any) -> str | None:
         if self.away or cluster.bootstrap_servers in self.nowhere:
@@ -233,7 +233,7 @@ class SimulatedWorkers:
         self._simulation = simulation
 
     async def statuses(self, pods: Iterable[PodAddress]) -> dict[str, WorkerStatus | None]:
-        return {one.name: self._simulation.worker_status(one.name) for one in pods}
+        return {pod.name: self._simulation.worker_status(pod.name) for pod in pods}
 
     async def open_gate(self, ip: str, port: int, pod: str, key: bytes = b"") -> int:
         for process in self._simulation.processes.values():
@@ -316,11 +316,11 @@ class Simulation:
 
     @property
     def status(self) -> Json:
-        found: Json = self.resource.get("status") or {}
-        return found
+        result: Json = self.resource.get("status") or {}
+        return result
 
     def condition(self, kind: str) -> Json:
-        return next((one for one in self._conditions() if one["type"] == kind), {})
+        return next((condition for condition in self._conditions() if condition["type"] == kind), {})
 
     def _conditions(self) -> list[Json]:
         return [one for one in self.status.get("conditions", []) if isinstance(one, dict)]
@@ -440,9 +440,9 @@ class Simulation:
             self._live(process)
         self.group.tick(self.now_ms, self.heartbeating)
         self._work()
-        told = [one for one in self._late if one[0] <= self.now_ms]
+        messages = [one for one in self._late if one[0] <= self.now_ms]
         self._late = [one for one in self._late if one[0] > self.now_ms]
-        for _, live, (kind, name, uid) in told:
+        for _, live, (kind, name, uid) in messages:
             if live is not None:
                 self.store.put(live)
             else:
@@ -455,9 +455,9 @@ class Simulation:
         """The processes that heartbeat."""
         in_the_group = ("joining", "running", "handing-over", "draining")
         return {
-            one.id
-            for one in self.processes.values()
-            if one.phase in in_the_group and one.joined_ms is not None
+            process.id
+            for process in self.processes.values()
+            if process.phase in in_the_group and process.joined_ms is not None
         }
 
     def _control(self) -> None:
@@ -513,7 +513,7 @@ class Simulation:
                 "metadata": {"name": revision, "uid": f"uid-{self.number()}"},
                 "data": {"spec": {"template": {**copy.deepcopy(template), "$patch": "replace"}}},
             }
-        every = {one["metadata"]["name"]: one for one in self.pods}
+        every = {pod["metadata"]["name"]: pod for pod in self.pods}
         pods = {name: one for name, one in every.items() if name.rpartition("-")[0] == set_name}
         status = {
             "observedGeneration": there["metadata"]["generation"],
@@ -555,7 +555,7 @@ class Simulation:
         """The scheduler: pods get a node as long as there is room, in the order in which they came."""
         pods = sorted(self.pods, key=lambda one: int(one["metadata"]["uid"].split("-")[1]))
         room = len(pods) if self.room is None else self.room
-        room -= sum("nodeName" in one["spec"] for one in pods)
+        room -= sum("nodeName" in pod["spec"] for pod in pods)
         for pod in pods:
             if "nodeName" in pod["spec"]:
                 continue
@@ -596,10 +596,10 @@ class Simulation:
         return f"10.244.{names.SETS.index(names.set_of(NAME, pod))}.{int(pod.rsplit('-', 1)[1]) + 10}"
 
     def process_at(self, ip: str) -> Process | None:
-        return next((one for one in self.processes.values() if self.address(one.pod) == ip), None)
+        return next((process for process in self.processes.values() if self.address(process.pod) == ip), None)
 
     def process(self, pod: str) -> Process:
-        return next(one for one in self.processes.values() if one.pod == pod)
+        return next(process for process in self.processes.values() if process.pod == pod)
 
     def _pod_gone(self, name: str, uid: str) -> None:
         live = self.objects.get(("Pod", name))
@@ -782,7 +782,7 @@ class Simulation:
                 done = min(self.group.ends[partition] - self.group.positions[partition], left)
                 self.group.positions[partition] += done
                 left -= done
-        served = {one.member for one in self.processes.values() if self._serves(one)}
+        served = {process.member for process in self.processes.values() if self._serves(process)}
         for name in self.group.members:
             self.unserved_ms[name] = 0 if name in served else self.unserved_ms[name] + TICK_MS
 
@@ -819,12 +819,12 @@ class Simulation:
     @property
     def running(self) -> list[str]:
         """The workers that are in the group and handle records."""
-        return sorted(one.pod for one in self.processes.values() if one.phase == "running")
+        return sorted(process.pod for process in self.processes.values() if process.phase == "running")
 
     @property
     def serving(self) -> dict[str, str]:
         """The members that are served, and by which pod."""
-        return {one.member: one.pod for one in self.processes.values() if self._serves(one)}
+        return {process.member: process.pod for process in self.processes.values() if self._serves(process)}
 
     def spans(self) -> dict[str, tuple[int, int]]:
         """Of each StatefulSet the first ordinal and how many pods it is to have."""
@@ -836,7 +836,7 @@ class Simulation:
 
     def images(self) -> dict[str, str]:
         """Each pod's image."""
-        return {one["metadata"]["name"]: one["spec"]["containers"][0]["image"] for one in self.pods}
+        return {pod["metadata"]["name"]: pod["spec"]["containers"][0]["image"] for pod in self.pods}
 
 
 def spec(**changes: Any) -> Json:

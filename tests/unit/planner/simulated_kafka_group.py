@@ -86,8 +86,8 @@ class SimulatedKafkaGroup:
         for kept in (self.ends, self.positions):
             for one in kept.keys() - set(partitions):
                 del kept[one]
-            for one in partitions:
-                kept.setdefault(one, 0)
+            for partition in partitions:
+                kept.setdefault(partition, 0)
         self._rebalance("the topics have changed")
 
     def _rebalance(self, why: str) -> None:
@@ -99,8 +99,8 @@ class SimulatedKafkaGroup:
         if self.state != "PreparingRebalance":
             self.rebalances += 1
         self.state = "PreparingRebalance"
-        for one in self.members.values():
-            one.joined = -1
+        for member in self.members.values():
+            member.joined = -1
 
     def tick(self, now_ms: int, alive: Collection[str]) -> None:
         """Time passes: `alive` are the processes that heartbeat."""
@@ -112,7 +112,7 @@ class SimulatedKafkaGroup:
             elif now_ms - one.seen_ms > self.session_ms:
                 del self.members[name]
                 self._rebalance(f"{name}'s session expired")
-        joined = all(one.joined == self.generation + 1 for one in self.members.values())
+        joined = all(member.joined == self.generation + 1 for member in self.members.values())
         if self.state == "PreparingRebalance" and self.members and joined:
             self._complete()
 

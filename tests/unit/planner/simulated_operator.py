@@ -99,12 +99,11 @@ class SimulatedOperator:
     def _stuck(self) -> str:
         status = self.simulation.status
         shown = {name: status.get(name) for name in ("desiredReplicas", "members", "rollout")}
-        told = "; ".join(
+        message = "; ".join(
             f"{one['type']}={one['status']} {one['message']}" for one in status.get("conditions", [])
         )
-        return (
-            f"not reached: {shown}; {told}; {self.simulation.group.view().state} {self.simulation.images()}"
-        )
+        state, images = self.simulation.group.view().state, self.simulation.images()
+        return f"not reached: {shown}; {message}; {state} {images}"
 
     def _due(self) -> bool:
         """Whether there is a reason for a turn besides what the cluster has said."""
@@ -138,8 +137,8 @@ class SimulatedOperator:
         if session.next_cluster is not None:
             session.next_id = await self.simulation.clusters.identify(session.next_cluster)
         if session.wanted is not None:
-            seen = await self.simulation.clusters.observe(session.cluster, [session.wanted])
-            return take_observation(session, seen.snapshots[session.key], self.simulation.now_ms)
+            observed = await self.simulation.clusters.observe(session.cluster, [session.wanted])
+            return take_observation(session, observed.snapshots[session.key], self.simulation.now_ms)
         return True
 
     async def _execute(self, snapshot: GroupSnapshot, plan: Plan) -> None:

@@ -101,7 +101,7 @@ def test_a_standby_is_no_worker_that_is_missing_or_leaving() -> None:
     assert here.successor("flights-0") is None
     got = derive(here)
     assert got.unsettled == ""
-    assert [one.pod for one in got.workers] == ["flights-a-0", "flights-a-1"]
+    assert [worker.pod for worker in got.workers] == ["flights-a-0", "flights-a-1"]
     assert got.running == 2
 
     # Nor does it matter what becomes of the standby.

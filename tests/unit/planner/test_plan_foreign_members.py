@@ -41,7 +41,7 @@ def stranger(simulation: Simulation, name: str, owner: str) -> None:
 
 
 def did(operator: SimulatedOperator, kind: type) -> list[object]:
-    return [one for one in operator.actions if isinstance(one, kind)]
+    return [action for action in operator.actions if isinstance(action, kind)]
 
 
 @pytest.mark.parametrize("owner", [TWIN, ""])
@@ -54,8 +54,8 @@ async def test_a_live_member_that_is_called_as_ours_is_never_removed(owner: str)
     if owner:
         degraded = simulation.condition("Degraded")
         assert (degraded["status"], degraded["reason"]) == ("True", "ForeignMembers")
-        for told in ("flights-7", "client id pod-elsewhere", "at 10.0.0.1", f"uid {TWIN}"):
-            assert told in degraded["message"]
+        for messages in ("flights-7", "client id pod-elsewhere", "at 10.0.0.1", f"uid {TWIN}"):
+            assert messages in degraded["message"]
 
 
 async def test_a_scale_down_removes_our_own_and_leaves_the_other_alone() -> None:
@@ -142,7 +142,11 @@ async def deleted(simulation: Simulation, operator: SimulatedOperator) -> None:
 
 
 def events(operator: SimulatedOperator, reason: str) -> list[str]:
-    return [one.message for one in operator.actions if isinstance(one, EmitEvent) and one.reason == reason]
+    return [
+        action.message
+        for action in operator.actions
+        if isinstance(action, EmitEvent) and action.reason == reason
+    ]
 
 
 async def test_offsets_are_kept_while_a_member_of_another_group_is_there() -> None:
@@ -230,7 +234,7 @@ async def test_the_younger_of_two_touches_nothing_until_the_older_one_is_gone(se
         in simulation.condition("Degraded")["message"]
     )
     await operator.pass_time(20_000)
-    assert {type(one).__name__ for one in operator.actions} <= {"WriteStatus"}
+    assert {type(action).__name__ for action in operator.actions} <= {"WriteStatus"}
     assert simulation.condition("Ready")["status"] == "False"
     simulation.store.drop("ConsumerGroup", "other", "flights", "uid-other")
     await operator.run(lambda: settled(simulation, 3))
@@ -314,8 +318,8 @@ async def test_nobody_starts_beside_workers_of_another_cluster() -> None:
         stranger(simulation, f"flights-{number}", TWIN)
     await operator.run(lambda: in_use(simulation))
     await operator.pass_time(20_000)
-    told = simulation.condition("Degraded")["message"]
-    assert "flights-0 (client id pod-elsewhere, at 10.0.0.1, of the ConsumerGroup with uid" in told
+    message = simulation.condition("Degraded")["message"]
+    assert "flights-0 (client id pod-elsewhere, at 10.0.0.1, of the ConsumerGroup with uid" in message
     assert not simulation.pods_ever
     simulation.group.members.clear()
     simulation.group._rebalance("all have left")

@@ -28,14 +28,14 @@ async def roll(simulation: Simulation, operator: SimulatedOperator) -> None:
     simulation.change(pipeline=image("v2"))
     await operator.run(lambda: settled(simulation, 3) and set(simulation.images().values()) == {FAST})
     assert (simulation.group.rebalances, simulation.group.generation) == before, simulation.group.why
-    uids = [one.uid for one in operator.actions if isinstance(one, DeletePod)]
+    uids = [action.uid for action in operator.actions if isinstance(action, DeletePod)]
     assert len(set(uids)) == 3, "a worker was restarted twice"
 
 
 async def scale_down(simulation: Simulation, operator: SimulatedOperator) -> None:
     def before(action: Action, snapshot: GroupSnapshot) -> None:
         if isinstance(action, RemoveMembers):
-            there = {one["metadata"]["name"] for one in simulation.pods}
+            there = {pod["metadata"]["name"] for pod in simulation.pods}
             assert not there & set(action.instance_ids), "removed before its pod is gone"
 
     operator.before_act.append(before)

@@ -23,9 +23,11 @@ async def running() -> tuple[Simulation, SimulatedOperator]:
 
 
 def told(operator: SimulatedOperator, reason: str) -> list[str]:
-    found = [one for one in operator.actions if isinstance(one, EmitEvent) and one.reason == reason]
-    assert all(one.warning for one in found)
-    return [one.message for one in found]
+    result = [
+        action for action in operator.actions if isinstance(action, EmitEvent) and action.reason == reason
+    ]
+    assert all(one.warning for one in result)
+    return [one.message for one in result]
 
 
 async def test_skipped_records_are_told_once_and_shown_for_an_hour() -> None:

@@ -32,21 +32,21 @@ def asked(simulation: Simulation, operator: SimulatedOperator) -> str:
 
 async def test_a_changed_address_is_looked_at_when_the_workers_have_it() -> None:
     simulation, operator = await started()
-    seen: list[tuple[int, str]] = []
+    observed: list[tuple[int, str]] = []
 
     def look(_: Simulation) -> None:
         old = sum(
-            one["metadata"]["labels"]["slackwater.dev/revision"] != operator.session.resource.revision.hash  # type: ignore[union-attr]
-            for one in simulation.pods
+            pod["metadata"]["labels"]["slackwater.dev/revision"] != operator.session.resource.revision.hash  # type: ignore[union-attr]
+            for pod in simulation.pods
         )
-        seen.append((old, asked(simulation, operator)))
+        observed.append((old, asked(simulation, operator)))
 
     simulation.change(kafka=moved())
     await operator.run(lambda: simulation.status["observedGeneration"] == 2)
     simulation.each_tick.append(look)
     assert simulation.status["kafka"]["bootstrapServers"] == OLD
     await operator.run(lambda: settled(simulation, 3))
-    assert {servers for old, servers in seen if old} == {OLD}
+    assert {servers for old, servers in observed if old} == {OLD}
     assert asked(simulation, operator) == NEW
     assert simulation.status["kafka"]["bootstrapServers"] == NEW
     assert simulation.group.rebalances == 1
@@ -115,7 +115,7 @@ async def test_workers_are_not_moved_to_a_kafka_where_another_has_the_group_id()
     )
     assert asked(simulation, operator) == OLD
     assert simulation.condition("Ready")["status"] == "True"
-    assert not [one for one in operator.actions if isinstance(one, DeletePod)]
+    assert not [action for action in operator.actions if isinstance(action, DeletePod)]
     simulation.change(kafka={"bootstrapServers": OLD, "properties": SESSION})
     await operator.run(lambda: settled(simulation, 3))
     assert simulation.condition("Degraded")["status"] == "False"
@@ -127,7 +127,7 @@ async def test_to_another_kafka_all_workers_go_together() -> None:
     simulation.change(kafka=moved())
     await operator.run(lambda: simulation.condition("Degraded").get("reason") == "OtherKafka")
     await operator.pass_time(20_000)
-    assert not [one for one in operator.actions if isinstance(one, DeletePod)]
+    assert not [action for action in operator.actions if isinstance(action, DeletePod)]
     simulation.change(suspend=True)
     await operator.run(lambda: not simulation.pods)
     simulation.change(suspend=False)
@@ -181,8 +181,8 @@ def test_what_the_workers_have_is_kept_in_the_status_and_read_back(security: Sec
         security=security,
         properties={"isolation.level": "read_committed", "max.poll.records": "1"},
     )
-    told = remembered(had, "id-1").dump()
-    held = parse({"kafka": told}).kafka
+    saved = remembered(had, "id-1").dump()
+    held = parse({"kafka": saved}).kafka
     assert held is not None
     assert held.cluster_id == "id-1"
     got = in_force(Kafka(bootstrap_servers=NEW), held, ["old", "new"], "new")

@@ -65,9 +65,9 @@ def watch_restarts(simulation: Simulation, operator: SimulatedOperator, *, at_on
 def acts(operator: SimulatedOperator) -> list[str]:
     """What was done, but for statuses and Events."""
     return [
-        type(one).__name__ + (f" {one.manifest['kind']}" if isinstance(one, ApplyObject) else "")
-        for one in operator.actions
-        if not isinstance(one, WriteStatus | EmitEvent)
+        type(action).__name__ + (f" {action.manifest['kind']}" if isinstance(action, ApplyObject) else "")
+        for action in operator.actions
+        if not isinstance(action, WriteStatus | EmitEvent)
     ]
 
 
@@ -101,7 +101,7 @@ async def test_a_rolling_restart_costs_no_rebalance() -> None:
         lambda: settled(simulation, 3) and set(simulation.images().values()) == {"slackwater/worker:v2"}
     )
     assert (simulation.group.rebalances, simulation.group.generation) == before, simulation.group.why
-    deleted = [one.name for one in operator.actions if isinstance(one, DeletePod)]
+    deleted = [action.name for action in operator.actions if isinstance(action, DeletePod)]
     assert sorted(deleted) == ["flights-0", "flights-1", "flights-2"]
     assert deleted[-1] == leader
     assert len(simulation.status["restartGapsMs"]) == 3
@@ -157,7 +157,11 @@ async def test_two_steps_in_two_turns_are_two_decisions() -> None:
     await operator.run(lambda: simulation.status["desiredReplicas"] == 1)
     simulation.change(replicas=3)
     await operator.run(lambda: settled(simulation, 3))
-    steps = [one["reason"][:6] for one in simulation.status["decisions"] if one["action"] in ("up", "down")]
+    steps = [
+        decision["reason"][:6]
+        for decision in simulation.status["decisions"]
+        if decision["action"] in ("up", "down")
+    ]
     assert steps == ["1 to 0", "0 to 1", "1 to 3"]
 
 
@@ -177,7 +181,7 @@ async def test_a_revision_that_fails_its_preflight_stops_nobody() -> None:
     simulation.change(pipeline=image("unfit"))
     await operator.run(lambda: simulation.condition("Degraded").get("status") == "True")
     await operator.pass_time(20_000)
-    assert [one for one in operator.actions if isinstance(one, DeletePod)] == []
+    assert [action for action in operator.actions if isinstance(action, DeletePod)] == []
     assert set(simulation.images().values()) == {"slackwater/worker:v1"}
     assert simulation.condition("Degraded")["reason"] == "PreflightFailed"
     assert simulation.objects["StatefulSet", NAME]["spec"]["template"]["spec"]["containers"][0][
@@ -200,9 +204,9 @@ async def test_a_preflight_that_is_held_up_names_the_cause_and_is_tried_again_by
     await operator.run(
         lambda: simulation.condition("Degraded").get("reason") == "PreflightFailed", timeout_ms=200_000
     )
-    told = simulation.condition("Degraded")["message"]
-    assert f"its pod did not start: FailedCreate: Error creating: {cause}" in told
-    assert "it is tried again within 5 min" in told
+    message = simulation.condition("Degraded")["message"]
+    assert f"its pod did not start: FailedCreate: Error creating: {cause}" in message
+    assert "it is tried again within 5 min" in message
     tries = simulation.status["rollout"]["tries"]
     assert (tries["attempts"], "failed" in simulation.status["rollout"]) == (1, False)
     assert 5_000 <= tries["againMs"] - simulation.now_ms <= 10_000
@@ -242,8 +246,8 @@ async def test_preflights_back_off_also_where_the_status_keeps_nothing_of_them()
     assert all(5_000 * 2**n <= wait <= 10_000 * 2**n + 3_000 for n, wait in enumerate(waits)), waits
     assert [reason for reason, _ in simulation.events.said].count("PreflightFailed") == 1
     assert len([name for kind, name in simulation.objects if kind == "Job"]) <= 2
-    told = simulation.condition("Degraded")["message"]
-    assert "FailedCreate: Error creating: exceeded quota: q" in told
+    message = simulation.condition("Degraded")["message"]
+    assert "FailedCreate: Error creating: exceeded quota: q" in message
     simulation.job_blocked = ""
     simulation.annotate(retry="now")
     await operator.run(
@@ -311,12 +315,14 @@ async def test_a_revision_that_does_not_come_up_is_taken_back(bad: str) -> None:
     await operator.run(lambda: settled(simulation, 3, phase="Stopped"))
     assert simulation.group.rebalances == before, simulation.group.why
     assert set(simulation.images().values()) == {"slackwater/worker:v1"}
-    deleted = [one.name for one in operator.actions if isinstance(one, DeletePod)]
+    deleted = [action.name for action in operator.actions if isinstance(action, DeletePod)]
     assert len(deleted) == 2
     assert deleted[0] == deleted[1]
     assert simulation.condition("Degraded")["reason"] == "RolloutStopped"
     await operator.pass_time(20_000)
-    assert len([one for one in operator.actions if isinstance(one, DeletePod)]) == 2, "tried again by itself"
+    assert len([action for action in operator.actions if isinstance(action, DeletePod)]) == 2, (
+        "tried again by itself"
+    )
 
 
 def watch_restarts_but_for_the_way_back(simulation: Simulation, operator: SimulatedOperator) -> None:
@@ -331,9 +337,11 @@ async def test_another_try_is_asked_for_by_the_annotation() -> None:
     simulation, operator = await started()
     simulation.change(pipeline=image("crashes"))
     await operator.run(lambda: settled(simulation, 3, phase="Stopped"))
-    tries = len([one for one in operator.actions if isinstance(one, DeletePod)])
+    tries = len([action for action in operator.actions if isinstance(action, DeletePod)])
     simulation.annotate(retry="1")
-    await operator.run(lambda: len([one for one in operator.actions if isinstance(one, DeletePod)]) > tries)
+    await operator.run(
+        lambda: len([action for action in operator.actions if isinstance(action, DeletePod)]) > tries
+    )
     await operator.run(lambda: settled(simulation, 3, phase="Stopped"))
 
 
@@ -367,7 +375,7 @@ async def test_paused_restarts_nobody() -> None:
     simulation.annotate(paused="true")
     simulation.change(pipeline=image("v2"))
     await operator.pass_time(20_000)
-    assert [one for one in operator.actions if isinstance(one, DeletePod)] == []
+    assert [action for action in operator.actions if isinstance(action, DeletePod)] == []
     assert simulation.status["rollout"]["phase"] == "Paused"
     simulation.annotate(paused="false")
     await operator.run(
@@ -378,12 +386,12 @@ async def test_paused_restarts_nobody() -> None:
 async def test_kubectl_rollout_restart() -> None:
     simulation, operator = await started()
     watch_restarts(simulation, operator)
-    uids = {one["metadata"]["uid"] for one in simulation.pods}
+    uids = {pod["metadata"]["uid"] for pod in simulation.pods}
     there = simulation.objects["StatefulSet", NAME]
     annotation = {"kubectl.kubernetes.io/restartedAt": "2026-11-21T00:00:00Z"}
     simulation.merge(there, {"spec": {"template": {"metadata": {"annotations": annotation}}}})
     await operator.run(
-        lambda: settled(simulation, 3) and not uids & {one["metadata"]["uid"] for one in simulation.pods}
+        lambda: settled(simulation, 3) and not uids & {pod["metadata"]["uid"] for pod in simulation.pods}
     )
     assert simulation.group.rebalances == 1
 
@@ -480,7 +488,7 @@ async def test_a_group_called_as_another_set_of_ours_is_left_alone(taken: str) -
     degraded = simulation.condition("Degraded")
     assert (degraded["status"], degraded["reason"]) == ("True", "NameTaken")
     assert f"StatefulSet {taken} exists" in degraded["message"]
-    assert {type(one) for one in operator.actions} == {WriteStatus}
+    assert {type(action) for action in operator.actions} == {WriteStatus}
     assert simulation.objects["StatefulSet", taken] == before
     simulation.delete("StatefulSet", taken, "")
     simulation.delete("ConsumerGroup", taken, "")
@@ -500,7 +508,7 @@ async def test_of_two_groups_that_may_want_the_same_name_the_later_one_waits(nam
         f"ConsumerGroup {name}, which is older, may use the same StatefulSet name {name}"
         in degraded["message"]
     )
-    assert {type(one) for one in operator.actions} == {WriteStatus}
+    assert {type(action) for action in operator.actions} == {WriteStatus}
     simulation.delete("ConsumerGroup", name, "")
     await operator.run(lambda: settled(simulation, 3))
 
@@ -528,9 +536,9 @@ async def test_the_earlier_one_and_one_that_runs_go_on() -> None:
     assert simulation.condition("Degraded")["status"] == "False"
     simulation.change(rollout={"strategy": "Takeover", "paused": True})
     await operator.run(lambda: simulation.condition("Degraded")["reason"] == "NameTaken")
-    told = simulation.condition("Degraded")["message"]
-    assert "StatefulSet flights-b exists" in told
-    assert "ConsumerGroup flights-b, which is older" in told
+    message = simulation.condition("Degraded")["message"]
+    assert "StatefulSet flights-b exists" in message
+    assert "ConsumerGroup flights-b, which is older" in message
     simulation.change(replicas=3)
     await operator.run(lambda: len(simulation.serving) == 3)
 
@@ -541,7 +549,7 @@ async def test_nothing_is_deleted_where_the_note_cannot_be_written() -> None:
     await operator.run(lambda: simulation.status["rollout"]["phase"] == "Rolling" or bool(operator.actions))
     simulation.kube.fail = lambda verb, kind: verb == "status"
     await operator.pass_time(20_000)
-    assert [one for one in operator.actions if isinstance(one, DeletePod)] == []
+    assert [action for action in operator.actions if isinstance(action, DeletePod)] == []
     simulation.kube.fail = lambda verb, kind: False
     await operator.run(
         lambda: settled(simulation, 3) and set(simulation.images().values()) == {"slackwater/worker:v2"}
@@ -621,7 +629,9 @@ async def test_the_group_is_deleted_with_its_offsets() -> None:
     assert simulation.resource["metadata"]["finalizers"] == ["slackwater.dev/kafka-group"]
     simulation.merge(simulation.resource, {"metadata": {"deletionTimestamp": "2026-11-21T00:00:00Z"}})
     await operator.run(lambda: simulation.resource["metadata"]["finalizers"] == [])
-    (ready,) = [one for one in simulation.resource["status"]["conditions"] if one["type"] == "Ready"]
+    (ready,) = [
+        condition for condition in simulation.resource["status"]["conditions"] if condition["type"] == "Ready"
+    ]
     assert (ready["status"], ready["reason"]) == ("False", "Deleting")
     assert simulation.clusters.deleted == [NAME]
     assert simulation.group.removed == [("flights-0", "flights-1", "flights-2")]
@@ -656,7 +666,11 @@ async def test_a_group_that_somebody_elses_finalizer_keeps_is_not_ready() -> Non
     simulation.merge(simulation.resource, {"metadata": kept})
 
     def ready() -> dict[str, Any]:
-        return next(one for one in simulation.resource["status"]["conditions"] if one["type"] == "Ready")
+        return next(
+            condition
+            for condition in simulation.resource["status"]["conditions"]
+            if condition["type"] == "Ready"
+        )
 
     await operator.run(lambda: ready()["status"] == "False")
     assert ready()["reason"] == "Deleting"

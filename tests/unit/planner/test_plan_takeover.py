@@ -25,8 +25,8 @@ async def test_a_first_group_begins_with_set_a_and_its_secret() -> None:
     await operator.run(lambda: settled(simulation, 3))
     assert simulation.spans() == {"flights-a": (0, 3)}
     assert simulation.serving == {f"flights-{n}": f"flights-a-{n}" for n in range(3)}
-    made = [type(one) for one in operator.actions if isinstance(one, CreateSecret)] + [
-        one.manifest["kind"] for one in operator.actions if isinstance(one, ApplyObject)
+    made = [type(action) for action in operator.actions if isinstance(action, CreateSecret)] + [
+        action.manifest["kind"] for action in operator.actions if isinstance(action, ApplyObject)
     ]
     assert made[0] is CreateSecret
     assert simulation.group.rebalances == 1
@@ -36,20 +36,22 @@ async def test_a_first_group_begins_with_set_a_and_its_secret() -> None:
 async def test_a_roll_costs_no_rebalance_and_ends_in_the_other_set() -> None:
     simulation, operator = await taking_over()
     watch(simulation, operator)
-    seen: list[int] = []
-    simulation.each_tick.append(lambda one: seen.append(len(one.pods)))
+    observed: list[int] = []
+    simulation.each_tick.append(lambda one: observed.append(len(one.pods)))
     members: list[int] = []
     simulation.each_tick.append(lambda one: members.append(one.status["replicas"]))
     simulation.change(pipeline=image("v2"))
     await operator.run(lambda: rolled(simulation, "v2"))
     assert simulation.spans() == {"flights-b": (0, 3)}
     assert simulation.serving == {f"flights-{n}": f"flights-b-{n}" for n in range(3)}
-    assert max(seen) <= 5, "room for one more pod is all that it needs; its predecessor may still be ending"
+    assert max(observed) <= 5, (
+        "room for one more pod is all that it needs; its predecessor may still be ending"
+    )
     assert set(members) == {3}
     assert outcomes(operator) == ["asked"] * 3
-    told = said(simulation, "TakenOver")
-    assert [one.split(":")[0] for one in told] == ["flights-2", "flights-1", "flights-0"]
-    assert all("longest pause 21 ms" in one for one in told), told
+    message = said(simulation, "TakenOver")
+    assert [one.split(":")[0] for one in message] == ["flights-2", "flights-1", "flights-0"]
+    assert all("longest pause 21 ms" in one for one in message), message
     assert len(said(simulation, "TakeoverBegun")) == 3
     assert len(said(simulation, "RolledOut")) == 1
     status = simulation.status["rollout"]
@@ -57,7 +59,7 @@ async def test_a_roll_costs_no_rebalance_and_ends_in_the_other_set() -> None:
     assert status["target"].startswith("flights-b-")
     assert not {"moving", "fromSet", "toSet"} & {name for name, value in status.items() if value}
     assert simulation.status["restartGapsMs"] == []
-    assert not [one for one in operator.actions if isinstance(one, DeletePod)]
+    assert not [action for action in operator.actions if isinstance(action, DeletePod)]
     await operator.pass_time(2_000)
     assert len([name for kind, name in simulation.objects if kind == "ConfigMap"]) == 1
 
@@ -97,7 +99,7 @@ async def test_from_restart_to_takeover_and_back() -> None:
     await operator.run(
         lambda: (
             settled(simulation, 3)
-            and len([one for one in operator.actions if isinstance(one, DeletePod)]) == 3
+            and len([action for action in operator.actions if isinstance(action, DeletePod)]) == 3
         )
     )
     assert simulation.spans() == {"flights-a": (0, 3)}
@@ -203,7 +205,7 @@ async def test_a_stop_while_the_highest_member_is_restarted_does_not_scale_the_g
     assert simulation.spans() == {"flights-a": (0, 3)}
     assert set(simulation.images().values()) == {"slackwater/worker:v1"}
     assert members == {3}
-    assert not [one for one in operator.actions if isinstance(one, RemoveMembers)]
+    assert not [action for action in operator.actions if isinstance(action, RemoveMembers)]
 
 
 async def test_a_user_goes_back_in_the_middle() -> None:
@@ -324,7 +326,10 @@ async def test_a_pod_is_deleted_by_a_user_in_the_middle(pod: str, phase: str) ->
     before = simulation.group.rebalances
     simulation.change(pipeline=image("v2"))
     await operator.run(
-        lambda: any((one.pod, one.phase) == ("flights-b-2", phase) for one in simulation.processes.values())
+        lambda: any(
+            (process.pod, process.phase) == ("flights-b-2", phase)
+            for process in simulation.processes.values()
+        )
     )
     simulation.evict(pod)
     await operator.run(lambda: rolled(simulation, "v2"), timeout_ms=300_000)
@@ -397,7 +402,7 @@ async def test_a_way_back_before_anybody_has_moved_is_no_takeover() -> None:
     simulation, operator = await taking_over()
     watch(simulation, operator)
     simulation.change(pipeline=image("v2"))
-    await operator.run(lambda: any(one.phase == "standby" for one in simulation.processes.values()))
+    await operator.run(lambda: any(process.phase == "standby" for process in simulation.processes.values()))
     simulation.change(pipeline=image("v1"))
     await operator.run(lambda: rolled(simulation, "v1"))
     assert simulation.spans() == {"flights-a": (0, 3)}
@@ -443,8 +448,8 @@ async def test_a_preflight_finds_the_key_that_it_reads() -> None:
     operator = SimulatedOperator(simulation)
     await operator.run(lambda: any(kind == "Job" for kind, _ in simulation.objects))
     made = [
-        type(one).__name__ if isinstance(one, CreateSecret) else one.manifest["kind"]
-        for one in operator.actions
-        if isinstance(one, CreateSecret | ApplyObject)
+        type(action).__name__ if isinstance(action, CreateSecret) else action.manifest["kind"]
+        for action in operator.actions
+        if isinstance(action, CreateSecret | ApplyObject)
     ]
     assert made.index("CreateSecret") < made.index("Job")

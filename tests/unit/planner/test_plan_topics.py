@@ -17,8 +17,8 @@ def of(topic: str, count: int) -> tuple[TopicPartition, ...]:
 
 
 def degraded(simulation: Simulation) -> tuple[str, str]:
-    found = simulation.condition("Degraded")
-    return found.get("reason", ""), found.get("message", "")
+    result = simulation.condition("Degraded")
+    return result.get("reason", ""), result.get("message", "")
 
 
 def told(simulation: Simulation, reason: str) -> list[str]:
@@ -41,7 +41,7 @@ async def test_a_topic_that_is_missing_holds_the_preflight_until_it_is_there() -
     assert told(simulation, "TopicMissing") == [f"topic {NAME} does not exist; create it"], "told once"
     rolled_out = simulation.condition("RolledOut")
     assert (rolled_out["reason"], NAME in rolled_out["message"]) == ("Preflight", True)
-    made = [one.manifest["kind"] for one in operator.actions if isinstance(one, ApplyObject)]
+    made = [action.manifest["kind"] for action in operator.actions if isinstance(action, ApplyObject)]
     assert "Job" not in made, "it would fail, and the revision with it"
     simulation.group.missing = ()
     await operator.run(lambda: settled(simulation, 3))
@@ -66,7 +66,7 @@ async def test_partitions_that_are_added_explain_their_rebalance() -> None:
     await operator.pass_time(60_000)
     assert told(simulation, "PartitionsAdded") == ["topic flights grew from 6 to 9 partitions"]
     assert degraded(simulation)[0] == "Well", "no unplanned rebalance"
-    decisions = [(one["kind"], one["action"]) for one in simulation.status["decisions"]]
+    decisions = [(decision["kind"], decision["action"]) for decision in simulation.status["decisions"]]
     assert ("topics", "grow flights to 9") in decisions
 
 

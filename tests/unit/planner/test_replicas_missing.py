@@ -18,12 +18,12 @@ async def started(workers: int, **changes: Any) -> tuple[Simulation, SimulatedOp
 
 
 def settled(simulation: Simulation) -> bool:
-    seen = simulation.status["observedGeneration"] == simulation.resource["metadata"]["generation"]
-    return seen and simulation.condition("Ready").get("status") == "True"
+    observed = simulation.status["observedGeneration"] == simulation.resource["metadata"]["generation"]
+    return observed and simulation.condition("Ready").get("status") == "True"
 
 
 def filled(operator: SimulatedOperator) -> list[int]:
-    return [one.replicas for one in operator.actions if isinstance(one, FillReplicas)]
+    return [action.replicas for action in operator.actions if isinstance(action, FillReplicas)]
 
 
 async def test_the_number_that_it_begins_with() -> None:

@@ -55,14 +55,14 @@ def arranged(
     *sets: StatefulSetSnapshot, wanted: str, failed: str = "", taking_over: str = ""
 ) -> tuple[str, str]:
     """(target, source), whatever order the sets come in."""
-    found = set()
+    result = set()
     for order in permutations(sets):
         got = arrange(
             {one.suffix: one for one in order}, wanted=wanted, failed=failed, taking_over=taking_over
         )
-        found.add((got.target.name if got.target else "", got.source.name if got.source else ""))
-    assert len(found) == 1
-    return found.pop()
+        result.add((got.target.name if got.target else "", got.source.name if got.source else ""))
+    assert len(result) == 1
+    return result.pop()
 
 
 def test_at_rest() -> None:

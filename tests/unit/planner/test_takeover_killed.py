@@ -24,8 +24,8 @@ async def roll(simulation: Simulation, operator: SimulatedOperator) -> None:
     await operator.run(lambda: rolled(simulation, "v2"), timeout_ms=900_000)
     assert simulation.spans() == {"flights-b": (0, 3)}
     assert len(simulation.pods_ever) == 6, "each member has had one successor"
-    told = [one.pod for one in operator.actions if isinstance(one, TellTakeover)]
-    assert sorted(set(told)) == ["flights-b-0", "flights-b-1", "flights-b-2"]
+    messages = [action.pod for action in operator.actions if isinstance(action, TellTakeover)]
+    assert sorted(set(messages)) == ["flights-b-0", "flights-b-1", "flights-b-2"]
 
 
 async def stop_at_the_first(simulation: Simulation, operator: SimulatedOperator) -> None:
@@ -111,7 +111,7 @@ async def test_the_memory_is_lost_after_each_action(operation: Operation) -> Non
     "operation",
     [
         *OPERATIONS[:2],
-        *(pytest.param(one, marks=pytest.mark.long) for one in OPERATIONS[2:]),
+        *(pytest.param(operation, marks=pytest.mark.long) for operation in OPERATIONS[2:]),
     ],
     ids=lambda one: one.__name__,
 )

@@ -78,8 +78,8 @@ class FakeGroup:
             asked = json.loads(line)
             if "known" in asked:
                 known = asked["known"] in self.members
-                told = {"known": known, "holder": self.holders.get(asked["known"])}
-                writer.write(json.dumps(told).encode() + b"\n")
+                document = {"known": known, "holder": self.holders.get(asked["known"])}
+                writer.write(json.dumps(document).encode() + b"\n")
                 continue
             name = asked["join"]
             before = self._writers.get(name)
@@ -107,9 +107,9 @@ class FakeGroup:
             self._tell(name)
 
     def _tell(self, name: str) -> None:
-        told: dict[str, Any] = {
+        document: dict[str, Any] = {
             "generation": self.generation,
             "leader": name == min(self.members),
             "partitions": self.members[name],
         }
-        self._writers[name].write(json.dumps(told).encode() + b"\n")
+        self._writers[name].write(json.dumps(document).encode() + b"\n")

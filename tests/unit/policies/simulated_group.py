@@ -52,7 +52,7 @@ class SimulatedGroup:
     def __post_init__(self) -> None:
         self.topic = tuple(TopicPartition("t", number) for number in range(self.partitions))
         weights = self.weights or [1.0] * self.partitions
-        self.weights = [one / sum(weights) for one in weights]
+        self.weights = [weight / sum(weights) for weight in weights]
         self.ends = [self.lag * share for share in self.weights]
         self.positions = [0.0] * self.partitions
         self.readers = self.replicas

@@ -174,6 +174,6 @@ def check(case: Case) -> None:
 
 def by_name(**tables: list[Case]) -> dict[str, Case]:
     """The cases of several tables by table and name."""
-    found = {f"{part}: {one.name}": one for part, cases in tables.items() for one in cases}
-    assert len(found) == sum(map(len, tables.values())), "two cases have the same name"
-    return found
+    result = {f"{part}: {case.name}": case for part, cases in tables.items() for case in cases}
+    assert len(result) == sum(map(len, tables.values())), "two cases have the same name"
+    return result

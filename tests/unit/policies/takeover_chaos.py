@@ -114,13 +114,13 @@ def _trouble(operator: Operator, rng: random.Random, wild: float) -> None:
     if rng.random() < often:
         operator.forced.append(world.now_ms)
         operator.sessions_since_ms = world.now_ms
-        for one in world.group.members.values():
-            one.heartbeat_ms = world.now_ms
+        for member in world.group.members.values():
+            member.heartbeat_ms = world.now_ms
         if world.members and rng.random() < 0.5:
             world.forget_member(f"f-{rng.randrange(world.members)}")
         if rng.random() < 0.5:
             world.group.rebalance()
-    good = all(one.kind == "good" and one.keyed for one in world.revisions.values())
+    good = all(revision.kind == "good" and revision.keyed for revision in world.revisions.values())
     if good and not operator.stops and rng.random() < often / 4:
         operator.old, operator.new = operator.new, operator.old  # the spec is what it was before
         operator.counts["swapped"] += 1

@@ -70,7 +70,7 @@ class Operator:
         world, rng = self.world, self.rng
         group = None if rng.random() < deaf else world.group_view()
         members = world.takeover_members(self.old, self.new, blind)
-        seen = TakeoverInput(
+        observed = TakeoverInput(
             world.sets[self.old],
             world.sets[self.new],
             members,
@@ -82,8 +82,8 @@ class Operator:
             self.sessions_since_ms,
             self.back,
         )
-        decision = self.last = self.decide(self.policy, seen)
-        self._check(seen, decision)
+        decision = self.last = self.decide(self.policy, observed)
+        self._check(observed, decision)
         if rng.random() < killed:
             self._killed()
             return
@@ -151,7 +151,7 @@ class Operator:
 
     def _check_sets(self) -> None:
         old, new = self.world.sets[self.old], self.world.sets[self.new]
-        both = [one for one in old.ordinals if one in new.ordinals]
+        both = [ordinal for ordinal in old.ordinals if ordinal in new.ordinals]
         away = [one for one in range(self.world.members) if one not in old.ordinals]
         away = [one for one in away if one not in new.ordinals]
         restarts = self.note is not None and self.note.by == "restart"

@@ -187,7 +187,7 @@ class World:
         member = self.group.members.get(name)
         pods = (self.pods.get(f"{one}-{name[2:]}") for one in self.sets)
         return next(
-            (one for one in pods if one and one.holds and member and one.member_id == member.id), None
+            (pod for pod in pods if pod and pod.holds and member and pod.member_id == member.id), None
         )
 
     def _view(self, set_name: str, ordinal: int, blind: float) -> WorkerView | None:
@@ -240,7 +240,7 @@ class World:
         member = self.group.members.get(name)
         if member is not None:
             other = [
-                one for one in self.pods.values() if f"f-{one.ordinal}" == name and one.name != member.client
+                pod for pod in self.pods.values() if f"f-{pod.ordinal}" == name and pod.name != member.client
             ]
             member.id -= 1
             member.client = other[0].name if other else member.client
@@ -284,7 +284,7 @@ class World:
         return pod
 
     def _start(self, pod: Pod) -> None:
-        taken = sum(one.alive or one.ended_ms is not None for one in self.pods.values())
+        taken = sum(pod.alive or pod.ended_ms is not None for pod in self.pods.values())
         fits = pod.ended_ms is not None or taken < self.room
         if pod.revision.kind != "stuck" and fits and self.now_ms >= pod.until_ms:
             pod.alive, pod.phase, pod.knows = True, "starting", ""

@@ -45,7 +45,7 @@ def test_a_ramp_up_and_down_again(partitions: int) -> None:
     group = SimulatedGroup(partitions, 3, 100.0, policy, ramp)
     group.autoscaler.restore({"capacityPerS": 100, "lostMs": 3_000}, now_ms=START)
     group.run(12 * MINUTE)
-    numbers = [3, *(one.after for one in group.steps)]
+    numbers = [3, *(step.after for step in group.steps)]
     top = numbers.index(8)
     assert numbers[: top + 1] == sorted(numbers[: top + 1])  # no reversal on the way up
     assert numbers[top:] == sorted(numbers[top:], reverse=True)  # nor on the way down
@@ -64,9 +64,9 @@ def test_bursts_do_not_make_the_number_go_up_and_down_with_each() -> None:
     group = SimulatedGroup(12, 2, 1_000.0, policy, produced)
     group.autoscaler.restore({"capacityPerS": 1_000, "lostMs": 1_000}, now_ms=START)
     group.run(60 * MINUTE)
-    numbers = [2, *(one.after for one in group.steps)]
+    numbers = [2, *(step.after for step in group.steps)]
     assert numbers.count(max(numbers)) > 1, f"up again and again: {numbers}"
-    assert any(one.damping == "flapping" for one in group.decisions)
+    assert any(decision.damping == "flapping" for decision in group.decisions)
     mistakes = [
         up
         for down, up in itertools.pairwise(group.steps)
@@ -80,11 +80,11 @@ def test_the_number_that_was_too_few_outlives_the_operator_and_is_tried_again_la
     old.restore({"lastStep": {"before": 4, "after": 2, "at": START - MINUTE}}, now_ms=START)
     decision = old.decide(snapshot(0, (90_000, 0)), 2, now_ms=START, settled_since_ms=START - MINUTE)
     old.stepping(2, 4, decision, now_ms=START)
-    told = old.dump()
-    assert told["tooFew"] == {"replicas": 2, "untilMs": START + TOO_FEW_MS}
+    saved = old.dump()
+    assert saved["tooFew"] == {"replicas": 2, "untilMs": START + TOO_FEW_MS}
     new = autoscaler()
-    new.restore(json.loads(json.dumps(told)), now_ms=START + 5_000)
-    assert new.dump()["tooFew"] == told["tooFew"]
+    new.restore(json.loads(json.dumps(saved)), now_ms=START + 5_000)
+    assert new.dump()["tooFew"] == saved["tooFew"]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_steps_keep_apart_what_a_rebalance_costs_tenfold() -> None:
     group = SimulatedGroup(24, 3, 100.0, policy, ramp, warm_up_ms=2_000, rebalance_ms=5_000, lag=20_000.0)
     group.run(12 * MINUTE)
     assert group.autoscaler.settle_ms == 50_000
-    began = [one.at_ms for one in group.steps]
+    began = [step.at_ms for step in group.steps]
     assert len(began) > 3
     assert all(later - earlier >= 57_000 for earlier, later in itertools.pairwise(began[1:]))
 
@@ -155,11 +155,11 @@ def test_under_constant_load_it_comes_to_rest(
     )
     group.autoscaler.restore({"capacityPerS": 100}, now_ms=START)
     group.run(20 * MINUTE)
-    directions = [one.after > one.before for one in group.steps]
+    directions = [step.after > step.before for step in group.steps]
     assert directions == sorted(directions, reverse=True), group.steps  # never up again after down
     assert group.rebalances == len(group.steps)
-    assert all(one.after <= partitions for one in group.steps)
-    assert all(one.at_ms < START + 15 * MINUTE for one in group.steps)
+    assert all(step.after <= partitions for step in group.steps)
+    assert all(step.at_ms < START + 15 * MINUTE for step in group.steps)
 
 
 def test_to_zero_and_back() -> None:
@@ -168,7 +168,7 @@ def test_to_zero_and_back() -> None:
     group = SimulatedGroup(6, 2, 100.0, policy, lambda now_ms: 0.0 if now_ms in pauses else 50.0)
     group.run(10 * MINUTE - 1_000)
     assert group.replicas == 0
-    stopped = next(one for one in group.steps if one.after == 0)
+    stopped = next(step for step in group.steps if step.after == 0)
     assert stopped.at_ms - (START + 3 * MINUTE) in (2 * MINUTE - 500, 2 * MINUTE)
     group.run(1_500)
     assert group.replicas >= 1  # within a round of the first record
@@ -244,9 +244,9 @@ def test_idle_counts_over_a_time_without_observations_but_not_with_new_records()
 def test_a_need_that_was_not_known_for_a_while_is_no_steady_one() -> None:
     scaler = autoscaler(min_replicas=1)
     for second in range(46):
-        seen = snapshot(second, (5, None if 18 <= second < 26 else 5), (5, 5))
-        scaler.observe(seen, 3)
-        decision = scaler.decide(seen, 3, now_ms=seen.at_ms, settled_since_ms=START - 60_000)
+        observed = snapshot(second, (5, None if 18 <= second < 26 else 5), (5, 5))
+        scaler.observe(observed, 3)
+        decision = scaler.decide(observed, 3, now_ms=observed.at_ms, settled_since_ms=START - 60_000)
         assert decision.damping == ("unknown" if 18 <= second < 26 else "window"), second
     decision = scaler.decide(snapshot(46, (5, 5), (5, 5)), 3, now_ms=START + 46_000, settled_since_ms=START)
     assert decision.applied == 1
@@ -282,8 +282,8 @@ def test_what_outlives_the_operator() -> None:
     decision = old.decide(snapshot(10, (100_000, 1_230), (50, 50)), 3, now_ms=START, settled_since_ms=START)
     old.stepping(3, 6, replace(decision, takes_back=True), now_ms=START)
     old.stepped(7_000, 2 * 900)
-    told = json.loads(json.dumps(old.dump()))
-    assert told == {
+    saved = json.loads(json.dumps(old.dump()))
+    assert saved == {
         "lastStep": {"before": 3, "after": 6, "at": START, "consumedPerS": 123.0, "tookMs": 7_000},
         "ceiling": {"replicas": 6, "untilMs": START + CEILING_MS},
         "settleMs": 9_000,
@@ -292,13 +292,13 @@ def test_what_outlives_the_operator() -> None:
         "partitions": 2,
     }
     new = autoscaler()
-    new.restore(told, now_ms=START + 5_000)
+    new.restore(saved, now_ms=START + 5_000)
     assert new.settle_ms == 9_000
     assert new.capacity_per_s == 41
     assert new.last_step == old.last_step
     assert (new.consumed_per_s, new.produced_per_s) == (None, None)
     new.observe(snapshot(20, (100_000, 0), (50, 50)), 6)
-    assert new.dump() == told
+    assert new.dump() == saved
 
 
 @pytest.mark.parametrize(
@@ -327,8 +327,8 @@ def test_a_new_operator_holds_until_it_has_measured() -> None:
 def test_a_step_is_judged_by_its_throughput_for_a_while_only() -> None:
     def taken_back(after_ms: int) -> bool:
         scaler = autoscaler(min_replicas=1)
-        told = {"lastStep": {"before": 1, "after": 2, "at": START - after_ms, "consumedPerS": 500}}
-        scaler.restore(told, now_ms=START)
+        document = {"lastStep": {"before": 1, "after": 2, "at": START - after_ms, "consumedPerS": 500}}
+        scaler.restore(document, now_ms=START)
         for second in range(11):
             scaler.observe(snapshot(second, (90_000, second * 100), (90_000, 0)), 2)
         newest = snapshot(10, (90_000, 1_000), (90_000, 0))

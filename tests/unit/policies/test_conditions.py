@@ -62,7 +62,7 @@ def stalls(*snapshots: tuple[int, KafkaSnapshot | None], hot: tuple[TopicPartiti
 
 
 def kinds(*snapshots: tuple[int, KafkaSnapshot | None], hot: tuple[TopicPartition, ...] = ()) -> list[str]:
-    return [one.kind for one in stalls(*snapshots, hot=hot)]
+    return [stall.kind for stall in stalls(*snapshots, hot=hot)]
 
 
 BEHIND = seen((900, 100), (5, 5))
@@ -70,9 +70,9 @@ LATER = seen((901, 100), (6, 6))
 
 
 def test_a_stuck_consumer_is_named_with_its_partition() -> None:
-    found = next(one for one in stalls((0, BEHIND), (5 * MINUTE, LATER)) if one.kind == STUCK)
-    assert (found.partitions, found.members) == ((T0,), ("w-0",))
-    assert found.message.startswith(
+    result = next(stall for stall in stalls((0, BEHIND), (5 * MINUTE, LATER)) if stall.kind == STUCK)
+    assert (result.partitions, result.members) == ((T0,), ("w-0",))
+    assert result.message.startswith(
         "t-0 (assigned to w-0) has lag, but no offset was committed for more than 300 s"
     )
     assert STUCK not in kinds((0, BEHIND), (5 * MINUTE - 1, LATER))
@@ -103,16 +103,16 @@ def test_a_partition_that_nobody_has_is_not_stuck() -> None:
 @pytest.mark.parametrize(("lag", "markers"), [(1, True), (2, True), (3, False)])
 def test_the_lag_of_transaction_markers_is_no_stuck_consumer(lag: int, markers: bool) -> None:
     still = seen((100 + lag, 100), (5, 5))
-    found = kinds((0, still), (5 * MINUTE, still))
-    assert (MARKERS in found, STUCK in found) == (markers, not markers)
+    result = kinds((0, still), (5 * MINUTE, still))
+    assert (MARKERS in result, STUCK in result) == (markers, not markers)
     produced = seen((101 + lag, 100), (5, 5))
     assert MARKERS not in kinds((0, still), (MINUTE, produced), (5 * MINUTE, produced))
 
 
 def test_a_topic_to_which_nothing_is_produced_is_idle() -> None:
     quiet = seen((10, 10), (5, 5))
-    found = stalls((0, quiet), (5 * MINUTE, quiet))
-    assert [(one.kind, one.partitions, one.message) for one in found] == [
+    result = stalls((0, quiet), (5 * MINUTE, quiet))
+    assert [(one.kind, one.partitions, one.message) for one in result] == [
         (IDLE, (T0, T1), "no records are produced to t")
     ]
     assert kinds((0, quiet), (5 * MINUTE - 1, quiet)) == []
@@ -121,9 +121,9 @@ def test_a_topic_to_which_nothing_is_produced_is_idle() -> None:
 
 def test_a_hot_partition_only_after_a_while_and_only_if_it_is_not_all() -> None:
     busy = [(second * 20_000, seen((second * 10, second * 10), (5, 5))) for second in range(4)]
-    found = stalls(*busy, hot=(T0,))
-    assert [(one.kind, one.partitions) for one in found] == [(HOT, (T0,))]
-    assert "distribute the keys" in found[0].message
+    result = stalls(*busy, hot=(T0,))
+    assert [(one.kind, one.partitions) for one in result] == [(HOT, (T0,))]
+    assert "distribute the keys" in result[0].message
     assert kinds(*busy[:3], (59_999, busy[3][1]), hot=(T0,)) == []
     assert kinds(*busy, hot=(T0, T1)) == []
     moved = [*busy[:2], (40_000, seen((0, 0), (0, 0), group("PreparingRebalance"))), busy[3]]
@@ -132,9 +132,9 @@ def test_a_hot_partition_only_after_a_while_and_only_if_it_is_not_all() -> None:
 
 def test_members_without_partitions_are_named() -> None:
     crowd = group("Stable", (T0,), (T1,), (), ())
-    found = stalls((0, seen((5, 5), (5, 5), crowd)))
-    assert [(one.kind, one.members) for one in found] == [(SPARE, ("w-2", "w-3"))]
-    assert found[0].message.startswith("4 workers for 2 partitions: w-2, w-3 has no partition")
+    result = stalls((0, seen((5, 5), (5, 5), crowd)))
+    assert [(one.kind, one.members) for one in result] == [(SPARE, ("w-2", "w-3"))]
+    assert result[0].message.startswith("4 workers for 2 partitions: w-2, w-3 has no partition")
     assert kinds((0, seen((5, 5), (5, 5), group("PreparingRebalance", (T0,), (T1,), ())))) == []
     assert kinds((0, seen((5, 5), (5, 5), group("Stable", (T0, T1), ())))) == []  # between two halves
 

@@ -37,14 +37,14 @@ class Watched:
     def round(self, at_ms: int, number: int) -> None:
         """One round: observe, decide, and look at what does not move."""
         end = at_ms // 100 + number
-        ends = {one: end + one.partition for one in PARTITIONS}
-        done = {one: end + one.partition - 40 for one in PARTITIONS}
-        seen = KafkaSnapshot(at_ms, STABLE, PARTITIONS, ends, done, (), 1, frozenset({1, 2, 3}))
-        self.autoscaler.observe(seen, 3)
-        decision = self.autoscaler.decide(seen, 3, now_ms=at_ms, settled_since_ms=0)
-        self.stalls.observe(seen, now_ms=at_ms, hot=decision.skewed)
+        ends = {partition: end + partition.partition for partition in PARTITIONS}
+        done = {partition: end + partition.partition - 40 for partition in PARTITIONS}
+        observed = KafkaSnapshot(at_ms, STABLE, PARTITIONS, ends, done, (), 1, frozenset({1, 2, 3}))
+        self.autoscaler.observe(observed, 3)
+        decision = self.autoscaler.decide(observed, 3, now_ms=at_ms, settled_since_ms=0)
+        self.stalls.observe(observed, now_ms=at_ms, hot=decision.skewed)
         self.stalls.stalls()
-        self.forced.observe(seen, now_ms=at_ms)
+        self.forced.observe(observed, now_ms=at_ms)
         self.autoscaler.lag_seconds()
         self.autoscaler.drain_seconds(3)
         self.autoscaler.dump()

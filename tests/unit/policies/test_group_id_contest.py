@@ -47,8 +47,8 @@ def test_nobody_gives_way_to_one_that_is_known_to_come_second() -> None:
 
 def watch_of(*looks: tuple[int, GroupView | None]) -> ContestWatch:
     watch = ContestWatch()
-    for now_ms, seen in looks:
-        watch.observe(seen, "uid-b", has_pods=True, may_have_joined=False, now_ms=now_ms)
+    for now_ms, observed in looks:
+        watch.observe(observed, "uid-b", has_pods=True, may_have_joined=False, now_ms=now_ms)
     return watch
 
 
@@ -56,7 +56,7 @@ def test_a_contest_lasts_until_the_others_have_not_been_seen_for_long() -> None:
     watch = watch_of((1_000, group("uid-a", "uid-b")), (3_000, group("uid-a")), (9_000, group("uid-b")))
     contest = watch.contest()
     assert contest is not None
-    assert [one.owner for one in contest.rivals] == ["uid-a"]
+    assert [rival.owner for rival in contest.rivals] == ["uid-a"]
     assert contest.lasted_ms == 2_000
     assert watch.alone_ms(9_000) == 0
     watch.observe(group("uid-b"), "uid-b", has_pods=True, may_have_joined=True, now_ms=3_000 + FREE_AFTER_MS)

@@ -36,12 +36,12 @@ def test_who_is_lost(changes: dict[str, object], lost: bool) -> None:
 
 def test_the_message_names_the_node_and_the_ways_out() -> None:
     first = replace(WELL, node_lost=True)
-    told = advice([first, replace(first, pod="flights-5"), replace(first, pod="flights-6", node="node-3")])
-    assert told.startswith(
+    message = advice([first, replace(first, pod="flights-5"), replace(first, pod="flights-6", node="node-3")])
+    assert message.startswith(
         "flights-2, flights-5 on node node-2 does not respond, and the node is lost (also node-3)"
     )
-    assert "kubectl taint nodes node-2 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute" in told
-    assert "kubectl delete pod flights-2 flights-5 --grace-period=0 --force" in told
+    assert "kubectl taint nodes node-2 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute" in message
+    assert "kubectl delete pod flights-2 flights-5 --grace-period=0 --force" in message
     assert "may be lost" in advice([WELL])
     assert advice([]) == ""
 

@@ -131,15 +131,15 @@ def test_what_is_no_longer_wanted_is_forgotten() -> None:
 def test_each_refusal_names_the_object_and_what_to_do(
     status: int, message: str, reason: str, advice: str
 ) -> None:
-    found, told = problem(SUBJECT, answer(status, message))
-    assert found == reason
-    assert told.startswith("the API server refused to apply StatefulSet flights (")
-    assert message in told
-    assert "PATCH" not in told
-    assert advice in told
+    result, report = problem(SUBJECT, answer(status, message))
+    assert result == reason
+    assert report.startswith("the API server refused to apply StatefulSet flights (")
+    assert message in report
+    assert "PATCH" not in report
+    assert advice in report
 
 
 def test_a_long_answer_is_cut() -> None:
-    _, told = problem(SUBJECT, answer(422, "x\n" * 100_000))
-    assert len(told) < LONGEST_ANSWER + 200
-    assert "\n" not in told
+    _, message = problem(SUBJECT, answer(422, "x\n" * 100_000))
+    assert len(message) < LONGEST_ANSWER + 200
+    assert "\n" not in message

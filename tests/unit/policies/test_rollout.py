@@ -271,7 +271,7 @@ def test_a_returning_member_is_nobody_to_wait_for() -> None:
 
 
 def held(view: GroupView) -> dict[str, frozenset[TopicPartition]]:
-    return {one.instance_id: one.partitions for one in view.members if one.instance_id}
+    return {member.instance_id: member.partitions for member in view.members if member.instance_id}
 
 
 def test_settled_means_all_in_one_generation_holding_everything() -> None:
@@ -405,28 +405,28 @@ def test_a_rebalance_that_the_broker_forced_is_not_the_revisions_fault() -> None
 
 def test_on_the_way_back_who_does_not_run_goes_first_whatever_the_group_is() -> None:
     broken = pod(1, revision="bad", alive=False, phase="", generation=-1)
-    seen = RolloutInput("2", group(0, 1, 2, state="PreparingRebalance"), [pod(0), broken], (), (), NOW)
-    decision = decide_rollback(POLICY, seen)
+    snapshot = RolloutInput("2", group(0, 1, 2, state="PreparingRebalance"), [pod(0), broken], (), (), NOW)
+    decision = decide_rollback(POLICY, snapshot)
     assert (decision.action, decision.restart) == ("restart", ("w-1",))
-    ending = replace(seen, workers=[pod(0, revision="2"), replace(broken, terminating=True)])
+    ending = replace(snapshot, workers=[pod(0, revision="2"), replace(broken, terminating=True)])
     assert decide_rollback(POLICY, ending).restart == ()
 
 
 def test_on_the_way_back_who_runs_goes_in_turn_and_is_not_refused() -> None:
     workers = [pod(0, revision="2"), pod(1, revision="bad"), pod(2, revision="bad")]
-    seen = RolloutInput("2", group(0, 1, 2), workers, (), (30_000,), NOW)
-    assert decide_rollout(POLICY, seen).action == "refuse"
-    decision = decide_rollback(replace(POLICY, paused=True), seen)
+    snapshot = RolloutInput("2", group(0, 1, 2), workers, (), (30_000,), NOW)
+    assert decide_rollout(POLICY, snapshot).action == "refuse"
+    decision = decide_rollback(replace(POLICY, paused=True), snapshot)
     assert (decision.action, decision.restart) == ("restart", ("w-1",))
-    done = replace(seen, workers=[pod(number, revision="2") for number in range(3)])
+    done = replace(snapshot, workers=[pod(number, revision="2") for number in range(3)])
     assert decide_rollback(POLICY, done).action == "done"
 
 
 def test_on_the_way_back_one_that_stays_away_is_waited_for() -> None:
     away = pod(1, uid="uid-9", revision="2", alive=False, phase="", generation=-1, ended_ms=NOW - 90_000)
-    seen = RolloutInput("2", group(0, 1, 2), [pod(0), away, pod(2)], (NOTED,), (1_000,), NOW)
-    assert decide_rollout(POLICY, seen).action == "stop"
-    decision = decide_rollback(POLICY, seen)
+    snapshot = RolloutInput("2", group(0, 1, 2), [pod(0), away, pod(2)], (NOTED,), (1_000,), NOW)
+    assert decide_rollout(POLICY, snapshot).action == "stop"
+    decision = decide_rollback(POLICY, snapshot)
     assert (decision.action, decision.restart) == ("wait", ())
     assert "the rollback waits for w-1: w-1 has been out of the group for 90.0 s" in decision.reason
 

@@ -17,8 +17,8 @@ BERLIN = ZoneInfo("Europe/Berlin")
 
 def ms(text: str) -> int:
     """A moment: with its offset, or in UTC."""
-    told = datetime.fromisoformat(text)
-    return round((told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp() * 1000)
+    moment = datetime.fromisoformat(text)
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 DAY = Window("0 8 * * MON-FRI", 10 * HOUR, 5, "day")
@@ -40,8 +40,8 @@ NIGHT = Window("0 22 * * *", 4 * HOUR, 3, "night")
 def test_a_window_is_open_from_its_start_for_its_duration(
     when: str, replicas: int, until: str, after: int
 ) -> None:
-    found = floor_at([DAY, NIGHT], ms(when))
-    assert (found.replicas, found.until_ms, found.next_replicas) == (replicas, ms(until), after)
+    result = floor_at([DAY, NIGHT], ms(when))
+    assert (result.replicas, result.until_ms, result.next_replicas) == (replicas, ms(until), after)
 
 
 def test_of_several_open_ones_the_largest_counts() -> None:
@@ -56,16 +56,16 @@ def test_of_several_open_ones_the_largest_counts() -> None:
 
 def test_a_change_that_changes_nothing_is_none() -> None:
     low = Window("0 9 * * *", HOUR, 2, "low")
-    found = floor_at([DAY, low], ms("2026-11-20T08:30"))
-    assert (found.replicas, found.until_ms, found.next_replicas) == (5, ms("2026-11-20T18:00"), 0)
+    result = floor_at([DAY, low], ms("2026-11-20T08:30"))
+    assert (result.replicas, result.until_ms, result.next_replicas) == (5, ms("2026-11-20T18:00"), 0)
 
 
 def test_openings_before_it_has_closed_keep_it_open() -> None:
     row = Window("0 */2 * * *", 3 * HOUR, 4)
-    found = floor_at([row], ms("2026-11-20T05:00"))
-    assert found.replicas == found.next_replicas == 4  # always open
-    assert found.until_ms is not None  # when to look again
-    assert found.title == "schedule 0 */2 * * *"
+    result = floor_at([row], ms("2026-11-20T05:00"))
+    assert result.replicas == result.next_replicas == 4  # always open
+    assert result.until_ms is not None  # when to look again
+    assert result.title == "schedule 0 */2 * * *"
     twice = Window("0 8,9 * * *", 2 * HOUR, 4)
     assert floor_at([twice], ms("2026-11-20T08:30")).until_ms == ms("2026-11-20T11:00")
 
@@ -110,15 +110,15 @@ def test_the_next_change_is_the_next_change(minutes: int, start: str, duration_h
     """Minute by minute nothing changes before `until_ms`, and something does then."""
     window = Window(start, duration_h * HOUR, 2, time_zone="Europe/Berlin")
     at_ms = ms("2026-01-01T00:00") + minutes * 60_000
-    found = floor_at([window], at_ms)
-    if found.until_ms is None or found.next_replicas == found.replicas:
+    result = floor_at([window], at_ms)
+    if result.until_ms is None or result.next_replicas == result.replicas:
         return
-    between = range(at_ms, found.until_ms, max(60_000, (found.until_ms - at_ms) // 15))
-    assert {floor_at([window], one).replicas for one in between} == {found.replicas}
-    assert floor_at([window], found.until_ms - 1).replicas == found.replicas
-    assert floor_at([window], found.until_ms).replicas == found.next_replicas
-    if found.next_replicas:  # it opens at a time that the expression names, or right after the clocks' jump
-        local = datetime.fromtimestamp(found.until_ms / 1000, BERLIN)
+    between = range(at_ms, result.until_ms, max(60_000, (result.until_ms - at_ms) // 15))
+    assert {floor_at([window], one).replicas for one in between} == {result.replicas}
+    assert floor_at([window], result.until_ms - 1).replicas == result.replicas
+    assert floor_at([window], result.until_ms).replicas == result.next_replicas
+    if result.next_replicas:  # it opens at a time that the expression names, or right after the clocks' jump
+        local = datetime.fromtimestamp(result.until_ms / 1000, BERLIN)
         jumped = (
             local.utcoffset() != (local - timedelta(hours=1)).astimezone(UTC).astimezone(BERLIN).utcoffset()
         )

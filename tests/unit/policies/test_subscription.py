@@ -51,12 +51,12 @@ def test_other_topics(seen: GroupView | None, topics: list[str] | None, why: str
 
 
 def test_another_assignor() -> None:
-    seen = group(T, T, assignor="range")
-    told = expected_rebalance(seen, ["t"], ["cooperative-sticky", "range"])
-    assert told == "the assignor changes from range to cooperative-sticky"
-    assert expected_rebalance(seen, ["t"], ["range", "cooperative-sticky"]) == ""
-    both = expected_rebalance(seen, ["t", "u"], ASSIGNORS)
-    assert both == f"the topics change (added: u); {told}"
+    observed = group(T, T, assignor="range")
+    message = expected_rebalance(observed, ["t"], ["cooperative-sticky", "range"])
+    assert message == "the assignor changes from range to cooperative-sticky"
+    assert expected_rebalance(observed, ["t"], ["range", "cooperative-sticky"]) == ""
+    both = expected_rebalance(observed, ["t", "u"], ASSIGNORS)
+    assert both == f"the topics change (added: u); {message}"
 
 
 def returned(expected: str, forced: str = "", *, others: int = 8) -> RolloutInput:

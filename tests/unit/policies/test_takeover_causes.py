@@ -42,7 +42,7 @@ def rebalanced(seen: GroupView | None = None, **workers: Any) -> Case:
             "(f-1 does not run: exit code 4: no room on the disk)"),
         (rebalanced(group(4), **{"f-b-3": worker(B, 3, generation=8, trouble="exit code 137")}),
             "(f-b-3: exit code 137)"),
-        (rebalanced(GroupView("Stable", tuple(one for one in group(4).members if one.instance_id != "f-0"))),
+        (rebalanced(GroupView("Stable", tuple(m for m in group(4).members if m.instance_id != "f-0"))),
             "(f-0 is not in the group)"),
     ],
 )  # fmt: skip

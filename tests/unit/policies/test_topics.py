@@ -31,8 +31,8 @@ def test_partitions_that_are_added() -> None:
     look(watch, 0, t=6, u=1)
     assert look(watch, 1_000, t=9, u=1) == ["PartitionsAdded: topic t grew from 6 to 9 partitions"]
     assert look(watch, 2_000, t=12, u=1) == ["PartitionsAdded: topic t grew from 9 to 12 partitions"]
-    told = "topic t grew from 6 to 9 partitions; topic t grew from 9 to 12 partitions"
-    assert watch.since(1_500) == told, "what came shortly before counts, too"
+    message = "topic t grew from 6 to 9 partitions; topic t grew from 9 to 12 partitions"
+    assert watch.since(1_500) == message, "what came shortly before counts, too"
     assert watch.since(63_000) == ""
 
 
