@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support import parts, spark
 from tests.support.devbroker import DevBroker
@@ -18,6 +19,12 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 os.environ.setdefault(spark.SUBMIT_VARIABLE, spark.QUICK)
+
+# A busy machine is slow, not wrong; and two runs of the same tree try the same examples.
+settings.register_profile(
+    "slackwater", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("slackwater")
 
 GROUP_CONFIG = {"group.initial.rebalance.delay.ms": "150"}
 """Shorter than the brokers' default of 3 s, so that forming a group does not dominate the run."""

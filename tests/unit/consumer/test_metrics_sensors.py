@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from slackwater.kafka.consumer.metrics.sensors import (
     HOUR_MS,
@@ -71,7 +71,6 @@ def test_rates_per_hour() -> None:
     assert sensor.frequency(2_000, HOUR_MS) == 3 * HOUR_MS / (HOUR_MS + 2_000)
 
 
-@settings(deadline=None)
 @given(
     values=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 99)), min_size=1, max_size=60),
     samples=st.integers(1, 4),

@@ -329,7 +329,7 @@ _GROUPS = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(_OFFSETS | _GROUPS, max_size=20))
 def test_records_round_trip_and_the_image_compacts_to_itself(records: list[Record]) -> None:
     assert decode_records(encode_records(records)) == records

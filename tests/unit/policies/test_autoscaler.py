@@ -115,7 +115,7 @@ def test_steps_keep_apart_what_a_rebalance_costs_tenfold() -> None:
     assert all(later - earlier >= 57_000 for earlier, later in itertools.pairwise(began[1:]))
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(
     seed=st.integers(0, 10**6),
     partitions=st.sampled_from([1, 3, 6, 12, 24, 40]),

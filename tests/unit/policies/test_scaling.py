@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from slackwater.kafka.structs import TopicPartition
 from slackwater_operator.api.v1alpha1.schedule import Floor
@@ -190,7 +190,6 @@ def test_rates_that_are_not_measured_hold() -> None:
     assert decide(policy, seen(2, 0, 0, recent_needs=[0.0])).applied == 1  # nothing to do needs no capacity
 
 
-@settings(deadline=None)  # a busy machine is slow, not wrong
 @given(
     replicas=st.integers(1, 40),
     lags=st.lists(st.one_of(st.none(), st.integers(0, 10**9)), min_size=1, max_size=40),

@@ -143,7 +143,6 @@ def rounds(counts: dict[str, int], members: dict[str, MemberSubscription]) -> li
 
 
 @pytest.mark.parametrize("assignor", [RangeAssignor(), RoundRobinAssignor(), CooperativeStickyAssignor()])
-@settings(deadline=None)
 @given(data=st.data(), same=st.booleans())
 def test_nothing_twice_nothing_unwanted_and_deterministic(
     assignor: Assignor, data: st.DataObject, same: bool
@@ -160,7 +159,6 @@ def test_nothing_twice_nothing_unwanted_and_deterministic(
     assert assignor.assign(dict(reversed(counts.items())), shuffled) == plan
 
 
-@settings(deadline=None)
 @given(data=st.data(), same=st.booleans())
 def test_cooperative_never_gives_what_another_still_owns(data: st.DataObject, same: bool) -> None:
     counts, members = data.draw(groups(same_topics=same))
@@ -176,7 +174,6 @@ def test_cooperative_never_gives_what_another_still_owns(data: st.DataObject, sa
             assert holders in ([], [name])
 
 
-@settings(deadline=None)
 @given(data=st.data(), same=st.booleans())
 def test_cooperative_comes_to_rest_complete_and_balanced(data: st.DataObject, same: bool) -> None:
     counts, members = data.draw(groups(same_topics=same))
@@ -193,7 +190,6 @@ def test_cooperative_comes_to_rest_complete_and_balanced(data: st.DataObject, sa
             assert all(sizes[name] - sizes[other] <= 1 for other in able)
 
 
-@settings(deadline=None)
 @given(count=st.integers(1, 60), before=st.integers(1, 8), after=st.integers(1, 8))
 def test_cooperative_moves_as_little_as_it_can(count: int, before: int, after: int) -> None:
     counts = {"t": count}
@@ -211,7 +207,7 @@ def test_cooperative_moves_as_little_as_it_can(count: int, before: int, after: i
     assert kept == best
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_a_member_that_goes_leaves_the_others_what_they_have(data: st.DataObject) -> None:
     counts, members = data.draw(groups(same_topics=True))
@@ -398,7 +394,6 @@ def test_sticky_user_data_of_both_versions() -> None:
         assert decode_sticky(junk) == ((), -1)
 
 
-@settings(deadline=None)
 @given(data=st.binary(max_size=64))
 def test_no_bytes_stop_a_plan(data: bytes) -> None:
     members = {"a": member("t", user_data=data), "b": member("t")}

@@ -101,7 +101,7 @@ def both(payload: bytes, count: int) -> list[Any]:
     return outcomes
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.binary(max_size=60), st.integers(0, 6))
 def test_both_parsers_agree_on_garbage(payload: bytes, count: int) -> None:
     compiled, pure = both(payload, count)
@@ -174,7 +174,7 @@ def test_a_field_outside_of_the_payload_is_refused(parser: Any, field: str, star
         _ = getattr(record, field)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=200))
 def test_garbage_in_place_of_a_fetch_ends_in_a_record_error_or_nothing(data: bytes) -> None:
     try:

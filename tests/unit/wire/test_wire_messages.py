@@ -17,7 +17,7 @@ from slackwater.kafka.wire.schema import ARRAY, BYTES, RECORDS, STRING, Field, M
 from tests.support.wire.definitions import declared, item_of, structs_at, versions
 
 KINDS = pytest.mark.parametrize("kind", declared(), ids=lambda kind: kind.__name__)
-FEW = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+FEW = settings(max_examples=12, suppress_health_check=list(HealthCheck))
 
 PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
     "boolean": st.booleans(),
