@@ -5,15 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from slackwater.kafka import KafkaAdmin
-from slackwater.kafka.protocol.assignors import CooperativeStickyAssignor, MarkedAssignor, owner_of
+from slackwater.kafka.protocol.assignors import owner_of
 from slackwater.kafka.protocol.consumer_protocol import decode_subscription
 from tests.integration.consumer_harness import Member, make_topic, members, options, settled, unique
 from tests.support.peers.peer import JAVA, Peer, peers, wait_for as wait_for_peers
 from tests.support.waiting import wait_until
-
-
-def marked(owner: str) -> list[MarkedAssignor]:
-    return [MarkedAssignor(CooperativeStickyAssignor(), owner)]
 
 
 def owners(admin: KafkaAdmin, group: str) -> dict[str | None, tuple[str, str]]:
@@ -31,8 +27,9 @@ def test_a_returning_static_member_shows_its_own_mark_without_a_rebalance(broker
     topic, group = make_topic(broker.bootstrap, 2), unique("g")
 
     def member(owner: str | None, client: str) -> Member:
-        more = {"partition_assignment_strategy": marked(owner)} if owner else {}
-        given = options(broker.bootstrap, group, group_instance_id="a", client_id=client, **more)
+        given = options(
+            broker.bootstrap, group, group_instance_id="a", client_id=client, subscription_owner=owner or ""
+        )
         return Member([topic], **given)
 
     with members() as running, KafkaAdmin(bootstrap_servers=broker.bootstrap) as admin:
@@ -57,9 +54,7 @@ def test_marked_members_share_a_group_with_javas_consumer(kafka: Any) -> None:
         )
         others.append(java)
         wait_for_peers("Java's consumer has everything", lambda: len(java.owned) == 4, others)
-        given = options(
-            kafka.bootstrap, group, group_instance_id="a", partition_assignment_strategy=marked("uid-1")
-        )
+        given = options(kafka.bootstrap, group, group_instance_id="a", subscription_owner="uid-1")
         running.append(Member([topic], **given))
         wait_for_peers("both have two", lambda: len(java.owned) == 2, others)
         wait_until(lambda: len(running[0].consumer.assignment()) == 2 and running[0].stable, "ours has two")

@@ -96,6 +96,10 @@ DESCRIBED: dict[str, str] = {
         "how long a static member that returned with other topics leaves the rebalance to the members that "
         "have not returned with them yet, so that a rolling change of topics costs one (0: each return does)"
     ),
+    "subscription_owner": (
+        "is added to the subscription, so that DescribeGroups shows which application a member belongs to; "
+        "1 to 64 letters, digits and '-'; empty: nothing is added"
+    ),
     "value_deserializer": "as `key_deserializer`",
 }
 
@@ -103,6 +107,7 @@ OURS_ALONE = {
     "api_version", "bootstrap_timeout_ms", "consumer_timeout_ms", "default_offset_commit_callback",
     "enable_incremental_fetch_sessions", "fetch_max_decompressed_bytes", "lost_position",
     "receive_message_max_bytes", "scheduled_rebalance_max_delay_ms", "subscription_change_max_delay_ms",
+    "subscription_owner",
 }  # fmt: skip
 """Options that Java does not have; as properties they are written with dots all the same."""
 

@@ -147,10 +147,6 @@ def try_out(file: Path) -> int:
     return code
 
 
-_OF_ASSIGNORS = ("partition.assignment.strategy", "scheduled.rebalance.max.delay.ms")
-"""Properties that the assignors are made from."""
-
-
 class KafkaParts:
     """A worker's parts on a real broker. Imports each when it is asked for: see ``runtime.worker``."""
 
@@ -169,7 +165,9 @@ class KafkaParts:
         self._checks: KafkaChecks | None = None
         self._letter_topic: Any = None
         try:
-            self._client = ConsumerConfig.from_properties(self._properties(), **self._options())
+            self._client = ConsumerConfig.from_properties(
+                self._properties(), **self._options(), subscription_owner=owner
+            )
         except KafkaConfigurationError as exc:
             raise ConfigError(str(exc), file=file, field="properties") from exc
 
@@ -241,17 +239,9 @@ class KafkaParts:
     def _member(self) -> Any:
         from slackwater.kafka import KafkaConsumer
 
-        properties, options = self._properties(), self._options()
-        if self._owner:
-            from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
-            from slackwater.kafka.protocol.assignors import MarkedAssignor
-
-            assignors = ConsumerConfig.from_properties(properties, **options).assignors()
-            options["partition_assignment_strategy"] = [
-                MarkedAssignor(assignor, self._owner) for assignor in assignors
-            ]
-            properties = {name: text for name, text in properties.items() if name not in _OF_ASSIGNORS}
-        return KafkaConsumer.from_properties(properties, **options)
+        return KafkaConsumer.from_properties(
+            self._properties(), **self._options(), subscription_owner=self._owner
+        )
 
     def _reader(self) -> Any:
         """A consumer outside of any group."""

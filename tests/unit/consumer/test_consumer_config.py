@@ -15,7 +15,7 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from slackwater.kafka import KafkaConsumer
 from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.errors import KafkaConfigurationError
-from slackwater.kafka.protocol.assignors import CooperativeStickyAssignor, RangeAssignor
+from slackwater.kafka.protocol.assignors import CooperativeStickyAssignor, RangeAssignor, owner_of
 
 OURS = {"default_offset_commit_callback", "partition_assignment_strategy", "kafka_client", "client_id",
         "reconnect_backoff_max_ms", "bootstrap_servers", "group_id"}  # fmt: skip
@@ -73,6 +73,28 @@ def test_assignors_by_name_class_object_and_java_class() -> None:
     ):
         made = ConsumerConfig.from_keywords({"partition_assignment_strategy": [given, "range"]})
         assert [type(one) for one in made.assignors()] == [CooperativeStickyAssignor, RangeAssignor]
+
+
+def test_an_owner_is_added_to_what_every_other_option_makes_of_the_assignors() -> None:
+    config = ConsumerConfig.from_properties(
+        {
+            "partition.assignment.strategy": "cooperative-sticky,range",
+            "scheduled.rebalance.max.delay.ms": "5",
+            "subscription.owner": "uid-1",
+        },
+        group_id="g",
+    )
+    assignors = config.assignors()
+    assert [assignor.name for assignor in assignors] == ["cooperative-sticky", "range"]
+    assert [owner_of(assignor.user_data([], -1)) for assignor in assignors] == ["uid-1", "uid-1"]
+
+
+@pytest.mark.parametrize("owner", ["a b", "x" * 65])
+def test_an_owner_that_cannot_be_written_is_refused_by_the_option_s_name(owner: str) -> None:
+    with pytest.raises(KafkaConfigurationError, match="^subscription_owner: .* 1 to 64"):
+        ConsumerConfig(group_id="g", subscription_owner=owner)
+    with pytest.raises(KafkaConfigurationError, match="^subscription.owner: .* 1 to 64"):
+        ConsumerConfig.from_properties({"subscription.owner": owner}, group_id="g")
 
 
 def test_properties() -> None:

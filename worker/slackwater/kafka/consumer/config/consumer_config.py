@@ -28,7 +28,7 @@ from slackwater.kafka.net.cluster import DNS_LOOKUPS, REBOOTSTRAP, RECOVERY_STRA
 from slackwater.kafka.net.dialer import parse_servers
 from slackwater.kafka.net.security import options as security_options
 from slackwater.kafka.net.security.settings import PLAIN_TEXT, Security, SecurityProblem
-from slackwater.kafka.protocol.assignors import BUILT_IN, JAVA_NAMES, Assignor, with_delay
+from slackwater.kafka.protocol.assignors import BUILT_IN, JAVA_NAMES, Assignor, MarkedAssignor, with_delay
 from slackwater.kafka.protocol.reset import LOST_POSITIONS, NEAREST, ResetPolicy
 from slackwater.kafka.records import DEFAULT_MAX_DECOMPRESSED_BYTES
 from slackwater.kafka.wire.limits import ANSWER_BYTES
@@ -102,6 +102,9 @@ class ConsumerConfig:
     partition_assignment_strategy: Any = ("cooperative-sticky",)
     scheduled_rebalance_max_delay_ms: int = 0
     """How long what a vanished member held waits for it (``cooperative-sticky`` only; 0: not at all)."""
+    subscription_owner: str = ""
+    """Written behind the assignors' user data in each subscription, so that an observer of the group knows
+    which application the member belongs to; "": nothing. 1 to 64 letters, digits and '-'."""
     subscription_change_max_delay_ms: int = 0
     """How long a static member that returned with other topics leaves the rebalance to the members that have
     not returned with them yet (0: it does not): each of them would cost one else."""
@@ -189,12 +192,17 @@ class ConsumerConfig:
         if not names:
             raise OptionProblem("<partition_assignment_strategy> is empty: name an assignor")
         made = [_assignor(name) for name in names]
-        if not self.scheduled_rebalance_max_delay_ms:
+        if self.scheduled_rebalance_max_delay_ms:
+            try:
+                made = with_delay(made, self.scheduled_rebalance_max_delay_ms)
+            except ValueError as exc:
+                raise OptionProblem(f"<scheduled_rebalance_max_delay_ms>: {exc}") from None
+        if not self.subscription_owner:
             return made
         try:
-            return with_delay(made, self.scheduled_rebalance_max_delay_ms)
+            return [MarkedAssignor(assignor, self.subscription_owner) for assignor in made]
         except ValueError as exc:
-            raise KafkaConfigurationError(f"scheduled_rebalance_max_delay_ms: {exc}") from None
+            raise OptionProblem(f"<subscription_owner>: {exc}") from None
 
     @property
     def auto_commits(self) -> bool:

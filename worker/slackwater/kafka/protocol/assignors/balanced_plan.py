@@ -9,7 +9,7 @@ Three aims, in this order, as Java's assignors document theirs:
 3. *Stickiness.* As many partitions as possible stay with who holds them.
 
 Where all members subscribe to the same topics and no racks matter (Java's "constrained" case), all of this
-follows from the counts, in linear time. Otherwise ("general"): a greedy start, then :mod:`improve` mends
+follows from the counts, in linear time. Otherwise ("general"): a greedy start, then :mod:`local_search` mends
 it, which for groups of ordinary size ends at the optimum.
 """
 

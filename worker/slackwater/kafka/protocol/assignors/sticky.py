@@ -1,6 +1,6 @@
 """``sticky`` and ``cooperative-sticky``: balanced, and members keep what they have where they can.
 
-What "balanced" and "sticky" mean, and which comes first, is in :mod:`shares`.
+What "balanced" and "sticky" mean, and which comes first, is in :mod:`balanced_plan`.
 """
 
 from __future__ import annotations
