@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from slackwater.runtime.telemetry.metrics import Metrics
 from slackwater_operator.api.v1alpha1 import consumer_group
 from slackwater_operator.cli import operator_options as options
 from slackwater_operator.model import names
@@ -75,6 +76,15 @@ def test_every_condition_and_reason_is_explained() -> None:
     plain = {"Observed", "AsDecided", "UpToDate", "Stable", "NotSuspended", "HotPartition", "StuckConsumer",
              "NotDecided", "LagUnknown", "Suspended"}  # fmt: skip
     assert {reason for reason in reasons - plain if f"`{reason}`" not in page} == set()
+
+
+def test_every_metric_of_a_worker_is_explained_and_no_other() -> None:
+    section = text(DOCS / "worker.md").split("## Metrics", 1)[1].split("\n## ", 1)[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    explained = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    families = Metrics(group="g", instance="i").collect()
+    exported = [family.name + ("_total" if family.type == "counter" else "") for family in families]
+    assert sorted(f"slackwater_{name}" for name in explained) == sorted(exported)
 
 
 def test_annotations_and_arguments_are_the_codes() -> None:

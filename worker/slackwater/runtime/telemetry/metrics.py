@@ -103,7 +103,10 @@ class _Histogram:
 
 
 class Metrics:
-    """A worker's numbers. Any thread may read and write. Names are those above, without ``slackwater_``."""
+    """A worker's numbers. Any thread may read and write.
+
+    Names are the keys above: without the prefix ``slackwater_``, and for counters without ``_total``.
+    """
 
     def __init__(self, *, group: str, instance: str) -> None:
         self._constant = {"group": group, "instance": instance}
