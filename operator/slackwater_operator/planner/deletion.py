@@ -21,7 +21,7 @@ from slackwater_operator.planner.actions import (
 from slackwater_operator.planner.snapshot import GroupSnapshot
 from slackwater_operator.planner.status import status_of_deletion
 from slackwater_operator.policies.membership.ownership import listed
-from slackwater_operator.specs.statefulset import GRACE_BEYOND_DRAIN_MS
+from slackwater_operator.specs.statefulset import termination_grace_ms
 
 DELETE = "Delete"
 _SESSION_MARGIN_MS = 30_000
@@ -107,7 +107,7 @@ def _patience_ends_ms(snapshot: GroupSnapshot) -> int:
     """Until when to wait for members that may be ours (wall clock, ms): their processes have ended, so their
     sessions expire."""
     assert snapshot.group is not None
-    grace_ms = snapshot.group.spec.delivery.drain_timeout_ms + GRACE_BEYOND_DRAIN_MS
+    grace_ms = termination_grace_ms(snapshot.group)
     return snapshot.deleted_ms + grace_ms + snapshot.group.session_timeout_ms + _SESSION_MARGIN_MS
 
 

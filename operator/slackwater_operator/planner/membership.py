@@ -18,7 +18,7 @@ from slackwater_operator.policies.membership.joins_and_removals import (
     decide_removal,
 )
 from slackwater_operator.policies.membership.ownership import listed
-from slackwater_operator.specs.statefulset import GRACE_BEYOND_DRAIN_MS
+from slackwater_operator.specs.statefulset import termination_grace_ms
 
 _ADVICE = (
     "a group.id must belong to one ConsumerGroup only: delete one of the two, and create it again with "
@@ -111,7 +111,7 @@ def _patience_ms(snapshot: GroupSnapshot) -> int:
     The other group's settings are unknown; ours are used in their place.
     """
     assert snapshot.group is not None
-    grace_ms = snapshot.group.spec.delivery.drain_timeout_ms + GRACE_BEYOND_DRAIN_MS
+    grace_ms = termination_grace_ms(snapshot.group)
     return grace_ms + snapshot.group.session_timeout_ms + MARGIN_MS
 
 

@@ -86,13 +86,17 @@ def _metadata(group: ConsumerGroup) -> dict[str, Any]:
     return result
 
 
+def termination_grace_ms(group: ConsumerGroup) -> int:
+    """How long a worker may take to end: `terminationGracePeriodSeconds` of its pod, in ms."""
+    return group.spec.delivery.drain_timeout_ms + GRACE_BEYOND_DRAIN_MS
+
+
 def _pod_spec(group: ConsumerGroup, worker_image: str, config_map_name: str) -> dict[str, Any]:
-    grace_ms = group.spec.delivery.drain_timeout_ms + GRACE_BEYOND_DRAIN_MS
     return {
         "serviceAccountName": names.service_account(group.name),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": -(-grace_ms // 1000),
+        "terminationGracePeriodSeconds": -(-termination_grace_ms(group) // 1000),
         # Required by the Pod Security Standard `restricted`.
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "affinity": _affinity(group.name),
