@@ -124,7 +124,7 @@ def test_interrupted_it_ends_all_that_it_began(tmp_path: Path, number: signal.Si
         ended = command.ended(60)
         assert ended.code == INTERRUPTED, ended
         assert command.left() == [], commands_of(command.left())
-        assert ended.error.endswith("interrupted; every process that it began has ended"), ended
+        assert ended.error.endswith("interrupted; all its processes have ended"), ended
         assert "Traceback" not in ended.stderr, ended
     assert not (tmp_path / ".demo" / "report.json").exists()
 

@@ -29,15 +29,15 @@ def register(subparsers: Any) -> None:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "worker",
         help="run one worker of a consumer group",
-        description="Runs one worker. SLACKWATER_INSTANCE_ID in the environment is its name in the group. "
-        "Events go to stdout, one JSON object a line; logs to stderr.",
+        description="Runs one worker. $SLACKWATER_INSTANCE_ID is its name in the group. "
+        "Events go to stdout, one JSON object per line; logs to stderr.",
     )
     parser.add_argument("--config", required=True, metavar="FILE", type=Path, help="the worker's YAML file")
     parser.add_argument(
         "--preflight",
         action="store_true",
-        help="only try whether it could run: load the handler, reach the brokers, write where the sink "
-        "writes; the group is not joined",
+        help="only check whether it could run: load the handler, connect to the brokers, write to the sink; "
+        "do not join the group",
     )
     parser.set_defaults(run=run)
 

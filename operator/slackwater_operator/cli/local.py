@@ -26,27 +26,27 @@ def register(subparsers: Any) -> None:
     run = commands.add_parser(
         "run",
         help="run the workers of a ConsumerGroup as processes",
-        description="Runs the workers of a ConsumerGroup as processes of this machine, until Ctrl-C. "
-        "SIGHUP: reads the file again and rolls the workers, as its spec.rollout.strategy says.",
+        description="Runs the workers of a ConsumerGroup as processes on this machine, until Ctrl-C. "
+        "SIGHUP reloads the file and rolls the workers by its spec.rollout.strategy.",
     )
     run.add_argument(
         "-f", "--file", required=True, type=Path, metavar="FILE", help="the ConsumerGroup's YAML"
     )
     run.add_argument(
-        "--bootstrap", default="", metavar="HOST:PORT", help="brokers to use in place of the file's"
+        "--bootstrap", default="", metavar="HOST:PORT", help="brokers to use instead of the file's"
     )
     run.add_argument(
         "--spark",
         choices=("connect", "local"),
         default="local",
-        help="connect: one Spark Connect server for all workers; local (the default): a session in each",
+        help="connect: one Spark Connect server for all workers; local (the default): a session per worker",
     )
     run.add_argument(
         "--workdir",
         type=Path,
         default=None,
         metavar="DIR",
-        help="where the workers' configuration and logs go; must be new, empty, or of an earlier run "
+        help="folder for the workers' configuration and logs; must be new, empty, or from an earlier run "
         "(default: .slackwater/NAME in the current folder)",
     )
     run.add_argument(
@@ -54,7 +54,7 @@ def register(subparsers: Any) -> None:
         type=Path,
         default=None,
         metavar="DIR",
-        help="where the Secrets of spec.kafka.security are, each key a file: DIR/SECRET/KEY",
+        help="folder of the Secrets of spec.kafka.security, one file per key: DIR/SECRET/KEY",
     )
     run.set_defaults(run=_run)
 
@@ -101,7 +101,7 @@ async def _main(arguments: argparse.Namespace) -> int:
             await asyncio.gather(*tasks, return_exceptions=True)
         if run.failure is not None:
             raise run.failure
-        _line("ending the workers (again Ctrl-C: at once)")
+        _line("ending the workers (press Ctrl-C again to end them at once)")
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, launch.hurry)
     _line("all workers have ended")

@@ -47,8 +47,7 @@ async def make_topics(bootstrap: str, group_id: str, topics: Mapping[str, int], 
             if (present or groups) and not replace:
                 named = ", ".join([*(f"topic {name}" for name in present), *(f"group {g}" for g in groups)])
                 raise DemoError(
-                    f"{bootstrap} has {named} already and the demo would delete that: "
-                    "allow it with --replace, or use another broker"
+                    f"{bootstrap} already has {named}; delete them with --replace, or use another broker"
                 )
             (await admin.delete_groups(groups)).unwrap()
             (await admin.delete_topics(present)).unwrap()
@@ -61,4 +60,4 @@ async def make_topics(bootstrap: str, group_id: str, topics: Mapping[str, int], 
             for name, partitions in topics.items():
                 await admin.wait_for_topic(name, partitions)
     except KafkaError as exc:
-        raise DemoError(f"{bootstrap}: the topics could not be made: {exc}") from exc
+        raise DemoError(f"{bootstrap}: the topics could not be created: {exc}") from exc

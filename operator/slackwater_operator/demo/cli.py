@@ -44,34 +44,34 @@ def register(subparsers: Any) -> None:
     """Adds the subcommand `demo`."""
     demo = subparsers.add_parser(
         "demo",
-        help="run the main job on this machine and check it",
-        description=f"Real flights through a consumer group that is restarted, killed and scaled meanwhile. "
-        f"Works in {FOLDER} of the current folder, which it makes; a later run empties it once the "
-        "broker serves. Exits with 0 only if nothing was lost or duplicated and no operation caused an "
+        help="run the example on this machine and check its output",
+        description="Processes real flights in a consumer group, and restarts, kills and scales its workers "
+        f"meanwhile. Creates the folder {FOLDER} in the current folder; a later run empties it once the "
+        "broker listens. Exits with 0 only if nothing was lost or duplicated and no operation caused an "
         "avoidable rebalance.",
     )
     demo.add_argument(
         "--bootstrap",
         default="",
         metavar="HOST:PORT",
-        help="a Kafka to use in place of the embedded dev broker",
+        help="Kafka brokers to use instead of the embedded dev broker",
     )
     demo.add_argument(
-        "--replace", action="store_true", help="delete the demo's topics and group first if they are there"
+        "--replace", action="store_true", help="delete the demo's topics and group first if they exist"
     )
     demo.add_argument(
         "--spark",
         choices=("connect", "local"),
         default="connect",
-        help="connect (the default): one Spark Connect server for all workers; local: a session in each",
+        help="connect (the default): one Spark Connect server for all workers; local: a session per worker",
     )
     demo.add_argument(
         "--seconds",
         type=float,
         default=_FEED_S,
-        help=f"produce the flights over this time at least (default {_FEED_S:.0f})",
+        help=f"minimum time over which the flights are produced (default {_FEED_S:.0f})",
     )
-    demo.add_argument("--seed", type=int, default=_SEED, help="decides where the poison records stand")
+    demo.add_argument("--seed", type=int, default=_SEED, help="seed for the positions of the poison records")
     demo.add_argument(
         "--random-kill",
         type=int,
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         return asyncio.run(_main(arguments))
     except asyncio.CancelledError:
-        print("slackwater demo: interrupted; every process that it began has ended", file=sys.stderr)
+        print("slackwater demo: interrupted; all its processes have ended", file=sys.stderr)
         return _INTERRUPTED
     except (DemoError, WorkFolderError, RunError, ResourceError) as error:
         print(f"slackwater demo: {error}", file=sys.stderr)
@@ -113,7 +113,7 @@ async def _main(arguments: argparse.Namespace) -> int:
     finally:
         workplace.work.release()
     console.print(report.text(), markup=False, highlight=False, soft_wrap=True)
-    console.print(f"\n{workplace.report} has the figures, {workplace.output} the flights.", highlight=False)
+    console.print(f"\nFigures: {workplace.report}, flights: {workplace.output}", highlight=False)
     return 0 if report.passed else 1
 
 
@@ -137,7 +137,7 @@ async def _play(arguments: argparse.Namespace, console: Any, workplace: Workplac
         if not bootstrap:
             broker, bootstrap = await start_dev_broker(workplace.broker)
             stack.push_async_callback(broker.stop)
-            display.say(f"the dev broker serves at {bootstrap}")
+            display.say(f"the dev broker listens at {bootstrap}")
         launch = Launch(
             _file(),
             bootstrap=bootstrap,
@@ -155,7 +155,7 @@ async def _play(arguments: argparse.Namespace, console: Any, workplace: Workplac
             replace=arguments.replace,
         )
         workplace.empty()
-        display.say(f"topics {topic} and {dead_letters} are made; starting Spark ({arguments.spark})")
+        display.say(f"created topics {topic} and {dead_letters}; starting Spark ({arguments.spark})")
         async with launch as running:
             running.on_notice(display.notice)
             scenario = Scenario(
@@ -169,7 +169,7 @@ async def _play(arguments: argparse.Namespace, console: Any, workplace: Workplac
                 random_kill=arguments.random_kill,
             )
             figures = await scenario.play()
-            display.say("everything is handled: ending the workers")
+            display.say("all records are processed; ending the workers")
         display.say("checking the output against the source file")
         accounting, differences = await asyncio.to_thread(
             collect, bootstrap, topic, dead_letters, Path(launch.source.sink_path)

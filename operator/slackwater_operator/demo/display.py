@@ -131,7 +131,7 @@ def _partitions(snapshot: RunSnapshot, colours: dict[str, str]) -> Table:
         bar = "█" * round((lag or 0) / most * _BAR_WIDTH)
         table.add_row(
             _short(partition),
-            Text(owner or "nobody", style=colours.get(owner or "", "bold red")),
+            Text(owner or "none", style=colours.get(owner or "", "bold red")),
             _number(lag),
             Text(bar, style=colours.get(owner or "", "red")),
         )

@@ -88,7 +88,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--seconds", type=float, required=True, help="spread the records over this time")
-    parser.add_argument("--seed", type=int, required=True, help="decides where the poison records stand")
+    parser.add_argument(
+        "--seed", type=int, required=True, help="seed for the positions of the poison records"
+    )
     options = parser.parse_args(arguments)
     pace = Pace(FLIGHTS + POISON, options.seconds)
     signal.signal(signal.SIGUSR1, lambda *_: pace.advance())

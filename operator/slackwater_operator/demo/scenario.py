@@ -167,10 +167,10 @@ class Scenario:
         return lag is not None and lag <= _KEPT_UP_RECORDS
 
     async def _finish(self) -> None:
-        self._display.say("all operations are done: produce what is left, and catch up")
+        self._display.say("all operations are done; producing the remaining records and catching up")
         done = await self._done("all records are produced", self._feed.wait_for("done"))
         total = int(done.data["records"])
-        await self._until("everything is handled", lambda: self._committed() >= total)
+        await self._until("all records are processed", lambda: self._committed() >= total)
         self._figures.seconds = (SYSTEM_CLOCK.wall_ms() - self._began_ms) / 1000
 
     async def _done(self, what: str, work: Awaitable[T]) -> T:

@@ -278,7 +278,7 @@ class LocalRun:
             killer = asyncio.get_running_loop().call_later(grace_ms / 1000, self.end_now)
         try:
             if self._backend.resource is not None and not await self._backend.delete(_LEAVE_S):
-                self._notify("the members could not be taken out of the group: the broker does not answer")
+                self._notify("the members could not be removed from the group: the broker does not respond")
         finally:
             if killer is not None:
                 killer.cancel()

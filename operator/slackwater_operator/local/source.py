@@ -129,7 +129,7 @@ def read_secrets(group: ConsumerGroup, folder: Path | None) -> list[Object]:
     for name, keys in keys_by_secret(group.spec.kafka.security):
         if folder is None:
             raise RunError(
-                f"spec.kafka.security names Secret {name}: give a folder that has {name}/{keys[0]} with "
+                f"spec.kafka.security names Secret {name}: give a folder that contains {name}/{keys[0]} with "
                 "--secrets"
             )
         data = {}
@@ -139,7 +139,7 @@ def read_secrets(group: ConsumerGroup, folder: Path | None) -> list[Object]:
                 data[key] = base64.b64encode(path.read_bytes()).decode()
             except OSError as error:
                 raise RunError(
-                    f"{path}: {error.strerror}; it is to hold {key} of Secret {name} (spec.kafka.security)"
+                    f"{path}: {error.strerror}; it must contain {key} of Secret {name} (spec.kafka.security)"
                 ) from None
         metadata = {"name": name, "namespace": ""}
         secrets.append({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})

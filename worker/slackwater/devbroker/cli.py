@@ -26,7 +26,7 @@ def register(subparsers: Any) -> None:
         "devbroker",
         help="run a Kafka broker for one machine",
         description="A Kafka broker in one process, for development and tests. It prints one JSON line "
-        "when it serves, and runs until SIGTERM or Ctrl-C.",
+        "when it listens, and runs until SIGTERM or Ctrl-C.",
     )
     add_arguments(parser)
     parser.set_defaults(run=run)
@@ -35,12 +35,15 @@ def register(subparsers: Any) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument(
-        "--data", type=Path, required=True, metavar="DIR", help="data folder, made if missing"
+        "--data", type=Path, required=True, metavar="DIR", help="data folder, created if missing"
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=0, help="0: a free one")
+    parser.add_argument("--port", type=int, default=0, help="port to listen on (default: 0, any free port)")
     parser.add_argument(
-        "--control-port", type=int, default=None, help="HTTP on loopback for faults and state; 0: a free one"
+        "--control-port",
+        type=int,
+        default=None,
+        help="loopback port for faults and state over HTTP; 0: any free port",
     )
     parser.add_argument(
         "--set",
