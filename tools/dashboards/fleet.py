@@ -202,10 +202,10 @@ _OPERATOR = Row(
             unit="s",
         ),
         Panel(
-            "Turns",
-            "Requests per second.",
+            "Reconciliations",
+            "Reconciliations per second.",
             Kind.LINES,
-            (Query("sum(rate(slackwater_reconcile_seconds_count[$__rate_interval]))", "turns"),),
+            (Query("sum(rate(slackwater_reconcile_seconds_count[$__rate_interval]))", "reconciliations"),),
             unit="ops",
         ),
         Panel(

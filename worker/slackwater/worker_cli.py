@@ -227,7 +227,7 @@ class KafkaParts:
         return self._checks.checks()
 
     def consumer(self) -> Consumer:
-        """A static member; it joins when it is polled."""
+        """A static member; it joins when it subscribes."""
         made: Consumer = self._member()
         return made
 

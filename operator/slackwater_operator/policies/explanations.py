@@ -134,19 +134,21 @@ def _rollout(status: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int
 def _moving(rollout: Mapping[str, Any], metadata: Mapping[str, Any], now_ms: int) -> list[str]:
     """The two StatefulSets of a rollout by takeover, and the takeover in progress: member, direction and
     progress."""
-    left, filled, moving = rollout.get("fromSet"), rollout.get("toSet"), _mapping(rollout.get("moving"))
-    if not left or not filled:
+    source, target, moving = rollout.get("fromSet"), rollout.get("toSet"), _mapping(rollout.get("moving"))
+    if not source or not target:
         return []
-    result = [f"workers move from StatefulSet {left} to {filled}"]
+    result = [f"workers move from StatefulSet {source} to {target}"]
     ordinal = moving.get("ordinal")
     if not isinstance(ordinal, int):
         return result
     member = f"{metadata.get('name') or '?'}-{ordinal}"
     since, asked = _ago(now_ms, moving.get("sinceMs")), _ago(now_ms, moving.get("toldMs"))
     if moving.get("by") == "restart":
-        how = f"{member} moves by restart: {left}-{ordinal} stops before {filled}-{ordinal} starts consuming"
+        how = (
+            f"{member} moves by restart: {source}-{ordinal} stops before {target}-{ordinal} starts consuming"
+        )
     else:
-        how = f"{filled}-{ordinal} takes over {member} from {left}-{ordinal}"
+        how = f"{target}-{ordinal} takes over {member} from {source}-{ordinal}"
     after = f", for {since}" if since else ""
     return [*result, f"{how}{after}{f'; asked to take over {asked} ago' if asked else ''}"]
 
@@ -255,11 +257,11 @@ def _when_rolled(group: ConsumerGroup, status: Mapping[str, Any]) -> list[str]:
 
 
 def _when_taken_over(rollout: Mapping[str, Any]) -> list[str]:
-    moving, filled = _mapping(rollout.get("moving")), rollout.get("toSet")
-    over = f"the rollout is complete when all workers are in StatefulSet {filled}"
+    moving, target = _mapping(rollout.get("moving")), rollout.get("toSet")
+    over = f"the rollout is complete when all workers are in StatefulSet {target}"
     if not isinstance(moving.get("ordinal"), int):
         return [f"the next takeover begins when all workers are in the group and it is stable; {over}"]
-    pod = f"{filled}-{moving['ordinal']}"
+    pod = f"{target}-{moving['ordinal']}"
     if moving.get("toldMs"):
         return [f"the next takeover begins when {pod} has run without errors for a while; {over}"]
     ready = "runs" if moving.get("by") == "restart" else "is in standby and the group is stable"
