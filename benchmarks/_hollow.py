@@ -75,7 +75,7 @@ class HollowGroup:
 
     def leave(self, names: list[str]) -> None:
         """Members are removed."""
-        self.members = [one for one in self.members if one not in names]
+        self.members = [member for member in self.members if member not in names]
         self._rebalanced()
 
     def _rebalanced(self) -> None:
@@ -141,7 +141,7 @@ class HollowBroker:
         )
 
     def _Metadata(self, request: Any) -> Message:  # noqa: N802
-        asked = self._by_topic if request.topics is None else [one.name for one in request.topics]
+        asked = self._by_topic if request.topics is None else [topic.name for topic in request.topics]
         return m.MetadataResponse(
             brokers=[m.MetadataResponseBroker(node_id=NODE, host="127.0.0.1", port=self.port)],
             controller_id=NODE,
@@ -171,7 +171,7 @@ class HollowBroker:
         )
 
     def _DescribeGroups(self, request: Any) -> Message:  # noqa: N802
-        return m.DescribeGroupsResponse(groups=[self._group(self.groups[one]) for one in request.groups])
+        return m.DescribeGroupsResponse(groups=[self._group(self.groups[group]) for group in request.groups])
 
     def _group(self, group: HollowGroup) -> m.DescribeGroupsResponseGroup:
         subscription = encode_subscription(MemberSubscription((group.topic,)))
@@ -197,7 +197,7 @@ class HollowBroker:
 
     def _OffsetFetch(self, request: Any) -> Message:  # noqa: N802
         return m.OffsetFetchResponse(
-            groups=[self._committed(self.groups[one.group_id]) for one in request.groups]
+            groups=[self._committed(self.groups[group.group_id]) for group in request.groups]
         )
 
     def _committed(self, group: HollowGroup) -> m.OffsetFetchResponseGroup:
@@ -217,18 +217,19 @@ class HollowBroker:
             end = self._by_topic[asked.name].end(self.began)
             told = [
                 m.ListOffsetsResponsePartitionResponse(
-                    partition_index=one.partition_index, offset=0 if one.timestamp == EARLIEST else end
+                    partition_index=partition.partition_index,
+                    offset=0 if partition.timestamp == EARLIEST else end,
                 )
-                for one in asked.partitions
+                for partition in asked.partitions
             ]
             topics.append(m.ListOffsetsResponseTopicResponse(name=asked.name, partitions=told))
         return m.ListOffsetsResponse(topics=topics)
 
     def _LeaveGroup(self, request: Any) -> Message:  # noqa: N802
-        names = [one.group_instance_id for one in request.members]
+        names = [member.group_instance_id for member in request.members]
         self.groups[request.group_id].leave(names)
         return m.LeaveGroupResponse(
-            members=[m.LeaveGroupResponseMember(group_instance_id=one) for one in names]
+            members=[m.LeaveGroupResponseMember(group_instance_id=name) for name in names]
         )
 
 

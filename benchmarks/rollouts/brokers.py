@@ -105,7 +105,7 @@ def _read(bootstrap: str, topic: str) -> Iterator[confluent_kafka.Message]:
     try:
         numbers = consumer.list_topics(topic, 10).topics[topic].partitions
         starts = [confluent_kafka.TopicPartition(topic, number, 0) for number in numbers]
-        ends = {one.partition: consumer.get_watermark_offsets(one, 10)[1] for one in starts}
+        ends = {start.partition: consumer.get_watermark_offsets(start, 10)[1] for start in starts}
         left = {number for number, end in ends.items() if end > 0}
         consumer.assign(starts)
         while left:

@@ -178,7 +178,9 @@ def handovers(handled: Iterable[Handled], found: Iterable[Pause]) -> list[Pause]
 
 def peak_lag(samples: Iterable[LagSample], span: Span) -> int:
     """The highest lag in a span; 0 without a sample."""
-    return max((one.lag for one in samples if one.lag is not None and span.holds(one.at_ms)), default=0)
+    return max(
+        (sample.lag for sample in samples if sample.lag is not None and span.holds(sample.at_ms)), default=0
+    )
 
 
 def rebalances(generations: Iterable[tuple[float, int]], span: Span) -> int:

@@ -94,7 +94,7 @@ class Figures:
 
 def normal_of(outcomes: Sequence[Outcome]) -> float:
     """The one length, in ms, up to which a pause is normal in all ways."""
-    return measure.normal_ms([pause for one in outcomes for pause in one.quiet_pauses])
+    return measure.normal_ms([pause for outcome in outcomes for pause in outcome.quiet_pauses])
 
 
 def figures_of(outcome: Outcome, normal_ms: float) -> Figures:

@@ -117,21 +117,21 @@ class Peer:
     # The client carries out the (incremental) assignment itself when the callbacks have returned.
 
     def _assigned(self, _: Any, partitions: Sequence[confluent_kafka.TopicPartition]) -> None:
-        say("assigned", partitions=[one.partition for one in partitions])
+        say("assigned", partitions=[partition.partition for partition in partitions])
         self.ready = self.ready or bool(partitions)
 
     def _revoked(self, _: Any, partitions: Sequence[confluent_kafka.TopicPartition]) -> None:
-        say("revoked", partitions=[one.partition for one in partitions])
+        say("revoked", partitions=[partition.partition for partition in partitions])
         self._commit()
         self._forget(partitions)
 
     def _lost(self, _: Any, partitions: Sequence[confluent_kafka.TopicPartition]) -> None:
-        say("lost", partitions=[one.partition for one in partitions])
+        say("lost", partitions=[partition.partition for partition in partitions])
         self._forget(partitions)
 
     def _forget(self, partitions: Sequence[confluent_kafka.TopicPartition]) -> None:
-        for one in partitions:
-            self._uncommitted.pop((one.topic, one.partition), None)
+        for partition in partitions:
+            self._uncommitted.pop((partition.topic, partition.partition), None)
 
     def _poll(self) -> list[confluent_kafka.Message]:
         first = self._consumer.poll(POLL_S)
@@ -144,10 +144,10 @@ class Peer:
         return [one for one in found if one.error() is None]
 
     def _work(self, messages: Sequence[confluent_kafka.Message]) -> None:
-        records = [record_of(one) for one in messages]
+        records = [record_of(message) for message in messages]
         parts: dict[tuple[str, int], list[Record]] = {}
-        for one in records:
-            parts.setdefault((one.topic, one.partition), []).append(one)
+        for record in records:
+            parts.setdefault((record.topic, record.partition), []).append(record)
         rows = table_of(handle([one for part in parts.values() for one in part]), None, "work:handle")
         staged, at = [], 0
         for (topic, partition), part in parts.items():

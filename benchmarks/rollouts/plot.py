@@ -30,10 +30,10 @@ class Line:
 def points_of(samples: Iterable[LagSample], roll: Span) -> list[Point]:
     """What a plot has of the samples: from a little before the change to a little after the end."""
     return [
-        (round((one.at_ms - roll.begin_ms) / 1000, 3), one.lag)
-        for one in samples
-        if one.lag is not None
-        and roll.begin_ms - BEFORE_S * 1000 <= one.at_ms <= roll.end_ms + AFTER_S * 1000
+        (round((sample.at_ms - roll.begin_ms) / 1000, 3), sample.lag)
+        for sample in samples
+        if sample.lag is not None
+        and roll.begin_ms - BEFORE_S * 1000 <= sample.at_ms <= roll.end_ms + AFTER_S * 1000
     ]
 
 

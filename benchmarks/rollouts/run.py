@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
         print(f"rollouts: {exc}", file=sys.stderr)
         return 2
     _tell(outcomes, settings, options)
-    return 1 if any(one.lost for one in outcomes) else 0
+    return 1 if any(outcome.lost for outcome in outcomes) else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -210,7 +210,7 @@ def journal_of(folder: Path) -> list[Handled]:
 
 def _cpu_ticks() -> tuple[int, int]:
     """Of the whole machine: the ticks used, and all of them."""
-    fields = [int(one) for one in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    fields = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     return sum(fields) - fields[3] - fields[4], sum(fields)
 
 
@@ -220,15 +220,19 @@ def _busy(before: tuple[int, int], after: tuple[int, int]) -> float:
 
 def _tell(outcomes: Sequence[Outcome], settings: Settings, options: argparse.Namespace) -> None:
     normal = normal_of(outcomes)
-    figures = [figures_of(one, normal) for one in outcomes]
+    figures = [figures_of(outcome, normal) for outcome in outcomes]
     load = (
         f"{settings.workers} workers, {settings.partitions} partitions, {options.rate:g} records a second, "
         f"{os.cpu_count()} cores"
     )
     print(f"\n{load}\n\n{table.main_table(figures)}\n\n{table.details(figures, normal)}", flush=True)
     lines = [
-        plot.Line(f"({one.key}) {one.title}", plot.points_of(one.samples, one.roll), one.roll.seconds)
-        for one in outcomes
+        plot.Line(
+            f"({outcome.key}) {outcome.title}",
+            plot.points_of(outcome.samples, outcome.roll),
+            outcome.roll.seconds,
+        )
+        for outcome in outcomes
     ]
     if options.svg:
         options.svg.write_text(plot.svg(lines, f"Lag over time: {load}"))
@@ -237,7 +241,7 @@ def _tell(outcomes: Sequence[Outcome], settings: Settings, options: argparse.Nam
             "load": load,
             "settings": settings.__dict__,
             "normal_ms": normal,
-            "figures": [one.plain() for one in figures],
-            "lag": {one.label: one.points for one in lines},
+            "figures": [figure.plain() for figure in figures],
+            "lag": {line.label: line.points for line in lines},
         }
         options.json.write_text(json.dumps(found, indent=1) + "\n")

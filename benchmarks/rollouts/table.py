@@ -21,15 +21,15 @@ def main_table(figures: Sequence[Figures]) -> str:
     """The comparison."""
     rows = [
         (
-            f"({one.key}) {one.title}",
-            str(one.rebalances),
-            f"{one.unserved_s:.1f}",
-            duration(one.worst_ms),
-            f"{one.peak_lag:,}",
-            f"{one.twice:,}",
-            f"{one.done_s:.0f} s",
+            f"({figure.key}) {figure.title}",
+            str(figure.rebalances),
+            f"{figure.unserved_s:.1f}",
+            duration(figure.worst_ms),
+            f"{figure.peak_lag:,}",
+            f"{figure.twice:,}",
+            f"{figure.done_s:.0f} s",
         )
-        for one in figures
+        for figure in figures
     ]
     return markdown(MAIN, rows)
 
@@ -38,18 +38,18 @@ def details(figures: Sequence[Figures], normal_ms: float) -> str:
     """What helps to judge it; ``normal_ms``: the longest pause that counts as normal."""
     rows = [
         (
-            f"({one.key})",
-            duration(one.typical_ms),
-            duration(one.handover_ms),
-            f"{one.lost:,}",
-            f"{one.repeated:,}",
-            duration(one.quiet_worst_ms),
-            f"{one.quiet_unserved_s:.2f}",
-            f"{one.quiet_lag:,}",
-            f"{one.quiet_busy:.0%}",
-            f"{one.busy:.0%}",
+            f"({figure.key})",
+            duration(figure.typical_ms),
+            duration(figure.handover_ms),
+            f"{figure.lost:,}",
+            f"{figure.repeated:,}",
+            duration(figure.quiet_worst_ms),
+            f"{figure.quiet_unserved_s:.2f}",
+            f"{figure.quiet_lag:,}",
+            f"{figure.quiet_busy:.0%}",
+            f"{figure.busy:.0%}",
         )
-        for one in figures
+        for figure in figures
     ]
     return f"A pause counts from {duration(normal_ms)} on.\n\n{markdown(DETAILS, rows)}"
 

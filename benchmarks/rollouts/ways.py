@@ -122,7 +122,7 @@ def _serves(pod: Json, image: str) -> bool:
     return (
         pod["spec"]["containers"][0]["image"] == image
         and "deletionTimestamp" not in pod["metadata"]
-        and any((one["type"], one["status"]) == ("Ready", "True") for one in conditions)
+        and any((condition["type"], condition["status"]) == ("Ready", "True") for condition in conditions)
     )
 
 

@@ -49,7 +49,7 @@ def _is_test_module(module: ModuleType, tests: Path) -> bool:
 def substitute(tests: Path) -> int:
     """Puts ours in place of kafka-python's in all modules below ``tests``; how many names were changed."""
     ours, changed = replacements(), 0
-    for module in [one for one in list(sys.modules.values()) if _is_test_module(one, tests)]:
+    for module in [module for module in list(sys.modules.values()) if _is_test_module(module, tests)]:
         for name, value in list(vars(module).items()):
             if id(value) in ours:
                 setattr(module, name, ours[id(value)])

@@ -89,7 +89,7 @@ async def test_a_check_that_fails_admits_and_is_counted_and_logged(caplog: pytes
     async with serving(fails) as served:
         assert await served.review() == {"uid": "u1", "allowed": True}
         assert served.failures == 1
-    (record,) = [one for one in caplog.records if one.levelno >= logging.ERROR]
+    (record,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert record.getMessage() == "admission webhook: a ConsumerGroup was admitted unchecked: a bug"
 
 

@@ -22,7 +22,7 @@ def test_the_page_is_up_to_date() -> None:
 
 
 def test_every_option_is_described() -> None:
-    assert {one.name for one in fields(ConsumerConfig)} - {"security"} == set(DESCRIBED)
+    assert {field.name for field in fields(ConsumerConfig)} - {"security"} == set(DESCRIBED)
     assert set(security_options.OPTIONS) == set(SECURITY)
 
 

@@ -87,7 +87,9 @@ class Committing(Bench):
         async with asyncio.timeout(60):
             request, answer = await self.commits.get()
         named = {
-            TopicPartition(one.name, p.partition_index) for one in request.topics for p in one.partitions
+            TopicPartition(topic.name, p.partition_index)
+            for topic in request.topics
+            for p in topic.partitions
         }
         return (request.generation_id_or_member_epoch, named), answer
 

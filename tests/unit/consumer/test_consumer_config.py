@@ -72,7 +72,7 @@ def test_assignors_by_name_class_object_and_java_class() -> None:
         PythonAssignor,
     ):
         made = ConsumerConfig.from_keywords({"partition_assignment_strategy": [given, "range"]})
-        assert [type(one) for one in made.assignors()] == [CooperativeStickyAssignor, RangeAssignor]
+        assert [type(assignor) for assignor in made.assignors()] == [CooperativeStickyAssignor, RangeAssignor]
 
 
 def test_an_owner_is_added_to_what_every_other_option_makes_of_the_assignors() -> None:
@@ -118,7 +118,7 @@ def test_properties() -> None:
     assert (made.enable_auto_commit, made.check_crcs, made.session_timeout_ms) == (False, True, 45_000)
     assert (made.max_partition_fetch_bytes, made.client_id) == (7, "x")
     assert made.fetch_max_decompressed_bytes == 9
-    assert [one.name for one in made.assignors()] == ["range", "cooperative-sticky"]
+    assert [assignor.name for assignor in made.assignors()] == ["range", "cooperative-sticky"]
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_what_is_hardly_meant_is_taken_with_a_warning(caplog: pytest.LogCaptureF
         ConsumerConfig.from_keywords({"fetch_min_bytes": 100, "fetch_max_bytes": 10})
         ConsumerConfig.from_keywords({"retry_backoff_ms": 5_000})
         ConsumerConfig.from_keywords({"reconnect_backoff_ms": 5_000})
-    assert [one.message.split(" is greater")[0] for one in caplog.records] == [
+    assert [record.message.split(" is greater")[0] for record in caplog.records] == [
         "fetch_min_bytes=100", "retry_backoff_ms=5000", "reconnect_backoff_ms=5000",
     ]  # fmt: skip
 
@@ -215,7 +215,7 @@ def test_what_a_program_of_kafka_python_does_with_the_configuration() -> None:
 def test_options_that_do_nothing_are_noted_or_refused(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         ConsumerConfig.from_properties({"enable.metrics.push": "true", "group.protocol": "CLASSIC"})
-    assert [one.message for one in caplog.records] == [
+    assert [record.message for record in caplog.records] == [
         "enable.metrics.push=true has no effect: metrics are not pushed to brokers (KIP-714)"
     ]
     for name, value, says in (

@@ -82,7 +82,7 @@ def test_positions_go_back_to_the_record_that_failed() -> None:
         {A: rows(b"1", b"x"), B: rows(b"y")}, config, lambda tp, offset: back.append((tp, offset))
     )
     assert list(found) == [A]
-    assert [(one.topic_partition, one.offset) for one in failures] == [(A, 1), (B, 0)]
+    assert [(failure.topic_partition, failure.offset) for failure in failures] == [(A, 1), (B, 0)]
     assert back == [(A, 1), (B, 0)]
 
 

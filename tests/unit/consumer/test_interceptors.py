@@ -60,7 +60,7 @@ def test_each_gets_what_the_one_before_gave(caplog: pytest.LogCaptureFixture) ->
     with caplog.at_level(logging.WARNING):
         found: Any = interceptors.on_consume(records)
     assert found == {A: ["x", "one"], B: ["y", "one"]}
-    assert [one.message.split(":")[1].split("(")[0] for one in caplog.records] == [" on_consume"] * 2
+    assert [record.message.split(":")[1].split("(")[0] for record in caplog.records] == [" on_consume"] * 2
     interceptors.on_commit({A: OffsetAndMetadata(1)})
     interceptors.close()
     assert calls == [

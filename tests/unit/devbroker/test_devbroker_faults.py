@@ -192,7 +192,7 @@ def test_leave_group_has_a_members_error_at_the_member(code: int, of_the_member:
     answer = error_responses.error_response(request, 5, ErrorCode(code), "because")
     assert isinstance(answer, m.LeaveGroupResponse)
     assert answer.error_code == (0 if of_the_member else code)
-    assert [(one.member_id, one.error_code) for one in answer.members] == (
+    assert [(member.member_id, member.error_code) for member in answer.members] == (
         [("m", code)] if of_the_member else []
     )
     old = error_responses.error_response(m.LeaveGroupRequest(member_id="m"), 2, ErrorCode(code), "because")

@@ -84,11 +84,11 @@ def groups_in_all_states() -> Bench:
 )
 def test_list_by_state(states: list[str], names: set[str]) -> None:
     answer = groups_in_all_states().ask(m.ListGroupsRequest(states_filter=states))
-    assert {one.group_id for one in answer.groups} == names
-    for one in answer.groups:
-        assert one.group_state == (one.group_id if one.group_id != "simple" else "Empty")
-        assert one.protocol_type == ("consumer" if one.group_id != "simple" else "")
-        assert one.group_type == "classic"
+    assert {group.group_id for group in answer.groups} == names
+    for group in answer.groups:
+        assert group.group_state == (group.group_id if group.group_id != "simple" else "Empty")
+        assert group.protocol_type == ("consumer" if group.group_id != "simple" else "")
+        assert group.group_type == "classic"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_delete(version: int) -> None:
     bench.commit(offset=5)
     names = ["Stable", "Empty", "CompletingRebalance", "PreparingRebalance", "no", "Empty"]
     answer = bench.ask(m.DeleteGroupsRequest(groups_names=names), version)
-    assert {one.group_id: one.error_code for one in answer.results} == {
+    assert {result.group_id: result.error_code for result in answer.results} == {
         "Stable": E.NON_EMPTY_GROUP,
         "Empty": E.NONE,
         "CompletingRebalance": E.NON_EMPTY_GROUP,
@@ -163,7 +163,7 @@ def test_the_snapshot_is_json_and_shows_who_is_parked() -> None:
     assert group["state"] == "PreparingRebalance"
     assert group["last_rebalance_reason"].startswith(f"a member rejoined: {ids['b']}")
     assert group["offsets"] == {"t": {"0": 5}}
-    parked = {one["instance_id"]: one["parked"] for one in group["members"]}
+    parked = {member["instance_id"]: member["parked"] for member in group["members"]}
     assert parked == {"a": None, "b": "join"}
     assert group["members"][0]["assignment_bytes"] == 3
     assert group["members"][0]["session_timeout_ms"] == SESSION_MS

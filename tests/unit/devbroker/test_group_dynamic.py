@@ -79,7 +79,7 @@ def test_dynamic_members_that_do_not_rejoin_are_removed_at_the_rebalance_timeout
     bench.advance(REBALANCE_MS - 1)
     assert call.parked
     bench.advance(1)
-    assert [one.member_id for one in call.answer.members] == [ids[0]]
+    assert [member.member_id for member in call.answer.members] == [ids[0]]
     assert bench.heartbeat(ids[1], 1) is E.UNKNOWN_MEMBER_ID
 
 
@@ -106,7 +106,7 @@ def test_the_protocol_with_the_most_votes_among_the_shared_ones() -> None:
     ]
     bench.advance(3 * DELAY_MS)
     assert {call.answer.protocol_name for call in calls} == {"range"}
-    assert {one.metadata for one in calls[0].answer.members} == {b"range"}
+    assert {member.metadata for member in calls[0].answer.members} == {b"range"}
 
 
 @pytest.mark.parametrize("first", ["range", "cooperative-sticky"])

@@ -18,7 +18,7 @@ NOBODY = UUID(int=77)
 def fetch_all(bench: Bench, group: str = "g") -> dict[str, dict[int, int]]:
     request = m.OffsetFetchRequest(groups=[m.OffsetFetchRequestGroup(group_id=group, topics=None)])
     topics = bench.ask(request, 8).groups[0].topics
-    return {one.name: {p.partition_index: p.committed_offset for p in one.partitions} for one in topics}
+    return {topic.name: {p.partition_index: p.committed_offset for p in topic.partitions} for topic in topics}
 
 
 @pytest.mark.parametrize("version", range(2, 11))

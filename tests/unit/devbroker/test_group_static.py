@@ -160,7 +160,7 @@ def test_v9_makes_it_leader_and_tells_it_to_skip_the_assignment() -> None:
     back = bench.join(instance="a").answer
     assert back.leader == back.member_id
     assert back.skip_assignment
-    assert {one.member_id for one in back.members} == {back.member_id, ids["b"]}
+    assert {member.member_id for member in back.members} == {back.member_id, ids["b"]}
     assert not bench.join(instance="b").answer.skip_assignment
 
 
@@ -193,7 +193,7 @@ def test_an_absent_leader_loses_the_lead_to_a_joiner_at_the_rebalance_timeout() 
     assert other.parked
     bench.advance(1)
     assert other.answer.leader == ids["b"]
-    assert {one.group_instance_id for one in other.answer.members} == {"a", "b"}
+    assert {member.group_instance_id for member in other.answer.members} == {"a", "b"}
 
 
 # -- a changed subscription (KAFKA-12759)
@@ -208,7 +208,7 @@ def test_new_metadata_of_a_static_rejoin_is_stored_and_brings_no_rebalance() -> 
     assert bench.join(back, "b", protocols=changed).answer.generation_id == 1
     assert bench.state == "Stable"
     leader = bench.join(instance="a").answer
-    assert {one.metadata for one in leader.members} == {b"m", b"more topics"}
+    assert {member.metadata for member in leader.members} == {b"m", b"more topics"}
     assert ids["b"] != back
     # The known member id and different bytes.
     assert bench.join(back, "b", protocols=[("range", b"others")]).parked
@@ -317,7 +317,7 @@ def test_a_return_that_cannot_be_stored_leaves_the_old_member_in_place() -> None
     assert bench.join(instance="a", **changed).error is E.COORDINATOR_NOT_AVAILABLE
     assert bench.heartbeat(ids["a"], 1, "a") is E.NONE
     assert bench.described()["leader"] == ids["a"]
-    member = next(one for one in bench.described()["members"] if one["instance_id"] == "a")
+    member = next(member for member in bench.described()["members"] if member["instance_id"] == "a")
     assert (member["session_timeout_ms"], member["protocols"]) == (SESSION_MS, ["range"])
     bench.store.append = append  # type: ignore[method-assign]
     assert bench.join(instance="a").answer.generation_id == 1

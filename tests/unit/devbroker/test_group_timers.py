@@ -223,7 +223,7 @@ def test_the_join_waits_for_an_absent_static_member_until_the_largest_rebalance_
     assert call.parked
     bench.advance(1)
     assert call.answer.generation_id == 2
-    assert {one.group_instance_id for one in call.answer.members} == {"a", "away"}
+    assert {member.group_instance_id for member in call.answer.members} == {"a", "away"}
 
 
 def test_the_join_waits_no_longer_than_the_absent_members_session() -> None:

@@ -50,4 +50,4 @@ def test_refused_with_its_name(given: str) -> None:
 
 
 def test_an_address_is_written_as_it_is_read() -> None:
-    assert [str(one) for one in parse_servers("[::1]:1,b:2")] == ["[::1]:1", "b:2"]
+    assert [str(server) for server in parse_servers("[::1]:1,b:2")] == ["[::1]:1", "b:2"]

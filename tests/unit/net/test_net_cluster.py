@@ -178,7 +178,9 @@ async def test_callers_at_the_same_time_share_one_connection_attempt() -> None:
         await asyncio.sleep(0)
         tasks[0].cancel()
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [type(one).__name__ for one in outcomes] == ["CancelledError"] + ["HeartbeatResponse"] * 4
+        assert [type(outcome).__name__ for outcome in outcomes] == ["CancelledError"] + [
+            "HeartbeatResponse"
+        ] * 4
         assert brokers.connections[1] == 2
 
 

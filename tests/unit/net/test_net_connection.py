@@ -46,7 +46,7 @@ async def test_many_in_flight_each_gets_its_own_answer() -> None:
         asked = [connection.send(m.HeartbeatRequest(group_id="g", generation_id=n)) for n in range(200)]
         assert connection.in_flight == 200
         answers = await asyncio.gather(*asked)
-        assert [one.throttle_time_ms for one in answers] == list(range(200))
+        assert [answer.throttle_time_ms for answer in answers] == list(range(200))
         assert connection.in_flight == 0
 
 
@@ -239,8 +239,8 @@ async def test_a_stream_that_cannot_be_read_fails_all_that_was_asked(kind: str) 
     async with connected(script) as connection:
         asked = [connection.send(BEAT) for _ in range(3)]
         outcomes = await asyncio.gather(*asked, return_exceptions=True)
-        assert [type(one) for one in outcomes] == [KafkaConnectionError] * 3
-        assert all(isinstance(one, KafkaConnectionError) and one.retriable for one in outcomes)
+        assert [type(outcome) for outcome in outcomes] == [KafkaConnectionError] * 3
+        assert all(isinstance(outcome, KafkaConnectionError) and outcome.retriable for outcome in outcomes)
         assert connection.address in str(outcomes[0])
         assert connection.closed
         with pytest.raises(KafkaConnectionError):

@@ -198,7 +198,7 @@ async def test_canonical_names_of_the_bootstrap_servers() -> None:
         cluster = Cluster(
             f"alias:{port}", client_dns_lookup="resolve_canonical_bootstrap_servers_only", resolve=asked
         )
-        assert [str(one) for one in await cluster._bootstrap_addresses([])] == [f"{canonical}:{port}"]
+        assert [str(address) for address in await cluster._bootstrap_addresses([])] == [f"{canonical}:{port}"]
         await cluster.close()
 
 

@@ -116,7 +116,7 @@ async def test_an_answer_that_cannot_be_read_closes_the_connection_and_the_reque
         assert site.asked == [1, 2]
         assert bad.closed
         assert "sent an invalid response" in str(bad.error)
-        told = [one for one in caplog.records if "closing the connection to" in one.getMessage()]
+        told = [record for record in caplog.records if "closing the connection to" in record.getMessage()]
         assert len(told) == 1
         assert await cluster.coordinator("g") == 2
 
@@ -162,7 +162,9 @@ async def test_bootstrap_servers_that_are_partly_bad(caplog: pytest.LogCaptureFi
                 cluster.metadata.brokers = {}
                 cluster.rng.seed(seed)
                 await cluster.refresh()
-            lines = [one.getMessage() for one in caplog.records if "cannot be used" in one.getMessage()]
+            lines = [
+                record.getMessage() for record in caplog.records if "cannot be used" in record.getMessage()
+            ]
             assert len(lines) == len(set(lines)), "told again"
             told.update(lines)
         assert {line.split(": ")[1] for line in told} == set(bad.split(","))
@@ -180,7 +182,7 @@ async def test_when_all_known_brokers_are_gone_the_bootstrap_servers_are_asked()
         async with cluster_of(both) as cluster:
             cluster.metadata.update(old.answer(m.MetadataRequest()), 0)  # type: ignore[arg-type]
             await cluster.refresh()
-            assert {one.port for one in cluster.metadata.brokers.values()} == set(new.ports.values())
+            assert {broker.port for broker in cluster.metadata.brokers.values()} == set(new.ports.values())
 
 
 async def test_without_recovery_the_known_brokers_are_all_there_is() -> None:
@@ -242,4 +244,4 @@ async def test_after_too_long_without_metadata_the_client_starts_anew() -> None:
                     failures += 1
             assert failures >= 2
             assert asyncio.get_running_loop().time() - began >= 0.75
-            assert {one.port for one in cluster.metadata.brokers.values()} == set(good.ports.values())
+            assert {broker.port for broker in cluster.metadata.brokers.values()} == set(good.ports.values())

@@ -114,7 +114,11 @@ async def test_a_long_throttle_is_told_once(caplog: pytest.LogCaptureFixture) ->
     with caplog.at_level(logging.WARNING):
         async with broker.connected() as connection:
             await asyncio.gather(*(connection.send(beat(1_000 + n)) for n in range(3)))
-    told = [one.getMessage() for one in caplog.records if "throttles this client (me)" in one.getMessage()]
+    told = [
+        record.getMessage()
+        for record in caplog.records
+        if "throttles this client (me)" in record.getMessage()
+    ]
     assert len(told) == 1
 
 

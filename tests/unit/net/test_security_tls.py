@@ -218,7 +218,7 @@ def test_a_context_is_made_anew_when_a_file_has_changed(tmp_path: Path) -> None:
     file.write_text(OTHER.pem)
     second = contexts.of(contexts.read())
     assert second is not first
-    assert [one["subject"] for one in second.get_ca_certs()] == [((("commonName", "another"),),)]
+    assert [cert["subject"] for cert in second.get_ca_certs()] == [((("commonName", "another"),),)]
 
 
 async def test_new_connections_use_new_files(tmp_path: Path) -> None:

@@ -165,7 +165,9 @@ def test_cooperative_never_gives_what_another_still_owns(data: st.DataObject, sa
     plan = CooperativeStickyAssignor().assign(counts, members)
     for name, partitions in plan.items():
         for tp in partitions:
-            newest = max((one.generation for one in members.values() if tp in one.owned), default=None)
+            newest = max(
+                (member.generation for member in members.values() if tp in member.owned), default=None
+            )
             holders = [
                 other
                 for other, one in members.items()
@@ -180,7 +182,7 @@ def test_cooperative_comes_to_rest_complete_and_balanced(data: st.DataObject, sa
     plans = rounds(counts, members)
     final = plans[-1]
     assert len(plans) <= 3, "one rebalance, one follow-up, and then nothing changes"
-    wanted = {topic for one in members.values() for topic in one.topics}
+    wanted = {topic for member in members.values() for topic in member.topics}
     everything = {TP(topic, n) for topic in wanted for n in range(counts[topic])}
     assert {tp for one in final.values() for tp in one} == everything
     sizes = {name: len(one) for name, one in final.items()}

@@ -89,7 +89,10 @@ class Leader:
     def sync(self) -> dict[str, MemberAssignment]:
         """Sends the plan, and gives what is in it."""
         (send,) = self.member.poll(20)[0]
-        plan = {one.member_id: read_assignment(one.assignment) for one in send.request.assignments}
+        plan = {
+            assignment.member_id: read_assignment(assignment.assignment)
+            for assignment in send.request.assignments
+        }
         mine = encode_assignment(plan["m-1"].partitions, plan["m-1"].user_data)
         self.member.on_response(send, m.SyncGroupResponse(assignment=mine), 30)
         while self.member.notices:

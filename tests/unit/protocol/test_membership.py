@@ -209,7 +209,7 @@ def test_leader_plans_with_the_partition_counts_it_is_given() -> None:
     assert bench.member.wanted_topics == frozenset({"t", "u"})
     bench.member.plan({"t": 2, "u": 1}, bench.now)
     sync = bench.take(m.SyncGroupRequest).request
-    plan = {one.member_id: decode_assignment(one.assignment) for one in sync.assignments}
+    plan = {assignment.member_id: decode_assignment(assignment.assignment) for assignment in sync.assignments}
     assert plan == {"m-1": tuple(tps(0, 1)), "m-2": tuple(tps(0, topic="u"))}
 
 
@@ -223,7 +223,7 @@ def test_leader_gives_nothing_to_a_member_it_cannot_read() -> None:
     bench.join(1, leader="m-1", members=members)
     bench.member.plan({"t": 2}, bench.now)
     sync = bench.take(m.SyncGroupRequest).request
-    plan = {one.member_id: decode_assignment(one.assignment) for one in sync.assignments}
+    plan = {assignment.member_id: decode_assignment(assignment.assignment) for assignment in sync.assignments}
     assert plan == {"m-1": tuple(tps(0, 1)), "m-2": ()}
 
 
@@ -697,7 +697,7 @@ def test_a_return_within_the_process_is_one_generation() -> None:
     bench.tell()
     seen = bench.member.snapshot()
     assert seen.returned
-    assert [one.generation for one in seen.generations] == [1]
+    assert [generation.generation for generation in seen.generations] == [1]
 
 
 def test_leave() -> None:

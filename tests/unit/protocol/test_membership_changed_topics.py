@@ -65,7 +65,7 @@ def group(assignor: type[Assignor], request: pytest.FixtureRequest) -> Group:
 
 
 def waiting(group: Group) -> Told:
-    return [(one.kind, list(one.partitions)) for one in group.member.notices]
+    return [(notice.kind, list(notice.partitions)) for notice in group.member.notices]
 
 
 def test_after_the_sync_and_before_the_listener_is_told(group: Group) -> None:
@@ -178,4 +178,6 @@ def test_a_leader_that_plans_so_all_the_same_is_not_asked_for_ever(
 
 
 def warnings(messages: Iterable[str]) -> int:
-    return sum("assigned partitions of u to a member that does not subscribe" in one for one in messages)
+    return sum(
+        "assigned partitions of u to a member that does not subscribe" in message for message in messages
+    )

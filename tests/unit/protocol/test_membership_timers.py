@@ -331,7 +331,7 @@ def lead_two(bench: Bench, theirs: list[TopicPartition], count: int, generation:
     bench.join(generation, leader="m-1", members=members)
     bench.member.plan({"t": count}, bench.now)
     send = bench.take(m.SyncGroupRequest)
-    (mine,) = [one for one in send.request.assignments if one.member_id == "m-1"]
+    (mine,) = [assignment for assignment in send.request.assignments if assignment.member_id == "m-1"]
     bench.answer(send, m.SyncGroupResponse(assignment=mine.assignment))
     bench.tell()
 

@@ -25,7 +25,7 @@ def telling(*revoked: int) -> Bench:
 
 
 def notices(bench: Bench) -> list[tuple[NoticeKind, list[TopicPartition]]]:
-    return [(one.kind, list(one.partitions)) for one in bench.member.notices]
+    return [(notice.kind, list(notice.partitions)) for notice in bench.member.notices]
 
 
 def heard(bench: Bench, *revoked: int) -> None:

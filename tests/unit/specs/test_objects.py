@@ -122,7 +122,7 @@ def test_a_pod_is_what_restricted_pod_security_wants() -> None:
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    writable = [one["mountPath"] for one in worker["volumeMounts"] if not one.get("readOnly")]
+    writable = [mount["mountPath"] for mount in worker["volumeMounts"] if not mount.get("readOnly")]
     assert writable == ["/tmp"]
 
 
@@ -142,15 +142,15 @@ def test_a_preflight_is_one_worker_that_serves_nothing_and_ends() -> None:
     made = revision(made_for, worker_image=IMAGE)
     job = preflight_job(made_for, made)
     pod = job["spec"]["template"]["spec"]
-    assert [one["name"] for one in pod["containers"]] == ["worker"]
-    assert [one["name"] for one in pod["initContainers"]] == ["wait"]
+    assert [container["name"] for container in pod["containers"]] == ["worker"]
+    assert [container["name"] for container in pod["initContainers"]] == ["wait"]
     worker = pod["containers"][0]
     assert worker["command"][-1] == "--preflight"
     assert not {"livenessProbe", "readinessProbe", "startupProbe", "ports"} & worker.keys()
     assert pod["restartPolicy"] == "Never"
     assert (job["spec"]["backoffLimit"], job["spec"]["activeDeadlineSeconds"]) == (0, 90)
     assert pod["volumes"] == made.template["spec"]["volumes"]
-    assert [one["name"] for one in made.template["spec"]["containers"]] == ["worker", "agent"]
+    assert [container["name"] for container in made.template["spec"]["containers"]] == ["worker", "agent"]
 
 
 def test_the_budget_lets_a_broken_worker_go() -> None:

@@ -21,7 +21,9 @@ def laid(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def worker(template: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = next(one for one in template["spec"]["containers"] if one["name"] == "worker")
+    found: dict[str, Any] = next(
+        container for container in template["spec"]["containers"] if container["name"] == "worker"
+    )
     return found
 
 
@@ -69,9 +71,9 @@ def test_volumes_and_mounts_are_added() -> None:
             }
         }
     )
-    assert [one["name"] for one in made["spec"]["volumes"]] == ["slackwater", "tmp", "data"]
+    assert [volume["name"] for volume in made["spec"]["volumes"]] == ["slackwater", "tmp", "data"]
     assert made["spec"]["volumes"][1] == {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}}
-    mounts = [one["mountPath"] for one in worker(made)["volumeMounts"]]
+    mounts = [mount["mountPath"] for mount in worker(made)["volumeMounts"]]
     assert mounts == ["/etc/slackwater", "/tmp", "/data"]
 
 
@@ -84,8 +86,8 @@ def test_a_sidecar_and_an_init_container_are_added() -> None:
             }
         }
     )
-    assert [one["name"] for one in made["spec"]["containers"]] == ["worker", "agent"]
-    assert [one["name"] for one in made["spec"]["initContainers"]] == ["wait"]
+    assert [container["name"] for container in made["spec"]["containers"]] == ["worker", "agent"]
+    assert [container["name"] for container in made["spec"]["initContainers"]] == ["wait"]
 
 
 def test_other_lists_are_replaced_and_null_takes_a_field_away() -> None:

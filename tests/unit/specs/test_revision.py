@@ -141,7 +141,9 @@ def test_the_revision_does_not_depend_on_the_order_of_what_is_written() -> None:
 def test_the_template_names_its_revision_and_its_configuration() -> None:
     made = of()
     assert made.template["metadata"]["labels"][names.REVISION_LABEL] == made.hash
-    (volume,) = [one for one in made.template["spec"]["volumes"] if one["name"] == names.CONFIG_VOLUME]
+    (volume,) = [
+        volume for volume in made.template["spec"]["volumes"] if volume["name"] == names.CONFIG_VOLUME
+    ]
     config = volume["projected"]["sources"][0]["configMap"]
     assert config["name"] == made.config_map["metadata"]["name"]
     assert made.config_map["immutable"] is True
@@ -175,7 +177,9 @@ def test_secrets_are_files_that_the_configuration_names() -> None:
     security = {**SASL, "caSecret": "ca", "clientCertificateSecret": "mine"}
     made = of(**{"spec/kafka/security": security})
     told = json.loads(made.config_map["data"]["worker.yaml"])["security"]
-    (volume,) = [one for one in made.template["spec"]["volumes"] if one["name"] == names.CONFIG_VOLUME]
+    (volume,) = [
+        volume for volume in made.template["spec"]["volumes"] if volume["name"] == names.CONFIG_VOLUME
+    ]
     shown = {
         f"{names.CONFIG_FOLDER}/{item['path']}": (source["secret"]["name"], item["key"])
         for source in volume["projected"]["sources"][1:]

@@ -68,17 +68,21 @@ def test_a_preflight_has_the_key_as_a_worker_has() -> None:
     made_for = group(**TAKEOVER, **{"spec/kafka/security": {"protocol": "SSL", "caSecret": "ca"}})
     made = revision(made_for, worker_image=IMAGE)
     job = preflight_job(made_for, made)["spec"]["template"]["spec"]
-    (volume,) = [one for one in job["volumes"] if one["name"] == names.CONFIG_VOLUME]
+    (volume,) = [volume for volume in job["volumes"] if volume["name"] == names.CONFIG_VOLUME]
     secrets = {
-        one["secret"]["name"]: one["secret"] for one in volume["projected"]["sources"] if "secret" in one
+        source["secret"]["name"]: source["secret"]
+        for source in volume["projected"]["sources"]
+        if "secret" in source
     }
     assert set(secrets) == {"flights-takeover", "ca"}
     assert not [name for name, one in secrets.items() if "optional" in one], "it fails without"
-    assert not [one for one in sources(made) if "optional" in one.get("secret", {})]
+    assert not [source for source in sources(made) if "optional" in source.get("secret", {})]
 
 
 def sources(made: Revision) -> list[dict[str, Any]]:
-    (volume,) = [one for one in made.template["spec"]["volumes"] if one["name"] == names.CONFIG_VOLUME]
+    (volume,) = [
+        volume for volume in made.template["spec"]["volumes"] if volume["name"] == names.CONFIG_VOLUME
+    ]
     found: list[dict[str, Any]] = volume["projected"]["sources"]
     return found
 
@@ -91,7 +95,7 @@ def config(made: Revision) -> dict[str, Any]:
 def test_the_key_is_where_the_configuration_says() -> None:
     made = of(**TAKEOVER)
     secret = takeover_secret(group(**TAKEOVER), KEY)
-    (source,) = [one["secret"] for one in sources(made) if "secret" in one]
+    (source,) = [source["secret"] for source in sources(made) if "secret" in source]
     assert source["name"] == secret["metadata"]["name"] == "flights-takeover"
     ((key, path),) = [(item["key"], item["path"]) for item in source["items"]]
     assert config(made)["takeover"] == {"keyFile": f"{names.CONFIG_FOLDER}/{path}"}
@@ -105,7 +109,7 @@ def test_the_key_is_where_the_configuration_says() -> None:
 
 def test_without_the_strategy_there_is_no_key() -> None:
     made = of()
-    assert [one for one in sources(made) if "secret" in one] == []
+    assert [source for source in sources(made) if "secret" in source] == []
     assert "takeover" not in config(made)
     assert runtime.parse(config(made)).takeover is None
     assert not names.can_hand_over(made.template)
@@ -125,8 +129,11 @@ def test_the_key_that_is_made_is_one_that_the_worker_takes() -> None:
 def test_the_strategy_beside_secrets_of_kafka() -> None:
     security = {"protocol": "SSL", "caSecret": "ca"}
     made = of(**TAKEOVER, **{"spec/kafka/security": security})
-    assert [one["secret"]["name"] for one in sources(made) if "secret" in one] == ["ca", "flights-takeover"]
-    paths = [item["path"] for one in sources(made) for part in one.values() for item in part["items"]]
+    assert [source["secret"]["name"] for source in sources(made) if "secret" in source] == [
+        "ca",
+        "flights-takeover",
+    ]
+    paths = [item["path"] for source in sources(made) for part in source.values() for item in part["items"]]
     assert len(set(paths)) == len(paths) == 3
 
 
