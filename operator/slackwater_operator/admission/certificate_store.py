@@ -112,18 +112,21 @@ class CertificateStore:
 
     async def _trust(self, material: Material) -> str:
         """Sets the `caBundle` where it is another. All other fields are the chart's."""
-        found = await self._kube.get(REGISTRATION, CONFIGURATION, "", self._name)
-        if found is None:
+        configuration = await self._kube.get(REGISTRATION, CONFIGURATION, "", self._name)
+        if configuration is None:
             return f"{CONFIGURATION} {self._name} does not exist; {MISSING}"
         bundle = base64.b64encode(material.authorities).decode()
-        webhooks: list[dict[str, Any]] = found.get("webhooks") or []
+        webhooks: list[dict[str, Any]] = configuration.get("webhooks") or []
         if all(webhook["clientConfig"].get("caBundle") == bundle for webhook in webhooks):
             return ""
         await self._kube.apply(
             {
                 "apiVersion": REGISTRATION,
                 "kind": CONFIGURATION,
-                "metadata": {"name": self._name, "resourceVersion": found["metadata"]["resourceVersion"]},
+                "metadata": {
+                    "name": self._name,
+                    "resourceVersion": configuration["metadata"]["resourceVersion"],
+                },
                 "webhooks": [
                     {"name": webhook["name"], "clientConfig": {"caBundle": bundle}} for webhook in webhooks
                 ],

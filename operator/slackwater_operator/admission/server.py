@@ -187,7 +187,7 @@ class WebhookServer:
 
 
 class _Connection(asyncio.Protocol):
-    """Passes everything on to aiohttp's protocol, and tells when the connection is lost."""
+    """Passes everything on to aiohttp's protocol, and reports when the connection is lost."""
 
     def __init__(self, inner: asyncio.Protocol, lost: Callable[[], object]) -> None:
         self._inner, self._lost = inner, lost

@@ -70,7 +70,7 @@ async def test_api_versions_refused_in_the_form_of_version_0(tmp_path: Path) -> 
             await cluster.start()
         finally:
             await cluster.close()
-        assert [(seen.api, bool(seen.fault)) for seen in broker.requests.entries] == [
+        assert [(entry.api, bool(entry.fault)) for entry in broker.requests.entries] == [
             ("ApiVersions", True),
             ("ApiVersions", False),
             ("Metadata", False),

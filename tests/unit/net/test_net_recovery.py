@@ -116,8 +116,8 @@ async def test_an_answer_that_cannot_be_read_closes_the_connection_and_the_reque
         assert site.asked == [1, 2]
         assert bad.closed
         assert "sent an invalid response" in str(bad.error)
-        told = [record for record in caplog.records if "closing the connection to" in record.getMessage()]
-        assert len(told) == 1
+        warnings = [record for record in caplog.records if "closing the connection to" in record.getMessage()]
+        assert len(warnings) == 1
         assert await cluster.coordinator("g") == 2
 
 

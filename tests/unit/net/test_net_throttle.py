@@ -114,12 +114,12 @@ async def test_a_long_throttle_is_told_once(caplog: pytest.LogCaptureFixture) ->
     with caplog.at_level(logging.WARNING):
         async with broker.connected() as connection:
             await asyncio.gather(*(connection.send(beat(1_000 + n)) for n in range(3)))
-    told = [
+    warnings = [
         record.getMessage()
         for record in caplog.records
         if "throttles this client (me)" in record.getMessage()
     ]
-    assert len(told) == 1
+    assert len(warnings) == 1
 
 
 async def test_only_the_connection_that_was_throttled_is_quiet(tmp_path: object) -> None:

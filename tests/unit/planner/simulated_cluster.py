@@ -206,7 +206,7 @@ class SimulatedClusters:
     async def observe(self, cluster: Any, wanted: Sequence[Any]) -> Round[Any]:
         away = self.away or cluster.bootstrap_servers in self.nowhere
         result = None if away else self._simulation.group.snapshot(self._simulation.now_ms)
-        return Round({one.key: result for one in wanted}, "away" if away else "", 0.0)
+        return Round({group.key: result for group in wanted}, "away" if away else "", 0.0)
 
     async def identify(self, cluster: Any) -> str | None:
         if self.away or cluster.bootstrap_servers in self.nowhere:
@@ -440,9 +440,9 @@ class Simulation:
             self._live(process)
         self.group.tick(self.now_ms, self.heartbeating)
         self._work()
-        messages = [one for one in self._late if one[0] <= self.now_ms]
-        self._late = [one for one in self._late if one[0] > self.now_ms]
-        for _, live, (kind, name, uid) in messages:
+        due = [change for change in self._late if change[0] <= self.now_ms]
+        self._late = [change for change in self._late if change[0] > self.now_ms]
+        for _, live, (kind, name, uid) in due:
             if live is not None:
                 self.store.put(live)
             else:

@@ -23,11 +23,11 @@ async def running() -> tuple[Simulation, SimulatedOperator]:
 
 
 def told(operator: SimulatedOperator, reason: str) -> list[str]:
-    result = [
+    events = [
         action for action in operator.actions if isinstance(action, EmitEvent) and action.reason == reason
     ]
-    assert all(one.warning for one in result)
-    return [one.message for one in result]
+    assert all(event.warning for event in events)
+    return [event.message for event in events]
 
 
 async def test_skipped_records_are_told_once_and_shown_for_an_hour() -> None:

@@ -36,22 +36,20 @@ async def test_a_first_group_begins_with_set_a_and_its_secret() -> None:
 async def test_a_roll_costs_no_rebalance_and_ends_in_the_other_set() -> None:
     simulation, operator = await taking_over()
     watch(simulation, operator)
-    observed: list[int] = []
-    simulation.each_tick.append(lambda one: observed.append(len(one.pods)))
+    pods: list[int] = []
+    simulation.each_tick.append(lambda cluster: pods.append(len(cluster.pods)))
     members: list[int] = []
-    simulation.each_tick.append(lambda one: members.append(one.status["replicas"]))
+    simulation.each_tick.append(lambda cluster: members.append(cluster.status["replicas"]))
     simulation.change(pipeline=image("v2"))
     await operator.run(lambda: rolled(simulation, "v2"))
     assert simulation.spans() == {"flights-b": (0, 3)}
     assert simulation.serving == {f"flights-{n}": f"flights-b-{n}" for n in range(3)}
-    assert max(observed) <= 5, (
-        "room for one more pod is all that it needs; its predecessor may still be ending"
-    )
+    assert max(pods) <= 5, "room for one more pod is all that it needs; its predecessor may still be ending"
     assert set(members) == {3}
     assert outcomes(operator) == ["asked"] * 3
-    message = said(simulation, "TakenOver")
-    assert [one.split(":")[0] for one in message] == ["flights-2", "flights-1", "flights-0"]
-    assert all("longest pause 21 ms" in one for one in message), message
+    messages = said(simulation, "TakenOver")
+    assert [message.split(":")[0] for message in messages] == ["flights-2", "flights-1", "flights-0"]
+    assert all("longest pause 21 ms" in message for message in messages), messages
     assert len(said(simulation, "TakeoverBegun")) == 3
     assert len(said(simulation, "RolledOut")) == 1
     status = simulation.status["rollout"]

@@ -58,7 +58,10 @@ def arranged(
     result = set()
     for order in permutations(sets):
         got = arrange(
-            {one.suffix: one for one in order}, wanted=wanted, failed=failed, taking_over=taking_over
+            {snapshot.suffix: snapshot for snapshot in order},
+            wanted=wanted,
+            failed=failed,
+            taking_over=taking_over,
         )
         result.add((got.target.name if got.target else "", got.source.name if got.source else ""))
     assert len(result) == 1
@@ -143,9 +146,9 @@ def test_spans() -> None:
 def test_the_set_with_the_highest_ordinals_grows_and_shrinks(
     spans: dict[str, tuple[int, int]], count: int, expected: dict[str, tuple[int, int]]
 ) -> None:
-    got = scaled({name: Ordinals(*one) for name, one in spans.items()}, count, target="b")
-    assert got == {name: Ordinals(*one) for name, one in expected.items()}
-    assert max(one.end for one in got.values()) == count
+    got = scaled({name: Ordinals(*span) for name, span in spans.items()}, count, target="b")
+    assert got == {name: Ordinals(*span) for name, span in expected.items()}
+    assert max(ordinals.end for ordinals in got.values()) == count
 
 
 def test_the_next_set() -> None:

@@ -112,7 +112,7 @@ def test_the_lag_of_transaction_markers_is_no_stuck_consumer(lag: int, markers: 
 def test_a_topic_to_which_nothing_is_produced_is_idle() -> None:
     quiet = seen((10, 10), (5, 5))
     result = stalls((0, quiet), (5 * MINUTE, quiet))
-    assert [(one.kind, one.partitions, one.message) for one in result] == [
+    assert [(stall.kind, stall.partitions, stall.message) for stall in result] == [
         (IDLE, (T0, T1), "no records are produced to t")
     ]
     assert kinds((0, quiet), (5 * MINUTE - 1, quiet)) == []
@@ -122,7 +122,7 @@ def test_a_topic_to_which_nothing_is_produced_is_idle() -> None:
 def test_a_hot_partition_only_after_a_while_and_only_if_it_is_not_all() -> None:
     busy = [(second * 20_000, seen((second * 10, second * 10), (5, 5))) for second in range(4)]
     result = stalls(*busy, hot=(T0,))
-    assert [(one.kind, one.partitions) for one in result] == [(HOT, (T0,))]
+    assert [(stall.kind, stall.partitions) for stall in result] == [(HOT, (T0,))]
     assert "distribute the keys" in result[0].message
     assert kinds(*busy[:3], (59_999, busy[3][1]), hot=(T0,)) == []
     assert kinds(*busy, hot=(T0, T1)) == []
@@ -133,7 +133,7 @@ def test_a_hot_partition_only_after_a_while_and_only_if_it_is_not_all() -> None:
 def test_members_without_partitions_are_named() -> None:
     crowd = group("Stable", (T0,), (T1,), (), ())
     result = stalls((0, seen((5, 5), (5, 5), crowd)))
-    assert [(one.kind, one.members) for one in result] == [(SPARE, ("w-2", "w-3"))]
+    assert [(stall.kind, stall.members) for stall in result] == [(SPARE, ("w-2", "w-3"))]
     assert result[0].message.startswith("4 workers for 2 partitions: w-2, w-3 has no partition")
     assert kinds((0, seen((5, 5), (5, 5), group("PreparingRebalance", (T0,), (T1,), ())))) == []
     assert kinds((0, seen((5, 5), (5, 5), group("Stable", (T0, T1), ())))) == []  # between two halves

@@ -114,7 +114,7 @@ def test_the_next_change_is_the_next_change(minutes: int, start: str, duration_h
     if result.until_ms is None or result.next_replicas == result.replicas:
         return
     between = range(at_ms, result.until_ms, max(60_000, (result.until_ms - at_ms) // 15))
-    assert {floor_at([window], one).replicas for one in between} == {result.replicas}
+    assert {floor_at([window], moment_ms).replicas for moment_ms in between} == {result.replicas}
     assert floor_at([window], result.until_ms - 1).replicas == result.replicas
     assert floor_at([window], result.until_ms).replicas == result.next_replicas
     if result.next_replicas:  # it opens at a time that the expression names, or right after the clocks' jump

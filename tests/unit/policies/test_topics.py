@@ -16,7 +16,7 @@ def look(
     watch.observe(snapshot, now_ms=now_ms, topics=topics.split())
     unreported = watch.unreported
     watch.mark_reported(unreported)
-    return [f"{one.reason}: {one.message}" for one in unreported]
+    return [f"{change.reason}: {change.message}" for change in unreported]
 
 
 def test_the_first_look_and_one_that_finds_the_same_tell_nothing() -> None:
@@ -75,9 +75,9 @@ def test_what_has_not_been_told_is_kept() -> None:
     for now_ms, count in ((1_000, 7), (2_000, 8)):
         partitions = tuple(TopicPartition("t", number) for number in range(count))
         watch.observe(KafkaSnapshot(now_ms, partitions=partitions), now_ms=now_ms, topics=["t", "u"])
-    assert [one.action for one in watch.unreported] == ["grow t to 7", "grow t to 8"]
+    assert [change.action for change in watch.unreported] == ["grow t to 7", "grow t to 8"]
     watch.mark_reported(watch.unreported[:1])
-    assert [one.action for one in watch.unreported] == ["grow t to 8"]
+    assert [change.action for change in watch.unreported] == ["grow t to 8"]
 
 
 def test_what_to_do_about_missing_topics() -> None:

@@ -78,10 +78,10 @@ def test_several_groups_in_one_request_where_the_version_has_room(
             request.encode(version)
         return
     back = m.OffsetFetchRequest.decode(request.encode(version), version)
-    found: list[tuple[str, Any]] = [(group.group_id, group.topics) for group in back.groups]
-    found = found or [(back.group_id, back.topics)]
-    assert [group for group, _ in found] == (["g", "h"] if version >= o.BATCHED_OFFSET_FETCH else ["g"])
-    for _, topics in found:
+    groups: list[tuple[str, Any]] = [(group.group_id, group.topics) for group in back.groups]
+    groups = groups or [(back.group_id, back.topics)]
+    assert [group for group, _ in groups] == (["g", "h"] if version >= o.BATCHED_OFFSET_FETCH else ["g"])
+    for _, topics in groups:
         names = None if topics is None else [(topic.name, topic.partition_indexes) for topic in topics]
         assert names == (None if partitions is None else [("t", [0]), ("u", [0])])
     assert not back.require_stable

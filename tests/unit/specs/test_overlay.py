@@ -21,10 +21,10 @@ def laid(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def worker(template: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = next(
+    result: dict[str, Any] = next(
         container for container in template["spec"]["containers"] if container["name"] == "worker"
     )
-    return found
+    return result
 
 
 def with_worker(**fields: Any) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def test_a_program_is_compiled_once_and_answers(source: Path, monkeypatch: pytes
     source.write_text(ECHO.replace("package", "pakage"))
     with pytest.raises(RuntimeError, match=r"(?s)Echo.java does not compile.*pakage"):
         compiled("Echo")
-    assert {one.name for one in programs.COMPILED.iterdir()} == {"lock", folder.name}
+    assert {path.name for path in programs.COMPILED.iterdir()} == {"lock", folder.name}
 
 
 def test_no_compiler_is_one_clear_error(

@@ -118,7 +118,7 @@ def asks_worker(action: Action) -> bool:
 def note_failure(
     failures: Refusals, action: Action, error: str, *, now_ms: int, jitter: float
 ) -> tuple[str, str] | None:
-    """Notes an action that Kafka or a worker did not carry out. The news, as `note` gives it.
+    """Notes an action that Kafka or a worker did not carry out. Returns what `note` returns.
 
     Such a failure may pass: it is shown, with its first time, only after several in a row.
 

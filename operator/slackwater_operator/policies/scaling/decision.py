@@ -526,7 +526,7 @@ def _carrying(observed: ScalingInput) -> int:
 
 
 def _after_rebalance(policy: ScalingPolicy, observed: ScalingInput) -> float:
-    """The need right after a rebalance, with what is produced while nobody reads."""
+    """The need right after a rebalance, including what is produced while no member consumes."""
     lost_s = (observed.lost_ms or 0) / 1000
     loads = {
         partition: replace(load, lag=(load.lag or 0) + math.ceil((load.produced_per_s or 0.0) * lost_s))
