@@ -35,9 +35,9 @@ SUBNET = "127.77"
 """Pods get addresses of their own below this one, which is this machine's loopback."""
 EARLIEST = -2
 _APIS: dict[int, type[Request[Any]]] = {
-    found.api_key: found
-    for found in vars(m).values()
-    if isinstance(found, type) and issubclass(found, Request) and found.api_key >= 0
+    request_type.api_key: request_type
+    for request_type in vars(m).values()
+    if isinstance(request_type, type) and issubclass(request_type, Request) and request_type.api_key >= 0
 }
 
 
@@ -215,14 +215,14 @@ class HollowBroker:
         topics = []
         for asked in request.topics:
             end = self._by_topic[asked.name].end(self.began)
-            told = [
+            partitions = [
                 m.ListOffsetsResponsePartitionResponse(
                     partition_index=partition.partition_index,
                     offset=0 if partition.timestamp == EARLIEST else end,
                 )
                 for partition in asked.partitions
             ]
-            topics.append(m.ListOffsetsResponseTopicResponse(name=asked.name, partitions=told))
+            topics.append(m.ListOffsetsResponseTopicResponse(name=asked.name, partitions=partitions))
         return m.ListOffsetsResponse(topics=topics)
 
     def _LeaveGroup(self, request: Any) -> Message:  # noqa: N802

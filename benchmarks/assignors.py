@@ -88,13 +88,15 @@ def measure(java: JavaAssignors | None, assignor: Assignor, kind: str, members: 
     return Row(first, after)
 
 
-def timed(java: JavaAssignors | None, assignor: Assignor, seen: GroupSubscription) -> tuple[float, Plan]:
+def timed(
+    java: JavaAssignors | None, assignor: Assignor, subscription: GroupSubscription
+) -> tuple[float, Plan]:
     """A plan, and how many ms it took."""
     if java is not None:
-        found = java.plans([assignor.name], seen)[assignor.name]
-        return found.nanos / 1e6, found.partitions
+        java_plan = java.plans([assignor.name], subscription)[assignor.name]
+        return java_plan.nanos / 1e6, java_plan.partitions
     started = time.thread_time()
-    plan = assignor.assign_group(seen).partitions
+    plan = assignor.assign_group(subscription).partitions
     return (time.thread_time() - started) * 1e3, plan
 
 

@@ -182,14 +182,15 @@ def _fill(bootstrap: str, topic: str, size: int, codec: str) -> int:
 def _measure(name: str, bootstrap: str, topic: str, total: int) -> tuple[float, float, float]:
     """Records a second, CPU seconds a million records, seconds to the first."""
     command = [sys.executable, "-m", "benchmarks.consumer", name, bootstrap, topic, str(total)]
-    found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
-    count, seconds, cpu, first = json.loads(found.stdout.splitlines()[-1])
+    completed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+    count, seconds, cpu, first = json.loads(completed.stdout.splitlines()[-1])
     return count / seconds, cpu / count * 1e6, first
 
 
-def _line(found: dict[str, list[tuple[float, float, float]]]) -> str:
+def _line(samples: dict[str, list[tuple[float, float, float]]]) -> str:
     medians = {
-        name: [statistics.median(one) for one in zip(*runs, strict=True)] for name, runs in found.items()
+        name: [statistics.median(column) for column in zip(*runs, strict=True)]
+        for name, runs in samples.items()
     }
     return " ".join(
         f"{rate / 1e3:>7.0f}k {rate / medians[_PEER][0]:>4.1f}x {cpu:>5.2f} s/M {first * 1e3:>4.0f} ms"
@@ -203,12 +204,12 @@ def main() -> None:
         for size, codec in _LOADS:
             topic = f"load-{size}-{codec}"
             total = _fill(cluster.bootstrap, topic, size, codec)
-            found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in CLIENTS}
+            samples: dict[str, list[tuple[float, float, float]]] = {name: [] for name in CLIENTS}
             for _ in range(_ROUNDS):
                 for name in CLIENTS:
                     share = int(total * _SLOW_SHARE.get(name, 1.0))
-                    found[name].append(_measure(name, cluster.bootstrap, topic, share))
-            print(f"{size:>5} B, {codec:<5}{_line(found)}", flush=True)
+                    samples[name].append(_measure(name, cluster.bootstrap, topic, share))
+            print(f"{size:>5} B, {codec:<5}{_line(samples)}", flush=True)
 
 
 def _child(name: str, bootstrap: str, topic: str, total: int) -> None:

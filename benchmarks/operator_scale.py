@@ -59,8 +59,8 @@ class Process:
     def memory_mib(self) -> tuple[float, float]:
         """Resident now, and at most so far."""
         status = Path(f"/proc/{self._pid}/status").read_text()
-        found = [re.search(rf"{name}:\s+(\d+) kB", status) for name in ("VmRSS", "VmHWM")]
-        now, most = (int(one[1]) / 1024 if one else 0.0 for one in found)
+        matches = [re.search(rf"{name}:\s+(\d+) kB", status) for name in ("VmRSS", "VmHWM")]
+        now, most = (int(match[1]) / 1024 if match else 0.0 for match in matches)
         return now, most
 
 
@@ -180,8 +180,8 @@ class _Bench:
         listed = await api.insist("GET", path_of("slackwater.dev/v1alpha1", "consumergroups", NAMESPACE))
         return sum(
             any(
-                one["type"] == "Ready" and one["status"] == "True"
-                for one in item.get("status", {}).get("conditions", [])
+                condition["type"] == "Ready" and condition["status"] == "True"
+                for condition in item.get("status", {}).get("conditions", [])
             )
             for item in listed["items"]
         )
@@ -198,8 +198,8 @@ class _Bench:
         print(f"| core, mean of {STEADY_S:.0f} s (10 s at most) | {mean:.3f} ({max(shares):.3f}) |")
         now, most = operator.memory_mib()
         print(f"| memory, at most | {now:.0f} MiB, {most:.0f} MiB |")
-        told = ", ".join(f"{name} {60 * count / STEADY_S:.0f}" for name, count in sorted(asked.items()))
-        print(f"| requests to the broker a minute | {told} |", flush=True)
+        rates = ", ".join(f"{name} {60 * count / STEADY_S:.0f}" for name, count in sorted(asked.items()))
+        print(f"| requests to the broker a minute | {rates} |", flush=True)
 
     async def _decisions(self, api: AsyncApi) -> None:
         """The lag of the groups that scale jumps up, one after another."""

@@ -186,8 +186,8 @@ def main(arguments: Sequence[str] = ()) -> None:
             began = time.monotonic()
             with ConnectServer(log_path=source.parent / "connect.log") as server:
                 ready = {"server ready, s": round(time.monotonic() - began, 2)}
-                found = measure(server.remote, source, options.workers, options.batches, server.pid)
-                show("one Connect server for all", ready | found)
+                figures = measure(server.remote, source, options.workers, options.batches, server.pid)
+                show("one Connect server for all", ready | figures)
 
 
 def show(way: str, figures: dict[str, Any]) -> None:

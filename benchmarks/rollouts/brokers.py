@@ -58,25 +58,25 @@ def stored_ms(bootstrap: str, topic: str) -> dict[int, list[float]]:
 
     Raises AssertionError where an offset is missing: the topic must not be compacted, nor cut off.
     """
-    found: dict[int, list[float]] = {}
+    times_by_partition: dict[int, list[float]] = {}
     for message in _read(bootstrap, topic):
         partition, offset = message.partition(), message.offset()
         assert partition is not None
-        times = found.setdefault(partition, [])
+        times = times_by_partition.setdefault(partition, [])
         assert offset == len(times), f"{topic}-{partition}: offset {offset} where {len(times)} was due"
         times.append(float(message.timestamp()[1]))
-    return found
+    return times_by_partition
 
 
 def generations(bootstrap: str, group: str) -> list[tuple[float, int]]:
     """(when, generation) of each time that the coordinator stored the group, from its log."""
-    found = []
+    times_and_numbers = []
     for message in _read(bootstrap, GROUPS_TOPIC):
         key, value = message.key(), message.value()
         number = generation_of(bytes(key or b""), None if value is None else bytes(value), group)
         if number is not None:
-            found.append((float(message.timestamp()[1]), number))
-    return found
+            times_and_numbers.append((float(message.timestamp()[1]), number))
+    return times_and_numbers
 
 
 def generation_of(key: bytes, value: bytes | None, group: str) -> int | None:
@@ -111,10 +111,10 @@ def _read(bootstrap: str, topic: str) -> Iterator[confluent_kafka.Message]:
         while left:
             messages = consumer.consume(1000, 0.2)
             if not messages:
-                one = consumer.poll(READ_TIMEOUT_S)
-                if one is None:
+                first = consumer.poll(READ_TIMEOUT_S)
+                if first is None:
                     raise TimeoutError(f"{topic}: no more within {READ_TIMEOUT_S:g} s, at {left} of {ends}")
-                messages = [one]
+                messages = [first]
             for message in messages:
                 assert message.error() is None, message.error()
                 partition, offset = message.partition(), message.offset()

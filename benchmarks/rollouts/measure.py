@@ -92,38 +92,38 @@ def pauses(published: Iterable[Published], stored_ms: Mapping[int, Sequence[floa
         published: the sink's files, in any order; one that was replaced is in it twice.
         stored_ms: partition -> when each of its records was produced, by offset.
     """
-    found = []
+    result = []
     before: dict[int, float] = {}
-    for one in sorted(published, key=lambda one: one.at_ms):
-        last = before.get(one.partition)
-        before[one.partition] = one.at_ms
+    for file in sorted(published, key=lambda file: file.at_ms):
+        last = before.get(file.partition)
+        before[file.partition] = file.at_ms
         if last is not None:
-            begin = max(last, stored_ms[one.partition][one.first])
-            found.append(Pause(one.partition, min(begin, one.at_ms), one.at_ms))
-    return found
+            begin = max(last, stored_ms[file.partition][file.first])
+            result.append(Pause(file.partition, min(begin, file.at_ms), file.at_ms))
+    return result
 
 
-def ending_in(found: Iterable[Pause], span: Span) -> list[Pause]:
+def ending_in(all_pauses: Iterable[Pause], span: Span) -> list[Pause]:
     """The pauses that end in a span."""
-    return [one for one in found if span.holds(one.end_ms)]
+    return [pause for pause in all_pauses if span.holds(pause.end_ms)]
 
 
 def normal_ms(quiet: Iterable[Pause], *, share: float = 0.999, floor_ms: float = 0.0) -> float:
     """What counts as normal: the longest of the shortest ``share`` of the pauses of quiet times (of all ways
     together), and not less than ``floor_ms``."""
-    return max(floor_ms, quantile([one.ms for one in quiet], share))
+    return max(floor_ms, quantile([pause.ms for pause in quiet], share))
 
 
-def without_consumer_s(found: Iterable[Pause], normal: float) -> float:
+def without_consumer_s(all_pauses: Iterable[Pause], normal: float) -> float:
     """Partition-seconds in the pauses longer than ``normal`` ms."""
-    return sum(one.ms for one in found if one.ms > normal) / 1000
+    return sum(pause.ms for pause in all_pauses if pause.ms > normal) / 1000
 
 
-def worst_by_partition(found: Iterable[Pause]) -> dict[int, float]:
+def worst_by_partition(all_pauses: Iterable[Pause]) -> dict[int, float]:
     """The longest pause of each partition, in ms."""
     worst: dict[int, float] = {}
-    for one in found:
-        worst[one.partition] = max(worst.get(one.partition, 0.0), one.ms)
+    for pause in all_pauses:
+        worst[pause.partition] = max(worst.get(pause.partition, 0.0), pause.ms)
     return worst
 
 
@@ -140,12 +140,12 @@ def quantile(values: Sequence[float], share: float) -> float:
 def handled_again(handled: Iterable[Handled], since_ms: float) -> int:
     """How many times, from ``since_ms`` on, the handler was given a record that had been handled before."""
     again = 0
-    seen: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for one in sorted(handled, key=lambda one: (one.at_ms, one.first)):
-        spans = seen[one.partition]
-        if one.at_ms >= since_ms:
-            again += sum(max(0, min(one.last, last) - max(one.first, first) + 1) for first, last in spans)
-        seen[one.partition] = _joined([*spans, (one.first, one.last)])
+    spans_by_partition: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for batch in sorted(handled, key=lambda batch: (batch.at_ms, batch.first)):
+        spans = spans_by_partition[batch.partition]
+        if batch.at_ms >= since_ms:
+            again += sum(max(0, min(batch.last, last) - max(batch.first, first) + 1) for first, last in spans)
+        spans_by_partition[batch.partition] = _joined([*spans, (batch.first, batch.last)])
     return again
 
 
@@ -160,18 +160,18 @@ def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-def handovers(handled: Iterable[Handled], found: Iterable[Pause]) -> list[Pause]:
+def handovers(handled: Iterable[Handled], all_pauses: Iterable[Pause]) -> list[Pause]:
     """The pauses in which a partition went over to another process: those in which the first call with its
     records by that one falls."""
     changes: dict[int, list[float]] = defaultdict(list)
     last: dict[int, str] = {}
-    for one in sorted(handled, key=lambda one: one.at_ms):
-        if last.setdefault(one.partition, one.who) != one.who:
-            changes[one.partition].append(one.at_ms)
-            last[one.partition] = one.who
+    for batch in sorted(handled, key=lambda batch: batch.at_ms):
+        if last.setdefault(batch.partition, batch.who) != batch.who:
+            changes[batch.partition].append(batch.at_ms)
+            last[batch.partition] = batch.who
     return [
         pause
-        for pause in found
+        for pause in all_pauses
         if any(pause.begin_ms <= at_ms <= pause.end_ms for at_ms in changes[pause.partition])
     ]
 
@@ -201,7 +201,10 @@ def calm_since(samples: Sequence[LagSample], *, members: int, lag: int, count: i
     its lag at most ``lag``. None: it is not."""
     last = samples[-count:]
     calm = len(last) == count and all(
-        one.state == "Stable" and one.members == members and one.lag is not None and one.lag <= lag
-        for one in last
+        sample.state == "Stable"
+        and sample.members == members
+        and sample.lag is not None
+        and sample.lag <= lag
+        for sample in last
     )
     return last[0].at_ms if calm else None

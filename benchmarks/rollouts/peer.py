@@ -137,18 +137,18 @@ class Peer:
         first = self._consumer.poll(POLL_S)
         if first is None:
             return []
-        found = [first, *self._consumer.consume(BATCH - 1, 0)]
-        for one in found:
-            if (error := one.error()) is not None:
+        messages = [first, *self._consumer.consume(BATCH - 1, 0)]
+        for message in messages:
+            if (error := message.error()) is not None:
                 say("error", what=str(error))
-        return [one for one in found if one.error() is None]
+        return [message for message in messages if message.error() is None]
 
     def _work(self, messages: Sequence[confluent_kafka.Message]) -> None:
         records = [record_of(message) for message in messages]
         parts: dict[tuple[str, int], list[Record]] = {}
         for record in records:
             parts.setdefault((record.topic, record.partition), []).append(record)
-        rows = table_of(handle([one for part in parts.values() for one in part]), None, "work:handle")
+        rows = table_of(handle([message for part in parts.values() for message in part]), None, "work:handle")
         staged, at = [], 0
         for (topic, partition), part in parts.items():
             own = rows.slice(at, len(part))

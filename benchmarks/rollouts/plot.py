@@ -109,8 +109,8 @@ def _legend(lines: Sequence[Line]) -> Iterable[str]:
         x, y = LEFT, 46 + at * 17
         yield f'<line x1="{x}" y1="{y - 4}" x2="{x + 22}" y2="{y - 4}" stroke="{colour}" stroke-width="3"/>'
         peak = max((lag for s, lag in line.points if s >= 0), default=0)
-        told = f"{line.label}: at most {peak:,}, done in {line.done_s:.0f} s"
-        yield f'<text x="{x + 28}" y="{y}">{escape(told)}</text>'
+        text = f"{line.label}: at most {peak:,}, done in {line.done_s:.0f} s"
+        yield f'<text x="{x + 28}" y="{y}">{escape(text)}</text>'
 
 
 def _drawn(line: Line, colour: str, scale: _Scale) -> Iterable[str]:

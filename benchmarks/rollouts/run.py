@@ -136,7 +136,7 @@ class _Trial:
                 print(f"    {restarts} containers were restarted: {way.tell()}", file=sys.stderr, flush=True)
             way.remove()
             until(lambda: not way.pods(), f"the end of {name}'s pods")
-        found = verify(way.sink, produced)
+        report = verify(way.sink, produced)
         stored = brokers.stored_ms(self._bootstrap, name)
         return Outcome(
             key=way.key,
@@ -147,8 +147,8 @@ class _Trial:
             handled=journal_of(way.journal),
             samples=tuple(self._lag.samples),
             generations=brokers.generations(self._bootstrap, name),
-            lost=found.lost,
-            repeated=found.duplicated + found.strangers,
+            lost=report.lost,
+            repeated=report.duplicated + report.strangers,
             busy=busy,
         )
 
@@ -200,12 +200,12 @@ class _Trial:
 
 def journal_of(folder: Path) -> list[Handled]:
     """What the handlers of all processes have been given (`work.py`)."""
-    found = []
+    batches = []
     for path in folder.iterdir():
         for line in path.read_text().splitlines():
             at_ns, partition, first, last = map(int, line.split())
-            found.append(Handled(at_ns / 1e6, partition, first, last, path.name))
-    return found
+            batches.append(Handled(at_ns / 1e6, partition, first, last, path.name))
+    return batches
 
 
 def _cpu_ticks() -> tuple[int, int]:
@@ -237,11 +237,11 @@ def _tell(outcomes: Sequence[Outcome], settings: Settings, options: argparse.Nam
     if options.svg:
         options.svg.write_text(plot.svg(lines, f"Lag over time: {load}"))
     if options.json:
-        found = {
+        report = {
             "load": load,
             "settings": settings.__dict__,
             "normal_ms": normal,
             "figures": [figure.plain() for figure in figures],
             "lag": {line.label: line.points for line in lines},
         }
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        options.json.write_text(json.dumps(report, indent=1) + "\n")

@@ -76,10 +76,10 @@ class SinkWatch:
 
 def events_of(data: bytes) -> list[tuple[int, str]]:
     """(mask, name) of each event that inotify(7) gave."""
-    found, at = [], 0
+    events, at = [], 0
     while at < len(data):
         _, mask, _, length = _EVENT.unpack_from(data, at)
         at += _EVENT.size
-        found.append((mask, data[at : at + length].rstrip(b"\0").decode()))
+        events.append((mask, data[at : at + length].rstrip(b"\0").decode()))
         at += length
-    return found
+    return events

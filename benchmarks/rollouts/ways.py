@@ -91,13 +91,15 @@ class Way(ABC):
 
     def rolled(self, image: str) -> bool:
         """Whether there are as many pods as wanted, all of that image and ready, and none that ends."""
-        found = self.pods()
-        return len(found) == self.settings.workers and all(_serves(one, image) for one in found)
+        pods = self.pods()
+        return len(pods) == self.settings.workers and all(_serves(pod, image) for pod in pods)
 
     def restarts(self) -> int:
         """How often a container was restarted in its pod, which no way does."""
         return sum(
-            one["restartCount"] for pod in self.pods() for one in pod["status"].get("containerStatuses", [])
+            container["restartCount"]
+            for pod in self.pods()
+            for container in pod["status"].get("containerStatuses", [])
         )
 
     def tell(self) -> str:

@@ -114,7 +114,7 @@ class Command:
             ended = self.process.poll() is not None
             if ended or time.monotonic() > deadline:
                 raise AssertionError(
-                    f"{'it ended' if ended else f'{timeout_s:.0f} s passed'} before {what}\n{self.told()}"
+                    f"{'it ended' if ended else f'{timeout_s:.0f} s passed'} before {what}\n{self.output()}"
                 )
             time.sleep(0.02)
 
@@ -123,7 +123,7 @@ class Command:
         try:
             code = self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"it still runs after {timeout_s:.0f} s\n{self.told()}") from None
+            raise AssertionError(f"it still runs after {timeout_s:.0f} s\n{self.output()}") from None
         seconds = time.monotonic() - self._began
         for reader in self._readers:
             reader.join(10)
@@ -146,7 +146,7 @@ class Command:
             time.sleep(0.05)
         return time.monotonic() - began
 
-    def told(self) -> str:
+    def output(self) -> str:
         """Both of its outputs, for a message."""
         return f"--- stdout\n{self.stdout[-3000:]}\n--- stderr\n{self.stderr[-3000:]}"
 

@@ -94,7 +94,8 @@ def test_the_commands_that_the_chart_and_the_operator_use_are_there(opt: Path, t
     assert "--preflight" in run(["slackwater", "worker", "--help"], cwd=tmp_path, path=path)
     assert "--selector" in run(["slackwater-operator", "check", "--help"], cwd=tmp_path, path=path)
     run(["kubectl-slackwater", "--help"], cwd=tmp_path, path=path)
-    arguments = chart.one(chart.template({"watchNamespaces": ["a"], "podMonitor.workers.enabled": True}),
-                          "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"]  # fmt: skip
+    manifests = chart.template({"watchNamespaces": ["a"], "podMonitor.workers.enabled": True})
+    pod = chart.only_manifest(manifests, "Deployment")["spec"]["template"]["spec"]
+    arguments = pod["containers"][0]["args"]
     known = set(re.findall(r"--[a-z-]+", run(["slackwater-operator", "--help"], cwd=tmp_path, path=path)))
     assert {argument.partition("=")[0] for argument in arguments} <= known

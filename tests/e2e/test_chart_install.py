@@ -191,7 +191,7 @@ def arguments(plane: ControlPlane, namespace: str) -> list[str]:
 
 
 def arguments_rendered(values: Mapping[str, Any]) -> list[str]:
-    deployment = chart.one(chart.template(values), "Deployment")
+    deployment = chart.only_manifest(chart.template(values), "Deployment")
     arguments: list[str] = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
     return arguments
 
@@ -461,12 +461,12 @@ def test_the_webhook_refuses_what_the_operator_would(plane: ControlPlane, namesp
     until(lambda: refused(plane, namespace), "a refusal", 120, every_s=1)
     running = {pod["metadata"]["name"] for pod in pods(plane, namespace)}
 
-    def told() -> str:
+    def condition_message() -> str:
         group = plane.api.get(path_of(GROUPS, "consumergroups", namespace, "flights")) or {}
         conditions = group.get("status", {}).get("conditions", [])
         return next((str(c["message"]) for c in conditions if c.get("reason") == "InvalidSpec"), "")
 
-    assert until(told, "the condition of what was admitted", 120) == message(bad)
+    assert until(condition_message, "the condition of what was admitted", 120) == message(bad)
 
     # Each of the others by one command, in the condition's words.
     documents = [named(case.document, f"bad-{number}") for number, case in enumerate(OPERATORS_ONLY)]

@@ -351,15 +351,15 @@ def test_probes_flip_readiness_and_restart(cluster: Cluster) -> None:
     (work / "dead").unlink()
     cluster.await_ready("p")
 
-    def told() -> bool:
+    def event_is_recorded() -> bool:
         events = cluster.api.list(cluster.path("events"))
         return any("Liveness probe failed: exit code 1" in event["message"] for event in events)
 
-    until(told, "the Event of the liveness probe")
+    until(event_is_recorded, "the Event of the liveness probe")
 
 
 def _volume(cluster: Cluster, name: str, volume: str) -> Path:
-    log = cluster.plane.pods.one(cluster.namespace, name).log
+    log = cluster.plane.pods.process(cluster.namespace, name).log
     return log.parents[4] / "volumes" / log.parent.name / volume
 
 
@@ -502,7 +502,7 @@ def test_a_container_that_ignores_sigterm_is_killed_after_the_grace_period(clust
     stubborn = "trap '' TERM; echo up; while :; do sleep 0.1; done"
     cluster.create("pods", pod("p", stubborn, spec={"terminationGracePeriodSeconds": 2}))
     cluster.await_log("p", "up")
-    pid = cluster.plane.pods.one(cluster.namespace, "p").pid
+    pid = cluster.plane.pods.process(cluster.namespace, "p").pid
     before = time.monotonic()
     cluster.api.delete(cluster.path("pods", "p"))
     until(lambda: not cluster.names(), "the pod's end")
@@ -573,7 +573,7 @@ def test_pods_outlive_the_api_server_and_changes_meanwhile_are_caught_up(tmp_pat
         )
         plane.start_apiserver()
         until(lambda: cluster.state("s-1")["restartCount"] == 1, "the restart in the status")
-        assert plane.pods.one(name, "s-0").pid == pids["s-0"]
+        assert plane.pods.process(name, "s-0").pid == pids["s-0"]
         cluster.api.delete(cluster.path("pods", "s-0"))
         until(
             lambda: any(process.pid != pids["s-0"] for process in plane.pods.running(name, "s-0")),
@@ -591,7 +591,7 @@ def test_nothing_is_left(tmp_path: Path, end: str) -> None:
         body = pod("p", script, spec=spec, volumeMounts=[{"name": "v", "mountPath": mount}])
         plane.api.create(path_of("v1", "pods", name), body)
         until(lambda: plane.pods.running(name, "p"), "the pod")
-        process = plane.pods.one(name, "p")
+        process = plane.pods.process(name, "p")
         escaped = _volume(Cluster(plane, name), "p", "v") / "pid"
         pids = [
             *plane.pids.values(),

@@ -221,13 +221,13 @@ def tell(story: Story) -> Story:
         until(lambda: story.condition("RolledOut", MOVERS) == "False", "takeovers to begin", 120)
         until(lambda: story.condition("RolledOut", MOVERS) == "True", "takeovers", 240)
     except TimeoutError as error:
-        raise AssertionError(f"{error}\n{told(story)}") from error
+        raise AssertionError(f"{error}\n{describe(story)}") from error
     finally:
         load.stop()
     return story
 
 
-def told(story: Story) -> str:
+def describe(story: Story) -> str:
     """What the parts say, for a failure's message."""
     status = json.dumps([story.group(name).get("status") for name in (GROUP, MOVERS)], indent=1)
     objects = story.plane.kubectl("get", "cg,pods,events", "-n", story.namespace, check=False)

@@ -99,11 +99,11 @@ def _seconds_until_told(group: Group, reason: str, message: str) -> float:
     intervals at which operator and workers ask for metadata."""
     began = time.monotonic()
 
-    def told() -> bool:
+    def event_is_recorded() -> bool:
         return any((event["reason"], event["message"]) == (reason, message) for event in group.events())
 
     try:
-        until(told, f"{group.name}: {reason}: {message}", 180)
+        until(event_is_recorded, f"{group.name}: {reason}: {message}", 180)
     except TimeoutError as exc:
         raise AssertionError(f"{exc}\n{group.events()}\n{group.tell()}") from exc
     return time.monotonic() - began

@@ -32,12 +32,12 @@ def main() -> int:
     shares = {targets[asked.target]: 1.0} if asked.target else SHARES
     total = 0
     for kind, share in shares.items():
-        found = run(kind(), asked.seed, asked.start, max(1, round(asked.inputs * share)))
-        if not isinstance(found, Counts):
-            print(f"FAILED (seed {asked.seed})\n{found}", flush=True)
+        result = run(kind(), asked.seed, asked.start, max(1, round(asked.inputs * share)))
+        if not isinstance(result, Counts):
+            print(f"FAILED (seed {asked.seed})\n{result}", flush=True)
             return 1
-        print(f"{kind.name:<10} {found}", flush=True)
-        total += found.inputs
+        print(f"{kind.name:<10} {result}", flush=True)
+        total += result.inputs
     print(f"{'all':<10} {total} inputs, seed {asked.seed}, no failure", flush=True)
     return 0
 

@@ -160,9 +160,9 @@ class Twins(Records):
         return bool(compiled[0] == "read")
 
 
-def _same_records(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+def _same_records(first: tuple[Any, ...], second: tuple[Any, ...]) -> bool:
     """The columns may come in other pieces."""
-    return one[:4] == other[:4] and one[5:] == other[5:]
+    return first[:4] == second[:4] and first[5:] == second[5:]
 
 
 def outcome(given: Input) -> tuple[Any, ...]:

@@ -19,10 +19,10 @@ INPUTS = 100_000
 
 def test_a_short_run_of_all_fuzzers() -> None:
     command = [sys.executable, "-m", "tests.fuzz", "--seed", "4", "--inputs", str(INPUTS)]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
-    assert found.returncode == 0, found.stdout + found.stderr
-    assert f"{INPUTS} inputs, seed 4, no failure" in found.stdout
-    for line in found.stdout.splitlines()[:-1]:
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert f"{INPUTS} inputs, seed 4, no failure" in completed.stdout
+    for line in completed.stdout.splitlines()[:-1]:
         assert " 0 read" not in line
 
 
@@ -57,19 +57,19 @@ class Bad:
 
 
 @pytest.mark.parametrize(
-    ("how", "told"),
+    ("how", "expected"),
     [("raises", "KeyError"), ("grows", "MemoryError"), ("hangs", "CPU time"), ("crashes", "SIGKILL")],
 )
 def test_a_failure_is_told_with_the_input_that_makes_it_again(
-    how: str, told: str, monkeypatch: pytest.MonkeyPatch
+    how: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "HANG_CPU_S", 0.2)
-    found = run(Bad(how), 3, 0, 2000)
-    assert isinstance(found, str)
-    assert told in found
-    number = int(found.split("--start ")[1].split()[0])
+    failure = run(Bad(how), 3, 0, 2000)
+    assert isinstance(failure, str)
+    assert expected in failure
+    number = int(failure.split("--start ")[1].split()[0])
     assert struct.unpack(">H", engine.input_number(Bad(how), 3, number).data)[0] % 64 == 0
-    assert engine.input_number(Bad(how), 3, number).data.hex() in found
+    assert engine.input_number(Bad(how), 3, number).data.hex() in failure
     before = run(Bad(how), 3, 0, number)
     assert isinstance(before, Counts)
     assert before.inputs == number
@@ -83,16 +83,16 @@ class Greedy(Bad):
 
 
 def test_memory_beyond_what_an_input_allows_is_told() -> None:
-    found = run(Greedy(""), 3, 0, 2000)
-    assert isinstance(found, str)
-    assert "10000 are allowed" in found
+    failure = run(Greedy(""), 3, 0, 2000)
+    assert isinstance(failure, str)
+    assert "10000 are allowed" in failure
 
 
 def test_the_same_seed_gives_the_same_inputs() -> None:
     from tests.fuzz.__main__ import SHARES
 
     for kind in SHARES:
-        one, two = kind(), kind()
-        first = [engine.input_number(one, 8, number) for number in range(200)]
-        assert first == [engine.input_number(two, 8, number) for number in range(200)]
-        assert first != [engine.input_number(two, 9, number) for number in range(200)]
+        fuzzer, same_fuzzer = kind(), kind()
+        first = [engine.input_number(fuzzer, 8, number) for number in range(200)]
+        assert first == [engine.input_number(same_fuzzer, 8, number) for number in range(200)]
+        assert first != [engine.input_number(same_fuzzer, 9, number) for number in range(200)]

@@ -135,9 +135,9 @@ class Frames:
         return Input(b"".join(parts), "stream", rng.getrandbits(32))
 
     def check(self, given: Input) -> bool:
-        found: list[bytes] = []
+        frames: list[bytes] = []
         rng, data, at = Random(given.options), memoryview(given.data), 0
-        reader = FrameReader(self._check_size, lambda frame: found.append(bytes(frame)))
+        reader = FrameReader(self._check_size, lambda frame: frames.append(bytes(frame)))
         try:
             while at < len(data):
                 room = reader.buffer()
@@ -146,17 +146,17 @@ class Frames:
                 at += size
                 reader.advance(size)
         except DecodeError:
-            return self._are_its_frames(found, given.data) and False
-        return self._are_its_frames(found, given.data)
+            return self._are_its_frames(frames, given.data) and False
+        return self._are_its_frames(frames, given.data)
 
     def _check_size(self, correlation_id: int, size: int) -> None:
         if size > self._LIMIT:
             raise DecodeError(f"{size} bytes")
 
     @staticmethod
-    def _are_its_frames(found: list[bytes], data: bytes) -> bool:
+    def _are_its_frames(frames: list[bytes], data: bytes) -> bool:
         at = 0
-        for frame in found:
+        for frame in frames:
             size = int.from_bytes(data[at : at + 4], "big", signed=True)
             if data[at + 4 : at + 4 + size] != frame:
                 raise Broken("a frame is not what was in the stream")

@@ -119,7 +119,7 @@ class Member:
         """Its generation."""
         return self.consumer.membership().generation
 
-    def told(self, kind: str) -> list[TopicPartition]:
+    def notices(self, kind: str) -> list[TopicPartition]:
         """The partitions of all calls of one kind."""
         return [tp for name, partitions in self.events for tp in partitions if name == kind]
 

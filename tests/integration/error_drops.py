@@ -34,7 +34,7 @@ async def drop_in_group(walk: Walk) -> None:
             walk.fault("Heartbeat", E.NOT_COORDINATOR)
         await _asked_again(walk, await walk.hit(fault))
         await _settled(walk, consumer)
-        assert "lost" not in walk.told.kinds()
+        assert "lost" not in walk.listener.kinds()
 
 
 async def drop_commit(walk: Walk) -> None:

@@ -99,7 +99,7 @@ async def _settles_again(walk: Walk, consumer: AsyncConsumer, *, lost: bool) -> 
         lambda: consumer.membership().state == "stable" and consumer.assignment() == {TP}, "settled again"
     )
     assert not walk.errors, walk.errors
-    kinds = walk.told.kinds()
+    kinds = walk.listener.kinds()
     assert ("lost" in kinds) is lost, kinds
     if lost:
         assert kinds == ["lost", "assigned"], kinds
@@ -204,7 +204,7 @@ async def _walk_eager_commit(walk: Walk) -> None:
 async def walk_find_coordinator(walk: Walk) -> None:
     async with walk.consumer() as consumer:
         fault = walk.fault()
-        consumer.subscribe([TOPIC], listener=walk.told)
+        consumer.subscribe([TOPIC], listener=walk.listener)
         walk.poll(consumer)
         mark = await walk.hit(fault)
         if walk.case.action is Action.RETRY:

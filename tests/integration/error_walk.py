@@ -48,7 +48,7 @@ class Case:
 
 
 @dataclass
-class Told:
+class RecordingListener:
     """A rebalance listener that notes what it is told."""
 
     events: list[tuple[str, list[TopicPartition]]] = field(default_factory=list)
@@ -72,9 +72,9 @@ class Walk:
     def __init__(self, broker: DevBroker, case: Case, number: int) -> None:
         self.broker, self.case = broker, case
         self.name = f"walk-{number}"
-        self.seen: list[LoggedRequest] = []
+        self.requests: list[LoggedRequest] = []
         self.news = asyncio.Event()
-        self.told = Told()
+        self.listener = RecordingListener()
         self.errors: list[BaseException] = []
         self.values = 0
         self._polling: asyncio.Task[None] | None = None
@@ -87,7 +87,7 @@ class Walk:
     # -- the broker's side -------------------------------------------------------------------------
 
     def note(self, request: LoggedRequest) -> None:
-        self.seen.append(request)
+        self.requests.append(request)
         self.news.set()
 
     def fault(
@@ -117,16 +117,16 @@ class Walk:
                             await self.news.wait()
                 return value
         except TimeoutError:
-            asked = [f"{s.number}:{s.api}{'!' if s.fault else ''}" for s in self.seen[-25:]]
+            asked = [f"{s.number}:{s.api}{'!' if s.fault else ''}" for s in self.requests[-25:]]
             raise AssertionError(
-                f"{what}: not seen; asked {asked}, told {self.told.events}, errors {self.errors}"
+                f"{what}: not seen; asked {asked}, told {self.listener.events}, errors {self.errors}"
             ) from None
 
     async def hit(self, fault: int) -> LoggedRequest:
         """The request that ran into a fault."""
 
         def find() -> LoggedRequest | None:
-            return next((request for request in self.seen if request.fault == fault), None)
+            return next((request for request in self.requests if request.fault == fault), None)
 
         request: LoggedRequest = await self.until(
             find, f"{self.case.api} that runs into {self.case.code.name}"
@@ -137,7 +137,7 @@ class Walk:
         """Requests to an API behind ``mark``, with these plain fields."""
         return [
             request
-            for request in self.seen
+            for request in self.requests
             if request.number > mark.number
             and request.api == api
             and all(request.fields.get(name) == value for name, value in fields.items())
@@ -162,7 +162,7 @@ class Walk:
         came: list[str] = []
         # What was on its way when the user was told may still come in, on a busy machine for a while.
         for _ in range(3):
-            mark = self.seen[-1]
+            mark = self.requests[-1]
             await asyncio.sleep(4 * HEARTBEAT_MS / 1000)
             came = [request.api for api in apis for request in self.after(mark, api)]
             if not came:
@@ -218,12 +218,12 @@ class Walk:
         """A member of a group of its own that is settled and has read all there is."""
         instance = f"{self.name}-i" if static else None
         async with self.consumer(group_instance_id=instance, **more) as consumer:
-            consumer.subscribe([TOPIC], listener=self.told)
+            consumer.subscribe([TOPIC], listener=self.listener)
             self.poll(consumer)
             await self.until(
                 lambda: self.values >= RECORDS and consumer.membership().state == "stable", "a settled member"
             )
-            self.told.events.clear()
+            self.listener.events.clear()
             yield consumer
 
     async def raised(self, kind: type[BaseException] | None = None) -> BaseException:

@@ -78,7 +78,7 @@ def compare_equal(java: JavaAssignors, first: int, count: int) -> int:
     groups, ours = 0, (RangeAssignor(), RoundRobinAssignor())
     for group in generated(first, count):
         for _ in range(REBALANCES):
-            subscription = group.seen()
+            subscription = group.subscription()
             plans = java.plans([assignor.name for assignor in ours], subscription)
             for assignor in ours:
                 mine = assignor.assign_group(subscription).partitions
@@ -98,7 +98,7 @@ def compare_worth(
     verdicts = {"better": 0, "equal": 0, "java's faults": 0}
     for number, group in enumerate(generated(first, count)):
         for rebalance in range(REBALANCES):
-            subscription = group.seen()
+            subscription = group.subscription()
             mine = rounds(
                 subscription, lambda subscription: make().assign_group(subscription).partitions, settle
             )
@@ -205,7 +205,7 @@ def test_java_gives_marked_members_what_it_gives_unmarked_ones(java: JavaAssigno
 
     for group in generated(90_000, 100):
         for _ in range(REBALANCES):
-            subscription = group.seen()
+            subscription = group.subscription()
             cooperative = changed(subscription, says)
             plans: dict[str, JavaPlan] = {}
             for data, kinds in (

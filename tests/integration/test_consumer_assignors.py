@@ -140,7 +140,7 @@ class ByWeight(Assignor):
 
     def __init__(self, weight: int) -> None:
         self.weight = weight
-        self.told: list[tuple[MemberAssignment, ConsumerGroupMetadata]] = []
+        self.assignments: list[tuple[MemberAssignment, ConsumerGroupMetadata]] = []
 
     def user_data(self, topics: Iterable[str], generation: int) -> bytes:
         return b"%d" % self.weight
@@ -157,7 +157,7 @@ class ByWeight(Assignor):
         return GroupAssignment(plan, dict.fromkeys(group.members, b"of %d" % total))
 
     def on_assignment(self, assignment: MemberAssignment, metadata: ConsumerGroupMetadata) -> None:
-        self.told.append((assignment, metadata))
+        self.assignments.append((assignment, metadata))
 
 
 def test_an_assignor_of_the_users_with_user_data(devbroker: DevBroker) -> None:
@@ -171,7 +171,7 @@ def test_an_assignor_of_the_users_with_user_data(devbroker: DevBroker) -> None:
         settled(consumers, [0, PARTITIONS])
         assert len(consumers[1].assignment()) == PARTITIONS
         for assignor, consumer in zip((light, heavy), consumers, strict=True):
-            assignment, metadata = assignor.told[-1]
+            assignment, metadata = assignor.assignments[-1]
             assert assignment.user_data == b"of 10"
             assert set(assignment.partitions) == consumer.assignment()
             assert metadata.group_id == group

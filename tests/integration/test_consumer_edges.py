@@ -96,13 +96,13 @@ class Closes:
 
     def __init__(self, end: Callable[[], Any]) -> None:
         self._end = end
-        self.told = 0
+        self.revocations = 0
 
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
         pass
 
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> Any:
-        self.told += 1
+        self.revocations += 1
         return self._end()
 
 
@@ -115,7 +115,7 @@ def test_a_listener_may_end_the_consumer_that_is_ending(devbroker: Any, call: st
     consumer.subscribe([topic], listener=listener)
     drain(consumer, 1)
     getattr(consumer, call)()
-    assert listener.told == 1
+    assert listener.revocations == 1
     consumer.close()
     with pytest.raises(IllegalStateError, match="closed"):
         consumer.poll(0)
@@ -132,7 +132,7 @@ async def test_a_coroutine_listener_may_end_it_too(devbroker: Any, call: str, in
     while not await consumer.poll(500):
         pass
     await getattr(consumer, call)()
-    assert listener.told == 1
+    assert listener.revocations == 1
     await consumer.close()
     with pytest.raises(IllegalStateError, match="closed"):
         await consumer.poll(0)

@@ -441,10 +441,10 @@ class Breaks:
     def __init__(self, *fails: str) -> None:
         self.fails = set(fails)
         self.consumer: Any = None
-        self.seen: list[tuple[str, int, int, int]] = []
+        self.calls: list[tuple[str, int, int, int]] = []
 
     def _note(self, kind: str, given: list[TopicPartition]) -> None:
-        self.seen.append((kind, len(given), len(self.consumer.assignment()), threading.get_ident()))
+        self.calls.append((kind, len(given), len(self.consumer.assignment()), threading.get_ident()))
         if kind in self.fails:
             raise RuntimeError(f"the listener fails when {kind}")
 
@@ -474,7 +474,7 @@ def test_an_error_of_a_listener_is_raised_once_and_the_group_continues(broker: A
         assert consumer.assignment() == set()
     here = threading.get_ident()
     # New partitions are in the assignment when the listener hears of them; those that go still are.
-    assert listener.seen == [("assigned", 2, 2, here), ("revoked", 2, 2, here)]
+    assert listener.calls == [("assigned", 2, 2, here), ("revoked", 2, 2, here)]
 
 
 def test_a_listener_of_coroutines(broker: Any, face: Any) -> None:
@@ -509,8 +509,8 @@ def test_close_tells_the_listener_before_anything_goes(broker: Any, face: Any) -
         drain(consumer, 5)
         assert consumer.group_metadata().state == MemberState.STABLE
         assert consumer.group_metadata().member_id
-    assert [kind for kind, *_ in listener.seen] == ["assigned", "revoked"]
-    assert listener.seen[-1][2] == 1
+    assert [kind for kind, *_ in listener.calls] == ["assigned", "revoked"]
+    assert listener.calls[-1][2] == 1
     with KafkaConsumer(**options(broker.bootstrap, group)) as other:
         assert other.committed(tp) == 5
 

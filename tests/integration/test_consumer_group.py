@@ -131,7 +131,7 @@ def test_cooperative_scale_up_moves_only_what_it_must(broker: Any) -> None:
             revoked = [set(tps) for kind, tps in member.events if kind == "revoked"]
             assert revoked
             assert all(gone <= held for gone, held in zip(revoked, member.held_when_told, strict=True))
-            assert not member.told("lost")
+            assert not member.notices("lost")
         assert any(membership.follow_up for membership in running[0].consumer.membership().generations)
         assert not running[0].consumer.membership().generations[0].follow_up
 
@@ -157,7 +157,7 @@ def test_eager_rebalance_revokes_everything_first(broker: Any, strategy: Any) ->
         wait_until(lambda: settled(running, topic, 4), "one member")
         running.append(Member([topic], **options(broker.bootstrap, group, **more)))
         wait_until(lambda: settled(running, topic, 4), "two members")
-        assert sorted(running[0].told("revoked")) == [TopicPartition(topic, number) for number in range(4)]
+        assert sorted(running[0].notices("revoked")) == [TopicPartition(topic, number) for number in range(4)]
         assert [len(member.consumer.assignment()) for member in running] == [2, 2]
 
 

@@ -112,10 +112,10 @@ def test_cooperative_group_with_another_client(broker: Any, make: Any, ours_firs
         second()
         wait_until(lambda: shared(ours, theirs, topic, 6) and len(theirs[0].assignment) == 3, "an even share")
         assert ours[0].consumer.membership().is_leader is ours_first
-        assert not ours[0].told("lost")
+        assert not ours[0].notices("lost")
         if ours_first:
             # Cooperative: only what had to go has gone.
-            assert len(ours[0].told("revoked")) == 3
+            assert len(ours[0].notices("revoked")) == 3
         theirs.pop().stop()
         wait_until(lambda: shared(ours, theirs, topic, 6), "all ours")
 
@@ -162,7 +162,7 @@ def test_cooperative_group_with_java(kafka: Any, ours_leads: bool) -> None:
         with java_member(kafka.bootstrap, group, topic):
             if ours_leads:
                 wait_until(lambda: ours[0].stable and len(ours[0].consumer.assignment()) == 3, "half of it")
-                assert len(ours[0].told("revoked")) == 3
+                assert len(ours[0].notices("revoked")) == 3
             else:
                 # Java has the group first, and gives up half of it to us.
                 admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
@@ -172,7 +172,7 @@ def test_cooperative_group_with_java(kafka: Any, ours_leads: bool) -> None:
                 wait_until(lambda: ours[0].stable and len(ours[0].consumer.assignment()) == 3, "half of it")
             assert ours[0].consumer.membership().is_leader is ours_leads
         wait_until(lambda: settled(ours, topic, 6), "all ours")
-        assert ours[0].told("lost") == []
+        assert ours[0].notices("lost") == []
 
 
 def _is_stable(admin: KafkaAdminClient, group: str) -> bool:

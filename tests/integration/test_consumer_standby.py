@@ -132,7 +132,7 @@ def group_of_three(bootstrap: str, topic: str, **more: Any) -> Iterator[tuple[di
         yield same, holders
 
 
-class Told:
+class RecordingListener:
     """A listener that notes what it is told."""
 
     def __init__(self) -> None:
@@ -189,7 +189,7 @@ class Successor(Holder):
         self._asked, self._handed = threading.Event(), threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
-        self.heard = Told()
+        self.heard = RecordingListener()
         self.events, self.values, self.offsets, self.error = [], {}, {}, None
         self.began_at = self.first_at = 0.0
         self.consumer = KafkaConsumer(**same, group_instance_id="i-1")
@@ -365,7 +365,7 @@ async def test_the_async_face_takes_over(broker: Any) -> None:
         wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
         events, generation = quiet(holders), holders[0].generation
         async with AsyncConsumer(**same, group_instance_id="i-1") as new:
-            await new.stand_by([topic], listener=Told())
+            await new.stand_by([topic], listener=RecordingListener())
             offsets = await asyncio.to_thread(holders[1].hand_over)
             await asyncio.to_thread(produce, broker.bootstrap, topic, PARTITIONS, 30, 10)
             new.prefetch({tp: offset.offset for tp, offset in offsets.items()})

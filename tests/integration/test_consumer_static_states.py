@@ -28,7 +28,7 @@ def static(bootstrap: str, topic: str, group: str, name: str, **more: Any) -> Me
     return Member([topic], **options(bootstrap, group, group_instance_id=name, **more))
 
 
-def seen(member: Member) -> Any:
+def membership(member: Member) -> Any:
     return member.consumer.membership()
 
 
@@ -85,7 +85,7 @@ def test_stable_with_another_list_is_a_rebalance_if_it_changes_the_vote(
         running.pop().stop()
         running.append(static(broker.bootstrap, topic, group, "a", partition_assignment_strategy=listed))
         wait_until(lambda: settled(running, topic, 2), "the return")
-        now = seen(running[0])
+        now = membership(running[0])
         same = used == "range"
         assert (now.returned, now.protocol) == (same, used)
         assert now.generation == generation if same else now.generation > generation
@@ -102,12 +102,13 @@ def test_preparing_rebalance_is_joined_once(broker: Any) -> None:
         wait_until(lambda: settled(running, topic, 4), "two members")
         joins_when_told(held)
         wait_until(lambda: settled(running, topic, 4) and running[0].generation == held.generation, "three")
-        leads = [member for member in running if seen(member).is_leader]
+        leads = [member for member in running if membership(member).is_leader]
         generation = running[0].generation
         running.append(static(broker.bootstrap, topic, group, "c"))
         wait_until(lambda: state_of(broker.bootstrap, group) == "PreparingRebalance", "a rebalance")
         wait_until(
-            lambda: all(seen(member).state == "joining" for member in running), "all have joined but one"
+            lambda: all(membership(member).state == "joining" for member in running),
+            "all have joined but one",
         )
         at = running.index(leads[0])
         before = id_of(broker.bootstrap, group, "ab"[at])
@@ -116,14 +117,14 @@ def test_preparing_rebalance_is_joined_once(broker: Any) -> None:
         wait_until(lambda: id_of(broker.bootstrap, group, "ab"[at]) != before, "the successor's Join")
         joins_when_told(held)
         wait_until(lambda: settled(running, topic, 4), "four members")
-        assert seen(running[at]).is_leader
+        assert membership(running[at]).is_leader
         # Another generation follows where partitions moved; none came of the return.
-        log = [item for item in seen(running[1 - at]).generations if item.generation > generation]
+        log = [item for item in membership(running[1 - at]).generations if item.generation > generation]
         assert [(generation.generation, generation.follow_up) for generation in log][:1] == [
             (generation + 1, False)
         ]
         assert all(generation.follow_up for generation in log[1:])
-        assert not seen(running[at]).returned
+        assert not membership(running[at]).returned
 
 
 # -- CompletingRebalance -----------------------------------------------------------------------------
@@ -138,7 +139,7 @@ def test_a_join_during_completing_rebalance_starts_another_rebalance(broker: Any
         rawclient.until_rebalance(leads)
         assert leads.join().error_code == 0
         assert leads.is_leader
-        wait_until(lambda: seen(running[0]).state == "syncing", "a parked Sync")
+        wait_until(lambda: membership(running[0]).state == "syncing", "a parked Sync")
         first = running[0].generation
         running.pop().stop()
         running.append(static(broker.bootstrap, topic, group, "a"))
@@ -149,7 +150,7 @@ def test_a_join_during_completing_rebalance_starts_another_rebalance(broker: Any
         assert leads.sync({mine: plan, leads.member_id: b""}).error_code == 0
         wait_until(lambda: settled(running, topic, 2), "the successor")
         assert running[0].generation == first + 1
-        assert not seen(running[0]).returned
+        assert not membership(running[0]).returned
 
 
 def rawclient_assignment(topic: str, *partitions: int) -> bytes:
@@ -173,7 +174,7 @@ def test_empty_is_joined_as_a_new_member(broker: Any) -> None:
         wait_until(lambda: state_of(broker.bootstrap, group) == "Empty", "an empty group")
         running.append(static(broker.bootstrap, topic, group, "a"))
         wait_until(lambda: settled(running, topic, 2), "the return")
-        now = seen(running[0])
+        now = membership(running[0])
         assert (now.generation, now.returned, now.is_leader) == (generation + 2, False, True)
 
 
@@ -186,7 +187,7 @@ def test_an_unknown_id_is_a_rebalance(broker: Any) -> None:
         running.append(static(broker.bootstrap, topic, group, "b"))
         wait_until(lambda: settled(running, topic, 2), "two members")
         assert running[0].generation > generation
-        assert not seen(running[1]).returned
+        assert not membership(running[1]).returned
 
 
 # -- the echo of a return --------------------------------------------------------------------------------
@@ -207,10 +208,10 @@ def test_the_echo_of_a_return_moves_nothing_and_is_explained(broker: Any) -> Non
             wait_until(lambda: state_of(broker.bootstrap, group) == "Stable", "the leader's Sync")
         running.append(static(broker.bootstrap, topic, group, "b", **short))
         wait_until(lambda: running[1].stable, "the return")
-        now = seen(running[1])
+        now = membership(running[1])
         assert (now.generation, now.returned) == (generation, True)
         held = running[1].consumer.assignment()
-        wait_until(lambda: seen(running[1]).generations[-1].generation > generation, "the echo")
+        wait_until(lambda: membership(running[1]).generations[-1].generation > generation, "the echo")
         assert time.monotonic() - joined_at >= 7.5
         wait_until(lambda: settled(running, topic, 2), "two members")
         assert running[1].consumer.assignment() == held
@@ -230,7 +231,7 @@ def test_changed_topics_are_assigned_after_a_return(broker: Any, strategy: str, 
         running += [static(broker.bootstrap, first, group, name, **more) for name in ("a", "b")]
         wait_until(lambda: settled(running, first, 2), "two members")
         generation = running[0].generation
-        at = next(n for n, member in enumerate(running) if seen(member).is_leader is leads)
+        at = next(n for n, member in enumerate(running) if membership(member).is_leader is leads)
         running[at].stop()
         both = options(broker.bootstrap, group, group_instance_id="ab"[at], **more)
         running[at] = Member([first, second], **both)
@@ -270,7 +271,7 @@ def test_unchanged_topics_cost_no_rebalance(broker: Any) -> None:
                 wait_until(lambda: whole(running, 5), "the return")
                 planned = running[number].consumer._core.group.membership  # type: ignore[union-attr]
                 wait_until(lambda it=planned: it.wanted_topics is None, "the look at the plan")  # type: ignore[misc]
-                assert seen(running[number]).returned
+                assert membership(running[number]).returned
             assert {member.generation for member in running} == {generation}
             assert [member.consumer.assignment() for member in running] == before
 

@@ -87,13 +87,13 @@ def test_an_unclean_election_is_reported_and_reading_continues_at_the_divergent_
         assert "to offset 149 is gone" in said
 
         for reader in (asking, consumer("none", group)):
-            error = told(reader)
+            error = truncation_error(reader)
             assert (error.offsets[tp], error.divergent_offsets[tp].offset) == (150, 100)
             reader.seek(tp, 100)
             assert drain(reader, 100) == {tp: list(range(1_000, 1_100))}
 
 
-def told(consumer: KafkaConsumer) -> LogTruncationError:
+def truncation_error(consumer: KafkaConsumer) -> LogTruncationError:
     """What the next polls raise; they must not give a record before."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:

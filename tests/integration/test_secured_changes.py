@@ -105,7 +105,7 @@ def test_logins_are_renewed_on_the_open_connections(secured: SecuredKafka, mecha
         after = connections_of(clusters[0])
         assert member.error is None
         assert member.generation == 1
-        assert not member.told("lost")
+        assert not member.notices("lost")
     assert all(values == list(range(sent)) for values in member.values.values())
     busy = {key for key in before[0] if key[1] is not Purpose.GROUP}  # nothing is asked there after the join
     assert {Purpose.FETCH, Purpose.GENERAL} <= {purpose for _, purpose in busy}
@@ -223,7 +223,7 @@ def test_a_rotated_password_is_taken_up_from_its_file(secured: SecuredKafka, tmp
         took = time.monotonic() - written
         assert member.error is None
         assert member.generation == 1
-        assert not member.told("lost")
+        assert not member.notices("lost")
     assert all(values == list(range(100)) for values in member.values.values())
     assert took < 5, f"{took:.1f} s: a changed file is presented at once"
 

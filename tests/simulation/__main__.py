@@ -36,7 +36,7 @@ def main() -> int:
         if time.monotonic() - began > options.seconds:
             break
         outcome = run(seed, trouble=trouble)
-        counts += outcome.seen
+        counts += outcome.counts
         done += 1
         virtual_s += outcome.virtual_s
         peak = max(peak, outcome.peak)

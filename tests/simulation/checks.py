@@ -29,14 +29,14 @@ class Broken(AssertionError):
 
 
 class Checks:
-    """Watches a site. ``seen`` counts what happened, to show that runs are not empty."""
+    """Watches a site. ``counts`` counts what happened, to show that runs are not empty."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self.broken: Broken | None = None
         self.handled: dict[TopicPartition, int] = {}
         """Up to where every record was handled by some application."""
-        self.seen: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
         self.peak = 0
         """The most requests that a pod has sent in a second."""
         self._second: dict[str, tuple[int, int]] = {}
@@ -58,7 +58,7 @@ class Checks:
         commits that are is its own doing. So one that says what this pod has not said before does not count;
         one that is repeated does.
         """
-        self.seen["requests"] += 1
+        self.counts["requests"] += 1
         key = int.from_bytes(frame[_API_KEY], "big")
         if key == m.OffsetCommitRequest.api_key and self._is_new(client, frame):
             return
@@ -82,7 +82,7 @@ class Checks:
         tp = TopicPartition(record.topic, record.partition)
         committer = self._site.coordination.committer
         client, request = committer if committer is not None else ("?", None)
-        self.seen["commits"] += 1
+        self.counts["commits"] += 1
         if record.offset < before:
             self.fail(
                 "committed goes back", f"{client} committed {tp} at {record.offset}, it was at {before}"
@@ -118,7 +118,7 @@ class Checks:
     def assigned(self, pod: Pod, partitions: Iterable[TopicPartition]) -> None:
         """A listener was told of new partitions."""
         partitions = list(partitions)
-        self.seen["assigned"] += bool(partitions)
+        self.counts["assigned"] += bool(partitions)
         for tp in partitions:
             if tp in pod.held:
                 self.fail("listener", f"{pod.name} was assigned {tp}, which it has")
@@ -139,7 +139,7 @@ class Checks:
     def taken(self, pod: Pod, partitions: Iterable[TopicPartition], how: str) -> None:
         """A listener was told that partitions go."""
         partitions = list(partitions)
-        self.seen[how] += 1
+        self.counts[how] += 1
         if not partitions:
             self.fail("listener", f"{pod.name} was told that nothing is {how}")
         for tp in partitions:
@@ -148,7 +148,7 @@ class Checks:
 
     def delivered(self, pod: Pod, tp: TopicPartition, first: int, following: int) -> None:
         """``poll()`` gave records ``first`` to ``following`` (not included)."""
-        self.seen["delivered"] += following - first
+        self.counts["delivered"] += following - first
         if tp not in pod.held:
             self.fail("delivery", f"{pod.name} got records of {tp}, which it does not have")
         if pod.fenced:
@@ -187,7 +187,7 @@ class Checks:
             # so nobody sees new partitions: as with Java's clients, until the next rebalance.
             if max(site.versions[m.JoinGroupRequest.api_key]) >= 9:
                 return "no pod leads"
-            self.seen["nobody leads"] += 1
+            self.counts["nobody leads"] += 1
             wanted = wanted & set(owned)
         if set(owned) != wanted or any(count > 1 for count in owned.values()):
             return f"owned {sorted(owned.items())} of {sorted(wanted)}"

@@ -172,11 +172,11 @@ class Pod(ConsumerRebalanceListener):
         try:
             await self.consumer.commit(wanted, timeout_ms=_COMMIT_TIMEOUT_MS)
         except (CommitFailedError, RebalanceInProgressError, FencedInstanceIdError) as exc:
-            site.checks.seen[type(exc).__name__] += 1
+            site.checks.counts[type(exc).__name__] += 1
             site.story.tell(self.name, f"commit refused: {type(exc).__name__}")
             self._again(offsets)
         except KafkaError as exc:
-            site.checks.seen["commit failed"] += 1
+            site.checks.counts["commit failed"] += 1
             if not exc.retriable and not self.dead:
                 site.checks.fail("unexpected error", f"{self.name}: commit: {exc!r}")
             site.story.tell(self.name, f"commit failed: {type(exc).__name__}")

@@ -28,7 +28,7 @@ class Outcome:
 
     seed: int
     broken: Broken | None
-    seen: Counter[str]
+    counts: Counter[str]
     virtual_s: float
     peak: int
     trouble: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ def run(seed: int, *, tell: bool = False, trouble: tuple[str, ...] = ()) -> Outc
     finally:
         loop.close()
     checks = site.checks
-    return Outcome(seed, broken, checks.seen, loop.time() - 1000, checks.peak, trouble, site.story.lines)
+    return Outcome(seed, broken, checks.counts, loop.time() - 1000, checks.peak, trouble, site.story.lines)
 
 
 def _unhandled(site: Site, context: dict[str, Any]) -> None:

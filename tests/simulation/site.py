@@ -230,7 +230,7 @@ class Site:
 
     def fenced(self, pod: Pod) -> None:
         """A pod was fenced: there must be another one for it, or have been a coordinator that forgot."""
-        self.checks.seen["fenced"] += 1
+        self.checks.counts["fenced"] += 1
         others = [at for at in self._births[pod.slot.name] if at != pod.born_at]
         later = any(at > pod.born_at for at in others)
         beside = any(other.slot is pod.slot and other is not pod for other in self.live_pods())
@@ -270,7 +270,7 @@ class Site:
 
     def _happen(self, happening: Happening) -> None:
         if not self.over:
-            self.checks.seen[happening.what] += 1
+            self.checks.counts[happening.what] += 1
             getattr(self, f"_do_{happening.what}")(happening.who, happening.value)
 
     def _do_start(self, slot: str, value: float) -> None:

@@ -26,7 +26,7 @@ def _run_all(seeds: range) -> Counter[str]:
     for seed in seeds:
         outcome = run(seed)
         assert outcome.broken is None, outcome.message
-        counts += outcome.seen
+        counts += outcome.counts
     return counts
 
 

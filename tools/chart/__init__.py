@@ -76,12 +76,12 @@ def _documented(text: str, tree: dict[str, Any]) -> Iterator[Value]:
         if line.strip().startswith("#"):
             comment.append(line.strip().lstrip("# "))
             continue
-        found = _KEY.match(line)
-        depth = len(found["indent"]) // 2 if found else 0
-        if found is None or (0 <= whole < depth):
+        match = _KEY.match(line)
+        depth = len(match["indent"]) // 2 if match else 0
+        if match is None or (0 <= whole < depth):
             comment = []
             continue
-        path[depth:] = [found["key"]]
+        path[depth:] = [match["key"]]
         whole = -1
         value: Any = tree
         for key in path:

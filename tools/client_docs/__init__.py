@@ -27,14 +27,14 @@ def options_table() -> str:
     """Every field of ConsumerConfig with its default, unit, and Java's name."""
     rows = [
         (
-            f"`{one.name}`",
-            "" if one.name in OURS_ALONE else f"`{java_name(one.name)}`",
-            _default(one.default),
-            _unit(one.name),
-            DESCRIBED[one.name],
+            f"`{option.name}`",
+            "" if option.name in OURS_ALONE else f"`{java_name(option.name)}`",
+            _default(option.default),
+            _unit(option.name),
+            DESCRIBED[option.name],
         )
-        for one in sorted(fields(ConsumerConfig), key=lambda one: one.name)
-        if one.name != "security"
+        for option in sorted(fields(ConsumerConfig), key=lambda option: option.name)
+        if option.name != "security"
     ]
     return _table(("keyword", "Java's name", "default", "unit", "what it does"), rows)
 
@@ -111,7 +111,7 @@ def _unit(name: str) -> str:
 
 def _default(value: Any) -> str:
     if isinstance(value, tuple):
-        return ", ".join(f"`{one}`" for one in value) or "none"
+        return ", ".join(f"`{item}`" for item in value) or "none"
     if isinstance(value, str):
         return f"`{value}`" if value else "empty"
     return "none" if value is None else f"`{value}`"
@@ -136,8 +136,8 @@ PARTS: dict[str, Callable[[], str]] = {
 def render(page: str) -> str:
     """The page with its generated parts as they should be. Raises KeyError for a part that is not known."""
 
-    def fill(found: re.Match[str]) -> str:
-        name = found[1]
+    def fill(match: re.Match[str]) -> str:
+        name = match[1]
         return f"<!-- generated: {name} -->\n{PARTS[name]()}\n<!-- end of {name} -->"
 
     return re.sub(r"<!-- generated: ([a-z -]+) -->\n.*?<!-- end of \1 -->", fill, page, flags=re.DOTALL)

@@ -336,10 +336,10 @@ _MAKERS = {
 
 def expressions(board: Board) -> Sequence[tuple[str, str]]:
     """(where, expression) of everything the dashboard asks."""
-    found = [
+    panel_expressions = [
         (f"{board.title} / {panel.title} / {query.legend or at}", query.expr)
         for row in board.rows
         for panel in row.panels
         for at, query in enumerate(panel.queries)
     ]
-    return [*found, *((f"{board.title} / mark {mark.name}", mark.expr) for mark in board.marks)]
+    return [*panel_expressions, *((f"{board.title} / mark {mark.name}", mark.expr) for mark in board.marks)]

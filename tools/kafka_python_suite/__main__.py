@@ -55,7 +55,7 @@ def run(checkout: Path, bootstrap: str | None, version: str, only: str = "") -> 
     files = RUN if bootstrap else RUN[:1]
     environment = dict(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join(
-        [str(checkout), *(str(_ROOT / one) for one in _HOUSE), environment.get("PYTHONPATH", "")]
+        [str(checkout), *(str(_ROOT / folder) for folder in _HOUSE), environment.get("PYTHONPATH", "")]
     )
     if bootstrap:
         environment |= {"KAFKA_URI": f"kafka://{bootstrap}", "KAFKA_VERSION": version}
@@ -71,8 +71,8 @@ def run(checkout: Path, bootstrap: str | None, version: str, only: str = "") -> 
         report_file = Path(environment[REPORT])
         if not report_file.exists():
             raise SystemExit(f"pytest did not run (exit code {done.returncode})")
-        found: Outcomes = json.loads(report_file.read_text())
-        return found
+        outcomes: Outcomes = json.loads(report_file.read_text())
+        return outcomes
 
 
 def report(checkout: Path, outcomes: Outcomes) -> int:

@@ -30,15 +30,15 @@ def replacements() -> dict[int, Any]:
     import slackwater.kafka as ours
     import slackwater.kafka.errors as our_errors
 
-    found: dict[int, Any] = {
+    result: dict[int, Any] = {
         id(kafka.KafkaConsumer): ours.KafkaConsumer,
         id(kafka.ConsumerRebalanceListener): ours.ConsumerRebalanceListener,
         **{id(getattr(kafka.structs, name)): getattr(ours, name) for name in _STRUCTS},
     }
     for name, theirs in vars(kafka.errors).items():
         if isinstance(theirs, type) and isinstance(mine := getattr(our_errors, name, None), type):
-            found[id(theirs)] = mine
-    return found
+            result[id(theirs)] = mine
+    return result
 
 
 def _is_test_module(module: ModuleType, tests: Path) -> bool:

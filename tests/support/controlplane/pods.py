@@ -74,7 +74,7 @@ class PodProcesses:
             if process["namespace"] == namespace and pod in ("", process["pod"]) and process["pid"]
         ]
 
-    def one(self, namespace: str, pod: str, container: str = "") -> ContainerProcess:
+    def process(self, namespace: str, pod: str, container: str = "") -> ContainerProcess:
         """The process of a pod's container (of its first where none is named). Raises KubeletError."""
         for process in self.running(namespace, pod):
             if container in ("", process.container):
@@ -92,7 +92,7 @@ class PodProcesses:
 
         SIGSTOP and SIGCONT freeze and thaw it.
         """
-        process = self.one(namespace, pod, container)
+        process = self.process(namespace, pod, container)
         self._ask("POST", "/signal", {"pid": process.pid, "signal": int(number)})
         return process.pid
 

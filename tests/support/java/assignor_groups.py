@@ -40,7 +40,7 @@ class GeneratedGroup:
         for _ in range(self.rng.randint(1, 7)):
             self._join()
 
-    def seen(self) -> GroupSubscription:
+    def subscription(self) -> GroupSubscription:
         """What the leader is given."""
         counts = {topic: len(racks) for topic, racks in self.topics.items()}
         known = self.topics if self.racks else {}

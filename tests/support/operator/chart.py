@@ -49,7 +49,7 @@ def template(values: Mapping[str, Any] | None = None, *, release: str = RELEASE)
     return [document for document in yaml.safe_load_all(said) if document]
 
 
-def one(manifests: Sequence[Manifest], kind: str, name: str = "") -> Manifest:
+def only_manifest(manifests: Sequence[Manifest], kind: str, name: str = "") -> Manifest:
     """The only manifest of that kind (and name)."""
     matching = [m for m in manifests if m["kind"] == kind and name in ("", m["metadata"]["name"])]
     assert len(matching) == 1, f"{len(matching)} of {kind} {name}"
@@ -66,7 +66,7 @@ class Asked:
 
 def alerts(values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
     """The rules of the rendered PrometheusRule."""
-    rule = one(template({"prometheusRule.enabled": True, **(values or {})}), "PrometheusRule")
+    rule = only_manifest(template({"prometheusRule.enabled": True, **(values or {})}), "PrometheusRule")
     return [rule for group in rule["spec"]["groups"] for rule in group["rules"]]
 
 

@@ -74,7 +74,7 @@ class Member(abc.ABC):
         self.topic: str = config["topic"]
         self._owned: list[int] = []
 
-    def told(self, event: str) -> Any:
+    def reporter(self, event: str) -> Any:
         """A rebalance callback that says what it is told; the partitions are its last argument."""
         return lambda *arguments: say(event, partitions=numbers(arguments[-1]))
 
@@ -219,7 +219,7 @@ class KafkaPython(LikeKafkaPython):
         listener = type(
             "Listener",
             (ConsumerRebalanceListener,),
-            {f"on_partitions_{event}": self.told(event) for event in ("assigned", "revoked", "lost")},
+            {f"on_partitions_{event}": self.reporter(event) for event in ("assigned", "revoked", "lost")},
         )
         assignor = {"range": RangePartitionAssignor, "cooperative-sticky": CooperativeStickyAssignor}
         self.consumer = kafka.KafkaConsumer(
@@ -253,9 +253,9 @@ class Confluent(Blocking):
         self.consumer = confluent_kafka.Consumer(options)
         self.consumer.subscribe(
             [self.topic],
-            on_assign=self.told("assigned"),
-            on_revoke=self.told("revoked"),
-            on_lost=self.told("lost"),
+            on_assign=self.reporter("assigned"),
+            on_revoke=self.reporter("revoked"),
+            on_lost=self.reporter("lost"),
         )
 
     def poll(self) -> Records:
@@ -304,7 +304,7 @@ class AioKafka(Member):
         listener = type(
             "Listener",
             (aiokafka.ConsumerRebalanceListener,),
-            {f"on_partitions_{event}": self.told(event) for event in ("assigned", "revoked")},
+            {f"on_partitions_{event}": self.reporter(event) for event in ("assigned", "revoked")},
         )
         assert self.config["strategy"] == "range", "aiokafka has no cooperative assignor"
         options = common(self.config)

@@ -40,7 +40,7 @@ def written(rng: random.Random, count: int, *, base: int, magic: int, gaps: bool
     return made
 
 
-def seen(columns: RecordColumns) -> list[Seen]:
+def decoded_rows(columns: RecordColumns) -> list[Seen]:
     """The rows as :class:`JavaRecords` gives them."""
     return [
         (r.offset, r.timestamp, r.timestamp_type, r.key, r.value, r.headers, r.leader_epoch)

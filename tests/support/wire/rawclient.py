@@ -438,12 +438,12 @@ def successor(member: Member, **options: Any) -> Member:
 def until_rebalance(member: Member) -> None:
     """Heartbeats until the broker says REBALANCE_IN_PROGRESS."""
 
-    def told() -> bool:
+    def is_rebalancing() -> bool:
         error = member.heartbeat()
         assert error in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
         return error != ErrorCode.NONE
 
-    wait_until(told)
+    wait_until(is_rebalancing)
 
 
 def create_topic(client: RawClient, name: str, partitions: int = 1, **configs: str) -> None:

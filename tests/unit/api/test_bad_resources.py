@@ -9,7 +9,7 @@ from slackwater_operator.specs.statefulset import revision
 from tests.support.operator.bad_resources import NOT_FOR_PODS, REFUSED, UNREADABLE, Bad, good
 
 
-def told(bad: Bad) -> str:
+def parse_error(bad: Bad) -> str:
     with pytest.raises(ResourceError) as raised:
         parse(bad.document)
     message = str(raised.value)
@@ -30,12 +30,12 @@ def test_there_are_enough() -> None:
 
 @pytest.mark.parametrize("bad", REFUSED, ids=lambda bad: bad.what)
 def test_what_the_api_server_refuses_is_not_read(bad: Bad) -> None:
-    assert f"{bad.parse_field or bad.field}" in told(bad)
+    assert f"{bad.parse_field or bad.field}" in parse_error(bad)
 
 
 @pytest.mark.parametrize("bad", UNREADABLE, ids=lambda bad: bad.what)
 def test_what_only_the_reader_can_know(bad: Bad) -> None:
-    message = told(bad)
+    message = parse_error(bad)
     assert f"resource: {bad.field}:" in message
     assert bad.says in message
 

@@ -13,7 +13,9 @@ def leaves(schema: dict[str, Any], path: str) -> list[str]:
     if "properties" not in schema:
         return [path]
     return [
-        leaf for name, one in schema["properties"].items() for leaf in leaves(one, fields.join(path, name))
+        leaf
+        for name, subschema in schema["properties"].items()
+        for leaf in leaves(subschema, fields.join(path, name))
     ]
 
 
@@ -21,8 +23,8 @@ def defaults(schema: dict[str, Any], path: str) -> dict[str, str]:
     """The default of each field that has one, as the page writes it."""
     if "properties" in schema:
         result = {}
-        for name, one in schema["properties"].items():
-            result.update(defaults(one, fields.join(path, name)))
+        for name, subschema in schema["properties"].items():
+            result.update(defaults(subschema, fields.join(path, name)))
         return result
     if "default" not in schema:
         return {}
@@ -35,7 +37,7 @@ def test_every_reason_to_be_degraded_is_in_the_operators_page() -> None:
     root = Path(__file__).parents[3]
     sources = (root / "operator" / "slackwater_operator").rglob("*.py")
     given = re.compile(r"(?:Trouble|NoKey|\.trouble)\(\s*\"(\w+)\"")
-    reasons = {one for path in sources for one in given.findall(path.read_text(encoding="utf-8"))}
+    reasons = {reason for path in sources for reason in given.findall(path.read_text(encoding="utf-8"))}
     assert len(reasons) > 6
     page = (root / "docs" / "operate.md").read_text(encoding="utf-8")
     table = page[page.index("### Why Degraded") :].split("\n\n")[0]
@@ -63,7 +65,7 @@ def test_the_page_names_no_field_that_is_not_there() -> None:
     page = (Path(__file__).parents[3] / "docs" / "consumergroup.md").read_text(encoding="utf-8")
     known = leaves(fields.object_schema(resources.ConsumerGroup), "")
     named = set(re.findall(r"`((?:spec|metadata)\.[A-Za-z.]+)`", page))
-    assert [one for one in named if not any(f"{leaf}.".startswith(f"{one}.") for leaf in known)] == []
+    assert [field for field in named if not any(f"{leaf}.".startswith(f"{field}.") for leaf in known)] == []
 
 
 def test_the_defaults_in_the_page_are_the_types_own() -> None:

@@ -70,7 +70,7 @@ def test_a_worker_is_named_after_the_group(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "expected"),
     [
         ("minReplicas: 2", "minReplica: 2", ":12: spec.scaling.minReplica: unknown field; did you mean"),
         ("  topics:", "  Topics:", ":8: spec.Topics: unknown field; did you mean topics?"),
@@ -103,9 +103,9 @@ def test_a_worker_is_named_after_the_group(tmp_path: Path) -> None:
         ("    sink:", "    engine: no\n    sink:", "must be text, but is the boolean false; write it"),
     ],
 )  # fmt: skip
-def test_a_fault_is_one_line_that_names_the_field(tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_a_fault_is_one_line_that_names_the_field(tmp_path: Path, old: str, new: str, expected: str) -> None:
     assert old in GOOD
-    assert told in fault(tmp_path, GOOD.replace(old, new))
+    assert expected in fault(tmp_path, GOOD.replace(old, new))
 
 
 @pytest.mark.parametrize("word", ["n", "y", "yes", "NO", "on", "true"])
@@ -118,7 +118,7 @@ def test_a_key_that_yaml_takes_for_a_boolean_is_refused(tmp_path: Path, word: st
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("", "is empty"),
         ("a: [", "is not YAML"),
@@ -130,8 +130,8 @@ def test_a_key_that_yaml_takes_for_a_boolean_is_refused(tmp_path: Path, word: st
         ("\t a: 1", "is not YAML"),
     ],
 )
-def test_what_is_no_resource_at_all(tmp_path: Path, text: str, told: str) -> None:
-    assert told in fault(tmp_path, text)
+def test_what_is_no_resource_at_all(tmp_path: Path, text: str, expected: str) -> None:
+    assert expected in fault(tmp_path, text)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
@@ -186,8 +186,8 @@ def test_each_field_of_the_crd_has_a_type_and_a_description() -> None:
         observed.append(path)
         properties = schema.get("properties", {})
         assert isinstance(properties, dict)
-        for name, one in properties.items():
-            walk(one, f"{path}.{name}")
+        for name, subschema in properties.items():
+            walk(subschema, f"{path}.{name}")
 
     walk(spec, "spec")
     assert "spec.pipeline.sink.path" in observed
@@ -197,6 +197,6 @@ def test_each_field_of_the_crd_has_a_type_and_a_description() -> None:
 def test_the_reserved_properties_are_refused_by_the_crd_too() -> None:
     version = crd.definition()["spec"]["versions"][0]
     kafka = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["kafka"]
-    rules = [one["rule"] for one in kafka["properties"]["properties"]["x-kubernetes-validations"]]
+    rules = [rule["rule"] for rule in kafka["properties"]["properties"]["x-kubernetes-validations"]]
     for name in validation.RESERVED_PROPERTIES:
         assert f"!('{name}' in self)" in rules

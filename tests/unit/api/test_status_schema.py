@@ -30,9 +30,9 @@ def strangers(value: Any, schema: dict[str, Any], path: str) -> list[str]:
     if isinstance(value, dict):
         return [
             stranger
-            for key, one in value.items()
+            for key, member in value.items()
             for stranger in (
-                strangers(one, schema["properties"][key], f"{path}.{key}")
+                strangers(member, schema["properties"][key], f"{path}.{key}")
                 if key in schema["properties"]
                 else [f"{path}.{key}: not in the schema"]
             )
@@ -40,8 +40,8 @@ def strangers(value: Any, schema: dict[str, Any], path: str) -> list[str]:
     if isinstance(value, list):
         return [
             stranger
-            for at, one in enumerate(value)
-            for stranger in strangers(one, schema["items"], f"{path}[{at}]")
+            for at, item in enumerate(value)
+            for stranger in strangers(item, schema["items"], f"{path}[{at}]")
         ]
     return []
 

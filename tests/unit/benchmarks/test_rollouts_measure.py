@@ -26,9 +26,9 @@ from benchmarks.rollouts.measure import (
 
 def test_a_pause_is_from_file_to_file_of_the_same_partition() -> None:
     stored = {0: [0.0] * 10, 1: [0.0] * 10}
-    found = pauses([Published(100, 0, 0), Published(130, 1, 0), Published(150, 0, 4)], stored)
-    assert found == [Pause(0, 100, 150)]
-    assert found[0].ms == 50
+    all_pauses = pauses([Published(100, 0, 0), Published(130, 1, 0), Published(150, 0, 4)], stored)
+    assert all_pauses == [Pause(0, 100, 150)]
+    assert all_pauses[0].ms == 50
 
 
 def test_a_pause_begins_when_there_is_a_record_to_handle() -> None:
@@ -43,20 +43,20 @@ def test_a_record_from_the_future_makes_no_negative_pause() -> None:
 
 def test_files_may_come_in_any_order_and_a_replay_ends_a_pause() -> None:
     stored = {0: [0.0] * 10}
-    found = pauses([Published(300, 0, 5), Published(100, 0, 0), Published(200, 0, 0)], stored)
-    assert [(one.begin_ms, one.end_ms) for one in found] == [(100, 200), (200, 300)]
+    all_pauses = pauses([Published(300, 0, 5), Published(100, 0, 0), Published(200, 0, 0)], stored)
+    assert [(pause.begin_ms, pause.end_ms) for pause in all_pauses] == [(100, 200), (200, 300)]
 
 
 def test_pauses_count_from_normal_on_and_then_wholly() -> None:
-    found = [Pause(0, 0, 100), Pause(1, 0, 101), Pause(1, 101, 2101)]
-    assert without_consumer_s(found, 100) == pytest.approx(2.101)
-    assert without_consumer_s(found, 2000) == 0, "a pause that is just as long as normal is normal"
-    assert worst_by_partition(found) == {0: 100, 1: 2000}
+    all_pauses = [Pause(0, 0, 100), Pause(1, 0, 101), Pause(1, 101, 2101)]
+    assert without_consumer_s(all_pauses, 100) == pytest.approx(2.101)
+    assert without_consumer_s(all_pauses, 2000) == 0, "a pause that is just as long as normal is normal"
+    assert worst_by_partition(all_pauses) == {0: 100, 1: 2000}
 
 
 def test_pauses_belong_to_the_span_that_they_end_in() -> None:
-    found = [Pause(0, 0, 99), Pause(0, 99, 100), Pause(0, 150, 200), Pause(0, 200, 201)]
-    assert ending_in(found, Span(100, 200)) == found[1:3]
+    all_pauses = [Pause(0, 0, 99), Pause(0, 99, 100), Pause(0, 150, 200), Pause(0, 200, 201)]
+    assert ending_in(all_pauses, Span(100, 200)) == all_pauses[1:3]
 
 
 def test_normal_leaves_the_longest_thousandth_out() -> None:
@@ -95,8 +95,8 @@ def test_handovers_are_the_pauses_in_which_another_process_begins() -> None:
         Handled(90, 0, 6, 7, "b"),
         Handled(15, 1, 0, 1, "b"),
     ]
-    found = [Pause(0, 12, 22), Pause(0, 22, 82), Pause(0, 82, 92), Pause(1, 5, 85)]
-    assert handovers(handled, found) == [Pause(0, 22, 82)]
+    all_pauses = [Pause(0, 12, 22), Pause(0, 22, 82), Pause(0, 82, 92), Pause(1, 5, 85)]
+    assert handovers(handled, all_pauses) == [Pause(0, 22, 82)]
 
 
 def sample(at_ms: float, lag: int | None, state: str = "Stable", members: int = 3) -> LagSample:

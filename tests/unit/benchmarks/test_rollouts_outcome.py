@@ -100,16 +100,16 @@ def test_the_picture_is_svg_with_a_line_for_each_way() -> None:
     root = ET.fromstring(plot.svg(lines, "a & b"))
     space = "{http://www.w3.org/2000/svg}"
     drawn = root.findall(f"{space}polyline")
-    assert len({one.get("stroke") for one in drawn}) == 3
+    assert len({line.get("stroke") for line in drawn}) == 3
     assert len(root.findall(f"{space}circle")) == 3
-    texts = [one.text for one in root.findall(f"{space}text")]
+    texts = [element.text for element in root.findall(f"{space}text")]
     assert "way 2 <&>: at most 200, done in 8 s" in texts
-    for one in drawn:
-        for point in (one.get("points") or "").split():
+    for line in drawn:
+        for point in (line.get("points") or "").split():
             x, y = map(float, point.split(","))
             assert plot.LEFT <= x <= plot.WIDTH - plot.RIGHT
             assert plot.TOP <= y <= plot.HEIGHT - plot.BOTTOM
-    heights = [min(float(p.split(",")[1]) for p in (one.get("points") or "").split()) for one in drawn]
+    heights = [min(float(p.split(",")[1]) for p in (line.get("points") or "").split()) for line in drawn]
     assert heights == sorted(heights, reverse=True), "more lag is higher up"
 
 

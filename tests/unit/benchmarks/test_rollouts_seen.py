@@ -32,7 +32,7 @@ def test_the_watch_sees_each_file_that_is_put_in_place(tmp_path: Path) -> None:
         (folder / "note.txt").write_text("")
         until(lambda: len(watch.published()) == 3, "three files", 10)
         first, second, third = watch.published()
-    assert [(one.partition, one.first) for one in (first, second, third)] == [(3, 42), (11, 7), (3, 42)]
+    assert [(file.partition, file.first) for file in (first, second, third)] == [(3, 42), (11, 7), (3, 42)]
     on_disk = (folder / "roll-a-3-00000000000000000042.parquet").stat().st_ctime_ns / 1e6
     assert first.at_ms <= second.at_ms <= third.at_ms == on_disk
 
@@ -91,11 +91,15 @@ def test_the_handler_keeps_a_journal_that_the_run_reads(journal: Path) -> None:
     rows = work.handle([record(1, 5), record(1, 6), record(4, 9)])
     work.handle([record(1, 7)])
     assert rows[1] == {"topic": "t", "partition": 1, "offset": 6, "number": 6}
-    found = run.journal_of(journal)
-    assert [(one.partition, one.first, one.last) for one in found] == [(1, 5, 6), (4, 9, 9), (1, 7, 7)]
-    assert {one.who for one in found} == {f"roll-c-0-{os.getpid()}"}
-    assert isinstance(found[0], Handled)
-    assert found[0].at_ms == found[1].at_ms <= found[2].at_ms
+    batches = run.journal_of(journal)
+    assert [(batch.partition, batch.first, batch.last) for batch in batches] == [
+        (1, 5, 6),
+        (4, 9, 9),
+        (1, 7, 7),
+    ]
+    assert {batch.who for batch in batches} == {f"roll-c-0-{os.getpid()}"}
+    assert isinstance(batches[0], Handled)
+    assert batches[0].at_ms == batches[1].at_ms <= batches[2].at_ms
 
 
 def test_peers_differ_in_their_membership_only() -> None:

@@ -64,10 +64,10 @@ def test_the_scrape_that_names_are_checked_against_is_whole() -> None:
     assert all(f"slackwater_{name}" in known() for name in operator_metrics._GAUGES)
 
 
-def add(found: dict[str, frozenset[str]], family: Metric, target: set[str]) -> None:
+def add(labels_by_metric: dict[str, frozenset[str]], family: Metric, target: set[str]) -> None:
     declared = frozenset(getattr(family, "_labelnames", ()))
     for name in series_of(family):
-        found[name] = found.get(name, frozenset()) | declared | target
+        labels_by_metric[name] = labels_by_metric.get(name, frozenset()) | declared | target
 
 
 def series_of(family: Metric) -> list[str]:
@@ -100,10 +100,12 @@ def test_asks_only_for_what_is_exported(asked: chart.Asked) -> None:
     selected = chart.selectors(expr)
     assert selected
     allowed = {"le"}
-    for one in selected:
-        assert one.metric in known(), f"nobody exports {one.metric}"
-        allowed |= known()[one.metric]
-        assert one.labels <= known()[one.metric], f"{one.metric} has no {one.labels - known()[one.metric]}"
+    for selector in selected:
+        assert selector.metric in known(), f"nobody exports {selector.metric}"
+        allowed |= known()[selector.metric]
+        assert selector.labels <= known()[selector.metric], (
+            f"{selector.metric} has no {selector.labels - known()[selector.metric]}"
+        )
     assert labels_asked(expr) <= allowed
 
 

@@ -92,7 +92,7 @@ def test_annotations_and_arguments_are_the_codes() -> None:
     for annotation in (names.RESTARTED_AT, names.PAUSED, names.RETRY):
         assert annotation in page
     assert names.FINALIZER in text(DOCS / "uninstall.md")
-    deployment = chart.one(chart.template({"watchNamespaces": ["a"]}), "Deployment")
+    deployment = chart.only_manifest(chart.template({"watchNamespaces": ["a"]}), "Deployment")
     arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
     parsed = options.parse(arguments, {})
     assert parsed.http_host == "", "kubectl port-forward connects to loopback"

@@ -126,7 +126,7 @@ def pins(lock: str) -> dict[str, set[str]]:
 def test_locks_hold_what_the_packages_ask_for(lock: str, project: str, extra: str) -> None:
     declared = tomllib.loads((chart.ROOT / project / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = [*declared["dependencies"], *declared.get("optional-dependencies", {}).get(extra, [])]
-    names = {re.split(r"[\[<>=!~; ]", one)[0].lower() for one in wanted} - {"slackwater"}
+    names = {re.split(r"[\[<>=!~; ]", requirement)[0].lower() for requirement in wanted} - {"slackwater"}
     assert names <= set(pins(lock))
 
 
@@ -165,7 +165,7 @@ def test_they_run_as_nobody_special_with_a_program_that_exists() -> None:
 
 
 def test_the_user_is_the_one_that_the_chart_runs() -> None:
-    pod = chart.one(chart.template(), "Deployment")["spec"]["template"]["spec"]
+    pod = chart.only_manifest(chart.template(), "Deployment")["spec"]["template"]["spec"]
     for _, stage in finals():
         assert (
             stage.all("USER")[0].rest

@@ -112,7 +112,7 @@ def test_generated_files_are_what_the_generator_writes(path: Any, text: str) -> 
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_the_crd_is_the_one_in_crds(keep: bool) -> None:
-    installed = chart.one(chart.template({"crds.keep": keep}), "CustomResourceDefinition")
+    installed = chart.only_manifest(chart.template({"crds.keep": keep}), "CustomResourceDefinition")
     source = yaml.safe_load((chart.ROOT / "crds" / generated.CRD_NAME).read_text(encoding="utf-8"))
     policy = installed["metadata"].pop("annotations", {}).get("helm.sh/resource-policy")
     assert policy == ("keep" if keep else None)
@@ -126,14 +126,14 @@ def test_the_crd_is_the_one_in_crds(keep: bool) -> None:
 
 
 def rules(values: Mapping[str, Any], kind: str, name: str) -> list[dict[str, Any]]:
-    result: list[dict[str, Any]] = chart.one(chart.template(values), kind, name)["rules"]
+    result: list[dict[str, Any]] = chart.only_manifest(chart.template(values), kind, name)["rules"]
     return result
 
 
-def granted(found: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
+def granted(rules: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
     return {
         (group, resource, verb)
-        for rule in found
+        for rule in rules
         for group, resource, verb in itertools.product(rule["apiGroups"], rule["resources"], rule["verbs"])
     }
 
@@ -144,8 +144,8 @@ def test_a_role_in_each_namespace_grants_what_the_cluster_role_does() -> None:
     assert not [m for m in manifests if m["kind"] == "ClusterRoleBinding"]
     for namespace in ("a", "b"):
         inside = [m for m in manifests if m["metadata"].get("namespace") == namespace]
-        assert granted(chart.one(inside, "Role", "sw-slackwater")["rules"]) == everywhere
-        binding = chart.one(inside, "RoleBinding", "sw-slackwater")
+        assert granted(chart.only_manifest(inside, "Role", "sw-slackwater")["rules"]) == everywhere
+        binding = chart.only_manifest(inside, "RoleBinding", "sw-slackwater")
         assert binding["subjects"] == [
             {"kind": "ServiceAccount", "name": "sw-slackwater", "namespace": chart.NAMESPACE}
         ]
@@ -171,7 +171,7 @@ def test_the_operator_gets_nothing_that_leads_further() -> None:
     """No wildcard; no exec; no roles, tokens, nodes or CRDs; the Lease at home only. Of Secrets it can read
     one by its name and make one, but list, change and delete none."""
     everywhere = granted(rules({}, "ClusterRole", "sw-slackwater"))
-    assert not [one for one in everywhere if "*" in one]
+    assert not [permission for permission in everywhere if "*" in permission]
     resources = {resource for _, resource, _ in everywhere}
     assert not resources & {
         "pods/exec", "pods/attach", "pods/portforward", "pods/ephemeralcontainers", "serviceaccounts/token",
@@ -193,12 +193,14 @@ def test_the_operator_gets_nothing_that_leads_further() -> None:
 
 
 def pod(values: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    result: dict[str, Any] = chart.one(chart.template(values), "Deployment")["spec"]["template"]["spec"]
+    result: dict[str, Any] = chart.only_manifest(chart.template(values), "Deployment")["spec"]["template"][
+        "spec"
+    ]
     return result
 
 
 def test_the_pod_is_what_restricted_demands() -> None:
-    for spec in (pod(), chart.one(chart.template(), "Pod")["spec"]):
+    for spec in (pod(), chart.only_manifest(chart.template(), "Pod")["spec"]):
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         (container,) = spec["containers"]
@@ -222,7 +224,7 @@ def test_probes_and_monitor_name_the_port_that_is_there() -> None:
         "http": 8080,
         "webhook": parse([], {}).admission_port,
     }
-    monitor = chart.one(chart.template(ALL_ON), "PodMonitor", "sw-slackwater")
+    monitor = chart.only_manifest(chart.template(ALL_ON), "PodMonitor", "sw-slackwater")
     assert [end["port"] for end in monitor["spec"]["podMetricsEndpoints"]] == ["http"]
 
 
@@ -246,16 +248,16 @@ def test_arguments_follow_the_values() -> None:
 
 def test_a_budget_only_for_more_than_one() -> None:
     assert not [m for m in chart.template({"replicaCount": 1}) if m["kind"] == "PodDisruptionBudget"]
-    budget = chart.one(chart.template(), "PodDisruptionBudget")
-    labels = chart.one(chart.template(), "Deployment")["spec"]["template"]["metadata"]["labels"]
+    budget = chart.only_manifest(chart.template(), "PodDisruptionBudget")
+    labels = chart.only_manifest(chart.template(), "Deployment")["spec"]["template"]["metadata"]["labels"]
     assert budget["spec"]["selector"]["matchLabels"].items() <= labels.items()
     assert budget["spec"]["maxUnavailable"] == 1
 
 
 def test_the_test_pod_is_not_taken_for_an_operator() -> None:
     manifests = chart.template(ALL_ON)
-    selector = chart.one(manifests, "Deployment")["spec"]["selector"]["matchLabels"]
-    assert not selector.items() <= chart.one(manifests, "Pod")["metadata"]["labels"].items()
+    selector = chart.only_manifest(manifests, "Deployment")["spec"]["selector"]["matchLabels"]
+    assert not selector.items() <= chart.only_manifest(manifests, "Pod")["metadata"]["labels"].items()
 
 
 # --- the admission webhook
@@ -265,7 +267,7 @@ WEBHOOK = "sw-slackwater-webhook"
 
 def webhook(values: Mapping[str, Any] | None = None) -> dict[str, Any]:
     manifests = chart.template({"admissionWebhook.enabled": True, **(values or {})})
-    configuration = chart.one(manifests, "ValidatingWebhookConfiguration", WEBHOOK)
+    configuration = chart.only_manifest(manifests, "ValidatingWebhookConfiguration", WEBHOOK)
     (result,) = configuration["webhooks"]
     return dict(result)
 
@@ -299,11 +301,11 @@ def test_the_api_server_finds_the_operators_certificate_and_port() -> None:
     assert client == {
         "service": {"name": WEBHOOK, "namespace": chart.NAMESPACE, "path": "/validate", "port": 443}
     }
-    service = chart.one(manifests, "Service", WEBHOOK)["spec"]
-    labels = chart.one(manifests, "Deployment")["spec"]["template"]["metadata"]["labels"]
+    service = chart.only_manifest(manifests, "Service", WEBHOOK)["spec"]
+    labels = chart.only_manifest(manifests, "Deployment")["spec"]["template"]["metadata"]["labels"]
     assert service["selector"].items() <= labels.items()
     assert service["ports"] == [{"name": "webhook", "port": 443, "targetPort": "webhook", "protocol": "TCP"}]
-    assert "data" not in chart.one(manifests, "Secret", WEBHOOK)
+    assert "data" not in chart.only_manifest(manifests, "Secret", WEBHOOK)
     arguments = pod({"admissionWebhook.enabled": True})["containers"][0]["args"]
     assert f"--admission-webhook={WEBHOOK}" in arguments
     assert parse(arguments, {"POD_NAMESPACE": "slackwater"}).own_namespace == "slackwater"
@@ -324,7 +326,7 @@ def test_the_webhooks_rights_are_of_one_secret_and_one_configuration() -> None:
     ]
     account = {"kind": "ServiceAccount", "name": "sw-slackwater", "namespace": chart.NAMESPACE}
     for kind in ("RoleBinding", "ClusterRoleBinding"):
-        assert chart.one(chart.template(values), kind, WEBHOOK)["subjects"] == [account]
+        assert chart.only_manifest(chart.template(values), kind, WEBHOOK)["subjects"] == [account]
     page = (chart.ROOT / "docs" / "design" / "operator.md").read_text(encoding="utf-8")
     part = page.split("## The admission webhook", 1)[1].split("\n## ", 1)[0]
     for rule in (*rules(values, "Role", WEBHOOK), *rules(values, "ClusterRole", WEBHOOK)):
@@ -336,13 +338,15 @@ def test_the_webhooks_rights_are_of_one_secret_and_one_configuration() -> None:
 
 def test_the_policy_lets_the_api_server_reach_the_webhook() -> None:
     values = {**COMBINATIONS["policies with peers"], "admissionWebhook.enabled": True}
-    metrics, reviews = chart.one(chart.template(values), "NetworkPolicy", "sw-slackwater")["spec"]["ingress"]
+    metrics, reviews = chart.only_manifest(chart.template(values), "NetworkPolicy", "sw-slackwater")["spec"][
+        "ingress"
+    ]
     assert "from" in metrics
     assert reviews == {"ports": [{"port": "webhook", "protocol": "TCP"}]}
 
 
 def test_the_policy_lets_through_what_the_operator_does() -> None:
-    policy = chart.one(chart.template(ALL_ON), "NetworkPolicy", "sw-slackwater")["spec"]
+    policy = chart.only_manifest(chart.template(ALL_ON), "NetworkPolicy", "sw-slackwater")["spec"]
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     ports = {port["port"] for rule in policy["egress"] for port in rule["ports"]}
     assert ports == {53, 443, 6443, 9092, 9093, 9094, "health"}
@@ -355,9 +359,11 @@ def test_the_policy_lets_through_what_the_operator_does() -> None:
 def test_limited_metrics_are_open_to_the_test_and_the_operator() -> None:
     values = COMBINATIONS["policies with peers"]
     manifests = chart.template(values)
-    own = chart.one(manifests, "NetworkPolicy", "sw-slackwater")["spec"]["ingress"][0]["from"]
+    own = chart.only_manifest(manifests, "NetworkPolicy", "sw-slackwater")["spec"]["ingress"][0]["from"]
     assert {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "slackwater-test"}}} in own
-    workers = chart.one(manifests, "NetworkPolicy", "sw-slackwater-workers")["spec"]["ingress"][0]["from"]
+    workers = chart.only_manifest(manifests, "NetworkPolicy", "sw-slackwater-workers")["spec"]["ingress"][0][
+        "from"
+    ]
     assert any(peer.get("podSelector", {}).get("matchLabels", {}).get("app.kubernetes.io/name")
                == "slackwater-operator" for peer in workers)  # fmt: skip
 
@@ -365,7 +371,7 @@ def test_limited_metrics_are_open_to_the_test_and_the_operator() -> None:
 def test_workers_reach_each_other_for_a_takeover_and_nobody_else_inside() -> None:
     """The successor asks its predecessor on the health port, in the same namespace."""
     peer = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "slackwater-worker"}}}
-    policy = chart.one(
+    policy = chart.only_manifest(
         chart.template(COMBINATIONS["policies with peers"]), "NetworkPolicy", "sw-slackwater-workers"
     )["spec"]
     (ingress,) = policy["ingress"]
@@ -374,7 +380,7 @@ def test_workers_reach_each_other_for_a_takeover_and_nobody_else_inside() -> Non
     (egress,) = [rule for rule in policy["egress"] if rule["ports"][0]["port"] == "health"]
     assert egress == {"ports": [{"port": "health", "protocol": "TCP"}], "to": [peer]}
     # Without a limit of who may ask for metrics the port is open to all, so to workers, too.
-    policy = chart.one(chart.template(ALL_ON), "NetworkPolicy", "sw-slackwater-workers")["spec"]
+    policy = chart.only_manifest(chart.template(ALL_ON), "NetworkPolicy", "sw-slackwater-workers")["spec"]
     assert "from" not in policy["ingress"][0]
     assert [rule["to"] for rule in policy["egress"] if rule["ports"][0]["port"] == "health"] == [[peer]]
 
@@ -388,11 +394,11 @@ def test_dashboards_carry_the_sidecars_label_and_are_whole() -> None:
     maps = [m for m in chart.template(values) if m["kind"] == "ConfigMap"]
     stored = {path.name: path for path in (chart.CHART / "dashboards").glob("*.json")}
     assert len(maps) == len(stored) == 2
-    for found in maps:
-        assert found["metadata"]["labels"]["board"] == "yes"
-        assert found["metadata"]["namespace"] == "grafana"
-        assert found["metadata"]["annotations"] == {"folder": "Kafka"}
-        ((name, text),) = found["data"].items()
+    for config_map in maps:
+        assert config_map["metadata"]["labels"]["board"] == "yes"
+        assert config_map["metadata"]["namespace"] == "grafana"
+        assert config_map["metadata"]["annotations"] == {"folder": "Kafka"}
+        ((name, text),) = config_map["data"].items()
         assert json.loads(text) == json.loads(
             stored[name.removeprefix("slackwater-")].read_text(encoding="utf-8")
         )

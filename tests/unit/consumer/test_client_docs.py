@@ -29,14 +29,14 @@ def test_every_option_is_described() -> None:
 def test_the_pictures_have_every_state_and_every_move() -> None:
     drawn = membership_picture()
     moves = {(s.name, e.name, to.name) for s, row in TRANSITIONS.items() for e, to in row.items()}
-    found = set()
+    drawn_moves = set()
     for state, following, events in re.findall(r"^    (\w+) --> (\w+) : (.+)$", drawn, re.MULTILINE):
-        found |= {(state, event, following) for event in events.split(", ")}
-    assert found == moves
-    assert {one.name for one in State} | {one.name for one in Event} <= set(re.findall(r"\w+", drawn))
+        drawn_moves |= {(state, event, following) for event in events.split(", ")}
+    assert drawn_moves == moves
+    assert {state.name for state in State} | {event.name for event in Event} <= set(re.findall(r"\w+", drawn))
     steps = set(re.findall(r"^    (\w+) --> (\w+)$", fetch_picture(), re.MULTILINE))
     assert steps == {(state.name, to.name) for state, row in MOVES.items() for to in row}
-    assert {one.name for one in FetchState} <= {name for step in steps for name in step}
+    assert {state.name for state in FetchState} <= {name for step in steps for name in step}
 
 
 def test_every_diagnostic_is_explained() -> None:

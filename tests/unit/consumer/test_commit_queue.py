@@ -26,40 +26,50 @@ def run(queue: CommitQueue) -> None:
 
 def test_in_the_order_of_the_commits() -> None:
     queue = CommitQueue()
-    told: list[tuple[int, Any]] = []
+    outcomes: list[tuple[int, Any]] = []
     both = [commit(0), commit(1), commit(2)]
-    for _, one in both:
-        queue.add(one, lambda offsets, error: told.append((offsets[A].offset, error)))
+    for _, pending in both:
+        queue.add(pending, lambda offsets, error: outcomes.append((offsets[A].offset, error)))
     both[2][0].set_result(None)
     run(queue)
-    assert told == []
+    assert outcomes == []
     failure = NotCoordinatorError("gone")
     both[0][0].set_exception(failure)
     run(queue)
-    assert told == [(0, failure)]
+    assert outcomes == [(0, failure)]
     both[1][0].cancel()
     run(queue)
-    assert [offset for offset, _ in told] == [0, 1, 2]
-    assert isinstance(told[1][1], KafkaError)
-    assert told[2][1] is None
+    assert [offset for offset, _ in outcomes] == [0, 1, 2]
+    assert isinstance(outcomes[1][1], KafkaError)
+    assert outcomes[2][1] is None
     assert queue.under_way() == []
 
 
 def test_the_names_of_kafka_pythons_future() -> None:
-    future, one = commit(1)
-    seen: list[Any] = []
-    one.add_callback(seen.append).add_errback(seen.append)
-    assert (one.is_done, one.succeeded(), one.failed(), one.exception) == (False, False, False, None)
+    future, pending = commit(1)
+    outcomes: list[Any] = []
+    pending.add_callback(outcomes.append).add_errback(outcomes.append)
+    assert (pending.is_done, pending.succeeded(), pending.failed(), pending.exception) == (
+        False,
+        False,
+        False,
+        None,
+    )
     with pytest.raises(KafkaTimeoutError):
-        one.get(timeout=0.01)
+        pending.get(timeout=0.01)
     future.set_result(None)
-    assert (one.is_done, one.succeeded(), one.failed(), one.value) == (True, True, False, None)
-    one.get(timeout=0)
+    assert (pending.is_done, pending.succeeded(), pending.failed(), pending.value) == (
+        True,
+        True,
+        False,
+        None,
+    )
+    pending.get(timeout=0)
     future, other = commit(2)
-    other.add_both(seen.append)
+    other.add_both(outcomes.append)
     failure = NotCoordinatorError("gone")
     future.set_exception(failure)
     assert (other.failed(), other.retriable(), other.exception) == (True, True, failure)
     with pytest.raises(NotCoordinatorError):
         other.get()
-    assert seen == [None, failure]
+    assert outcomes == [None, failure]

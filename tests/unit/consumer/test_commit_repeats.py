@@ -42,10 +42,10 @@ class Committing(Bench):
         self.hold(0, 1, generation=1)
 
     def tell(self) -> Any:
-        told = super().tell()
+        notices = super().tell()
         self.subscription.remove(self.subscription.partitions.keys() - self.owned)
         self.subscription.add(self.owned)
-        return told
+        return notices
 
     def hold(self, *numbers: int, generation: int) -> None:
         """A generation in which the member has these; the listener has been told."""

@@ -61,18 +61,18 @@ async def test_nor_where_the_coordinator_was_only_found_meanwhile(has: list[Topi
     """The request was made up before, and would be written after."""
     bench = Committing()
     join_anew(bench, 2)
-    found: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    coordinator_found: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     plain = bench.coordinator
 
     async def coordinator(group_id: str, timeout_ms: int) -> int:
-        await found
+        await coordinator_found
         return await plain(group_id, timeout_ms)
 
     bench.coordinator = coordinator  # type: ignore[method-assign]
     commit = bench.commit(B)
     await asyncio.sleep(0)
     join_the_same_number(bench, *has)
-    found.set_result(None)
+    coordinator_found.set_result(None)
     await refused(bench, commit)
 
 

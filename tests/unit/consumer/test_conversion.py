@@ -26,10 +26,10 @@ def rows(*values: bytes | None) -> RecordColumns:
 
 class Sees(Deserializer):
     def __init__(self) -> None:
-        self.seen: list[Any] = []
+        self.calls: list[Any] = []
 
     def deserialize(self, topic: str, headers: Any, data: bytes | None) -> Any:
-        self.seen.append((topic, list(headers), data))
+        self.calls.append((topic, list(headers), data))
         return (data or b"").decode()
 
 
@@ -47,7 +47,7 @@ def test_a_deserializer_object_sees_topic_and_headers_a_callable_the_bytes() -> 
     sees = Sees()
     made = convert(B, rows(b"1", b"2"), ConsumerConfig(key_deserializer=sees, value_deserializer=int))
     assert shown(made.records) == [(0, "k0", 1), (1, "k1", 2)]
-    assert sees.seen == [("u", [("h", b"0")], b"k0"), ("u", [("h", b"1")], b"k1")]
+    assert sees.calls == [("u", [("h", b"0")], b"k0"), ("u", [("h", b"1")], b"k1")]
 
 
 @pytest.mark.parametrize("origin", ["key", "value"])
@@ -78,10 +78,10 @@ def test_the_first_failure_ends_it_and_has_all_there_is(origin: str) -> None:
 def test_positions_go_back_to_the_record_that_failed() -> None:
     back: list[Any] = []
     config = ConsumerConfig(value_deserializer=int)
-    found, failures = all_records(
+    converted, failures = all_records(
         {A: rows(b"1", b"x"), B: rows(b"y")}, config, lambda tp, offset: back.append((tp, offset))
     )
-    assert list(found) == [A]
+    assert list(converted) == [A]
     assert [(failure.topic_partition, failure.offset) for failure in failures] == [(A, 1), (B, 0)]
     assert back == [(A, 1), (B, 0)]
 

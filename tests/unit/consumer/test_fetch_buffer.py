@@ -39,8 +39,8 @@ class Bench:
         self.buffer.add(Chunk(tp, batch(base, count) if data is None else data, base, base + count, version))
 
     def collect(self, limit: int = 1_000) -> dict[TopicPartition, list[int]]:
-        found = self.buffer.collect(limit)
-        return {tp: [record.offset for record in rows.records(*tp)] for tp, rows in found.items()}
+        collected = self.buffer.collect(limit)
+        return {tp: [record.offset for record in rows.records(*tp)] for tp, rows in collected.items()}
 
     def position(self, tp: TopicPartition) -> int | None:
         return self.subscription.get(tp).position
@@ -198,10 +198,10 @@ def test_paused_partitions_give_way_youngest_first_and_only_as_far_as_needed() -
     for tp in (A, B):
         bench.add(tp, 0, 50)
         bench.subscription.get(tp).paused = True
-    one = bench.buffer.held_bytes(A)
-    assert bench.buffer.drop_paused(2 * one) == set()
-    assert bench.buffer.drop_paused(one) == {B}
-    assert (bench.buffer.held_bytes(A), bench.buffer.total_bytes) == (one, one)
+    held_bytes = bench.buffer.held_bytes(A)
+    assert bench.buffer.drop_paused(2 * held_bytes) == set()
+    assert bench.buffer.drop_paused(held_bytes) == {B}
+    assert (bench.buffer.held_bytes(A), bench.buffer.total_bytes) == (held_bytes, held_bytes)
     bench.subscription.get(A).paused = False
     assert bench.buffer.drop_paused(0) == set()
     assert bench.collect() == {A: list(range(50))}

@@ -70,9 +70,9 @@ class Bench:
         self.subscription.adopt(self.subscription.get(A))
 
     def collect(self) -> list[int]:
-        found = self.buffer.collect(1_000)
-        assert set(found) <= {A}
-        return [record.offset for rows in found.values() for record in rows.records(*A)]
+        collected = self.buffer.collect(1_000)
+        assert set(collected) <= {A}
+        return [record.offset for rows in collected.values() for record in rows.records(*A)]
 
     def rest(self) -> list[int]:
         offsets: list[int] = []

@@ -49,10 +49,10 @@ class Standby(Bench):
 
     def taken(self) -> list[int]:
         """The offsets that are handed over, partition by partition."""
-        found = []
+        offsets = []
         while more := self.buffer.collect(1_000):
-            found += [record.offset for tp, rows in more.items() for record in rows.records(*tp)]
-        return found
+            offsets += [record.offset for tp, rows in more.items() for record in rows.records(*tp)]
+        return offsets
 
 
 async def test_what_is_prefetched_is_fetched_without_membership_and_what_is_assigned_is_not() -> None:

@@ -21,7 +21,7 @@ def order(request: m.FetchRequest) -> list[int]:
 
 
 def request_to(bench: Bench, node: int) -> m.FetchRequest:
-    return next(request for one, request, _ in bench.asked if one == node)
+    return next(request for asked_node, request, _ in bench.asked if asked_node == node)
 
 
 async def test_leaders_share_the_room_and_requests_under_way_count() -> None:
@@ -211,11 +211,11 @@ async def test_the_position_carries_the_epoch_of_the_record_before_it() -> None:
     set_base_offset(data, 0, 0, 4)
     set_base_offset(data, len(batch(0, 3)), 3, 6)
     await bench.answer(part(A, bytes(data), end=6))
-    seen = []
+    positions = []
     for _ in range(3):
         bench.buffer.collect(2)
-        seen.append(bench.subscription.consumed()[A])
-    assert seen == [(2, 4), (4, 6), (6, 6)]
+        positions.append(bench.subscription.consumed()[A])
+    assert positions == [(2, 4), (4, 6), (6, 6)]
     await bench.fetcher.close()
 
 
@@ -256,16 +256,16 @@ async def test_only_what_has_a_good_position_is_fetched_or_handed_over(state: Fe
     await bench.next()
     await bench.answer(part(A, batch(0, 5), end=100))
     await bench.next()
-    one = bench.subscription.get(A)
+    partition_state = bench.subscription.get(A)
     if state is FetchState.AWAIT_VALIDATION:
-        bench.subscription.suspend(one)
+        bench.subscription.suspend(partition_state)
     else:
         bench.subscription.reset(A, -2)
     await bench.answer(part(A, batch(5, 5), end=100))
     bench.fetcher.wake()
     assert bench.asked == []
     assert bench.buffer.collect(100) == {}
-    assert one.position == 0
+    assert partition_state.position == 0
     await bench.fetcher.close()
 
 

@@ -24,7 +24,7 @@ class Adds(ConsumerInterceptor):
         calls.append(("configured", config.client_id))
 
     def on_consume(self, records: Records) -> Records:
-        return {tp: [*found, self.mark] for tp, found in records.items()}  # type: ignore[list-item]
+        return {tp: [*values, self.mark] for tp, values in records.items()}  # type: ignore[list-item]
 
     def on_commit(self, offsets: Any) -> None:
         calls.append((self.mark, offsets))
@@ -58,8 +58,8 @@ def test_each_gets_what_the_one_before_gave(caplog: pytest.LogCaptureFixture) ->
     interceptors = Interceptors(given, config)
     records: Any = {A: ["x"], B: ["y"]}
     with caplog.at_level(logging.WARNING):
-        found: Any = interceptors.on_consume(records)
-    assert found == {A: ["x", "one"], B: ["y", "one"]}
+        result: Any = interceptors.on_consume(records)
+    assert result == {A: ["x", "one"], B: ["y", "one"]}
     assert [record.message.split(":")[1].split("(")[0] for record in caplog.records] == [" on_consume"] * 2
     interceptors.on_commit({A: OffsetAndMetadata(1)})
     interceptors.close()

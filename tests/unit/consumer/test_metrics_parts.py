@@ -49,19 +49,19 @@ async def test_logins_are_counted_as_first_or_again_and_as_good_or_not() -> None
 
     with pytest.raises(AuthenticationError):
         await connection.log_in(refused)
-    found = net.values()["consumer-metrics"]
-    assert (found["failed-authentication-total"], found["failed-reauthentication-total"]) == (1, 0)
+    figures = net.values()["consumer-metrics"]
+    assert (figures["failed-authentication-total"], figures["failed-reauthentication-total"]) == (1, 0)
     await connection.log_in(accepted)
     assert math.isnan(net.values()["consumer-metrics"]["reauthentication-latency-max"])
     await connection.log_in(accepted)
     with pytest.raises(AuthenticationError):
         await connection.log_in(refused)
-    found = net.values()["consumer-metrics"]
+    figures = net.values()["consumer-metrics"]
     for name in ("successful-authentication", "successful-reauthentication",
                  "failed-authentication", "failed-reauthentication"):  # fmt: skip
-        assert found[f"{name}-total"] == 1, name
-        assert found[f"{name}-rate"] > 0, name
-    assert found["reauthentication-latency-max"] >= found["reauthentication-latency-avg"] >= 10
+        assert figures[f"{name}-total"] == 1, name
+        assert figures[f"{name}-rate"] > 0, name
+    assert figures["reauthentication-latency-max"] >= figures["reauthentication-latency-avg"] >= 10
 
 
 def test_a_fetch_counts_when_all_of_it_was_taken() -> None:
@@ -76,23 +76,23 @@ def test_a_fetch_counts_when_all_of_it_was_taken() -> None:
     metrics.finished(tally, "t", 50, 1)
     assert metrics.values(lambda _: -1)[FETCH]["records-consumed-total"] == 0, "one is still open"
     metrics.finished(tally, "u", 10, 2)
-    seen = metrics.values(lambda _: 5)
-    assert seen[FETCH]["records-consumed-total"] == seen[FETCH]["records-per-request-avg"] == 6
-    assert seen[FETCH]["fetch-size-max"] == 160
-    assert (seen[f"{FETCH}.topic-t"]["fetch-size-max"], seen[f"{FETCH}.topic-u"]["fetch-size-max"]) == (
+    figures = metrics.values(lambda _: 5)
+    assert figures[FETCH]["records-consumed-total"] == figures[FETCH]["records-per-request-avg"] == 6
+    assert figures[FETCH]["fetch-size-max"] == 160
+    assert (figures[f"{FETCH}.topic-t"]["fetch-size-max"], figures[f"{FETCH}.topic-u"]["fetch-size-max"]) == (
         150,
         10,
     )
-    assert (seen[FETCH]["fetch-latency-max"], seen[FETCH]["fetch-throttle-time-avg"]) == (40, 7)
-    assert seen[f"{FETCH}.partition-t-0"] == {"preferred-read-replica": 5}
+    assert (figures[FETCH]["fetch-latency-max"], figures[FETCH]["fetch-throttle-time-avg"]) == (40, 7)
+    assert figures[f"{FETCH}.partition-t-0"] == {"preferred-read-replica": 5}
 
 
 def test_an_empty_answer_is_no_fetch_of_nothing() -> None:
     metrics = FetchMetrics(assigned(), Clock())
     metrics.looked_at(metrics.answered(1_000, 0))
-    found = metrics.values(lambda _: -1)[FETCH]
-    assert found["fetch-total"] == 1
-    assert math.isnan(found["fetch-size-avg"])
+    figures = metrics.values(lambda _: -1)[FETCH]
+    assert figures["fetch-total"] == 1
+    assert math.isnan(figures["fetch-size-avg"])
 
 
 @pytest.mark.parametrize(("read_committed", "lag"), [(False, 70), (True, 30)])
@@ -106,9 +106,9 @@ def test_the_lag_is_that_to_what_can_be_read(read_committed: bool, lag: int) -> 
     assert math.isnan(metrics.values(lambda _: -1)[FETCH]["records-lag-max"]), "no end is known"
     state.highwater, state.last_stable_offset, state.log_start_offset = 100, 60, 10
     metrics.moved(state)
-    found = metrics.values(lambda _: -1)
-    assert found[f"{FETCH}.partition-t-0"]["records-lag"] == found[FETCH]["records-lag-max"] == lag
-    assert found[f"{FETCH}.partition-t-0"]["records-lead"] == found[FETCH]["records-lead-min"] == 20
+    figures = metrics.values(lambda _: -1)
+    assert figures[f"{FETCH}.partition-t-0"]["records-lag"] == figures[FETCH]["records-lag-max"] == lag
+    assert figures[f"{FETCH}.partition-t-0"]["records-lead"] == figures[FETCH]["records-lead-min"] == 20
 
 
 def test_a_partition_that_goes_takes_its_figures_along() -> None:
@@ -124,9 +124,9 @@ def test_a_partition_that_goes_takes_its_figures_along() -> None:
     assert f"{FETCH}.partition-t-0" not in metrics.values(lambda _: -1)
     subscription.assign_by_user([TP, other])
     metrics.moved(subscription.get(other))
-    found = metrics.values(lambda _: -1)
-    assert found[f"{FETCH}.partition-t-1"]["records-lag"] == 4
-    assert "records-lag" not in found[f"{FETCH}.partition-t-0"], "it comes back without a past"
+    figures = metrics.values(lambda _: -1)
+    assert figures[f"{FETCH}.partition-t-1"]["records-lag"] == 4
+    assert "records-lag" not in figures[f"{FETCH}.partition-t-0"], "it comes back without a past"
 
 
 def test_the_follower_that_is_read_from() -> None:
@@ -148,15 +148,15 @@ def test_polls() -> None:
     with metrics.polling():
         clock.now += 20
     clock.now += 2_500
-    found = metrics.values()["consumer-metrics"]
-    assert (found["time-between-poll-avg"], found["time-between-poll-max"]) == (20, 40)
+    figures = metrics.values()["consumer-metrics"]
+    assert (figures["time-between-poll-avg"], figures["time-between-poll-max"]) == (20, 40)
     # As Java: the first poll counts as all idle; then 20 ms within of 20 + 40.
-    assert found["poll-idle-ratio-avg"] == pytest.approx((1 + 20 / 60) / 2)
-    assert found["last-poll-seconds-ago"] == 2
+    assert figures["poll-idle-ratio-avg"] == pytest.approx((1 + 20 / 60) / 2)
+    assert figures["last-poll-seconds-ago"] == 2
     with metrics.committing():
         clock.now += 3
     with metrics.asking_committed():
         clock.now += 4
-    found = metrics.values()["consumer-metrics"]
-    assert found["commit-sync-time-ns-total"] == 3_000_000
-    assert found["committed-time-ns-total"] == 4_000_000
+    figures = metrics.values()["consumer-metrics"]
+    assert figures["commit-sync-time-ns-total"] == 3_000_000
+    assert figures["committed-time-ns-total"] == 4_000_000

@@ -77,14 +77,14 @@ def test_rates_per_hour() -> None:
     window=st.integers(1, 30),
 )
 def test_figures_are_of_the_recent_values(values: list[tuple[int, int]], samples: int, window: int) -> None:
-    sensor, now, seen = Sensor(samples, window), 0, []
+    sensor, now, history = Sensor(samples, window), 0, []
     for gap, value in values:
         now += gap
         sensor.record(value, now)
-        seen.append((now, value))
-    recent = [value for at, value in seen if now - at < samples * window]
+        history.append((now, value))
+    recent = [value for at, value in history if now - at < samples * window]
     # Nothing younger than the windows is missed, and nothing older than one window more counts.
-    reached = [value for at, value in seen if now - at < (samples + 1) * window]
+    reached = [value for at, value in history if now - at < (samples + 1) * window]
     assert max(recent) <= sensor.maximum(now) <= max(reached)
     assert min(reached) <= sensor.minimum(now) <= min(recent)
     assert sensor.minimum(now) <= sensor.average(now) <= sensor.maximum(now)

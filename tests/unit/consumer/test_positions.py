@@ -201,11 +201,11 @@ async def test_truncation_at_a_place_that_the_leader_does_not_know_is_reset_by_p
     await bench.positions.close()
 
 
-@pytest.mark.parametrize("told", [(0, 1, 40), (0, -1, -1)])
-async def test_truncation_without_a_policy_is_told_once_until_a_seek(told: End) -> None:
+@pytest.mark.parametrize("end", [(0, 1, 40), (0, -1, -1)])
+async def test_truncation_without_a_policy_is_told_once_until_a_seek(end: End) -> None:
     bench = Bench(A, auto_offset_reset="none")
     bench.subscription.start_at(bench.subscription.get(A), 50, 2, 3)
-    bench.ends[A] = told
+    bench.ends[A] = end
     bench.lead(4)
     await bench.settle(lambda: bench.errors)
     await bench.settle()
@@ -213,7 +213,7 @@ async def test_truncation_without_a_policy_is_told_once_until_a_seek(told: End) 
     assert isinstance(error, LogTruncationError)
     assert isinstance(error, OffsetOutOfRangeNoResetError)
     assert error.offsets == {A: 50}
-    assert error.divergent_offsets == {A: OffsetAndMetadata(40, "", 1) if told[1] >= 0 else None}
+    assert error.divergent_offsets == {A: OffsetAndMetadata(40, "", 1) if end[1] >= 0 else None}
     assert bench.at(A)[0] is FetchState.AWAIT_VALIDATION
     assert bench.positions.known(bench.subscription.get(A)) == 50
     bench.subscription.seek(A, 40)
@@ -251,7 +251,9 @@ async def test_a_member_that_is_fenced_asks_no_more() -> None:
     asked, looks = len(bench.asked), bench.refreshes
     bench.lead(5)
     bench.subscription.reset(B, EARLIEST)
-    await bench.settle(lambda: all(one._task is None or one._task.done() for one in bench.positions._looking))
+    await bench.settle(
+        lambda: all(lookup._task is None or lookup._task.done() for lookup in bench.positions._looking)
+    )
     assert (len(bench.asked), bench.refreshes) == (asked, looks)
     assert bench.at(A)[0] is FetchState.AWAIT_VALIDATION
     assert bench.at(B)[0] is FetchState.AWAIT_RESET

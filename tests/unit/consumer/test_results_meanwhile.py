@@ -34,7 +34,7 @@ OPTIONS: dict[str, Any] = {
     "enable_auto_commit": False,
 }
 THROWN_OUT = [E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION]
-Told = list[tuple[str, list[TopicPartition]]]
+Notices = list[tuple[str, list[TopicPartition]]]
 
 
 @pytest.fixture(autouse=True)
@@ -89,21 +89,21 @@ class Listener:
     """Places what comes; while it is told of a revocation, the coordinator answers ``meanwhile``."""
 
     def __init__(self, consumer: Any) -> None:
-        self.consumer, self.told = consumer, Told()
+        self.consumer, self.notices = consumer, Notices()
         self.meanwhile: Callable[[], None] = lambda: None
 
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
         for tp in assigned:
             self.consumer.seek(tp, 0)
         if assigned:
-            self.told.append(("assigned", assigned))
+            self.notices.append(("assigned", assigned))
 
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-        self.told.append(("revoked", revoked))
+        self.notices.append(("revoked", revoked))
         self.meanwhile()
 
     def on_partitions_lost(self, lost: list[TopicPartition]) -> None:
-        self.told.append(("lost", lost))
+        self.notices.append(("lost", lost))
 
 
 class Async:
@@ -169,7 +169,7 @@ async def test_thrown_out_meanwhile(face: Any, code: int) -> None:
     try:
         assert await made.poll() == set(), "records of partitions that are gone"
         assert made.consumer.assignment() == set()
-        assert listener.told[1:] == [("revoked", [B]), ("lost", [A, C])]
+        assert listener.notices[1:] == [("revoked", [B]), ("lost", [A, C])]
         assert coordinator.member.state is State.JOINING
     finally:
         await made.close()
@@ -187,7 +187,7 @@ async def test_fenced_meanwhile(face: Any) -> None:
             await made.poll()
     finally:
         await made.close()
-    assert listener.told[1:] == [("revoked", [B]), ("lost", [A, C])]
+    assert listener.notices[1:] == [("revoked", [B]), ("lost", [A, C])]
 
 
 @pytest.mark.parametrize("fenced", [False, True])
@@ -243,8 +243,8 @@ def lead(core: Engine, epoch: int) -> None:
     brokers = [m.MetadataResponseBroker(node_id=1, host="h", port=1)]
     topics = [m.MetadataResponseTopic(name="t", partitions=partitions)]
     core.cluster.metadata.update(m.MetadataResponse(brokers=brokers, topics=topics), 0)
-    for told in core.cluster.on_metadata:
-        told(core.cluster.metadata)
+    for listener in core.cluster.on_metadata:
+        listener(core.cluster.metadata)
 
 
 @FACES
@@ -253,7 +253,7 @@ async def test_nothing_meanwhile(face: Any) -> None:
     try:
         assert await made.poll() <= {A, C}
         assert made.consumer.assignment() == {A, C}
-        assert listener.told[1:] == [("revoked", [B])]
+        assert listener.notices[1:] == [("revoked", [B])]
         assert coordinator.member.state is State.JOINING
     finally:
         await made.close()
@@ -279,7 +279,7 @@ async def test_a_topic_that_is_given_up_before_the_listener_is_told(
     try:
         assert await made.poll() == set()
         kept = [A] if strategy == "cooperative-sticky" else []
-        assert listener.told == [("assigned", [A]), *([] if kept else [("revoked", [A])])]
+        assert listener.notices == [("assigned", [A]), *([] if kept else [("revoked", [A])])]
         assert made.consumer.assignment() == set(kept)
         (again,), _ = coordinator.member.poll(coordinator.group.now_ms())
         (protocol,) = again.request.protocols
@@ -298,9 +298,9 @@ async def test_without_a_group_a_topic_that_is_given_up_first_is_never_told() ->
         lead(core, epoch=1)
         made.consumer.subscribe(["u"], listener=listener)
         await made.poll()
-        assert (listener.told, made.consumer.assignment()) == ([], set())
+        assert (listener.notices, made.consumer.assignment()) == ([], set())
         made.consumer.subscribe(["t"], listener=listener)
         await made.poll()
-        assert listener.told == [("assigned", [A, B, C])]
+        assert listener.notices == [("assigned", [A, B, C])]
     finally:
         await made.close()

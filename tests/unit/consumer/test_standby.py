@@ -68,8 +68,8 @@ class Wire:
         brokers = [m.MetadataResponseBroker(node_id=1, host="h", port=1)]
         topics = [m.MetadataResponseTopic(name="t", partitions=parts, error_code=self.topic_error)]
         cluster.metadata.update(m.MetadataResponse(brokers=brokers, topics=topics), 0)
-        for told in cluster.on_metadata:
-            told(cluster.metadata)
+        for listener in cluster.on_metadata:
+            listener(cluster.metadata)
 
     async def coordinator(self, cluster: Cluster, group: str, timeout_ms: int) -> int:
         self.asked.append("coordinator")
@@ -118,19 +118,19 @@ class Listener:
     """Notes what comes; ``seeks`` is done when it does."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, list[TopicPartition]]] = []
+        self.notices: list[tuple[str, list[TopicPartition]]] = []
         self.seeks: dict[TopicPartition, int] = {}
         self.pauses: list[TopicPartition] = []
         self.consumer: Any = None
 
     def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
-        self.told.append(("assigned", assigned))
+        self.notices.append(("assigned", assigned))
         self.consumer.pause(*self.pauses)
         for tp, offset in self.seeks.items():
             self.consumer.seek(tp, offset)
 
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-        self.told.append(("revoked", revoked))
+        self.notices.append(("revoked", revoked))
 
 
 class Face:
@@ -162,8 +162,8 @@ class Face:
 
     @property
     def core(self) -> Engine:
-        found: Engine = self.consumer._core
-        return found
+        engine: Engine = self.consumer._core
+        return engine
 
     async def on_loop(self, function: Any, *arguments: Any) -> Any:
         if self.is_async:
@@ -194,12 +194,12 @@ class Face:
             now = max(self.core.group.now_ms(), member.timers.retry_at)
             (join,), _ = member.poll(now)
             assert (join.request.member_id, join.request.group_instance_id) == ("", "i")
-            one = m.DescribeGroupsResponseMember(
+            described_member = m.DescribeGroupsResponseMember(
                 member_id="old", group_instance_id="i", member_assignment=encode_assignment(partitions)
             )
             described = m.DescribeGroupsResponseGroup(
                 group_id="g", group_state="Stable" if stable else "PreparingRebalance",
-                protocol_data="cooperative-sticky", members=[one],
+                protocol_data="cooperative-sticky", members=[described_member],
             )  # fmt: skip
             member.on_ahead(join, m.DescribeGroupsResponse(groups=[described]))
             joined = m.JoinGroupResponse(
@@ -215,8 +215,8 @@ class Face:
 
     async def poll(self, timeout_ms: float = 0) -> dict[TopicPartition, list[int]]:
         """The offsets of one poll."""
-        found = await self.call("poll_columns", timeout_ms)
-        return {tp: [record.offset for record in rows.records(*tp)] for tp, rows in found.items()}
+        columns = await self.call("poll_columns", timeout_ms)
+        return {tp: [record.offset for record in rows.records(*tp)] for tp, rows in columns.items()}
 
     async def close(self) -> None:
         await self.call("close", autocommit=False, timeout_ms=100)
@@ -240,14 +240,14 @@ async def test_a_standby_has_the_coordinator_and_both_connections_and_joins_noth
     await made.stand_by()
     try:
         assert wire.asked[:3] == ["coordinator", "group", "general"]
-        seen = made.consumer.membership()
-        assert (seen.state, seen.generation, seen.member_id) == ("out", -1, "")
+        membership = made.consumer.membership()
+        assert (membership.state, membership.generation, membership.member_id) == ("out", -1, "")
         assert (made.consumer.assignment(), made.consumer.subscription()) == (set(), None)
         assert made.core.group.membership.poll(0)[0] == []
         assert made.core.subscription.mode is Mode.STANDBY
     finally:
         await made.close()
-    assert made.listener.told == []
+    assert made.listener.notices == []
 
 
 @FACES
@@ -395,14 +395,14 @@ async def test_prefetch_names_the_whole_set(face: Any) -> None:
     try:
         await made.call("prefetch", {A: 5, B: 7, OTHER: 1})
         ahead = made.core.subscription.prefetched
-        assert {tp: one.position for tp, one in ahead.items()} == {A: 5, B: 7}
+        assert {tp: state.position for tp, state in ahead.items()} == {A: 5, B: 7}
         await made.fetched(A, 5, 4)
         await made.fetched(B, 7, 2)
         held = made.core.buffer.held_bytes(A)
         await made.call("prefetch", {A: 7, C: 1})
         # B's went, A's stayed: it was only moved on.
         assert made.core.subscription.prefetched[A] is ahead[A]
-        assert {tp: one.position for tp, one in made.core.subscription.prefetched.items()} == {A: 7, C: 1}
+        assert {tp: state.position for tp, state in made.core.subscription.prefetched.items()} == {A: 7, C: 1}
         assert made.core.buffer.total_bytes == held
         await made.call("prefetch", {A: 6, C: 1})
         assert (made.core.subscription.prefetched[A].position, made.core.buffer.total_bytes) == (6, 0)
@@ -449,12 +449,16 @@ async def polled(
     made: Any, count: int = 0, until: Callable[[], bool] = lambda: True
 ) -> dict[TopicPartition, list[int]]:
     """All that there is to poll, once there were ``count`` records and ``until()`` holds."""
-    found: dict[TopicPartition, list[int]] = {}
+    offsets_by_partition: dict[TopicPartition, list[int]] = {}
     async with asyncio.timeout(60):
-        while (more := await made.poll(50)) or sum(map(len, found.values())) < count or not until():
+        while (
+            (more := await made.poll(50))
+            or sum(map(len, offsets_by_partition.values())) < count
+            or not until()
+        ):
             for tp, offsets in more.items():
-                found.setdefault(tp, []).extend(offsets)
-    return found
+                offsets_by_partition.setdefault(tp, []).extend(offsets)
+    return offsets_by_partition
 
 
 @FACES
@@ -464,10 +468,10 @@ async def test_it_goes_on_at_the_offsets_that_it_is_given_and_asks_nobody(face: 
         del wire.asked[:]
         await made.call("take_over", {A: at(13), B: at(20)})
         assert (await made.poll(), made.consumer.assignment()) == ({}, set()), "it is not in the group yet"
-        assert made.listener.told == []
+        assert made.listener.notices == []
         await made.join(A, B)
         assert await polled(made, 7) == {A: list(range(13, 20))}
-        assert made.listener.told == [("assigned", [A, B])]
+        assert made.listener.notices == [("assigned", [A, B])]
         assert (made.consumer.membership().state, made.consumer.membership().returned) == ("stable", True)
         assert wire.asked == []
         assert await made.call("position", B) == 20
@@ -582,13 +586,13 @@ async def test_a_leader_epoch_is_confirmed_by_what_was_fetched_or_by_the_leader(
         await made.call("take_over", {tp: at(offset, epoch)})
         await made.join(tp)
         count = max(0, 20 - offset) if good else 0
-        found = await polled(made, count, lambda: good or "OffsetForLeaderEpoch" in wire.asked)
+        offsets_by_partition = await polled(made, count, lambda: good or "OffsetForLeaderEpoch" in wire.asked)
         state = made.core.subscription.get(tp)
         if good:
-            assert found.get(tp, []) == list(range(offset, 20))
+            assert offsets_by_partition.get(tp, []) == list(range(offset, 20))
             assert (state.state, "OffsetForLeaderEpoch" in wire.asked) == (FetchState.FETCHING, False)
         else:
-            assert (found, state.position, state.leader_epoch) == ({}, offset, epoch)
+            assert (offsets_by_partition, state.position, state.leader_epoch) == ({}, offset, epoch)
             assert state.state is FetchState.AWAIT_VALIDATION
             assert "OffsetForLeaderEpoch" in wire.asked
     finally:

@@ -84,14 +84,14 @@ def example(request: type[Request[Any]], version: int) -> Request[Any]:
 
 def codes(struct: Any) -> set[int]:
     """Every error code anywhere in a response."""
-    found = set()
+    result = set()
     for name, value in vars(struct).items():
         if name == "error_code":
-            found.add(value)
+            result.add(value)
         for entry in value if isinstance(value, list) else []:
             if isinstance(entry, Struct):
-                found |= codes(entry)
-    return found
+                result |= codes(entry)
+    return result
 
 
 EVERY_VERSION = [

@@ -31,14 +31,14 @@ def values_of(data: bytes, offset: int) -> list[bytes | None]:
 
 
 def read_all(partition: Partition, offset: int = 0, max_bytes: int = 1 << 20) -> list[bytes | None]:
-    found: list[bytes | None] = []
+    values: list[bytes | None] = []
     while offset < partition.end_offset:
         data = partition.read(offset, max_bytes, at_least_one=True)
         columns = decode(data, fetch_offset=offset)
-        found += [record.value for record in columns.records("t", 0)]
+        values += [record.value for record in columns.records("t", 0)]
         assert columns.next_offset > offset
         offset = columns.next_offset
-    return found
+    return values
 
 
 def test_batches_get_offsets_and_the_leader_epoch(tmp_path: Path) -> None:
@@ -75,12 +75,12 @@ def test_a_read_keeps_to_its_limit_but_for_the_first_batch(tmp_path: Path) -> No
     partition = open_partition(tmp_path, interval=0)
     for _ in range(10):
         append(partition, [b"x" * 1000])
-    one = len(partition.read(0, 1, at_least_one=True))
-    assert partition.read(0, one - 1, at_least_one=False) == b""
-    assert len(partition.read(0, one, at_least_one=False)) == one
-    assert len(partition.read(0, 3 * one + 5, at_least_one=False)) == 3 * one
-    assert len(partition.read(8, 1 << 20, at_least_one=False)) == 2 * one
-    assert partition.bytes_from(8) == 2 * one
+    batch_bytes = len(partition.read(0, 1, at_least_one=True))
+    assert partition.read(0, batch_bytes - 1, at_least_one=False) == b""
+    assert len(partition.read(0, batch_bytes, at_least_one=False)) == batch_bytes
+    assert len(partition.read(0, 3 * batch_bytes + 5, at_least_one=False)) == 3 * batch_bytes
+    assert len(partition.read(8, 1 << 20, at_least_one=False)) == 2 * batch_bytes
+    assert partition.bytes_from(8) == 2 * batch_bytes
     assert partition.bytes_from(10) == 0
 
 

@@ -29,10 +29,13 @@ async def test_what_is_asked_is_noted_once_it_is_wanted(tmp_path: Path) -> None:
                 await cluster.send(
                     1, m.HeartbeatRequest(group_id="g", generation_id=generation, member_id="m")
                 )
-            assert [seen.api for seen in heard] == ["Metadata", "Heartbeat", "Heartbeat"]
+            assert [request.api for request in heard] == ["Metadata", "Heartbeat", "Heartbeat"]
             last = broker.requests.entries
-            assert [seen.number for seen in last] == [2, 3], "only the last two"
-            assert [(seen.fields["generation_id"], seen.fault) for seen in last] == [(3, fault.id), (4, None)]
+            assert [request.number for request in last] == [2, 3], "only the last two"
+            assert [(request.fields["generation_id"], request.fault) for request in last] == [
+                (3, fault.id),
+                (4, None),
+            ]
             assert last[0].client_id == "me"
             assert last[0].about == (("g", None, None),)
             assert last[0].to_json()["fields"]["member_id"] == "m"
@@ -54,8 +57,8 @@ async def test_the_control_port_tells_them(tmp_path: Path) -> None:
             await cluster.start()
         finally:
             await cluster.close()
-        told = control.call("GET", "/requests", b"")["requests"]
-        assert [one["api"] for one in told] == ["ApiVersions", "Metadata"]
+        requests = control.call("GET", "/requests", b"")["requests"]
+        assert [request["api"] for request in requests] == ["ApiVersions", "Metadata"]
         for bad in (b"{}", b'{"keep": -1}', b'{"keep": true}', b"[]"):
             with pytest.raises(Exception, match='give {"keep": N}'):
                 control.call("POST", "/requests", bad)

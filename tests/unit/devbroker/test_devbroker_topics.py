@@ -32,10 +32,10 @@ def test_topics_outlive_the_process(tmp_path: Path) -> None:
     cluster_id = first.cluster_id
     first.close()
     second = open_store(tmp_path, lambda: UUID(int=99))
-    found = second.by_name("t")
-    assert found is not None
-    assert (found.topic_id, found.configs, len(found.partitions)) == (made.topic_id, {"retention.ms": "5"}, 3)
-    assert second.by_id(made.topic_id) is found
+    topic = second.by_name("t")
+    assert topic is not None
+    assert (topic.topic_id, topic.configs, len(topic.partitions)) == (made.topic_id, {"retention.ms": "5"}, 3)
+    assert second.by_id(made.topic_id) is topic
     assert second.cluster_id == cluster_id
     assert len(cluster_id) == 22
     second.close()
@@ -59,11 +59,11 @@ def test_what_the_coordinator_asks(tmp_path: Path) -> None:
 
 def test_deletion_removes_the_data_and_is_told(tmp_path: Path) -> None:
     store = open_store(tmp_path)
-    told: list[str] = []
-    store.on_delete = told.append
+    deleted_topics: list[str] = []
+    store.on_delete = deleted_topics.append
     topic = store.create("t", 2, {})
     store.delete(topic)
-    assert told == ["t"]
+    assert deleted_topics == ["t"]
     assert list((tmp_path / "topics").iterdir()) == []
     assert (store.by_name("t"), store.by_id(topic.topic_id)) == (None, None)
     assert json.loads((tmp_path / "topics.json").read_text()) == {"topics": []}
@@ -182,8 +182,8 @@ def test_an_option_without_a_value_is_named() -> None:
     ],
 )
 def test_topic_settings(name: str, value: str | None, problem: str) -> None:
-    found = problem_with(name, value)
-    assert problem in found if problem else found == ""
+    message = problem_with(name, value)
+    assert problem in message if problem else message == ""
 
 
 def test_every_default_is_a_value_that_may_be_given() -> None:

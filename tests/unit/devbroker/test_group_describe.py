@@ -103,10 +103,10 @@ def test_list_by_type(types: list[str], count: int) -> None:
 def test_list_at_every_version(version: int) -> None:
     bench = Bench()
     bench.form_static("a")
-    one = bench.ask(m.ListGroupsRequest(), version).groups[0]
-    assert (one.group_id, one.protocol_type) == ("g", "consumer")
-    assert one.group_state == ("Stable" if version >= 4 else "")
-    assert one.group_type == ("classic" if version >= 5 else "")
+    group = bench.ask(m.ListGroupsRequest(), version).groups[0]
+    assert (group.group_id, group.protocol_type) == ("g", "consumer")
+    assert group.group_state == ("Stable" if version >= 4 else "")
+    assert group.group_type == ("classic" if version >= 5 else "")
 
 
 @pytest.mark.parametrize("version", range(3))
@@ -126,7 +126,7 @@ def test_delete(version: int) -> None:
     assert bench.committed() == -1
     bench.coordinator.unload()
     bench.coordinator.load(bench.now_ms)
-    assert "Empty" not in {one["group"] for one in bench.coordinator.describe()}
+    assert "Empty" not in {group["group"] for group in bench.coordinator.describe()}
     assert bench.committed() == -1
 
 

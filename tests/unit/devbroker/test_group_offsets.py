@@ -54,13 +54,17 @@ def test_fetch_at_every_version(version: int) -> None:
         group = m.OffsetFetchRequestGroup(group_id="g", topics=[wanted])
         made = bench.ask(m.OffsetFetchRequest(groups=[group], require_stable=True), version)
         assert made.groups[0].topics[0].topic_id == topic_id
-        found, missing = made.groups[0].topics[0].partitions
+        committed, missing = made.groups[0].topics[0].partitions
     else:
         old = m.OffsetFetchRequestTopic(name="t", partition_indexes=[2, 3])
         request = m.OffsetFetchRequest(group_id="g", topics=[old], require_stable=version >= 7)
-        found, missing = bench.ask(request, version).topics[0].partitions  # type: ignore[assignment]
+        committed, missing = bench.ask(request, version).topics[0].partitions  # type: ignore[assignment]
     epoch = 5 if version >= 5 else -1
-    assert (found.committed_offset, found.committed_leader_epoch, found.metadata) == (7, epoch, "x")
+    assert (committed.committed_offset, committed.committed_leader_epoch, committed.metadata) == (
+        7,
+        epoch,
+        "x",
+    )
     assert (missing.committed_offset, missing.metadata, missing.error_code) == (-1, "", E.NONE)
 
 
@@ -82,8 +86,8 @@ def test_a_batch_of_groups(version: int) -> None:
     bench.commit(offset=2)
     groups = [m.OffsetFetchRequestGroup(group_id=g, topics=None) for g in ("two", "one", "none")]
     answer = bench.ask(m.OffsetFetchRequest(groups=groups), version).groups
-    assert [one.group_id for one in answer] == ["two", "one", "none"]
-    assert [[p.committed_offset for t in one.topics for p in t.partitions] for one in answer] == [
+    assert [group.group_id for group in answer] == ["two", "one", "none"]
+    assert [[p.committed_offset for t in group.topics for p in t.partitions] for group in answer] == [
         [2],
         [1],
         [],

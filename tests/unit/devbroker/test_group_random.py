@@ -75,7 +75,7 @@ def test_a_random_life(seed: int) -> None:
     assert states == {"Empty", "PreparingRebalance", "CompletingRebalance", "Stable"}
     # Left alone, every group ends up empty and no timer goes on for ever.
     bench.advance(20 * TIMEOUT_MS + 600_000)
-    assert {one["state"] for one in bench.coordinator.describe()} <= {"Empty"}
+    assert {group["state"] for group in bench.coordinator.describe()} <= {"Empty"}
     assert bench.coordinator.poll(bench.now_ms) is None
     assert sum(not call.parked for call in calls) > STEPS * 0.8
 
@@ -100,6 +100,6 @@ def test_a_coordinator_over_the_same_store_agrees_whenever_the_group_is_at_rest(
         for key in ("state", "generation", "protocol", "leader", "offsets"):
             assert other[key] == mine[key], key
         assert [x["member_id"] for x in other["members"]] == [x["member_id"] for x in mine["members"]]
-        sizes = [[x["assignment_bytes"] for x in one["members"]] for one in (other, mine)]
+        sizes = [[x["assignment_bytes"] for x in group["members"]] for group in (other, mine)]
         assert sizes[0] == sizes[1]
     assert compared > 5

@@ -57,11 +57,11 @@ def test_what_was_appended_is_there_after_reopening(tmp_path: Path) -> None:
 
 def test_every_cut_of_the_last_frame_loses_that_frame_only(tmp_path: Path) -> None:
     path = tmp_path / "groups.log"
-    one = FileGroupStore(path)
-    one.append([offset(1)])
+    group_store = FileGroupStore(path)
+    group_store.append([offset(1)])
     whole = path.stat().st_size
-    one.append([offset(2), offset(2, partition=1)])
-    one.close()
+    group_store.append([offset(2), offset(2, partition=1)])
+    group_store.close()
     data = path.read_bytes()
     for cut in range(whole, len(data)):
         path.write_bytes(data[:cut])
@@ -75,11 +75,11 @@ def test_every_cut_of_the_last_frame_loses_that_frame_only(tmp_path: Path) -> No
 
 def test_every_damaged_byte_of_the_last_frame_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "groups.log"
-    one = FileGroupStore(path)
-    one.append([offset(1)])
+    group_store = FileGroupStore(path)
+    group_store.append([offset(1)])
     whole = path.stat().st_size
-    one.append([offset(2)])
-    one.close()
+    group_store.append([offset(2)])
+    group_store.close()
     data = path.read_bytes()
     for position in range(whole, len(data)):
         damaged = bytearray(data)
@@ -90,9 +90,9 @@ def test_every_damaged_byte_of_the_last_frame_is_noticed(tmp_path: Path) -> None
 
 def test_a_file_of_zeros_behind_the_last_frame_is_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "groups.log"
-    one = FileGroupStore(path)
-    one.append([offset(1)])
-    one.close()
+    group_store = FileGroupStore(path)
+    group_store.append([offset(1)])
+    group_store.close()
     path.write_bytes(path.read_bytes() + bytes(4096))
     opened = FileGroupStore(path)
     assert opened.truncated_bytes == 4096
@@ -114,25 +114,25 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_opening_compacts(tmp_path: Path) -> None:
     path = tmp_path / "groups.log"
-    one = FileGroupStore(path)
+    group_store = FileGroupStore(path)
     for value in range(500):
-        one.append([offset(value)])
-    one.close()
+        group_store.append([offset(value)])
+    group_store.close()
     long = path.stat().st_size
     FileGroupStore(path).close()
     assert path.stat().st_size < long / 100
     assert _reopened(path).offsets == {"g": {"t": {0: offset(499)}}}
-    assert [one.name for one in tmp_path.iterdir()] == ["groups.log"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["groups.log"]
 
 
 def test_a_long_file_is_compacted_while_it_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "_COMPACT_FROM_BYTES", 4_000)
     path = tmp_path / "groups.log"
-    one = FileGroupStore(path)
+    group_store = FileGroupStore(path)
     for value in range(1_000):
-        one.append([offset(value, partition=value % 3)])
+        group_store.append([offset(value, partition=value % 3)])
         assert path.stat().st_size < 4_200
-    one.close()
+    group_store.close()
     assert _reopened(path).offsets["g"]["t"] == {
         0: offset(999),
         1: offset(997, partition=1),
@@ -142,18 +142,18 @@ def test_a_long_file_is_compacted_while_it_is_open(tmp_path: Path, monkeypatch: 
 
 def test_a_left_over_of_a_compaction_that_was_killed_does_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "groups.log"
-    one = FileGroupStore(path)
-    one.append([offset(1)])
-    one.close()
+    group_store = FileGroupStore(path)
+    group_store.append([offset(1)])
+    group_store.close()
     (tmp_path / "groups.log.new").write_bytes(b"half a f")
     assert _reopened(path).offsets == {"g": {"t": {0: offset(1)}}}
 
 
 def test_nothing_can_be_appended_after_closing(tmp_path: Path) -> None:
-    one = FileGroupStore(tmp_path / "groups.log")
-    one.close()
+    group_store = FileGroupStore(tmp_path / "groups.log")
+    group_store.close()
     with pytest.raises(StoreError, match="is closed"):
-        one.append([offset(1)])
+        group_store.append([offset(1)])
 
 
 # A file size limit makes a write fail part of the way through, as a full disk does.
@@ -194,15 +194,15 @@ def test_a_full_disk_stores_nothing_and_the_next_append_goes_well(tmp_path: Path
     assert "File too large" in done.stdout
     assert "size True" in done.stdout
     stored = _reopened(path).offsets["g"]["t"]
-    assert {index: one.offset for index, one in stored.items()} == {0: 1, 1: 3}
+    assert {index: commit.offset for index, commit in stored.items()} == {0: 1, 1: 3}
 
 
 def test_what_a_failed_append_left_is_cut_off_later_if_not_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "groups.log"
-    one = FileGroupStore(path)
-    one.append([offset(1)])
+    group_store = FileGroupStore(path)
+    group_store.append([offset(1)])
     write, truncate = os.pwrite, os.ftruncate
 
     def half(fd: int, data: memoryview, position: int) -> int:
@@ -216,12 +216,12 @@ def test_what_a_failed_append_left_is_cut_off_later_if_not_at_once(
         patch.setattr(os, "pwrite", half)
         patch.setattr(os, "ftruncate", broken)
         with pytest.raises(StoreError, match=r"groups\.log: No space left on device"):
-            one.append([offset(2, topic="long" * 100)])
+            group_store.append([offset(2, topic="long" * 100)])
         with pytest.raises(StoreError, match="Input/output error"):
-            one.append([offset(2)])
+            group_store.append([offset(2)])
     assert os.ftruncate is truncate
-    one.append([offset(3)])
-    one.close()
+    group_store.append([offset(3)])
+    group_store.close()
     again = FileGroupStore(path)
     assert again.truncated_bytes == 0
     assert again.image.offsets == {"g": {"t": {0: offset(3)}}}
@@ -272,16 +272,16 @@ def test_what_was_acknowledged_before_kill_9_is_there_and_whole(tmp_path: Path) 
     )
     try:
         assert process.stdout is not None
-        seen = 0
-        while seen < 200:
-            seen = int(process.stdout.readline())
+        acknowledged = 0
+        while acknowledged < 200:
+            acknowledged = int(process.stdout.readline())
     finally:
         process.kill()
         rest = process.communicate()[0]
-    seen = int([str(seen), *(line for line in rest.split("\n")[:-1])][-1])
-    stored = {one.offset for one in _reopened(path).offsets["g"]["t"].values()}
+    acknowledged = int([str(acknowledged), *(line for line in rest.split("\n")[:-1])][-1])
+    stored = {commit.offset for commit in _reopened(path).offsets["g"]["t"].values()}
     assert len(stored) == 1
-    assert stored.pop() in (seen, seen + 1)
+    assert stored.pop() in (acknowledged, acknowledged + 1)
 
 
 def test_a_coordinator_over_a_file_is_the_same_after_reopening(tmp_path: Path) -> None:

@@ -351,18 +351,18 @@ def _of_two(bench: Bench, away_rebalance_ms: int = REBALANCE_MS) -> dict[str, st
 
 
 def test_timers_fire_in_order_and_a_key_scheduled_again_fires_once() -> None:
-    timers, seen = Timers(), []
+    timers, fired = Timers(), []
     timers.advance(100)
-    timers.schedule(("b",), 5, lambda: seen.append("b"))
-    timers.schedule(("a",), 3, lambda: seen.append("early"))
-    timers.schedule(("a",), 5, lambda: seen.append("a"))
-    timers.schedule(("c",), 1, lambda: seen.append("c"))
+    timers.schedule(("b",), 5, lambda: fired.append("b"))
+    timers.schedule(("a",), 3, lambda: fired.append("early"))
+    timers.schedule(("a",), 5, lambda: fired.append("a"))
+    timers.schedule(("c",), 1, lambda: fired.append("c"))
     timers.cancel(("c",))
     assert timers.next_deadline_ms() == 105
     timers.advance(104)
-    assert seen == []
+    assert fired == []
     timers.advance(105)
-    assert seen == ["b", "a"]
+    assert fired == ["b", "a"]
     assert timers.next_deadline_ms() is None
 
 
@@ -381,7 +381,7 @@ def test_a_key_scheduled_very_often_keeps_the_queue_short() -> None:
 
 
 def test_a_timer_may_schedule_one_that_is_due_at_once() -> None:
-    timers, seen = Timers(), []
-    timers.schedule(("a",), 1, lambda: timers.schedule(("b",), 0, lambda: seen.append("b")))
+    timers, fired = Timers(), []
+    timers.schedule(("a",), 1, lambda: timers.schedule(("b",), 0, lambda: fired.append("b")))
     timers.advance(1)
-    assert seen == ["b"]
+    assert fired == ["b"]

@@ -184,7 +184,7 @@ def of(pod: str, event: tuple[int, str, str, dict[str, Any]]) -> WorkerEvent:
     return WorkerEvent(at_ms, name, instance, data, pod)
 
 
-def told(*events: WorkerEvent) -> Timeline:
+def timeline_of(*events: WorkerEvent) -> Timeline:
     timeline = Timeline()
     for event in events:
         timeline.take(event)
@@ -207,7 +207,7 @@ TAKEN = (
 def test_a_takeover_is_no_restart_and_leaves_no_rebalance() -> None:
     fenced = of("m-a-0", (1_030, "m-0", "handed_over", {"by": "m-b-0"}))
     ended = of("m-a-0", exited(9_000, "m-0"))
-    timeline = told(*TAKEN, fenced, ended, of("m-b-0", joined(20_000, "m-0", 5)))
+    timeline = timeline_of(*TAKEN, fenced, ended, of("m-b-0", joined(20_000, "m-0", 5)))
     assert timeline.restarts() == []  # neither its predecessor's end nor a rebalance long after is one
     assert timeline.rebalances(500, 10_000) == 0
     (taken,) = timeline.takeovers()
@@ -217,27 +217,27 @@ def test_a_takeover_is_no_restart_and_leaves_no_rebalance() -> None:
 
 
 def test_handed_over_partitions_are_unowned_until_the_successor_has_them() -> None:
-    timeline = told(*TAKEN)
+    timeline = timeline_of(*TAKEN)
     assert timeline.unowned_ms(0, 5_000) == {P0: 6, P1: 6}
     assert timeline.owner(P0) == "m-0"
 
 
 def test_the_predecessors_end_takes_nothing_from_its_member() -> None:
-    timeline = told(*TAKEN, of("m-a-0", exited(2_000, "m-0")))
+    timeline = timeline_of(*TAKEN, of("m-a-0", exited(2_000, "m-0")))
     assert timeline.owner(P1) == "m-0"
     assert timeline.unowned_ms(1_500, 5_000) == {P0: 0, P1: 0}
 
 
 def test_a_predecessor_whose_successor_does_not_come_goes_on() -> None:
     running = of("m-a-0", (1_400, "m-0", "phase", {"phase": "running"}))
-    timeline = told(*TAKEN[:3], running)
+    timeline = timeline_of(*TAKEN[:3], running)
     assert timeline.unowned_ms(0, 5_000) == {P0: 400, P1: 400}
     assert timeline.owner(P0) == "m-0"
     assert timeline.takeovers() == []
 
 
 def test_the_pauses_are_by_partition_and_the_longest_counts() -> None:
-    timeline = told(
+    timeline = timeline_of(
         *TAKEN,
         of("m-b-0", first_records(1_010, 21)),
         of("m-b-0", first_records(1_020, 40, "t-1")),
@@ -252,18 +252,18 @@ def test_the_pauses_are_by_partition_and_the_longest_counts() -> None:
 
 
 def test_a_takeover_into_another_generation_is_reported() -> None:
-    (taken,) = told(*TAKEN[:3], of("m-b-0", joined(1_005, "m-0", 5))).takeovers()
+    (taken,) = timeline_of(*TAKEN[:3], of("m-b-0", joined(1_005, "m-0", 5))).takeovers()
     assert not taken.same_generation
     # It was fenced, and had said so, before its successor was heard of: then the successor says it.
     fenced = of("m-a-0", (1_001, "m-0", "handed_over", {"by": "m-b-0"}))
-    late = told(*TAKEN[:3], fenced, of("m-b-0", joined(1_005, "m-0", 5)))
+    late = timeline_of(*TAKEN[:3], fenced, of("m-b-0", joined(1_005, "m-0", 5)))
     assert late.takeovers()[0].same_generation
     late.take(of("m-b-0", (1_100, "m-0", "takeover", {"generation_before": 4, "generation": 5})))
     assert not late.takeovers()[0].same_generation
 
 
 def test_a_successor_of_an_ended_process_counts_as_a_restart() -> None:
-    timeline = told(
+    timeline = timeline_of(
         of("m-a-0", joined(10, "m-0", 4)),
         of("m-a-0", exited(1_000, "m-0", -9)),
         of("m-b-0", joined(1_300, "m-0", 4)),
@@ -275,7 +275,7 @@ def test_a_successor_of_an_ended_process_counts_as_a_restart() -> None:
 
 
 def test_a_successor_that_ends_in_standby_is_not_its_members_end() -> None:
-    timeline = told(
+    timeline = timeline_of(
         of("m-a-0", joined(10, "m-0", 4)),
         of("m-b-0", exited(500, "m-0", -9)),
         of("m-a-0", exited(1_000, "m-0")),
@@ -287,7 +287,7 @@ def test_a_successor_that_ends_in_standby_is_not_its_members_end() -> None:
 
 def test_a_seat_that_is_taken_back_goes_the_other_way() -> None:
     fenced = of("m-a-0", (1_030, "m-0", "handed_over", {"by": "m-b-0"}))
-    timeline = told(*TAKEN, fenced, of("m-a-0", joined(5_000, "m-0", 4)))
+    timeline = timeline_of(*TAKEN, fenced, of("m-a-0", joined(5_000, "m-0", 4)))
     assert [(takeover.before, takeover.pod) for takeover in timeline.takeovers()] == [
         ("m-a-0", "m-b-0"),
         ("m-b-0", "m-a-0"),

@@ -56,7 +56,7 @@ class FakeBrokers:
             if isinstance(body, m.MetadataRequest):
                 await self.metadata(peer, header, body)
             elif isinstance(body, m.FindCoordinatorRequest):
-                await peer.answer(header, self.found(body))
+                await peer.answer(header, self.coordinator_answer(body))
             elif isinstance(body, m.JoinGroupRequest):
                 self.parked.add(node)
                 await peer.gone()
@@ -74,7 +74,7 @@ class FakeBrokers:
         answer = m.MetadataResponse(brokers=brokers, controller_id=1, topics=topics)
         await peer.answer(header, answer)  # type: ignore[arg-type]
 
-    def found(self, body: m.FindCoordinatorRequest) -> m.FindCoordinatorResponse:
+    def coordinator_answer(self, body: m.FindCoordinatorRequest) -> m.FindCoordinatorResponse:
         code = self.coordinator_errors.pop(0) if self.coordinator_errors else 0
         node = max(self.ports)
         if not body.coordinator_keys:
@@ -206,10 +206,10 @@ async def test_refreshes_are_shared_unless_the_topics_have_changed() -> None:
 async def test_metadata_is_refreshed_at_its_age() -> None:
     brokers = FakeBrokers()
     async with brokers.running(1) as bootstrap, cluster_of(bootstrap, metadata_max_age_ms=10) as cluster:
-        told = asyncio.Event()
+        refreshed = asyncio.Event()
         await cluster.start()
-        cluster.on_metadata.append(lambda _: told.set())
-        await asyncio.wait_for(told.wait(), 5)
+        cluster.on_metadata.append(lambda _: refreshed.set())
+        await asyncio.wait_for(refreshed.wait(), 5)
 
 
 async def test_when_all_known_brokers_are_gone_it_bootstraps_again() -> None:

@@ -58,25 +58,25 @@ async def test_a_cancelled_request_does_not_shift_the_answers() -> None:
         await asyncio.sleep(0)
         task.cancel()
         answers = await asyncio.gather(*asked, return_exceptions=True)
-        told = [a.throttle_time_ms for a in answers if isinstance(a, m.HeartbeatResponse)]
-        assert told == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+        throttle_times = [a.throttle_time_ms for a in answers if isinstance(a, m.HeartbeatResponse)]
+        assert throttle_times == [0, 1, 2, 4, 5, 6, 7, 8, 9]
         assert (
             await connection.request(m.HeartbeatRequest(group_id="g", generation_id=5))
         ).throttle_time_ms == 5
 
 
 async def test_the_header_names_the_client() -> None:
-    seen: list[RequestHeader] = []
+    headers: list[RequestHeader] = []
 
     async def script(peer: Peer) -> None:
         header, _ = await peer.receive()
-        seen.append(header)
+        headers.append(header)
         await peer.answer(header, m.HeartbeatResponse())
 
     async with connected(script) as connection:
         await connection.request(BEAT)
-    assert seen[0].client_id == "me"
-    assert seen[0].api_version == m.HeartbeatRequest.max_version
+    assert headers[0].client_id == "me"
+    assert headers[0].api_version == m.HeartbeatRequest.max_version
 
 
 # -- versions ----------------------------------------------------------------------------------

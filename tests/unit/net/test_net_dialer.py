@@ -154,14 +154,14 @@ async def test_the_next_address_does_not_wait_for_one_that_hangs() -> None:
     listeners.port = full.getsockname()[1]
     try:
         async with listeners.on("127.0.0.3") as port:
-            found = [Endpoint(socket.AF_INET, (one, port)) for one in ("127.0.0.2", "127.0.0.3")]
+            endpoints = [Endpoint(socket.AF_INET, (host, port)) for host in ("127.0.0.2", "127.0.0.3")]
             async with asyncio.timeout(60):
-                sock, endpoint = await dial(found)
+                sock, endpoint = await dial(endpoints)
             sock.close()
-            assert endpoint == found[1]
+            assert endpoint == endpoints[1]
     finally:
-        for one in (full, *fillers):
-            one.close()
+        for client in (full, *fillers):
+            client.close()
 
 
 async def test_socket_buffers_are_as_asked() -> None:
@@ -177,16 +177,16 @@ async def test_socket_buffers_are_as_asked() -> None:
 
 
 def test_the_book_of_addresses() -> None:
-    book, found = AddressBook(), [Endpoint(2, (f"10.0.0.{n}", 1)) for n in range(3)]
-    assert book.in_order("k", 1, found) == found
-    book.worked("k", 1, found[2])
-    assert book.in_order("k", 1, found) == [found[2], found[0], found[1]]
-    assert book.in_order("other", 1, found) == found
-    assert book.in_order("k", 1, found[:2]) == found[:2], "an address that the name has no more"
-    book.failed("k", 1, found[0])
-    assert book.in_order("k", 1, found)[0] == found[2]
-    book.failed("k", 1, found[2])
-    assert book.in_order("k", 1, found) == found
+    book, endpoints = AddressBook(), [Endpoint(2, (f"10.0.0.{n}", 1)) for n in range(3)]
+    assert book.in_order("k", 1, endpoints) == endpoints
+    book.worked("k", 1, endpoints[2])
+    assert book.in_order("k", 1, endpoints) == [endpoints[2], endpoints[0], endpoints[1]]
+    assert book.in_order("other", 1, endpoints) == endpoints
+    assert book.in_order("k", 1, endpoints[:2]) == endpoints[:2], "an address that the name has no more"
+    book.failed("k", 1, endpoints[0])
+    assert book.in_order("k", 1, endpoints)[0] == endpoints[2]
+    book.failed("k", 1, endpoints[2])
+    assert book.in_order("k", 1, endpoints) == endpoints
 
 
 async def test_canonical_names_of_the_bootstrap_servers() -> None:

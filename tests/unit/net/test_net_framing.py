@@ -35,8 +35,8 @@ def test_frames_survive_any_cut(seed: int) -> None:
     headers: list[int] = []
     got: list[Buffer] = []
     reader = FrameReader(lambda number, _: headers.append(number), got.append)
-    feed(reader, b"".join(len(one).to_bytes(4, "big") + one for one in sent), rng)
-    assert [bytes(one) for one in got] == sent
+    feed(reader, b"".join(len(frame).to_bytes(4, "big") + frame for frame in sent), rng)
+    assert [bytes(frame) for frame in got] == sent
     assert list(dict.fromkeys(headers)) == list(range(len(sent)))
     assert not reader.partial
 

@@ -53,11 +53,11 @@ class Site:
     def answer(self, body: object) -> m.MetadataResponse | m.FindCoordinatorResponse:
         if isinstance(body, m.FindCoordinatorRequest):
             port = self.ports[2]
-            found = [
+            coordinators = [
                 m.FindCoordinatorResponseCoordinator(key=key, node_id=2, host="127.0.0.1", port=port)
                 for key in body.coordinator_keys
             ]
-            return m.FindCoordinatorResponse(coordinators=found)
+            return m.FindCoordinatorResponse(coordinators=coordinators)
         if self.rebootstraps:
             self.rebootstraps -= 1
             return m.MetadataResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
@@ -152,7 +152,7 @@ async def test_bootstrap_servers_that_are_partly_bad(caplog: pytest.LogCaptureFi
     site = Site()
     async with site.running():
         bad = f"no-such-name.invalid:9092,127.0.0.1:{dead},[::1]:{dead}"
-        told: set[str] = set()
+        warnings: set[str] = set()
         for seed in range(6):
             caplog.clear()
             async with cluster_of(f"{bad},127.0.0.1:{site.ports[2]}") as cluster:
@@ -166,8 +166,8 @@ async def test_bootstrap_servers_that_are_partly_bad(caplog: pytest.LogCaptureFi
                 record.getMessage() for record in caplog.records if "cannot be used" in record.getMessage()
             ]
             assert len(lines) == len(set(lines)), "told again"
-            told.update(lines)
-        assert {line.split(": ")[1] for line in told} == set(bad.split(","))
+            warnings.update(lines)
+        assert {line.split(": ")[1] for line in warnings} == set(bad.split(","))
 
 
 async def test_when_all_known_brokers_are_gone_the_bootstrap_servers_are_asked() -> None:

@@ -45,14 +45,14 @@ class Broker:
         self.password, self.lifetime_ms = password, lifetime_ms
         self.connections = 0
         self.logins: list[bytes] = []
-        self.seen: list[str] = []
+        self.requests: list[str] = []
 
     async def script(self, peer: Peer) -> None:
         self.connections += 1
         await peer.negotiate()
         while True:
             header, body = await peer.receive()
-            self.seen.append(type(body).__name__.removesuffix("Request"))
+            self.requests.append(type(body).__name__.removesuffix("Request"))
             if isinstance(body, m.SaslHandshakeRequest):
                 await peer.answer(header, m.SaslHandshakeResponse(mechanisms=["PLAIN"]))
             elif isinstance(body, m.SaslAuthenticateRequest):
@@ -82,7 +82,7 @@ async def test_it_logs_in_before_anything_else() -> None:
         connection = await open_with(plain(), port)
         await connection.request(BEAT)
         await connection.close()
-    assert broker.seen == ["SaslHandshake", "SaslAuthenticate", "Heartbeat"]
+    assert broker.requests == ["SaslHandshake", "SaslAuthenticate", "Heartbeat"]
     assert broker.logins == [f"\0u\0{SECRET}".encode()]
     assert connection.logins == 1
 
@@ -188,12 +188,12 @@ async def test_a_broker_that_does_not_log_in(
 
 
 async def test_a_fresh_nonce_for_each_login() -> None:
-    seen: list[bytes] = []
+    messages: list[bytes] = []
 
     async def script(peer: Peer) -> None:
         await peer.negotiate()
         await peer.answer((await peer.receive())[0], m.SaslHandshakeResponse())
-        seen.append((await peer.receive())[1].auth_bytes)
+        messages.append((await peer.receive())[1].auth_bytes)
 
     wanted = Security(protocol="SASL_PLAINTEXT", mechanism="SCRAM-SHA-256", username="u", password=SECRET)
     connect = SecureConnect(wanted, random.Random(1))
@@ -201,7 +201,7 @@ async def test_a_fresh_nonce_for_each_login() -> None:
         for _ in range(2):
             with pytest.raises(KafkaConnectionError):
                 await connect("127.0.0.1", port, SETTINGS)
-    assert len(set(seen)) == 2
+    assert len(set(messages)) == 2
 
 
 class Tokens:
@@ -209,10 +209,10 @@ class Tokens:
         self.tokens = list(tokens)
 
     def token(self) -> str:
-        one = self.tokens.pop(0)
-        if isinstance(one, Exception):
-            raise one
-        return one
+        token = self.tokens.pop(0)
+        if isinstance(token, Exception):
+            raise token
+        return token
 
     def extensions(self) -> dict[str, str]:
         return {"pool": "p"}
@@ -305,10 +305,13 @@ async def test_a_changed_file_is_presented_at_once(tmp_path: Path, caplog: pytes
     connect = SecureConnect(plain(password=None, password_file=file, retry_refused=True), random.Random(1))
     async with scripted_broker(broker.script) as port:
         for _ in range(5):
-            with caplog.at_level(logging.WARNING), pytest.raises(RefusedForNowError, match=str(file)) as one:
+            with (
+                caplog.at_level(logging.WARNING),
+                pytest.raises(RefusedForNowError, match=str(file)) as raised,
+            ):
                 await connect("127.0.0.1", port, SETTINGS)
-            assert one.value.retriable
-            assert isinstance(one.value, AuthenticationError)
+            assert raised.value.retriable
+            assert isinstance(raised.value, AuthenticationError)
         file.write_text("new-one")
         await (await connect("127.0.0.1", port, SETTINGS)).close()
     assert broker.logins == [b"\0u\0old", b"\0u\0new-one"]
@@ -412,7 +415,7 @@ async def test_it_logs_in_again_at_the_first_request_when_the_time_is_over() -> 
         assert not connection.closed
         await connection.close()
     login = ["SaslHandshake", "SaslAuthenticate"]
-    assert broker.seen == [*login, *login, "Heartbeat", *login, "Heartbeat", *login, "Heartbeat"]
+    assert broker.requests == [*login, *login, "Heartbeat", *login, "Heartbeat", *login, "Heartbeat"]
     assert broker.connections == 1
 
 
@@ -463,9 +466,9 @@ async def test_what_waits_for_a_login_fails_with_the_connection() -> None:
     async with scripted_broker(script) as port:
         connection = await open_connection("127.0.0.1", port, SETTINGS, login=Logins(0.0))
         asked = [connection.send(BEAT, timeout_ms=3_000) for _ in range(3)]
-        for one in asked:
+        for request in asked:
             with pytest.raises(KafkaConnectionError):
-                await one
+                await request
         assert connection.closed
         assert connection.in_flight == 0
 

@@ -47,8 +47,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
         return endpoint
 
     yield make
-    for one in started:
-        one.__exit__(None, None, None)
+    for endpoint in started:
+        endpoint.__exit__(None, None, None)
 
 
 def client(endpoint: TokenEndpoint, **more: Any) -> ClientCredentials:
@@ -152,11 +152,11 @@ def test_many_that_ask_at_once_make_one_request(
             except SaslAuthenticationError:
                 return "refused"
 
-        found = [pool.submit(ask) for _ in range(8)]
+        futures = [pool.submit(ask) for _ in range(8)]
         for _ in range(7):  # all but the one that asks for all
             assert waiting.acquire(timeout=5)
         go.set()
-        assert {one.result(10) for one in found} == {"t-0" if good else "refused"}
+        assert {future.result(10) for future in futures} == {"t-0" if good else "refused"}
     assert len(endpoint.requests) == 1
 
 
@@ -346,7 +346,7 @@ PACKAGE = "org.apache.kafka.common.security.oauthbearer"
 
 
 def without(options: dict[str, Any], name: str) -> dict[str, Any]:
-    return {one: value for one, value in options.items() if one != name}
+    return {option: value for option, value in options.items() if option != name}
 
 
 def test_keywords_make_a_provider() -> None:
@@ -526,17 +526,17 @@ def test_the_secret_never_shows(start: Start, caplog: pytest.LogCaptureFixture) 
     echo = json.dumps({"error": "; ".join(forms[:3]), "error_description": SECRET}).encode()
     endpoint = start((400, echo), (503, echo), (200, echo), granting("the-token", expires_in=60))
     provider = client(endpoint, timeout_ms=1)
-    seen = [repr(provider), repr(from_keywords(FULL)), repr(ConsumerConfig.from_keywords(FULL))]
+    texts = [repr(provider), repr(from_keywords(FULL)), repr(ConsumerConfig.from_keywords(FULL))]
     with caplog.at_level(logging.DEBUG):
         for kind in (SaslAuthenticationError, KafkaConnectionError, SaslAuthenticationError):
             with pytest.raises(kind) as raised:
                 client(endpoint, timeout_ms=4_900, retry_backoff_ms=10_000).token()
-            seen += [str(raised.value), repr(raised.value), repr(raised.value.__context__)]
+            texts += [str(raised.value), repr(raised.value), repr(raised.value.__context__)]
         working = client(endpoint)
         assert working.token() == "the-token"
-    seen += [repr(working), repr(working._state), caplog.text]
+    texts += [repr(working), repr(working._state), caplog.text]
     for form in forms:
-        assert form not in "\n".join(seen)
+        assert form not in "\n".join(texts)
 
 
 def test_a_provider_is_a_value() -> None:

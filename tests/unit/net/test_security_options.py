@@ -355,10 +355,10 @@ def test_no_secret_shows() -> None:
 
 
 def test_equal_ones_are_equal() -> None:
-    one = Security(protocol="SASL_SSL", mechanism="PLAIN", username="u", password="a")
-    assert one == Security(protocol="SASL_SSL", mechanism="PLAIN", username="u", password="a")
-    assert one != Security(protocol="SASL_SSL", mechanism="PLAIN", username="u", password="b")
-    assert len({one, Security(protocol="SASL_SSL", mechanism="PLAIN", username="u", password="a")}) == 1
+    security = Security(protocol="SASL_SSL", mechanism="PLAIN", username="u", password="a")
+    assert security == Security(protocol="SASL_SSL", mechanism="PLAIN", username="u", password="a")
+    assert security != Security(protocol="SASL_SSL", mechanism="PLAIN", username="u", password="b")
+    assert len({security, Security(protocol="SASL_SSL", mechanism="PLAIN", username="u", password="a")}) == 1
     assert Security(protocol="SSL", ca=Path("x")).tls
 
 

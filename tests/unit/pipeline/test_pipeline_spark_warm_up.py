@@ -26,13 +26,13 @@ class Session:
     """Gives back what it gets; ``fails``: with what."""
 
     def __init__(self, fails: Exception | None = None) -> None:
-        self.seen: list[int] = []
+        self.row_counts: list[int] = []
         self._fails = fails
 
     def createDataFrame(self, table: pa.Table) -> Frame:  # noqa: N802
         if self._fails is not None:
             raise self._fails
-        self.seen.append(table.num_rows)
+        self.row_counts.append(table.num_rows)
         return Frame(table)
 
 
@@ -74,7 +74,7 @@ def test_rows_go_there_and_back_before_the_handler_is_shown_none(engine: Any) ->
     made = engine(session)
     made.warm_up()
     made.close()
-    assert session.seen == [WARM_UP_ROWS, 0]
+    assert session.row_counts == [WARM_UP_ROWS, 0]
 
 
 def test_a_spark_that_runs_no_query_is_not_the_handlers_fault(engine: Any) -> None:

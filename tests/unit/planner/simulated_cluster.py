@@ -134,9 +134,9 @@ class SimulatedKube:
             return copy.deepcopy(self._simulation.object_events.get(where, []))
         wanted = dict(word.split("=") for word in label_selector.split(",") if word)
         return [
-            copy.deepcopy(one)
-            for (of_kind, _), one in sorted(self._simulation.objects.items())
-            if of_kind == kind and wanted.items() <= (one["metadata"].get("labels") or {}).items()
+            copy.deepcopy(manifest)
+            for (of_kind, _), manifest in sorted(self._simulation.objects.items())
+            if of_kind == kind and wanted.items() <= (manifest["metadata"].get("labels") or {}).items()
         ]
 
     async def apply(self, manifest: Json, *, force: bool = True, dry_run: bool = False) -> Json:
@@ -323,14 +323,15 @@ class Simulation:
         return next((condition for condition in self._conditions() if condition["type"] == kind), {})
 
     def _conditions(self) -> list[Json]:
-        return [one for one in self.status.get("conditions", []) if isinstance(one, dict)]
+        return [condition for condition in self.status.get("conditions", []) if isinstance(condition, dict)]
 
     @property
     def pods(self) -> list[Json]:
         return [
-            one
-            for (kind, _), one in sorted(self.objects.items())
-            if kind == "Pod" and one["metadata"]["labels"]["app.kubernetes.io/name"] == "slackwater-worker"
+            manifest
+            for (kind, _), manifest in sorted(self.objects.items())
+            if kind == "Pod"
+            and manifest["metadata"]["labels"]["app.kubernetes.io/name"] == "slackwater-worker"
         ]
 
     def number(self) -> int:
@@ -432,7 +433,7 @@ class Simulation:
         """A tenth of a second passes."""
         self.now_ms += TICK_MS
         due = [call for at_ms, call in self._due if at_ms <= self.now_ms]
-        self._due = [one for one in self._due if one[0] > self.now_ms]
+        self._due = [entry for entry in self._due if entry[0] > self.now_ms]
         for call in due:
             call()
         self._control()
@@ -514,7 +515,7 @@ class Simulation:
                 "data": {"spec": {"template": {**copy.deepcopy(template), "$patch": "replace"}}},
             }
         every = {pod["metadata"]["name"]: pod for pod in self.pods}
-        pods = {name: one for name, one in every.items() if name.rpartition("-")[0] == set_name}
+        pods = {name: pod for name, pod in every.items() if name.rpartition("-")[0] == set_name}
         status = {
             "observedGeneration": there["metadata"]["generation"],
             "replicas": len(pods),
@@ -553,7 +554,7 @@ class Simulation:
 
     def _schedule(self) -> None:
         """The scheduler: pods get a node as long as there is room, in the order in which they came."""
-        pods = sorted(self.pods, key=lambda one: int(one["metadata"]["uid"].split("-")[1]))
+        pods = sorted(self.pods, key=lambda pod: int(pod["metadata"]["uid"].split("-")[1]))
         room = len(pods) if self.room is None else self.room
         room -= sum("nodeName" in pod["spec"] for pod in pods)
         for pod in pods:
@@ -637,140 +638,146 @@ class Simulation:
         backoff = 0 if restarts <= 1 else 1_000 * 2 ** min(restarts - 2, 5)
         self._after(backoff + 200, lambda: self._start(process.pod, process.uid, restarts, last))
 
-    def _live(self, one: Process) -> None:
+    def _live(self, process: Process) -> None:
         """A worker's life, a step further."""
-        lasted, timing = self.now_ms - one.since_ms, self.timing
-        if one.phase == "draining":
-            if lasted >= (one.grace_ms if one.hung else timing.drain):
-                del self.processes[one.uid]
-                self._after(timing.removal, lambda: self._pod_gone(one.pod, one.uid))
+        lasted, timing = self.now_ms - process.since_ms, self.timing
+        if process.phase == "draining":
+            if lasted >= (process.grace_ms if process.hung else timing.drain):
+                del self.processes[process.uid]
+                self._after(timing.removal, lambda: self._pod_gone(process.pod, process.uid))
             return
-        if one.image.endswith(":crashes") and lasted >= 300:
-            self._end(one, 3)
-        elif one.image.endswith(":breaks") and one.phase == "running" and lasted >= 600:
-            self._end(one, 4)
-        elif one.image.endswith(":hangs"):
+        if process.image.endswith(":crashes") and lasted >= 300:
+            self._end(process, 3)
+        elif process.image.endswith(":breaks") and process.phase == "running" and lasted >= 600:
+            self._end(process, 4)
+        elif process.image.endswith(":hangs"):
             return
-        elif one.phase == "starting" and lasted >= timing.ask:
-            self._phase(one, "joining" if self._returns(one) else "warming")
-        elif one.phase == "warming":
-            self._warm_up(one, lasted)
-        elif one.phase == "warm" and one.gate_open:
-            self._phase(one, "joining")
-        elif one.phase == "standby":
-            self._stand_by(one)
-        elif one.phase == "taking-over":
-            self._take_over(one, lasted)
-        elif one.phase == "joining":
-            self._join(one)
-            self._notice_fencing(one)
-        elif one.phase in ("running", "handing-over"):
-            self._serve(one, lasted)
+        elif process.phase == "starting" and lasted >= timing.ask:
+            self._phase(process, "joining" if self._returns(process) else "warming")
+        elif process.phase == "warming":
+            self._warm_up(process, lasted)
+        elif process.phase == "warm" and process.gate_open:
+            self._phase(process, "joining")
+        elif process.phase == "standby":
+            self._stand_by(process)
+        elif process.phase == "taking-over":
+            self._take_over(process, lasted)
+        elif process.phase == "joining":
+            self._join(process)
+            self._notice_fencing(process)
+        elif process.phase in ("running", "handing-over"):
+            self._serve(process, lasted)
 
-    def _holder(self, one: Process) -> str | None:
+    def _holder(self, process: Process) -> str | None:
         """Which pod is its member; None: nobody is."""
-        member = self.group.members.get(one.member)
+        member = self.group.members.get(process.member)
         return None if member is None else member.client
 
-    def _returns(self, one: Process) -> bool:
-        holder = self._holder(one)
-        return holder is not None and (holder == one.pod or not one.has_key)
+    def _returns(self, process: Process) -> bool:
+        holder = self._holder(process)
+        return holder is not None and (holder == process.pod or not process.has_key)
 
-    def _warm_up(self, one: Process, lasted: int) -> None:
-        if one.asks == "" and self._holder(one) is not None:
-            self._begin_takeover(one)  # at once: the session runs out
-        elif lasted >= self.timing.warm * (1_000 if one.image.endswith(":slow") else 1):
-            self._phase(one, "warm" if self._holder(one) is None else "standby")
+    def _warm_up(self, process: Process, lasted: int) -> None:
+        if process.asks == "" and self._holder(process) is not None:
+            self._begin_takeover(process)  # at once: the session runs out
+        elif lasted >= self.timing.warm * (1_000 if process.image.endswith(":slow") else 1):
+            self._phase(process, "warm" if self._holder(process) is None else "standby")
 
-    def _stand_by(self, one: Process) -> None:
-        holder = self._holder(one)
+    def _stand_by(self, process: Process) -> None:
+        holder = self._holder(process)
         if holder is None:
-            one.handed_over, one.gate_open = False, False
-            self._phase(one, "warm")
-        elif one.asks is not None:
-            self._begin_takeover(one)
-        elif one.handed_over:  # the take-back rule: its successor is gone
+            process.handed_over, process.gate_open = False, False
+            self._phase(process, "warm")
+        elif process.asks is not None:
+            self._begin_takeover(process)
+        elif process.handed_over:  # the take-back rule: its successor is gone
             there = any(other.pod == holder for other in self.processes.values())
-            one.lonely_ms = 0 if there else one.lonely_ms + TICK_MS
-            if one.lonely_ms >= 3_000:
-                one.asks, one.lonely_ms = "", 0
+            process.lonely_ms = 0 if there else process.lonely_ms + TICK_MS
+            if process.lonely_ms >= 3_000:
+                process.asks, process.lonely_ms = "", 0
 
-    def _begin_takeover(self, one: Process) -> None:
-        self._phase(one, "taking-over")
-        one.committed_ms = None
+    def _begin_takeover(self, process: Process) -> None:
+        self._phase(process, "taking-over")
+        process.committed_ms = None
 
-    def _take_over(self, one: Process, lasted: int) -> None:
+    def _take_over(self, process: Process, lasted: int) -> None:
         """Its predecessor hands over, or is not there, or does not answer until the deadline."""
-        holder = self._holder(one)
-        asked = self.process_at(one.asks) if one.asks else None
-        if asked is not None and asked.member == one.member and not asked.silent:
+        holder = self._holder(process)
+        asked = self.process_at(process.asks) if process.asks else None
+        if asked is not None and asked.member == process.member and not asked.silent:
             if asked.phase == "running" and self.group.state == "Stable":
-                asked.hands_to, asked.committed_ms = one.pod, None
+                asked.hands_to, asked.committed_ms = process.pod, None
                 self._phase(asked, "handing-over")
             if asked.phase != "handing-over" or asked.committed_ms is None:
                 return
-            one.committed_ms = asked.committed_ms
-        elif one.asks and lasted < (self.timing.deadline if asked is not None else 2_000):
+            process.committed_ms = asked.committed_ms
+        elif process.asks and lasted < (self.timing.deadline if asked is not None else 2_000):
             return
-        one.takeover = TakeoverStatus(
+        process.takeover = TakeoverStatus(
             predecessor=holder or "",
-            asked_ms=one.told_ms,
-            committed_ms=one.committed_ms,
-            answered_ms=self.now_ms if one.committed_ms is not None else None,
+            asked_ms=process.told_ms,
+            committed_ms=process.committed_ms,
+            answered_ms=self.now_ms if process.committed_ms is not None else None,
             joined_ms=self.now_ms,
             first_record_ms=self.now_ms + 5,
             generation_before=self.group.generation,
             generation=self.group.generation,
-            forced=one.committed_ms is None,
+            forced=process.committed_ms is None,
             pauses_ms={TopicPartition("flights", 0): 21},
         )
-        one.asks, one.joined_ms = None, None
-        self._phase(one, "joining")
-        self._join(one)
+        process.asks, process.joined_ms = None, None
+        self._phase(process, "joining")
+        self._join(process)
 
-    def _serve(self, one: Process, lasted: int) -> None:
-        if one.phase == "handing-over" and lasted >= self.timing.hand_over and one.committed_ms is None:
-            one.committed_ms = self.now_ms
-        self._join(one)
-        if self._notice_fencing(one):
+    def _serve(self, process: Process, lasted: int) -> None:
+        if (
+            process.phase == "handing-over"
+            and lasted >= self.timing.hand_over
+            and process.committed_ms is None
+        ):
+            process.committed_ms = self.now_ms
+        self._join(process)
+        if self._notice_fencing(process):
             return
-        if one.phase == "handing-over" and lasted >= self.timing.deadline:
-            self._phase(one, "running")
+        if process.phase == "handing-over" and lasted >= self.timing.deadline:
+            self._phase(process, "running")
 
-    def _notice_fencing(self, one: Process) -> bool:
+    def _notice_fencing(self, process: Process) -> bool:
         """Ends a process that another one has fenced, or has it stand by; whether it is fenced."""
-        member = self.group.members.get(one.member)
-        if member is None or member.process == one.id:
+        member = self.group.members.get(process.member)
+        if member is None or member.process == process.id:
             return False
-        if not one.has_key:
-            self._end(one, 3)
+        if not process.has_key:
+            self._end(process, 3)
         else:
-            one.handed_over, one.joined_ms, one.running_since_ms = True, None, None
-            self._phase(one, "standby")
+            process.handed_over, process.joined_ms, process.running_since_ms = True, None, None
+            self._phase(process, "standby")
         return True
 
-    def _phase(self, one: Process, phase: str) -> None:
-        one.phase, one.since_ms = phase, self.now_ms
+    def _phase(self, process: Process, phase: str) -> None:
+        process.phase, process.since_ms = phase, self.now_ms
 
-    def _join(self, one: Process) -> None:
-        if one.joined_ms is None or one.member not in self.group.members:
-            self.group.join(one.member, one.id, self.now_ms, one.pod, self._mark(one))
-            one.joined_ms = one.joined_ms or self.now_ms
-        member = self.group.members.get(one.member)
-        joined = member is not None and member.process == one.id and member.joined == self.group.generation
-        if one.phase == "joining" and joined and self.group.state == "Stable":
-            one.running_since_ms = self.now_ms
-            self._phase(one, "running")
+    def _join(self, process: Process) -> None:
+        if process.joined_ms is None or process.member not in self.group.members:
+            self.group.join(process.member, process.id, self.now_ms, process.pod, self._mark(process))
+            process.joined_ms = process.joined_ms or self.now_ms
+        member = self.group.members.get(process.member)
+        joined = (
+            member is not None and member.process == process.id and member.joined == self.group.generation
+        )
+        if process.phase == "joining" and joined and self.group.state == "Stable":
+            process.running_since_ms = self.now_ms
+            self._phase(process, "running")
 
-    def _mark(self, one: Process) -> str:
+    def _mark(self, process: Process) -> str:
         """What the process marks its membership with; one of an older version does not."""
-        variables = self.objects["Pod", one.pod]["spec"]["containers"][0]["env"]
+        variables = self.objects["Pod", process.pod]["spec"]["containers"][0]["env"]
         uid = next(each["value"] for each in variables if each["name"] == names.GROUP_UID_VARIABLE)
-        return "" if one.image.endswith(":older") else str(uid)
+        return "" if process.image.endswith(":older") else str(uid)
 
-    def _serves(self, one: Process) -> bool:
-        member = self.group.members.get(one.member)
-        return one.phase == "running" and member is not None and member.process == one.id
+    def _serves(self, process: Process) -> bool:
+        member = self.group.members.get(process.member)
+        return process.phase == "running" and member is not None and member.process == process.id
 
     def _work(self) -> None:
         """Records are produced and read."""
@@ -829,8 +836,8 @@ class Simulation:
     def spans(self) -> dict[str, tuple[int, int]]:
         """Of each StatefulSet the first ordinal and how many pods it is to have."""
         return {
-            name: ((one["spec"].get("ordinals") or {}).get("start", 0), one["spec"]["replicas"])
-            for (kind, name), one in sorted(self.objects.items())
+            name: ((manifest["spec"].get("ordinals") or {}).get("start", 0), manifest["spec"]["replicas"])
+            for (kind, name), manifest in sorted(self.objects.items())
             if kind == "StatefulSet"
         }
 

@@ -73,10 +73,10 @@ class SimulatedKafkaGroup:
         gone = [self.members.pop(name) for name in names if name in self.members and name not in fenced]
         if not gone:
             return
-        back = [one for one in gone if one.name in self.bring_back]
+        back = [member for member in gone if member.name in self.bring_back]
         self.bring_back = []
-        for one in back:
-            self.members[one.name] = one
+        for member in back:
+            self.members[member.name] = member
         if len(back) < len(gone):
             self._rebalance(f"{', '.join(names)} removed")
 
@@ -84,8 +84,8 @@ class SimulatedKafkaGroup:
         """The topics have these partitions from now on; the leader notices, and asks for a rebalance."""
         self.partitions = partitions
         for kept in (self.ends, self.positions):
-            for one in kept.keys() - set(partitions):
-                del kept[one]
+            for gone in kept.keys() - set(partitions):
+                del kept[gone]
             for partition in partitions:
                 kept.setdefault(partition, 0)
         self._rebalance("the topics have changed")
@@ -104,12 +104,12 @@ class SimulatedKafkaGroup:
 
     def tick(self, now_ms: int, alive: Collection[str]) -> None:
         """Time passes: `alive` are the processes that heartbeat."""
-        for name, one in list(self.members.items()):
-            if one.process in alive:
-                one.seen_ms = now_ms
+        for name, member in list(self.members.items()):
+            if member.process in alive:
+                member.seen_ms = now_ms
                 if self.state == "PreparingRebalance":
-                    one.joined = self.generation + 1
-            elif now_ms - one.seen_ms > self.session_ms:
+                    member.joined = self.generation + 1
+            elif now_ms - member.seen_ms > self.session_ms:
                 del self.members[name]
                 self._rebalance(f"{name}'s session expired")
         joined = all(member.joined == self.generation + 1 for member in self.members.values())
@@ -134,15 +134,15 @@ class SimulatedKafkaGroup:
             self.state,
             tuple(
                 MemberView(
-                    one.process,
+                    member.process,
                     name,
                     self.assignment.get(name, frozenset()) if stable else frozenset(),
                     stable,
-                    one.first,
+                    member.first,
                     "/10.0.0.1",
-                    one.owner if stable else "",
+                    member.owner if stable else "",
                 )
-                for name, one in sorted(self.members.items())
+                for name, member in sorted(self.members.items())
             ),
         )
 

@@ -100,7 +100,8 @@ class SimulatedOperator:
         status = self.simulation.status
         shown = {name: status.get(name) for name in ("desiredReplicas", "members", "rollout")}
         message = "; ".join(
-            f"{one['type']}={one['status']} {one['message']}" for one in status.get("conditions", [])
+            f"{condition['type']}={condition['status']} {condition['message']}"
+            for condition in status.get("conditions", [])
         )
         state, images = self.simulation.group.view().state, self.simulation.images()
         return f"not reached: {shown}; {message}; {state} {images}"
@@ -149,9 +150,9 @@ class SimulatedOperator:
         for action in plan.actions:
             for check in self.before_act:
                 check(action, snapshot)
-            one = Plan((action,), plan.status)
+            partial_plan = Plan((action,), plan.status)
             outcome: Outcome = await self._executor.execute(
-                self.session, snapshot, one, now_ms=self.simulation.now_ms
+                self.session, snapshot, partial_plan, now_ms=self.simulation.now_ms
             )
             if outcome.error:
                 problem = [outcome.problem] if outcome.problem is not None else []

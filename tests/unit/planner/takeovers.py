@@ -55,7 +55,7 @@ def watch(simulation: Simulation, operator: SimulatedOperator, *, pause_ms: int 
 
 
 def _loses(snapshot: GroupSnapshot, action: SetReplicas) -> bool:
-    there = next(one for one in snapshot.sets.values() if one.name == action.name)
+    there = next(statefulset for statefulset in snapshot.sets.values() if statefulset.name == action.name)
     return action.replicas < there.replicas
 
 

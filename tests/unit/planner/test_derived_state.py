@@ -213,4 +213,4 @@ def test_a_pod_that_should_be_gone_and_whose_node_is_lost_is_not_called_ending()
     over = pod("flights-a-2", **LOST, deleting=True)
     got = derive(snapshot([A0, A1, over], said, sets={"a": seen_set("a", 0, 2)}))
     assert got.unsettled.startswith("flights-a-2 on node node-7 does not respond, and the node is lost")
-    assert [one.pod for one in got.lost] == ["flights-a-2"]
+    assert [member.pod for member in got.lost] == ["flights-a-2"]

@@ -123,8 +123,8 @@ async def test_members_of_the_group_of_this_name_that_is_gone_are_ours() -> None
             "spec": spec(replicas=2),
         }
     )
-    for one in ("Service", "ServiceAccount", "PodDisruptionBudget"):  # the garbage collector
-        simulation.gone(one, "flights")
+    for kind in ("Service", "ServiceAccount", "PodDisruptionBudget"):  # the garbage collector
+        simulation.gone(kind, "flights")
     assert simulation.resource["metadata"]["uid"] != uid
     await operator.run(lambda: settled(simulation, 2))
     assert "flights-2" not in simulation.group.members

@@ -86,16 +86,16 @@ async def test_creation_with_the_memory_lost_after_each_action() -> None:
     assert operator.deaths > 10
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
 async def test_the_memory_is_lost_after_each_action(operation: Operation) -> None:
     await after_each_action(started, operation)
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
 async def test_killed_once_after_any_action(operation: Operation) -> None:
     await once_after_any_action(started, operation)
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
 async def test_away_for_long_after_any_third_action(operation: Operation) -> None:
     await away_after_any_third_action(started, operation)

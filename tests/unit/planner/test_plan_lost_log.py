@@ -22,7 +22,7 @@ async def running() -> tuple[Simulation, SimulatedOperator]:
     return simulation, operator
 
 
-def told(operator: SimulatedOperator, reason: str) -> list[str]:
+def event_messages(operator: SimulatedOperator, reason: str) -> list[str]:
     events = [
         action for action in operator.actions if isinstance(action, EmitEvent) and action.reason == reason
     ]
@@ -41,7 +41,7 @@ async def test_skipped_records_are_told_once_and_shown_for_an_hour() -> None:
     [kept] = simulation.status["skipped"]
     assert (kept["topic"], kept["partition"], kept["from"], kept["to"]) == ("flights", 0, 100, 150)
     await operator.pass_time(10_000)
-    [event] = told(operator, "RecordsSkipped")
+    [event] = event_messages(operator, "RecordsSkipped")
     assert "flights-0: 50 records, offsets 100 to 149" in event
     # Another worker found the same, since the first one had not committed; and then there is more.
     at_ms = simulation.now_ms
@@ -50,10 +50,10 @@ async def test_skipped_records_are_told_once_and_shown_for_an_hour() -> None:
         Skip(B, 7, 9, "retention", at_ms),
     )
     await operator.run(lambda: len(simulation.status["skipped"]) == 2)
-    assert len(told(operator, "RecordsSkipped")) == 2
-    assert "flights-0" not in told(operator, "RecordsSkipped")[1]
+    assert len(event_messages(operator, "RecordsSkipped")) == 2
+    assert "flights-0" not in event_messages(operator, "RecordsSkipped")[1]
     await operator.pass_time(3_000)
-    assert len(told(operator, "RecordsSkipped")) == 2
+    assert len(event_messages(operator, "RecordsSkipped")) == 2
 
 
 async def test_a_stopped_partition_is_degraded_with_its_reason_and_not_ready() -> None:
@@ -70,7 +70,7 @@ async def test_a_stopped_partition_is_degraded_with_its_reason_and_not_ready() -
     assert (ready["status"], ready["reason"]) == ("False", "PartitionsStopped")
     assert "flights-0, flights-1" in ready["message"]
     await operator.pass_time(5_000)
-    assert len(told(operator, "LogTruncated")) == 1
+    assert len(event_messages(operator, "LogTruncated")) == 1
     simulation.stopped.clear()
     await operator.run(lambda: simulation.condition("Degraded").get("status") == "False")
     assert simulation.condition("Ready")["status"] == "True"

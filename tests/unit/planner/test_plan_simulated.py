@@ -51,7 +51,7 @@ def watch_restarts(simulation: Simulation, operator: SimulatedOperator, *, at_on
     def before(action: Action, snapshot: GroupSnapshot) -> None:
         if isinstance(action, DeletePod):
             assert simulation.group.state == "Stable", "a worker is stopped in a rebalance"
-            noted = {one["name"]: one["uid"] for one in simulation.status["rollout"]["underWay"]}
+            noted = {pod["name"]: pod["uid"] for pod in simulation.status["rollout"]["underWay"]}
             assert noted.get(action.name) == action.uid, "stopped before it was written down"
 
     def each_tick(_: Simulation) -> None:
@@ -326,7 +326,7 @@ async def test_a_revision_that_does_not_come_up_is_taken_back(bad: str) -> None:
 
 
 def watch_restarts_but_for_the_way_back(simulation: Simulation, operator: SimulatedOperator) -> None:
-    simulation.each_tick.append(lambda one: _at_most_one_away(one))
+    simulation.each_tick.append(_at_most_one_away)
 
 
 def _at_most_one_away(simulation: Simulation) -> None:
@@ -464,8 +464,8 @@ def another_group(simulation: Simulation, name: str, *, age_ms: int, sets: tuple
     created = stamp(simulation.now_ms - age_ms)
     simulation.merge(simulation.objects["ConsumerGroup", name], {"metadata": {"creationTimestamp": created}})
     owner = {"kind": "ConsumerGroup", "name": name, "uid": made["metadata"]["uid"], "controller": True}
-    for one in sets:
-        metadata = {"name": one, "namespace": "default", "labels": labels, "ownerReferences": [owner]}
+    for set_name in sets:
+        metadata = {"name": set_name, "namespace": "default", "labels": labels, "ownerReferences": [owner]}
         pods = {"metadata": {"labels": labels}, "spec": {"containers": []}}
         simulation.apply(
             {

@@ -135,10 +135,10 @@ async def test_a_bad_revision_stops_at_the_first_successor(bad: str) -> None:
     assert simulation.condition("Degraded")["reason"] == "RolloutStopped"
     assert simulation.condition("RolledOut")["reason"] == "Stopped"
     assert outcomes(operator).count("stopped") == 1
-    touched = {one for one in simulation.pods_ever if one.startswith("flights-b")}
+    touched = {pod for pod in simulation.pods_ever if pod.startswith("flights-b")}
     assert touched == {"flights-b-2"}
     await operator.pass_time(30_000)
-    assert {one for one in simulation.pods_ever if one.startswith("flights-b")} == touched, "tried again"
+    assert {pod for pod in simulation.pods_ever if pod.startswith("flights-b")} == touched, "tried again"
 
     simulation.annotate(retry="1")
     await operator.run(lambda: outcomes(operator).count("stopped") == 2)
@@ -163,7 +163,7 @@ async def test_no_room_for_one_more_pod_falls_back_to_restarts() -> None:
     simulation, operator = await taking_over(rollout=rollout(warmTimeout="10s"))
     simulation.room = 3
     before = simulation.group.rebalances, simulation.group.generation
-    simulation.each_tick.append(lambda one: _at_most_one_unserved(one))
+    simulation.each_tick.append(_at_most_one_unserved)
     simulation.change(pipeline=image("v2"))
     await operator.run(lambda: rolled(simulation, "v2"))
     assert before == (simulation.group.rebalances, simulation.group.generation), simulation.group.why
@@ -193,7 +193,7 @@ async def test_a_stop_while_the_highest_member_is_restarted_does_not_scale_the_g
     simulation, operator = await taking_over(rollout=rollout(warmTimeout="10s"))
     simulation.quota = 3
     members: set[int] = set()
-    simulation.each_tick.append(lambda one: members.add(max(map(sum, one.spans().values()))))
+    simulation.each_tick.append(lambda cluster: members.add(max(map(sum, cluster.spans().values()))))
     simulation.change(pipeline=image("v2"))
     await operator.run(lambda: simulation.spans().get("flights-a") == (0, 2))
     simulation.quota = 2  # somebody else's pod has taken the room that its predecessor left

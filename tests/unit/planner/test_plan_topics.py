@@ -21,7 +21,7 @@ def degraded(simulation: Simulation) -> tuple[str, str]:
     return result.get("reason", ""), result.get("message", "")
 
 
-def told(simulation: Simulation, reason: str) -> list[str]:
+def event_messages(simulation: Simulation, reason: str) -> list[str]:
     return [message for said, message in simulation.events.said if said == reason]
 
 
@@ -38,7 +38,9 @@ async def test_a_topic_that_is_missing_holds_the_preflight_until_it_is_there() -
     await operator.run(lambda: degraded(simulation)[0] == "TopicMissing")
     await operator.pass_time(60_000)
     assert degraded(simulation)[1].startswith(f"topic {NAME} does not exist; create it")
-    assert told(simulation, "TopicMissing") == [f"topic {NAME} does not exist; create it"], "told once"
+    assert event_messages(simulation, "TopicMissing") == [f"topic {NAME} does not exist; create it"], (
+        "told once"
+    )
     rolled_out = simulation.condition("RolledOut")
     assert (rolled_out["reason"], NAME in rolled_out["message"]) == ("Preflight", True)
     made = [action.manifest["kind"] for action in operator.actions if isinstance(action, ApplyObject)]
@@ -61,10 +63,10 @@ async def test_a_topic_that_is_deleted_under_a_running_group() -> None:
 async def test_partitions_that_are_added_explain_their_rebalance() -> None:
     simulation, operator = await started()
     simulation.group.have(*of("flights", 9))
-    await operator.run(lambda: told(simulation, "PartitionsAdded"), timeout_ms=30_000)
+    await operator.run(lambda: event_messages(simulation, "PartitionsAdded"), timeout_ms=30_000)
     await operator.run(lambda: settled(simulation, 3))
     await operator.pass_time(60_000)
-    assert told(simulation, "PartitionsAdded") == ["topic flights grew from 6 to 9 partitions"]
+    assert event_messages(simulation, "PartitionsAdded") == ["topic flights grew from 6 to 9 partitions"]
     assert degraded(simulation)[0] == "Well", "no unplanned rebalance"
     decisions = [(decision["kind"], decision["action"]) for decision in simulation.status["decisions"]]
     assert ("topics", "grow flights to 9") in decisions
@@ -76,5 +78,5 @@ async def test_partitions_that_are_added_in_the_middle_of_a_rollout_do_not_fail_
     await operator.run(lambda: simulation.status["rollout"]["underWay"])
     simulation.group.have(*of("flights", 9))
     await operator.run(lambda: settled(simulation, 3), timeout_ms=300_000)
-    assert told(simulation, "RolloutStopped") == []
+    assert event_messages(simulation, "RolloutStopped") == []
     assert degraded(simulation)[0] == "Well"

@@ -29,11 +29,11 @@ from slackwater_operator.model.statefulsets import (
 def test_rivals_are_those_that_may_have_a_set_of_the_same_name(name: str, expected: set[str]) -> None:
     assert set(names.rivals(name)) == expected
     own = set(names.set_names(name))
-    assert all(own & set(names.set_names(one)) for one in expected)
-    assert all(name in names.rivals(one) for one in expected)
+    assert all(own & set(names.set_names(rival)) for rival in expected)
+    assert all(name in names.rivals(rival) for rival in expected)
 
 
-def seen(
+def statefulset(
     suffix: str,
     template: str,
     *,
@@ -48,7 +48,10 @@ def seen(
     )
 
 
-OLD, NEW = seen("a", "v1", created_ms=1_000), seen("b", "v2", start=2, replicas=1, created_ms=2_000)
+OLD, NEW = (
+    statefulset("a", "v1", created_ms=1_000),
+    statefulset("b", "v2", start=2, replicas=1, created_ms=2_000),
+)
 
 
 def arranged(
@@ -71,7 +74,7 @@ def arranged(
 def test_at_rest() -> None:
     assert arranged(wanted="v1") == ("", "")
     assert arranged(OLD, wanted="v2") == ("flights-a", "")
-    assert arranged(seen("", "v1"), wanted="v1") == ("flights", "")
+    assert arranged(statefulset("", "v1"), wanted="v1") == ("flights", "")
 
 
 def test_the_set_with_the_wanted_template_is_the_target() -> None:
@@ -92,7 +95,7 @@ def test_a_third_revision_goes_into_the_younger_set() -> None:
 
 
 def test_of_two_with_the_same_template_the_younger_is_the_target() -> None:
-    again = seen("b", "v1", start=2, replicas=1, created_ms=2_000)
+    again = statefulset("b", "v1", start=2, replicas=1, created_ms=2_000)
     assert arranged(OLD, again, wanted="v1") == ("flights-b", "flights-a")
     assert arranged(OLD, again, wanted="v1", failed="v1") == ("flights-a", "flights-b")
 
@@ -104,7 +107,7 @@ def test_a_takeover_that_was_told_is_ended_first() -> None:
 
 
 def test_a_set_that_is_being_deleted_is_not_the_target() -> None:
-    ends = seen("b", "v2", created_ms=2_000, deleting=True)
+    ends = statefulset("b", "v2", created_ms=2_000, deleting=True)
     assert arranged(OLD, ends, wanted="v2") == ("flights-a", "flights-b")
     assert arranged(ends, wanted="v2") == ("flights-b", "")
 
@@ -112,8 +115,11 @@ def test_a_set_that_is_being_deleted_is_not_the_target() -> None:
 def test_members() -> None:
     assert members({}) == 0
     assert members({"a": OLD, "b": NEW}) == 3
-    assert members({"a": seen("a", "v1", replicas=2), "b": seen("b", "v2", start=2, replicas=2)}) == 4
-    assert members({"a": seen("a", "v1", start=7, replicas=0)}) == 0, "an empty set has no ordinals"
+    assert (
+        members({"a": statefulset("a", "v1", replicas=2), "b": statefulset("b", "v2", start=2, replicas=2)})
+        == 4
+    )
+    assert members({"a": statefulset("a", "v1", start=7, replicas=0)}) == 0, "an empty set has no ordinals"
 
 
 def test_spans() -> None:
@@ -127,7 +133,7 @@ def test_spans() -> None:
     assert Ordinals(0, 3).without(1) == Ordinals(0, 3), "those above would go, too"
     assert Ordinals(2, 1).without(2) == Ordinals(2, 0)
     assert Ordinals(0, 3).without(3) == Ordinals(0, 3)
-    assert [one in Ordinals(1, 2) for one in (0, 1, 2, 3)] == [False, True, True, False]
+    assert [ordinal in Ordinals(1, 2) for ordinal in (0, 1, 2, 3)] == [False, True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -152,4 +158,4 @@ def test_the_set_with_the_highest_ordinals_grows_and_shrinks(
 
 
 def test_the_next_set() -> None:
-    assert [next_suffix(one) for one in ("", "a", "b")] == ["a", "b", "a"]
+    assert [next_suffix(suffix) for suffix in ("", "a", "b")] == ["a", "b", "a"]

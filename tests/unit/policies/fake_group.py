@@ -67,9 +67,13 @@ class FakeGroup:
         if self.forget_removals:
             self.forget_removals -= 1
             return {}
-        unknown = {one: "UNKNOWN_MEMBER_ID" for one in instance_ids if one not in self.members}
-        for one in instance_ids:
-            self.members.pop(one, None)
+        unknown = {
+            instance_id: "UNKNOWN_MEMBER_ID"
+            for instance_id in instance_ids
+            if instance_id not in self.members
+        }
+        for instance_id in instance_ids:
+            self.members.pop(instance_id, None)
         self._begin_rebalance()
         return unknown
 

@@ -100,8 +100,10 @@ class SimulatedGroup:
             MemberView(f"m-{number}", f"w-{number}", frozenset(self.topic[number :: self.readers]), True)
             for number in range(self.readers)
         )
-        ends = {one: int(end) for one, end in zip(self.topic, self.ends, strict=True)}
-        done = {one: int(position) for one, position in zip(self.topic, self.positions, strict=True)}
+        ends = {partition: int(end) for partition, end in zip(self.topic, self.ends, strict=True)}
+        done = {
+            partition: int(position) for partition, position in zip(self.topic, self.positions, strict=True)
+        }
         return KafkaSnapshot(self.now_ms, GroupView(self.state, members), self.topic, ends, done)
 
     def _produce(self) -> None:
@@ -114,7 +116,9 @@ class SimulatedGroup:
         for worker in range(self.readers):
             own = range(worker, self.partitions, self.readers)
             left = self.capacity_per_s * TICK_MS / 1000
-            for index, number in enumerate(sorted(own, key=lambda one: self.ends[one] - self.positions[one])):
+            for index, number in enumerate(
+                sorted(own, key=lambda partition: self.ends[partition] - self.positions[partition])
+            ):
                 take = min(left / (len(own) - index), self.ends[number] - self.positions[number])
                 self.positions[number] += take
                 left -= take

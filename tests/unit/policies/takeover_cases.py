@@ -67,13 +67,13 @@ def group(members: int, state: str = "Stable", *, first: str = A, **holders: str
     """
     views = [
         MemberView(
-            f"id-of-{holders[f'f{one}']}" if f"f{one}" in holders else "",
-            f"f-{one}",
+            f"id-of-{holders[f'f{ordinal}']}" if f"f{ordinal}" in holders else "",
+            f"f-{ordinal}",
             frozenset(),
             state == "Stable",
-            f"{first}-{one}",
+            f"{first}-{ordinal}",
         )
-        for one in range(members)
+        for ordinal in range(members)
     ]
     return GroupView(state, tuple(views))
 
@@ -83,7 +83,7 @@ def note(ordinal: int = 3, since: int = 5_000, **more: Any) -> Moving:
     return replace(Moving(ordinal, NOW - since, 7, 100, to=B), **more)
 
 
-def told(since: int, ordinal: int = 3, tells: int = 1, **more: Any) -> Moving:
+def moving_since(since: int, ordinal: int = 3, tells: int = 1, **more: Any) -> Moving:
     return note(ordinal, 30_000, told_ms=NOW - since, tells=tells, **more)
 
 
@@ -164,12 +164,12 @@ def check(case: Case) -> None:
     decision = decide(case)
     assert (decision.action, decision.ordinal) == case.expected, decision.reason
     assert case.says in decision.reason
-    for one, value in case.gives.items():
-        assert getattr(decision, one) == value, one
+    for attribute, value in case.gives.items():
+        assert getattr(decision, attribute) == value, attribute
     if case.notes:
         assert decision.note is not None
-    for one, value in case.notes.items():
-        assert getattr(decision.note, one) == value, one
+    for attribute, value in case.notes.items():
+        assert getattr(decision.note, attribute) == value, attribute
 
 
 def by_name(**tables: list[Case]) -> dict[str, Case]:

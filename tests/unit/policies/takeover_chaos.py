@@ -133,8 +133,8 @@ def _scale(operator: Operator, by: int) -> None:
     world = operator.world
     if operator.note is not None or not 0 < world.members + by <= 6:
         return
-    last = max(world.sets.values(), key=lambda one: one.ordinals.top)
-    both = sum(len(one.ordinals) for one in world.sets.values()) != world.members
+    last = max(world.sets.values(), key=lambda statefulset: statefulset.ordinals.top)
+    both = sum(len(statefulset.ordinals) for statefulset in world.sets.values()) != world.members
     if both or any(pod.ordinal >= world.members for pod in world.pods.values()):
         return
     top = world.members if by > 0 else world.members - 1

@@ -111,7 +111,7 @@ class Operator:
         since_ms = self.note.since_ms if self.note else self.world.now_ms
         if self.watching_since_ms > since_ms:
             return "nobody was watching when it began"
-        return "the coordinator moved" if any(one >= since_ms - 60_000 for one in self.forced) else ""
+        return "the coordinator moved" if any(at_ms >= since_ms - 60_000 for at_ms in self.forced) else ""
 
     def _act(self, decision: TakeoverDecision) -> None:
         sets, ordinal = self.world.sets, decision.ordinal
@@ -128,10 +128,10 @@ class Operator:
 
     # -- what must always hold
 
-    def _check(self, seen: TakeoverInput, decision: TakeoverDecision) -> None:
+    def _check(self, given: TakeoverInput, decision: TakeoverDecision) -> None:
         if not decision.reason or not decision.summary:
             raise Broken(f"{decision.action} without a reason")
-        if seen.group is None and decision.action not in ("wait", "done"):
+        if given.group is None and decision.action not in ("wait", "done"):
             raise Broken(f"{decision.action} while the broker does not answer")
         name = f"f-{decision.ordinal}"
         serving = self.world.server(name)
@@ -152,8 +152,8 @@ class Operator:
     def _check_sets(self) -> None:
         old, new = self.world.sets[self.old], self.world.sets[self.new]
         both = [ordinal for ordinal in old.ordinals if ordinal in new.ordinals]
-        away = [one for one in range(self.world.members) if one not in old.ordinals]
-        away = [one for one in away if one not in new.ordinals]
+        away = [ordinal for ordinal in range(self.world.members) if ordinal not in old.ordinals]
+        away = [ordinal for ordinal in away if ordinal not in new.ordinals]
         restarts = self.note is not None and self.note.by == "restart"
         if away and not (restarts and self.note and away == [self.note.ordinal]):
             raise Broken(f"{away} are in neither set")

@@ -68,7 +68,7 @@ class Pod:
     member_id: int | None = None
     generation: int = -1
     knows: str = ""
-    told: str | None = None
+    predecessor: str | None = None
     handed_over: bool = False
     answered: bool = False
     failures: int = 0
@@ -123,7 +123,9 @@ class Group:
         self.stable_at_ms = self.now_ms + REBALANCE_MS
 
     def tick(self) -> None:
-        late = [name for name, one in self.members.items() if self.now_ms - one.heartbeat_ms > SESSION_MS]
+        late = [
+            name for name, member in self.members.items() if self.now_ms - member.heartbeat_ms > SESSION_MS
+        ]
         for name in late:
             del self.members[name]
         if late:
@@ -172,8 +174,8 @@ class World:
         state = "Stable" if self.group.stable else "PreparingRebalance"
         synced = self.group.stable
         views = [
-            MemberView(str(one.id), name, frozenset(), synced, one.first)
-            for name, one in self.group.members.items()
+            MemberView(str(member.id), name, frozenset(), synced, member.first)
+            for name, member in self.group.members.items()
         ]
         return GroupView(state if views else "Empty", tuple(views))
 
@@ -185,7 +187,7 @@ class World:
     def holder(self, name: str) -> Pod | None:
         """The pod that is a member in truth, and has records in its hands."""
         member = self.group.members.get(name)
-        pods = (self.pods.get(f"{one}-{name[2:]}") for one in self.sets)
+        pods = (self.pods.get(f"{set_name}-{name[2:]}") for set_name in self.sets)
         return next(
             (pod for pod in pods if pod and pod.holds and member and pod.member_id == member.id), None
         )
@@ -226,12 +228,12 @@ class World:
     def tell(self, pod: Pod, predecessor: str) -> None:
         """POST /takeover."""
         if pod.alive and pod.hung_until_ms <= self.now_ms and pod.phase in ("warming", "standby"):
-            pod.told = predecessor
+            pod.predecessor = predecessor
 
     def crash(self, pod: Pod, *, failed: bool = True) -> None:
         """Its process ends, and is started again in a while."""
         pod.alive, pod.phase, pod.member_id, pod.generation = False, "", None, -1
-        pod.told, pod.handed_over, pod.answered = None, False, False
+        pod.predecessor, pod.handed_over, pod.answered = None, False, False
         pod.failures += failed
         pod.ended_ms, pod.until_ms = self.now_ms, self.now_ms + min(1_000 * 2**pod.failures, 8_000)
 
@@ -311,7 +313,7 @@ class World:
             pod.member_id, pod.generation, pod.running_since_ms = None, -1, None
             if pod.revision.keyed and pod.phase != "warming":
                 pod.phase, pod.handed_over, pod.knows = "standby", True, "successor"
-                pod.standby_since_ms, pod.peer_gone_ms, pod.told = self.now_ms, None, None
+                pod.standby_since_ms, pod.peer_gone_ms, pod.predecessor = self.now_ms, None, None
             else:
                 self.crash(pod, failed=False)
         else:
@@ -321,7 +323,7 @@ class World:
 
     def _join(self, pod: Pod) -> None:
         pod.member_id = self.group.join(f"f-{pod.ordinal}", pod.name)
-        pod.told, pod.handed_over, pod.answered = None, False, False
+        pod.predecessor, pod.handed_over, pod.answered = None, False, False
         if pod.phase != "warming":
             pod.phase = "joining"
 
@@ -330,7 +332,7 @@ class World:
         if pod.phase == "starting" and self.now_ms >= pod.until_ms:
             self._find_place(pod)
         elif pod.phase == "warming":
-            if pod.told == "" and pod.member_id is None:
+            if pod.predecessor == "" and pod.member_id is None:
                 self._join(pod)  # nobody is there to ask: it warms up after
             if self.now_ms >= pod.until_ms and kind == "crashes":
                 self.crash(pod)
@@ -376,9 +378,9 @@ class World:
         peer = self._peer(pod)
         if f"f-{pod.ordinal}" not in self.group.members:
             pod.phase, pod.knows = "warm", "new"
-        elif pod.told == "":
+        elif pod.predecessor == "":
             self._join(pod)
-        elif pod.told:
+        elif pod.predecessor:
             pod.phase, pod.until_ms = "taking-over", self.now_ms + DEADLINE_MS
         elif pod.handed_over and (peer is None or not peer.alive or peer.hung_until_ms > self.now_ms):
             pod.peer_gone_ms = pod.peer_gone_ms or self.now_ms
@@ -391,7 +393,7 @@ class World:
         peer = self._peer(pod)
         if not self.group.stable:
             if self.now_ms >= pod.until_ms:
-                pod.phase, pod.told, pod.standby_since_ms = "standby", None, self.now_ms
+                pod.phase, pod.predecessor, pod.standby_since_ms = "standby", None, self.now_ms
         elif peer is None or not peer.alive or self.now_ms >= pod.until_ms:
             self._join(pod)
         elif peer.hung_until_ms > self.now_ms:
@@ -402,7 +404,7 @@ class World:
             if peer.answered:
                 self._join(pod)
         else:
-            pod.phase, pod.told, pod.standby_since_ms = "standby", None, self.now_ms  # 409
+            pod.phase, pod.predecessor, pod.standby_since_ms = "standby", None, self.now_ms  # 409
 
     def _hand_over(self, pod: Pod) -> None:
         peer = self._peer(pod)

@@ -193,8 +193,8 @@ def test_more_workers_that_do_less_are_taken_back_and_not_tried_again() -> None:
 
 def snapshot(second: float, *offsets: tuple[int | None, int | None]) -> KafkaSnapshot:
     topic = tuple(TopicPartition("t", number) for number in range(len(offsets)))
-    ends = {one: end for one, (end, _) in zip(topic, offsets, strict=True) if end is not None}
-    done = {one: at for one, (_, at) in zip(topic, offsets, strict=True) if at is not None}
+    ends = {partition: end for partition, (end, _) in zip(topic, offsets, strict=True) if end is not None}
+    done = {partition: at for partition, (_, at) in zip(topic, offsets, strict=True) if at is not None}
     return KafkaSnapshot(START + round(second * 1000), STABLE, topic, ends, done)
 
 
@@ -226,8 +226,8 @@ def test_figures_for_people() -> None:
 def test_idle_counts_over_a_time_without_observations_but_not_with_new_records() -> None:
     def to_zero(*snapshots: KafkaSnapshot) -> bool:
         scaler = autoscaler()
-        for one in snapshots:
-            scaler.observe(one, 1)
+        for observed in snapshots:
+            scaler.observe(observed, 1)
         newest = snapshots[-1]
         decision = scaler.decide(newest, 1, now_ms=newest.at_ms, settled_since_ms=START - 60_000)
         return decision.applied == 0
@@ -259,10 +259,10 @@ def test_a_need_that_was_not_known_for_a_while_is_no_steady_one() -> None:
 def test_the_time_to_settle_is_measured(took: tuple[int, ...], lost: tuple[int, ...], expected: int) -> None:
     scaler = autoscaler()
     scaler.observe(snapshot(0, (5, 5), (5, 5)), 1)
-    for one in took:
-        scaler.stepped(one)
-    for one in lost:
-        scaler.rebalanced(one * 2)  # two partitions
+    for duration_ms in took:
+        scaler.stepped(duration_ms)
+    for duration_ms in lost:
+        scaler.rebalanced(duration_ms * 2)  # two partitions
     assert scaler.settle_ms == expected
 
 
@@ -302,16 +302,16 @@ def test_what_outlives_the_operator() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "status",
     [
         {},
         {"lastStep": None, "ceiling": [], "tooFew": 3, "settleMs": "x", "lostMs": -1, "capacityPerS": True},
         {"lastStep": {"before": 1}, "ceiling": {"replicas": 3}, "capacityPerS": float("nan")},
     ],
 )
-def test_a_status_that_makes_no_sense_says_nothing(told: dict[str, object]) -> None:
+def test_a_status_that_makes_no_sense_says_nothing(status: dict[str, object]) -> None:
     scaler = autoscaler()
-    scaler.restore(told, now_ms=START)
+    scaler.restore(status, now_ms=START)
     assert scaler.dump() == {"settleMs": 1_000}
 
 

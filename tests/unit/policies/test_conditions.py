@@ -42,11 +42,14 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 def group(state: str = "Stable", *members: tuple[TopicPartition, ...]) -> GroupView:
     held = members or ((T0,), (T1,))
-    views = [MemberView(f"m{number}", f"w-{number}", frozenset(one), True) for number, one in enumerate(held)]
+    views = [
+        MemberView(f"m{number}", f"w-{number}", frozenset(partitions), True)
+        for number, partitions in enumerate(held)
+    ]
     return GroupView(state, tuple(views))
 
 
-def seen(
+def kafka_snapshot(
     first: tuple[int, int], second: tuple[int, int] = (0, 0), view: GroupView | None = None
 ) -> KafkaSnapshot:
     ends, done = {T0: first[0], T1: second[0]}, {T0: first[1], T1: second[1]}
@@ -56,8 +59,8 @@ def seen(
 def stalls(*snapshots: tuple[int, KafkaSnapshot | None], hot: tuple[TopicPartition, ...] = ()) -> list[Stall]:
     """What a watch found that saw these snapshots, each with its time in ms."""
     watch = StallWatch()
-    for at_ms, one in snapshots:
-        watch.observe(one, now_ms=NOW + at_ms, hot=hot)
+    for at_ms, snapshot in snapshots:
+        watch.observe(snapshot, now_ms=NOW + at_ms, hot=hot)
     return list(watch.stalls())
 
 
@@ -65,8 +68,8 @@ def kinds(*snapshots: tuple[int, KafkaSnapshot | None], hot: tuple[TopicPartitio
     return [stall.kind for stall in stalls(*snapshots, hot=hot)]
 
 
-BEHIND = seen((900, 100), (5, 5))
-LATER = seen((901, 100), (6, 6))
+BEHIND = kafka_snapshot((900, 100), (5, 5))
+LATER = kafka_snapshot((901, 100), (6, 6))
 
 
 def test_a_stuck_consumer_is_named_with_its_partition() -> None:
@@ -81,10 +84,10 @@ def test_a_stuck_consumer_is_named_with_its_partition() -> None:
 @pytest.mark.parametrize(
     "between",
     [
-        seen((900, 101), (5, 5)),  # it committed
-        seen((900, 900), (5, 5)),  # it had caught up
-        seen((900, 100), (5, 5), group("PreparingRebalance")),
-        seen((900, 100), (5, 5), group("Stable", (T1,), (T0,))),  # somebody else has it now
+        kafka_snapshot((900, 101), (5, 5)),  # it committed
+        kafka_snapshot((900, 900), (5, 5)),  # it had caught up
+        kafka_snapshot((900, 100), (5, 5), group("PreparingRebalance")),
+        kafka_snapshot((900, 100), (5, 5), group("Stable", (T1,), (T0,))),  # somebody else has it now
         replace(BEHIND, positions={T1: 5}),
         replace(BEHIND, group=None),
         None,
@@ -96,47 +99,49 @@ def test_not_stuck_when_something_happened_meanwhile(between: KafkaSnapshot | No
 
 
 def test_a_partition_that_nobody_has_is_not_stuck() -> None:
-    free = seen((900, 100), (5, 5), group("Stable", (T1,)))
+    free = kafka_snapshot((900, 100), (5, 5), group("Stable", (T1,)))
     assert STUCK not in kinds((0, free), (5 * MINUTE, free))
 
 
 @pytest.mark.parametrize(("lag", "markers"), [(1, True), (2, True), (3, False)])
 def test_the_lag_of_transaction_markers_is_no_stuck_consumer(lag: int, markers: bool) -> None:
-    still = seen((100 + lag, 100), (5, 5))
+    still = kafka_snapshot((100 + lag, 100), (5, 5))
     result = kinds((0, still), (5 * MINUTE, still))
     assert (MARKERS in result, STUCK in result) == (markers, not markers)
-    produced = seen((101 + lag, 100), (5, 5))
+    produced = kafka_snapshot((101 + lag, 100), (5, 5))
     assert MARKERS not in kinds((0, still), (MINUTE, produced), (5 * MINUTE, produced))
 
 
 def test_a_topic_to_which_nothing_is_produced_is_idle() -> None:
-    quiet = seen((10, 10), (5, 5))
+    quiet = kafka_snapshot((10, 10), (5, 5))
     result = stalls((0, quiet), (5 * MINUTE, quiet))
     assert [(stall.kind, stall.partitions, stall.message) for stall in result] == [
         (IDLE, (T0, T1), "no records are produced to t")
     ]
     assert kinds((0, quiet), (5 * MINUTE - 1, quiet)) == []
-    assert kinds((0, quiet), (5 * MINUTE, seen((11, 11), (5, 5)))) == []
+    assert kinds((0, quiet), (5 * MINUTE, kafka_snapshot((11, 11), (5, 5)))) == []
 
 
 def test_a_hot_partition_only_after_a_while_and_only_if_it_is_not_all() -> None:
-    busy = [(second * 20_000, seen((second * 10, second * 10), (5, 5))) for second in range(4)]
+    busy = [(second * 20_000, kafka_snapshot((second * 10, second * 10), (5, 5))) for second in range(4)]
     result = stalls(*busy, hot=(T0,))
     assert [(stall.kind, stall.partitions) for stall in result] == [(HOT, (T0,))]
     assert "distribute the keys" in result[0].message
     assert kinds(*busy[:3], (59_999, busy[3][1]), hot=(T0,)) == []
     assert kinds(*busy, hot=(T0, T1)) == []
-    moved = [*busy[:2], (40_000, seen((0, 0), (0, 0), group("PreparingRebalance"))), busy[3]]
+    moved = [*busy[:2], (40_000, kafka_snapshot((0, 0), (0, 0), group("PreparingRebalance"))), busy[3]]
     assert kinds(*moved, hot=(T0,)) == []
 
 
 def test_members_without_partitions_are_named() -> None:
     crowd = group("Stable", (T0,), (T1,), (), ())
-    result = stalls((0, seen((5, 5), (5, 5), crowd)))
+    result = stalls((0, kafka_snapshot((5, 5), (5, 5), crowd)))
     assert [(stall.kind, stall.members) for stall in result] == [(SPARE, ("w-2", "w-3"))]
     assert result[0].message.startswith("4 workers for 2 partitions: w-2, w-3 has no partition")
-    assert kinds((0, seen((5, 5), (5, 5), group("PreparingRebalance", (T0,), (T1,), ())))) == []
-    assert kinds((0, seen((5, 5), (5, 5), group("Stable", (T0, T1), ())))) == []  # between two halves
+    assert kinds((0, kafka_snapshot((5, 5), (5, 5), group("PreparingRebalance", (T0,), (T1,), ())))) == []
+    assert (
+        kinds((0, kafka_snapshot((5, 5), (5, 5), group("Stable", (T0, T1), ())))) == []
+    )  # between two halves
 
 
 def test_deleted_partitions_are_forgotten() -> None:
@@ -157,25 +162,25 @@ GOOD = ConditionsInput(
 )
 
 
-def told(
+def conditions_by_type(
     before: list[dict[str, Any]] | None = None, now_ms: int = NOW, **more: Any
 ) -> dict[str, dict[str, Any]]:
     made = conditions(replace(GOOD, **more), before or [], now_ms=now_ms)
-    assert [one["type"] for one in made] == list(TYPES)
-    for one in made:
-        assert re.fullmatch(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", one["reason"])
-        assert one["message"]
-        assert one["observedGeneration"] == 4
-    return {one["type"]: one for one in made}
+    assert [condition["type"] for condition in made] == list(TYPES)
+    for condition in made:
+        assert re.fullmatch(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", condition["reason"])
+        assert condition["message"]
+        assert condition["observedGeneration"] == 4
+    return {condition["type"]: condition for condition in made}
 
 
 def verdict(kind: str, **more: Any) -> tuple[str, str]:
-    one = told(**more)[kind]
-    return one["status"], one["reason"]
+    condition = conditions_by_type(**more)[kind]
+    return condition["status"], condition["reason"]
 
 
 def test_a_group_that_is_well() -> None:
-    assert {kind: one["status"] for kind, one in told().items()} == {
+    assert {kind: condition["status"] for kind, condition in conditions_by_type().items()} == {
         "Ready": "True",
         "Stable": "True",
         "Scaled": "True",
@@ -239,8 +244,10 @@ def test_each_condition(change: dict[str, Any], kind: str, status: str, reason: 
 
 
 def test_all_that_is_wrong_is_told() -> None:
-    one = told(**STOPPED, kafka_away_ms=5 * MINUTE, problems=("no route",), unplanned=("w-3 was killed",))
-    message = one["Degraded"]["message"]
+    by_type = conditions_by_type(
+        **STOPPED, kafka_away_ms=5 * MINUTE, problems=("no route",), unplanned=("w-3 was killed",)
+    )
+    message = by_type["Degraded"]["message"]
     assert message == (
         "w-1 did not come back; Kafka has not answered for more than 2 min: no route; w-3 was killed"
     )
@@ -248,28 +255,28 @@ def test_all_that_is_wrong_is_told() -> None:
 
 def test_a_failed_preflight_is_told_once() -> None:
     failed = (Trouble("PreflightFailed", "no module named flights"),)
-    assert told(**STOPPED, troubles=failed)["Degraded"]["message"] == "no module named flights"
+    assert conditions_by_type(**STOPPED, troubles=failed)["Degraded"]["message"] == "no module named flights"
 
 
 def test_a_time_moves_only_when_the_status_flips() -> None:
-    first = told()
+    first = conditions_by_type()
     assert first["Ready"]["lastTransitionTime"] == "2026-11-18T11:06:40Z"
     before = list(first.values())
-    later = told(before, NOW + 90_000, unsettled="w-1 is warming")
+    later = conditions_by_type(before, NOW + 90_000, unsettled="w-1 is warming")
     assert later["Ready"]["lastTransitionTime"] == "2026-11-18T11:08:10Z"
     assert later["LagKnown"] == first["LagKnown"]
-    again = told(list(later.values()), NOW + 99_000, unsettled="w-2 is warming")
+    again = conditions_by_type(list(later.values()), NOW + 99_000, unsettled="w-2 is warming")
     assert again["Stable"]["message"] == "w-2 is warming"
     assert again["Stable"]["lastTransitionTime"] == later["Stable"]["lastTransitionTime"]
 
 
 def test_what_was_written_by_others_does_no_harm() -> None:
-    assert told([{"type": "Ready", "status": "True"}, {}])["Ready"]["lastTransitionTime"]
+    assert conditions_by_type([{"type": "Ready", "status": "True"}, {}])["Ready"]["lastTransitionTime"]
 
 
 def test_messages_do_not_change_with_the_figures() -> None:
     moving = [
-        told(
+        conditions_by_type(
             scaling=ScalingDecision(
                 raw, "", "window", 3, f"need {raw}", capped=2, summary="3 kept: the window"
             )
@@ -566,7 +573,7 @@ def test_an_explanation_in_full() -> None:
     ],
 )
 def test_what_would_have_to_change(scaling: dict[str, Any] | None, status: dict[str, Any], line: str) -> None:
-    assert [one for one in otherwise(scaling, **status) if one.startswith(line)]
+    assert [sentence for sentence in otherwise(scaling, **status) if sentence.startswith(line)]
 
 
 def test_a_number_of_the_users_that_does_not_count_is_told() -> None:
@@ -576,22 +583,24 @@ def test_a_number_of_the_users_that_does_not_count_is_told() -> None:
         "as spec.replicas requests (kubectl scale, an HPA, KEDA), only without spec.scaling.catchUp and spec."
     )
 
-    def told(replicas: int) -> list[str]:
+    def sentences(replicas: int) -> list[str]:
         both["spec"] = {**both["spec"], "replicas": replicas}
-        return [one for one in explain(both, NOW).otherwise if line in one]
+        return [sentence for sentence in explain(both, NOW).otherwise if line in sentence]
 
-    assert [one.partition(",")[0] for one in told(1)] == ["1 worker"]
-    assert [one.partition(",")[0] for one in told(7)] == ["7 workers"]
-    assert told(4) == [], "it is the number that there is"
-    assert told(7)[0].endswith("spec.scaling.lagPerReplica")
+    assert [sentence.partition(",")[0] for sentence in sentences(1)] == ["1 worker"]
+    assert [sentence.partition(",")[0] for sentence in sentences(7)] == ["7 workers"]
+    assert sentences(4) == [], "it is the number that there is"
+    assert sentences(7)[0].endswith("spec.scaling.lagPerReplica")
 
 
 def test_the_numbers_that_are_told_are_those_that_decide() -> None:
     """Just above and just below the lag named, the decision is the one named."""
     policy = ScalingPolicy(lag_per_replica=12_000)
     for lag, expected in ((52_799, 4), (52_802, 6), (39_599, 3), (39_602, 4)):
-        even = [lag // 12 + (one < lag % 12) for one in range(12)]
-        loads = {TopicPartition("t", one): PartitionLoad(own, 0.0) for one, own in enumerate(even)}
+        even = [lag // 12 + (partition < lag % 12) for partition in range(12)]
+        loads = {
+            TopicPartition("t", partition): PartitionLoad(own, 0.0) for partition, own in enumerate(even)
+        }
         given = ScalingInput(4, group(), loads, window_full=True, capacity_per_s=1e6)
         assert decide_scaling(policy, given).applied == expected, lag
     lines = otherwise({"lagPerReplica": 12_000})
@@ -620,13 +629,13 @@ def test_the_schedule_in_words() -> None:
     ],
 )
 def test_what_is_missing_or_broken_is_said(broken: dict[str, Any], line: str) -> None:
-    assert any(one.strip().startswith(line) for one in explain(broken, NOW).lines())
+    assert any(printed.strip().startswith(line) for printed in explain(broken, NOW).lines())
 
 
 def test_only_what_is_not_well_is_told_of_the_conditions() -> None:
     made = conditions(replace(GOOD, lag_known=False, problems=("no leader",)), [], now_ms=NOW)
     state = explain(resource(conditions=made), NOW).state
-    kinds = [one.split("=")[0] for one in state if "=" in one]
+    kinds = [word.split("=")[0] for word in state if "=" in word]
     assert kinds == ["Ready", "LagKnown", "SkewLimited"]
     newer = resource()
     newer["metadata"]["generation"] = 5

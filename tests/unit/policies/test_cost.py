@@ -17,7 +17,9 @@ from slackwater_operator.policies.stalls import StallWatch
 GROUPS = 1_000
 ROUNDS = 40
 PARTITIONS = tuple(TopicPartition("t", number) for number in range(12))
-MEMBERS = tuple(MemberView(f"m-{one}", f"w-{one}", frozenset(PARTITIONS[one::3]), True) for one in range(3))
+MEMBERS = tuple(
+    MemberView(f"m-{number}", f"w-{number}", frozenset(PARTITIONS[number::3]), True) for number in range(3)
+)
 STABLE = GroupView("Stable", MEMBERS)
 POLICY = ScalingPolicy(
     1, 12, catch_up_ms=60_000, lag_per_replica=10_000, windows=(Window("0 8 * * *", 3_600_000, 4),)
@@ -55,8 +57,8 @@ def test_a_thousand_groups_cost_little_time() -> None:
     rounds_ms = []
     for number in range(6):
         began = time.process_time()
-        for index, one in enumerate(groups):
-            one.round(1_000_000_000 + number * 5_000, index)
+        for index, group in enumerate(groups):
+            group.round(1_000_000_000 + number * 5_000, index)
         rounds_ms.append((time.process_time() - began) * 1000)
     assert min(rounds_ms) / GROUPS < CPU_MS_A_GROUP, rounds_ms
 
@@ -67,8 +69,8 @@ def test_what_a_group_keeps_does_not_grow() -> None:
         tracemalloc.start()
         try:
             for number in range(rounds):
-                for index, one in enumerate(groups):
-                    one.round(1_000_000_000 + number * 1_000, index)
+                for index, group in enumerate(groups):
+                    group.round(1_000_000_000 + number * 1_000, index)
             return tracemalloc.get_traced_memory()[0] // len(groups)
         finally:
             tracemalloc.stop()

@@ -11,7 +11,7 @@ from slackwater_operator.policies.explanations import explain
 NOW_MS = 1_790_000_100_000
 
 
-def told(rollout: dict[str, Any]) -> list[str]:
+def explained(rollout: dict[str, Any]) -> list[str]:
     resource = {
         "apiVersion": "slackwater.dev/v1alpha1",
         "kind": "ConsumerGroup",
@@ -32,7 +32,7 @@ TWO = {"phase": "Rolling", "fromSet": "flights-a", "toSet": "flights-b", "since"
 
 def test_the_takeover_under_way_and_what_it_waits_for() -> None:
     moving = {"ordinal": 2, "sinceMs": NOW_MS - 12_000, "by": "takeover", "toldMs": 0}
-    lines = told({**TWO, "reason": "flights-b-2 is warming", "moving": moving})
+    lines = explained({**TWO, "reason": "flights-b-2 is warming", "moving": moving})
     assert "Rolling for 30 s (flights-b-2 is warming)" in lines
     assert "workers move from StatefulSet flights-a to flights-b" in lines
     assert "flights-b-2 takes over flights-2 from flights-a-2, for 12 s" in lines
@@ -44,21 +44,21 @@ def test_the_takeover_under_way_and_what_it_waits_for() -> None:
 
 def test_one_that_was_told() -> None:
     moving = {"ordinal": 2, "sinceMs": NOW_MS - 12_000, "by": "takeover", "toldMs": NOW_MS - 3_000}
-    lines = told({**TWO, "moving": moving})
+    lines = explained({**TWO, "moving": moving})
     assert any(line.endswith("for 12 s; asked to take over 3 s ago") for line in lines)
     assert any("when flights-b-2 has run without errors for a while" in line for line in lines)
 
 
 def test_one_by_a_restart() -> None:
     moving = {"ordinal": 1, "sinceMs": NOW_MS - 1_000, "by": "restart", "toldMs": 0}
-    lines = told({**TWO, "moving": moving})
+    lines = explained({**TWO, "moving": moving})
     said = "flights-1 moves by restart: flights-a-1 stops before flights-b-1 starts consuming, for 1 s"
     assert said in lines
     assert any("continues when flights-b-1 runs" in line for line in lines)
 
 
 def test_between_two() -> None:
-    lines = told(TWO)
+    lines = explained(TWO)
     assert any(
         line.startswith("the next takeover begins when all workers are in the group") for line in lines
     )
@@ -74,4 +74,4 @@ def test_between_two() -> None:
     ],
 )
 def test_a_status_written_by_hand_is_read_as_far_as_it_makes_sense(rollout: dict[str, Any]) -> None:
-    assert told(rollout)[0].startswith("ConsumerGroup default/flights")
+    assert explained(rollout)[0].startswith("ConsumerGroup default/flights")

@@ -17,7 +17,7 @@ B = Claim("two/flights", "uid-b", "2026-11-02T00:00:00Z", KAFKA)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("place", "other", "same"),
     [
         (KAFKA, OTHER_NAME, True),
         (KAFKA, ELSEWHERE, False),
@@ -29,10 +29,10 @@ B = Claim("two/flights", "uid-b", "2026-11-02T00:00:00Z", KAFKA)
     ],
 )
 def test_one_cluster_by_its_id_else_by_a_server_in_common(
-    one: Place, other: Place, same: bool | None
+    place: Place, other: Place, same: bool | None
 ) -> None:
-    assert one.same_as(other) is same
-    assert other.same_as(one) is same
+    assert place.same_as(other) is same
+    assert other.same_as(place) is same
 
 
 def test_the_older_one_comes_first_and_of_one_second_that_of_the_smaller_uid() -> None:

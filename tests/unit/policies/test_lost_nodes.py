@@ -59,6 +59,6 @@ def test_the_message_names_the_node_and_the_ways_out() -> None:
 def test_what_the_node_controller_says_is_read_from_the_pod(conditions: dict[str, str], lost: bool) -> None:
     pod = {
         "metadata": {"name": "flights-2", "labels": {}},
-        "status": {"conditions": [{"type": kind, "status": one} for kind, one in conditions.items()]},
+        "status": {"conditions": [{"type": kind, "status": status} for kind, status in conditions.items()]},
     }
     assert pod_snapshot(pod).node_lost == lost

@@ -441,8 +441,8 @@ def observed(state: str = "Stable", coordinator: int | None = 1, brokers: str = 
 def watched(*snapshots: KafkaSnapshot | None, away: tuple[str, ...] = ()) -> ForcedWatch:
     """A watch that saw one snapshot a second, from second 100 on."""
     watch = ForcedWatch()
-    for second, one in enumerate(snapshots):
-        watch.observe(one, now_ms=(100 + second) * 1000, away=away)
+    for second, snapshot in enumerate(snapshots):
+        watch.observe(snapshot, now_ms=(100 + second) * 1000, away=away)
     return watch
 
 

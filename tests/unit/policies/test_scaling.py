@@ -32,7 +32,7 @@ def loads(*lags: int | None, produced: float | None = 0.0) -> dict[TopicPartitio
     return {TopicPartition("t", number): PartitionLoad(lag, produced) for number, lag in enumerate(lags)}
 
 
-def seen(replicas: int, *lags: int | None, **more: object) -> ScalingInput:
+def scaling_input(replicas: int, *lags: int | None, **more: object) -> ScalingInput:
     base = ScalingInput(replicas=replicas, group=STABLE, loads=loads(*lags), window_full=True)
     return replace(base, **more)  # type: ignore[arg-type]
 
@@ -44,7 +44,7 @@ def decide(policy: ScalingPolicy, given_: ScalingInput) -> ScalingDecision:
 
 
 def test_lag_per_replica_gives_whole_workers() -> None:
-    decision = decide(BY_LAG, seen(1, *[250] * 12))
+    decision = decide(BY_LAG, scaling_input(1, *[250] * 12))
     assert decision.raw == pytest.approx(3.0)
     assert decision.applied == 3
     assert decision.damping == ""
@@ -52,7 +52,7 @@ def test_lag_per_replica_gives_whole_workers() -> None:
 
 def test_catch_up_counts_what_is_produced_and_what_lies_there() -> None:
     policy = ScalingPolicy(catch_up_ms=100_000)
-    given_ = seen(1, *[1_000] * 12, capacity_per_s=30.0)
+    given_ = scaling_input(1, *[1_000] * 12, capacity_per_s=30.0)
     given_ = replace(given_, loads=loads(*[1_000] * 12, produced=5.0))
     # each partition: 5/s + 1000 in 100 s = 15/s of a worker's 30/s: half a worker
     decision = decide(policy, given_)
@@ -62,9 +62,9 @@ def test_catch_up_counts_what_is_produced_and_what_lies_there() -> None:
 
 def test_the_larger_of_two_needs_counts() -> None:
     policy = ScalingPolicy(catch_up_ms=100_000, lag_per_replica=1_000)
-    by_lag = decide(policy, seen(1, *[500] * 12, capacity_per_s=1_000.0))
+    by_lag = decide(policy, scaling_input(1, *[500] * 12, capacity_per_s=1_000.0))
     assert by_lag.raw == pytest.approx(6.0)
-    by_rate = decide(policy, seen(1, *[500] * 12, capacity_per_s=6.0))
+    by_rate = decide(policy, scaling_input(1, *[500] * 12, capacity_per_s=6.0))
     assert by_rate.raw == pytest.approx(10.0)
 
 
@@ -78,53 +78,53 @@ def test_the_larger_of_two_needs_counts() -> None:
     ],
 )
 def test_caps(workers: int, policy: ScalingPolicy, cap: str, applied: int) -> None:
-    decision = decide(policy, seen(workers, *[900] * 12))
+    decision = decide(policy, scaling_input(workers, *[900] * 12))
     assert (decision.cap, decision.applied) == (cap, applied)
 
 
 def test_there_are_enough_workers_for_the_busiest_to_keep_up() -> None:
     # need 4.8: the busiest of 5 would have 3 partitions of 0.4 each, of 6 it has 2
-    assert decide(BY_LAG, seen(1, *[400] * 12)).applied == 6
+    assert decide(BY_LAG, scaling_input(1, *[400] * 12)).applied == 6
     # need 4.2: the busiest of 4 has 3 of 0.35, a tenth too much at most
-    assert decide(BY_LAG, seen(1, *[350] * 12)).applied == 4
-    assert decide(BY_LAG, seen(1, *[900] * 12)).applied == 12
+    assert decide(BY_LAG, scaling_input(1, *[350] * 12)).applied == 4
+    assert decide(BY_LAG, scaling_input(1, *[900] * 12)).applied == 12
 
 
 def test_a_step_up_must_lower_the_busiest_share() -> None:
     at_most_5 = replace(BY_LAG, max_replicas=5)
-    kept = decide(at_most_5, seen(4, *[400] * 12))  # with 5, too, somebody has 3
+    kept = decide(at_most_5, scaling_input(4, *[400] * 12))  # with 5, too, somebody has 3
     assert (kept.cap, kept.damping, kept.applied) == ("maxReplicas", "share", 4)
-    assert decide(at_most_5, seen(3, *[400] * 12)).applied == 4
-    assert decide(BY_LAG, seen(4, *[400] * 12)).applied == 6
+    assert decide(at_most_5, scaling_input(3, *[400] * 12)).applied == 4
+    assert decide(BY_LAG, scaling_input(4, *[400] * 12)).applied == 6
 
 
 @pytest.mark.parametrize("lag", [None])
 def test_an_unknown_lag_holds(lag: int | None) -> None:
-    decision = decide(BY_LAG, seen(3, 0, lag, 0))
+    decision = decide(BY_LAG, scaling_input(3, 0, lag, 0))
     assert (decision.raw, decision.damping, decision.applied) == (None, "unknown", 3)
     assert "t-1" in decision.reason
 
 
 def test_a_broker_that_says_nothing_holds() -> None:
-    assert decide(BY_LAG, seen(3, 0, 0, group=None)).damping == "unknown"
-    assert decide(BY_LAG, seen(3)).damping == "unknown"
+    assert decide(BY_LAG, scaling_input(3, 0, 0, group=None)).damping == "unknown"
+    assert decide(BY_LAG, scaling_input(3)).damping == "unknown"
 
 
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance", "Empty", "Dead"])
 def test_only_a_stable_group_is_scaled(state: str) -> None:
-    decision = decide(BY_LAG, seen(1, *[900] * 12, group=GroupView(state)))
+    decision = decide(BY_LAG, scaling_input(1, *[900] * 12, group=GroupView(state)))
     assert (decision.damping, decision.applied) == ("rebalancing", 1)
     assert state in decision.reason
 
 
 def test_a_step_waits_until_the_last_has_settled() -> None:
-    unsettled = seen(1, *[900] * 12, settled_for_ms=9_999, settle_ms=10_000)
+    unsettled = scaling_input(1, *[900] * 12, settled_for_ms=9_999, settle_ms=10_000)
     assert decide(BY_LAG, unsettled).damping == "settling"
     assert decide(BY_LAG, replace(unsettled, settled_for_ms=10_000)).applied == 12
 
 
 def test_down_only_when_the_need_was_lower_for_the_whole_window() -> None:
-    low = seen(6, *[100] * 12, recent_needs=[1.2, 1.3])
+    low = scaling_input(6, *[100] * 12, recent_needs=[1.2, 1.3])
     assert decide(BY_LAG, low).applied == 2
     assert decide(BY_LAG, replace(low, window_full=False)).damping == "window"
     high = decide(BY_LAG, replace(low, recent_needs=[5.9, 1.2]))
@@ -156,14 +156,14 @@ def test_a_step_down_says_what_keeps_it_from_going_further(
 
 
 def test_a_hot_partition_asks_for_one_worker_only() -> None:
-    decision = decide(BY_LAG, seen(1, 1_000_000, 0, 0, 0))
+    decision = decide(BY_LAG, scaling_input(1, 1_000_000, 0, 0, 0))
     assert decision.raw == pytest.approx(1.0)
     assert decision.applied == 1
     assert decision.skewed == (TopicPartition("t", 0),)
 
 
 def test_a_step_up_that_lowered_the_throughput_is_taken_back() -> None:
-    slower = seen(
+    slower = scaling_input(
         6,
         *[100_000] * 12,
         consumed_per_s=800.0,
@@ -177,17 +177,19 @@ def test_a_step_up_that_lowered_the_throughput_is_taken_back() -> None:
 
 
 def test_what_lowered_the_throughput_is_not_tried_again() -> None:
-    decision = decide(BY_LAG, seen(3, *[100_000] * 12, ceiling=3))
+    decision = decide(BY_LAG, scaling_input(3, *[100_000] * 12, ceiling=3))
     assert (decision.damping, decision.applied) == ("throughput", 3)
-    assert decide(BY_LAG, seen(2, *[100_000] * 12, ceiling=3)).applied == 3
+    assert decide(BY_LAG, scaling_input(2, *[100_000] * 12, ceiling=3)).applied == 3
 
 
 def test_rates_that_are_not_measured_hold() -> None:
     policy = ScalingPolicy(catch_up_ms=60_000)
-    unmeasured = replace(seen(2, 5, 5), loads=loads(5, 5, produced=None))
+    unmeasured = replace(scaling_input(2, 5, 5), loads=loads(5, 5, produced=None))
     assert decide(policy, unmeasured).damping == "unknown"
-    assert decide(policy, seen(2, 5, 5)).damping == "unknown"  # a worker's capacity was never seen
-    assert decide(policy, seen(2, 0, 0, recent_needs=[0.0])).applied == 1  # nothing to do needs no capacity
+    assert decide(policy, scaling_input(2, 5, 5)).damping == "unknown"  # a worker's capacity was never seen
+    assert (
+        decide(policy, scaling_input(2, 0, 0, recent_needs=[0.0])).applied == 1
+    )  # nothing to do needs no capacity
 
 
 @given(
@@ -201,7 +203,7 @@ def test_never_outside_the_bounds_and_always_with_a_reason(
     replicas: int, lags: list[int | None], low: int, room: int, per: int
 ) -> None:
     policy = ScalingPolicy(low, low + room, None, per)
-    decision = decide(policy, seen(replicas, *lags))
+    decision = decide(policy, scaling_input(replicas, *lags))
     if decision.applied != replicas:
         assert low <= decision.applied <= low + room
         if low <= replicas <= low + room:  # a step for the load's sake, not the limits'
@@ -307,7 +309,7 @@ TO_ZERO = ScalingPolicy(min_replicas=0, lag_per_replica=1_000, idle_after_ms=60_
 
 
 def test_to_zero_only_when_nothing_was_produced_for_long_enough() -> None:
-    idle = seen(3, 0, 0, 0, idle_for_ms=60_000, window_full=False)
+    idle = scaling_input(3, 0, 0, 0, idle_for_ms=60_000, window_full=False)
     decision = decide(TO_ZERO, idle)
     assert (decision.applied, decision.capped, decision.damping) == (0, 0, "")
     assert decide(TO_ZERO, replace(idle, idle_for_ms=59_999)).applied == 3
@@ -327,14 +329,14 @@ def test_to_zero_only_when_nothing_was_produced_for_long_enough() -> None:
     ],
 )
 def test_not_to_zero(change: dict[str, object]) -> None:
-    idle = seen(1, 0, 0, 0, idle_for_ms=600_000)
+    idle = scaling_input(1, 0, 0, 0, idle_for_ms=600_000)
     assert decide(TO_ZERO, idle).applied == 0
     assert decide(TO_ZERO, replace(idle, **change)).applied == 1  # type: ignore[arg-type]
     assert decide(replace(TO_ZERO, min_replicas=1), idle).applied == 1
 
 
 def test_from_zero_at_once_to_the_need() -> None:
-    nobody = seen(0, 0, 0, 0, group=GroupView("Empty"), settle_ms=60_000, window_full=False)
+    nobody = scaling_input(0, 0, 0, 0, group=GroupView("Empty"), settle_ms=60_000, window_full=False)
     assert decide(TO_ZERO, nobody).applied == 0
     assert decide(TO_ZERO, replace(nobody, loads=loads(1, 0, 0))).applied == 1
     assert decide(TO_ZERO, replace(nobody, loads=loads(900, 900, 900))).applied == 3
@@ -349,7 +351,7 @@ def test_from_zero_at_once_to_the_need() -> None:
 
 
 def test_from_zero_by_the_schedule_or_a_new_limit() -> None:
-    nobody = seen(0, 0, 0, 0, group=GroupView("Empty"))
+    nobody = scaling_input(0, 0, 0, 0, group=GroupView("Empty"))
     by_schedule = decide(TO_ZERO, replace(nobody, floor=Floor(2, "schedule day")))
     assert (by_schedule.applied, by_schedule.cap) == (2, "schedule")
     assert decide(replace(TO_ZERO, min_replicas=3), nobody).applied == 3
@@ -357,7 +359,7 @@ def test_from_zero_by_the_schedule_or_a_new_limit() -> None:
 
 def test_the_schedule_lifts_the_floor_and_maxreplicas_limits_it() -> None:
     policy = replace(BY_LAG, max_replicas=6)
-    day = seen(1, *[0] * 12, floor=Floor(4, "schedule day"), recent_needs=[0.0])
+    day = scaling_input(1, *[0] * 12, floor=Floor(4, "schedule day"), recent_needs=[0.0])
     up = decide(policy, day)
     assert (up.applied, up.cap, up.reason) == (4, "schedule", "1 to 4: schedule day requires 4")
     assert decide(policy, replace(day, replicas=4)).applied == 4
@@ -367,7 +369,7 @@ def test_the_schedule_lifts_the_floor_and_maxreplicas_limits_it() -> None:
 
 def test_limits_need_no_lag_but_a_settled_group() -> None:
     policy = replace(BY_LAG, min_replicas=3, max_replicas=6)
-    low = seen(1, 0, None)
+    low = scaling_input(1, 0, None)
     assert decide(policy, low).applied == 3
     assert decide(policy, replace(low, replicas=9)).applied == 6
     assert decide(policy, replace(low, replicas=4)).applied == 4
@@ -377,7 +379,7 @@ def test_limits_need_no_lag_but_a_settled_group() -> None:
 
 
 def test_a_limit_and_a_need_above_it_are_one_step() -> None:
-    assert decide(replace(BY_LAG, min_replicas=3), seen(1, *[900] * 12)).applied == 12
+    assert decide(replace(BY_LAG, min_replicas=3), scaling_input(1, *[900] * 12)).applied == 12
 
 
 # -- what a rebalance costs --
@@ -386,7 +388,7 @@ def test_a_limit_and_a_need_above_it_are_one_step() -> None:
 def busy(replicas: int, produced: float, lag: int = 0, **more: object) -> ScalingInput:
     """Twelve partitions of a group whose worker does 100 records a second."""
     spread = loads(*[lag // 12] * 12, produced=produced / 12)
-    given_ = seen(replicas, *[0] * 12, capacity_per_s=100.0, lost_ms=3_000, settle_ms=30_000, **more)
+    given_ = scaling_input(replicas, *[0] * 12, capacity_per_s=100.0, lost_ms=3_000, settle_ms=30_000, **more)
     return replace(given_, loads=spread, settled_for_ms=30_000)
 
 
@@ -448,7 +450,7 @@ def test_a_users_number_waits_for_the_end_of_a_rebalance_but_not_for_ever() -> N
 
 
 def test_a_decision_as_it_stands_in_the_status() -> None:
-    saved = decide(BY_LAG, seen(1, 1_000_000, 0, 0, 0)).dump()
+    saved = decide(BY_LAG, scaling_input(1, 1_000_000, 0, 0, 0)).dump()
     assert saved == {
         "raw": 1.0,
         "capped": 1,
@@ -458,4 +460,4 @@ def test_a_decision_as_it_stands_in_the_status() -> None:
         "reason": "1 is right",
         "skewed": ["t-0"],
     }
-    assert "raw" not in decide(BY_LAG, seen(1, None)).dump()
+    assert "raw" not in decide(BY_LAG, scaling_input(1, None)).dump()

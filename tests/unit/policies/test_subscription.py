@@ -33,7 +33,7 @@ T, TU = frozenset("t"), frozenset("tu")
 
 
 @pytest.mark.parametrize(
-    ("seen", "topics", "why"),
+    ("view", "topics", "why"),
     [
         (group(T, T), ["t"], ""),
         (group(T, T), ["t", "u"], "the topics change (added: u)"),
@@ -46,8 +46,8 @@ T, TU = frozenset("t"), frozenset("tu")
         (None, ["t"], ""),
     ],
 )
-def test_other_topics(seen: GroupView | None, topics: list[str] | None, why: str) -> None:
-    assert expected_rebalance(seen, topics, ASSIGNORS) == why
+def test_other_topics(view: GroupView | None, topics: list[str] | None, why: str) -> None:
+    assert expected_rebalance(view, topics, ASSIGNORS) == why
 
 
 def test_another_assignor() -> None:
@@ -88,7 +88,7 @@ def taken_over(expected: str) -> TakeoverDecision:
     workers = {f"f-a-{number}": cases.worker(cases.A, number, generation=8) for number in range(3)}
     workers["f-a-3"] = cases.not_in(cases.A, 3, "standby", handed_over=True)
     workers["f-b-3"] = cases.worker(cases.B, 3, generation=8)
-    more = {"moving": cases.told(9_000), "expected": expected}
+    more = {"moving": cases.moving_since(9_000), "expected": expected}
     return cases.decide(cases.Case("", ("", 0), **cases.BOTH, workers=workers, more=more))
 
 

@@ -17,9 +17,9 @@ from tests.unit.policies.takeover_cases import (
     dead,
     decide,
     group,
+    moving_since,
     not_in,
     note,
-    told,
     worker,
 )
 
@@ -27,11 +27,11 @@ REFUSED = "f-a-3 answered 401: not by this group's key"
 OFTEN = 1 + (DEADLINE_MS + 20_000) // 10_000
 
 
-def rebalanced(seen: GroupView | None = None, **workers: Any) -> Case:
+def rebalanced(view: GroupView | None = None, **workers: Any) -> Case:
     """f-3 was told in generation 7, and all are in 8."""
     settled = {f"f-a-{number}": worker(A, number, generation=8) for number in range(3)}
     moved = {"f-a-3": not_in(A, 3, "standby", handed_over=True), "f-b-3": worker(B, 3, generation=8)}
-    more = {"moving": told(9_000), "group": seen or group(4)}
+    more = {"moving": moving_since(9_000), "group": view or group(4)}
     return Case("", ("stop", 3), **BOTH, workers={**settled, **moved, **workers}, more=more)
 
 
@@ -62,14 +62,16 @@ def test_a_rebalance_that_nobody_is_known_to_have_caused() -> None:
 @pytest.mark.parametrize("old", [worker(A, 3), not_in(A, 3, "standby")], ids=["served", "unserved"])
 def test_one_that_is_refused_again_and_again_says_why(old: Any) -> None:
     pods = {"f-a-3": old, "f-b-3": not_in(B, 3, "standby", trouble=REFUSED)}
-    decision = decide(Case("", ("stop", 3), **BOTH, workers=pods, more={"moving": told(10_000, tells=OFTEN)}))
+    decision = decide(
+        Case("", ("stop", 3), **BOTH, workers=pods, more={"moving": moving_since(10_000, tells=OFTEN)})
+    )
     assert decision.action == "stop"
     assert decision.reason.endswith(f"still in standby: {REFUSED}")
 
 
 def test_one_that_does_not_get_in_says_why() -> None:
     pods = {"f-a-3": dead(A, 3), "f-b-3": not_in(B, 3, "joining", trouble="no broker answers")}
-    late = note(3, 60_000, told_ms=told(60_000).told_ms, tells=1)
+    late = note(3, 60_000, told_ms=moving_since(60_000).told_ms, tells=1)
     decision = decide(Case("", ("stop", 3), **BOTH, workers=pods, more={"moving": late}))
     assert decision.action == "stop"
     assert decision.reason.endswith("has not taken over: no broker answers")

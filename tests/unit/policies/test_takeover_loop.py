@@ -39,10 +39,10 @@ def test_what_goes_wrong_does_so() -> None:
     """The seeds above meet each action, and each thing that can happen in between."""
     counts: dict[str, int] = {}
     for seed in range(0, SEEDS, 3):
-        for one, count in rollout(seed).operator.counts.items():
-            counts[one] = counts.get(one, 0) + count
+        for event, count in rollout(seed).operator.counts.items():
+            counts[event] = counts.get(event, 0) + count
     met = ("extend", "tell", "retire", "stop", "refuse", "done", "killed", "swapped", "scaled")
-    assert all(counts.get(one) for one in met), counts
+    assert all(counts.get(event) for event in met), counts
     assert counts["retire by restart"]
     assert counts["retire by takeover"]
 

@@ -25,9 +25,9 @@ from tests.unit.policies.takeover_cases import (
     check,
     dead,
     group,
+    moving_since,
     not_in,
     note,
-    told,
     worker,
 )
 
@@ -202,7 +202,7 @@ RESTARTS = [
         ("extend", 2),
         **AWAY,
         workers={
-            **{f"f-a-{one}": worker(A, one, generation=8) for one in range(3)},
+            **{f"f-a-{ordinal}": worker(A, ordinal, generation=8) for ordinal in range(3)},
             "f-b-3": worker(B, 3, generation=8),
         },
         more={"moving": away(), "forced": "the coordinator moved"},
@@ -358,7 +358,7 @@ WAY_BACK = [
         ("tell", 3),
         **BOTH,
         workers={"f-a-3": not_in(A, 3, "standby", handed_over=True)},
-        more={**BACK, "moving": told(RETELL_MS, tells=99, to=A)},
+        more={**BACK, "moving": moving_since(RETELL_MS, tells=99, to=A)},
     ),
     Case(
         "another generation is not held against it",
@@ -366,9 +366,9 @@ WAY_BACK = [
         **BOTH,
         workers={
             "f-b-3": dead(B, 3),
-            **{f"f-a-{one}": worker(A, one, generation=8) for one in range(4)},
+            **{f"f-a-{ordinal}": worker(A, ordinal, generation=8) for ordinal in range(4)},
         },
-        more={**BACK, "moving": told(9_000, to=A)},
+        more={**BACK, "moving": moving_since(9_000, to=A)},
         gives={"moved": True},
     ),
     Case(
@@ -385,7 +385,7 @@ WAY_BACK = [
         ("retire", 3),
         **BOTH,
         workers=STANDS_BY,
-        more={"swapped": True, "moving": told(1_000)},
+        more={"swapped": True, "moving": moving_since(1_000)},
         gives={"moved": True},
     ),
     Case(
@@ -404,7 +404,7 @@ BY_HAND = [
         ("wait", 3),
         old=(0, 4),
         new=(0, 4),
-        workers={f"f-b-{one}": not_in(B, one, "warming") for one in range(4)},
+        workers={f"f-b-{ordinal}": not_in(B, ordinal, "warming") for ordinal in range(4)},
         notes={"ordinal": 3},
     ),
     Case(
@@ -412,7 +412,7 @@ BY_HAND = [
         ("withdraw", 2),
         old=(0, 4),
         new=(1, 2),
-        workers={f"f-b-{one}": not_in(B, one, "standby") for one in (1, 2)},
+        workers={f"f-b-{ordinal}": not_in(B, ordinal, "standby") for ordinal in (1, 2)},
     ),
     Case(
         "in the middle, and it serves",

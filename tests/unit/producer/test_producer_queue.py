@@ -85,10 +85,10 @@ def take(queue: PartitionQueue, now: float = 0.0) -> Batch | None:
 
 
 def take_all(queue: PartitionQueue, now: float = 0.0) -> list[Batch]:
-    found = []
+    batches = []
     while (batch := take(queue, now)) is not None:
-        found.append(batch)
-    return found
+        batches.append(batch)
+    return batches
 
 
 def refused(queue: PartitionQueue, batch: Batch, code: int) -> bool:

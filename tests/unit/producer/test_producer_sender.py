@@ -75,12 +75,12 @@ class OneBroker:
         if self.silent:
             return True
         self.before_answer()
-        told = self.script.pop(0) if self.script else m.ProduceResponsePartition(base_offset=50)
-        if told is None:
+        answer = self.script.pop(0) if self.script else m.ProduceResponsePartition(base_offset=50)
+        if answer is None:
             return False
-        if isinstance(told, int):
-            told = m.ProduceResponsePartition(error_code=told)
-        answered = m.ProduceResponseTopic(name="t", topic_id=topic.topic_id, partition_responses=[told])
+        if isinstance(answer, int):
+            answer = m.ProduceResponsePartition(error_code=answer)
+        answered = m.ProduceResponseTopic(name="t", topic_id=topic.topic_id, partition_responses=[answer])
         await peer.answer(header, m.ProduceResponse(responses=[answered]))
         return True
 

@@ -91,7 +91,7 @@ def test_newer_claim_wins_and_equal_claims_are_given_to_nobody() -> None:
     assert TP("t", 0) in assignor.assign({"t": 2}, claims)["new"]
     equal = {name: member("t", owned=[TP("t", 0)], generation=2) for name in ("a", "b")}
     plan = assignor.assign({"t": 2}, equal)
-    assert [tp for one in plan.values() for tp in one] == [TP("t", 1)]
+    assert [tp for partitions in plan.values() for tp in partitions] == [TP("t", 1)]
 
 
 def test_topics_that_do_not_exist_are_left_out() -> None:
@@ -133,9 +133,9 @@ def rounds(counts: dict[str, int], members: dict[str, MemberSubscription]) -> li
         plans.append(assignor.assign(counts, members))
         members = {
             name: MemberSubscription(
-                one.topics, tuple(plans[-1][name]), generation, instance_id=one.instance_id
+                subscription.topics, tuple(plans[-1][name]), generation, instance_id=subscription.instance_id
             )
-            for name, one in members.items()
+            for name, subscription in members.items()
         }
         if len(plans) > 1 and plans[-1] == plans[-2]:
             return plans
@@ -149,7 +149,7 @@ def test_nothing_twice_nothing_unwanted_and_deterministic(
 ) -> None:
     counts, members = data.draw(groups(same_topics=same))
     plan = assignor.assign(counts, members)
-    given_out = [tp for one in plan.values() for tp in one]
+    given_out = [tp for partitions in plan.values() for tp in partitions]
     assert set(plan) == set(members)
     assert len(given_out) == len(set(given_out))
     for name, partitions in plan.items():
@@ -170,8 +170,10 @@ def test_cooperative_never_gives_what_another_still_owns(data: st.DataObject, sa
             )
             holders = [
                 other
-                for other, one in members.items()
-                if tp in one.owned and one.generation == newest and tp.partition < counts[tp.topic]
+                for other, subscription in members.items()
+                if tp in subscription.owned
+                and subscription.generation == newest
+                and tp.partition < counts[tp.topic]
             ]
             assert holders in ([], [name])
 
@@ -184,11 +186,11 @@ def test_cooperative_comes_to_rest_complete_and_balanced(data: st.DataObject, sa
     assert len(plans) <= 3, "one rebalance, one follow-up, and then nothing changes"
     wanted = {topic for member in members.values() for topic in member.topics}
     everything = {TP(topic, n) for topic in wanted for n in range(counts[topic])}
-    assert {tp for one in final.values() for tp in one} == everything
-    sizes = {name: len(one) for name, one in final.items()}
+    assert {tp for partitions in final.values() for tp in partitions} == everything
+    sizes = {name: len(partitions) for name, partitions in final.items()}
     for name, partitions in final.items():
         for tp in partitions:
-            able = [other for other, one in members.items() if tp.topic in one.topics]
+            able = [other for other, subscription in members.items() if tp.topic in subscription.topics]
             assert all(sizes[name] - sizes[other] <= 1 for other in able)
 
 
@@ -216,8 +218,10 @@ def test_a_member_that_goes_leaves_the_others_what_they_have(data: st.DataObject
     start = rounds(counts, members)[-1]
     gone = data.draw(st.sampled_from(sorted(members)))
     left = {
-        name: MemberSubscription(one.topics, tuple(start[name]), 30, instance_id=one.instance_id)
-        for name, one in members.items()
+        name: MemberSubscription(
+            subscription.topics, tuple(start[name]), 30, instance_id=subscription.instance_id
+        )
+        for name, subscription in members.items()
         if name != gone
     }
     if left:
@@ -250,7 +254,7 @@ def test_balance_that_takes_two_moves_at_once() -> None:
             *members[name].topics, owned=owned, generation=1, user_data=encode_sticky(owned, 1)
         )
     plan = StickyAssignor().assign({"t": 2, "u": 3}, members)
-    assert sorted(len(one) for one in plan.values()) == [1, 2, 2]
+    assert sorted(len(partitions) for partitions in plan.values()) == [1, 2, 2]
     chain = {
         "a": member("t"), "b": member("t", "u"), "c": member("u", "v"), "d": member("v"),
     }  # fmt: skip
@@ -260,7 +264,7 @@ def test_balance_that_takes_two_moves_at_once() -> None:
             *chain[name].topics, owned=owned, generation=1, user_data=encode_sticky(owned, 1)
         )
     plan = StickyAssignor().assign({"t": 1, "u": 1, "v": 2}, chain)
-    assert {name: len(one) for name, one in plan.items()} == {"a": 1, "b": 1, "c": 1, "d": 1}
+    assert {name: len(partitions) for name, partitions in plan.items()} == {"a": 1, "b": 1, "c": 1, "d": 1}
 
 
 def test_the_search_ends_within_its_steps() -> None:
@@ -274,7 +278,7 @@ def test_the_search_ends_within_its_steps() -> None:
         for number in range(count if readers else 0):
             board.add(TP(topic, number), readers, frozenset(), readers[-1])
     assert not improve(board, max_steps=2_000)
-    given = [tp for one in board.plan() for tp in one]
+    given = [tp for partitions in board.plan() for tp in partitions]
     assert len(given) == len(set(given)) == sum(board.load), "what was moved so far is whole"
     assert improve(board)
     best = sum(load * load for load in board.load)
@@ -302,7 +306,7 @@ def test_sticky_keeps_by_its_user_data_alone() -> None:
 def test_sticky_believes_neither_of_two_equal_claims() -> None:
     data = encode_sticky([TP("t", 0)], 3)
     plan = StickyAssignor().assign({"t": 1}, {name: member("t", user_data=data) for name in ("b", "a")})
-    assert [tp for one in plan.values() for tp in one] == [TP("t", 0)]
+    assert [tp for partitions in plan.values() for tp in partitions] == [TP("t", 0)]
 
 
 def test_members_of_topics_that_do_not_exist_do_not_count() -> None:
@@ -312,7 +316,7 @@ def test_members_of_topics_that_do_not_exist_do_not_count() -> None:
 
 @pytest.mark.parametrize("assignor", [RangeAssignor(), StickyAssignor(), CooperativeStickyAssignor()])
 def test_racks_are_matched(assignor: Assignor) -> None:
-    racks = {"t": [frozenset(one) for one in ("c", "b", "a", "c", "b", "a")]}
+    racks = {"t": [frozenset(rack) for rack in ("c", "b", "a", "c", "b", "a")]}
     members = {name: member("t", rack=name) for name in ("a", "b", "c")}
     plan = assignor.assign_group(GroupSubscription({"t": 6}, members, racks)).partitions
     assert numbers(plan) == {"a": ["t2", "t5"], "b": ["t1", "t4"], "c": ["t0", "t3"]}
@@ -328,9 +332,9 @@ def test_balance_counts_more_than_racks_and_racks_more_than_stickiness() -> None
     }
     target = share_out(
         GroupSubscription({"t": 4}, members, racks),
-        {tp: name for name, one in members.items() for tp in one.owned},
+        {tp: name for name, subscription in members.items() for tp in subscription.owned},
     )
-    assert {len(one) for one in target.values()} == {2}
+    assert {len(partitions) for partitions in target.values()} == {2}
     assert TP("t", 3) in target["b"]
     assert len({TP("t", 0), TP("t", 1)} & set(target["b"])) == 1, "it keeps one of its two"
 
@@ -351,13 +355,13 @@ def test_racks_are_not_minded_where_all_have_everything() -> None:
 def test_subscription_bytes_of_all_versions() -> None:
     full = MemberSubscription(("a", "b"), (TP("a", 0), TP("a", 2)), 5, b"\0\0\0\5", "rack")
     for version in range(4):
-        told = decode_subscription(encode_subscription(full, version), "i")
-        assert told.topics == ("a", "b")
-        assert told.user_data == b"\0\0\0\5"
-        assert told.owned == (full.owned if version >= 1 else ())
-        assert told.generation == (5 if version >= 2 else -1)
-        assert told.rack == ("rack" if version >= 3 else None)
-        assert generation_of(told) == 5
+        decoded = decode_subscription(encode_subscription(full, version), "i")
+        assert decoded.topics == ("a", "b")
+        assert decoded.user_data == b"\0\0\0\5"
+        assert decoded.owned == (full.owned if version >= 1 else ())
+        assert decoded.generation == (5 if version >= 2 else -1)
+        assert decoded.rack == ("rack" if version >= 3 else None)
+        assert generation_of(decoded) == 5
 
 
 def test_a_newer_version_is_read_as_the_newest_known() -> None:
@@ -379,11 +383,11 @@ def test_generation_from_user_data_of_java_and_librdkafka() -> None:
 
 
 def test_sticky_user_data_of_other_clients() -> None:
-    owned, told = [TP("t", 0), TP("t", 2)], [("t", [0, 2])]
+    owned, topic_partitions = [TP("t", 0), TP("t", 2)], [("t", [0, 2])]
     data = encode_sticky(owned, 7)
-    assert StickyAssignorUserDataV1(told, 7).encode() == data, "aiokafka"
+    assert StickyAssignorUserDataV1(topic_partitions, 7).encode() == data, "aiokafka"
     # kafka-python puts its version in front, so it can read nobody else's.
-    assert decode_sticky(StickyAssignorUserData(told, 7).encode()) == (tuple(owned), 7)
+    assert decode_sticky(StickyAssignorUserData(topic_partitions, 7).encode()) == (tuple(owned), 7)
     assert decode_sticky(StickyAssignorUserData([], 7).encode()) == ((), 7)
 
 

@@ -52,7 +52,7 @@ class Group:
         if self.leader == name:
             self.leader = min(self.members)
 
-    def told(self) -> dict[str, MemberSubscription]:
+    def subscriptions(self) -> dict[str, MemberSubscription]:
         topics = tuple(self.counts)
         return {
             name: MemberSubscription(
@@ -66,8 +66,8 @@ class Group:
         """One generation; every member takes its part over."""
         self.generation += 1
         leader = self.members[self.leader]
-        seen = GroupSubscription(self.counts, self.told(), {}, self.generation, self.now_ms)
-        plan = leader.assign_group(seen)
+        subscription = GroupSubscription(self.counts, self.subscriptions(), {}, self.generation, self.now_ms)
+        plan = leader.assign_group(subscription)
         for name, mine in plan.partitions.items():
             self.held[name], self.since[name] = set(mine), self.generation
             self.members[name].on_assignment(
@@ -238,21 +238,23 @@ def test_a_partition_that_somebody_holds_does_not_wait() -> None:
 def test_without_a_delay_it_is_cooperative_sticky() -> None:
     group = of("a", "b", "c")
     group.vanish("b")
-    told = GroupSubscription(group.counts, group.told(), {}, 9, 5)
-    assert DelayedAssignor(0).assign_group(told) == CooperativeStickyAssignor().assign_group(told)
+    subscription = GroupSubscription(group.counts, group.subscriptions(), {}, 9, 5)
+    assert DelayedAssignor(0).assign_group(subscription) == CooperativeStickyAssignor().assign_group(
+        subscription
+    )
 
 
 def test_bytes_that_are_no_user_data_stop_nobody() -> None:
     group = of("a", "b", "c")
     group.vanish("a")
-    told = group.told()
-    told["c"] = replace(told["c"], user_data=b"\0\0\0\1\xff\x00\x13")
-    plan = DelayedAssignor(DELAY).assign_group(GroupSubscription(group.counts, told, {}, 9, 5))
+    subscriptions = group.subscriptions()
+    subscriptions["c"] = replace(subscriptions["c"], user_data=b"\0\0\0\1\xff\x00\x13")
+    plan = DelayedAssignor(DELAY).assign_group(GroupSubscription(group.counts, subscriptions, {}, 9, 5))
     assert len(plan.waiting) == 2
 
 
 def test_it_takes_the_place_of_cooperative_sticky() -> None:
-    kinds = [type(one) for one in with_delay([RangeAssignor(), CooperativeStickyAssignor()], 7)]
+    kinds = [type(assignor) for assignor in with_delay([RangeAssignor(), CooperativeStickyAssignor()], 7)]
     assert kinds == [RangeAssignor, DelayedAssignor]
     assert DelayedAssignor.name == "cooperative-sticky"
     with pytest.raises(ValueError, match="cooperative-sticky"):

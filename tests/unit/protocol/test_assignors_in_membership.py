@@ -107,7 +107,7 @@ def test_racks_reach_the_assignor() -> None:
     leader = Leader(RangeAssignor())
     leader.join()
     leader.member.plan({"t": 2}, 15, RACKS)
-    assert {name: one.partitions for name, one in leader.sync().items()} == {
+    assert {name: assignment.partitions for name, assignment in leader.sync().items()} == {
         "m-1": (TP("t", 1),),
         "m-2": (TP("t", 0),),
     }
@@ -132,7 +132,7 @@ class Chatty(Assignor):
     name = "chatty"
 
     def __init__(self) -> None:
-        self.seen: list[Any] = []
+        self.calls: list[Any] = []
 
     def user_data(self, topics: Any, generation: int) -> bytes:
         return f"{sorted(topics)} {generation}".encode()
@@ -141,12 +141,12 @@ class Chatty(Assignor):
         return {"m-1": [TP("t", 0)], "m-2": []}
 
     def assign_group(self, group: GroupSubscription) -> GroupAssignment:
-        self.seen.append(group)
+        self.calls.append(group)
         plan = self.assign(group.partitions, group.members)
         return GroupAssignment(plan, {"m-1": b"for you"}, frozenset([TP("t", 1)]), rejoin_at_ms=500)
 
     def on_assignment(self, assignment: MemberAssignment, metadata: ConsumerGroupMetadata) -> None:
-        self.seen.append((assignment, metadata))
+        self.calls.append((assignment, metadata))
 
 
 def test_user_data_goes_both_ways_and_the_leader_rejoins_in_time() -> None:
@@ -155,14 +155,14 @@ def test_user_data_goes_both_ways_and_the_leader_rejoins_in_time() -> None:
     leader.join()
     leader.member.plan({"t": 2}, 15, RACKS)
     plan = leader.sync()
-    group, told = assignor.seen
+    group, notified = assignor.calls
     assert (group.partitions, group.racks, group.generation, group.now_ms) == ({"t": 2}, RACKS, 1, 15)
-    assert {name: one.user_data for name, one in group.members.items()} == {
+    assert {name: member.user_data for name, member in group.members.items()} == {
         "m-1": b"['t'] -1",
         "m-2": b"hello",
     }
     assert (plan["m-1"].user_data, plan["m-2"].user_data) == (b"for you", None)
-    assignment, metadata_given = told
+    assignment, metadata_given = notified
     assert assignment == MemberAssignment((TP("t", 0),), b"for you")
     assert metadata_given[:4] == ("g", 1, "m-1", None)
     leader.member.poll(499)

@@ -21,7 +21,7 @@ HELD = tuple(TopicPartition("t", number) for number in (0, 2))
 KINDS = [*BUILT_IN.values(), lambda: DelayedAssignor(1_000)]
 
 
-def told(assignor: Assignor, *, generation: int) -> bytes | None:
+def user_data(assignor: Assignor, *, generation: int) -> bytes | None:
     """What a member tells that was given `HELD`, and then a partition less."""
     metadata = ConsumerGroupMetadata("g", generation, "m", "i")
     assignor.on_assignment(MemberAssignment(HELD), metadata)
@@ -39,7 +39,7 @@ def test_a_plan_is_the_same_with_marks_and_without(kind: type[Assignor], generat
         for number in range(3):
             assignor = kind()
             own: Assignor = MarkedAssignor(assignor, UID) if marked and number != 1 else assignor
-            data = told(own, generation=generation) if number == 0 else own.user_data(["t"], generation)
+            data = user_data(own, generation=generation) if number == 0 else own.user_data(["t"], generation)
             owned = HELD[:1] if number == 0 and generation >= 0 else ()
             members[f"m-{number}"] = MemberSubscription(("t",), owned, generation, data)
         group = GroupSubscription({"t": 5}, members, generation=generation + 1)
@@ -53,7 +53,7 @@ def test_the_mark_is_read_back(kind: type[Assignor]) -> None:
     marked = MarkedAssignor(kind(), UID)
     assert (marked.name, marked.protocols) == (kind().name, kind().protocols)
     assert owner_of(marked.user_data(["t"], -1)) == UID
-    assert owner_of(told(marked, generation=3)) == UID
+    assert owner_of(user_data(marked, generation=3)) == UID
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_a_session_names_only_what_changed() -> None:
     session = FetchSession()
     first = session.build({tp(0): at(0), tp(1): at(5)}, SETTINGS)
     assert (first.session_id, first.session_epoch, named(first)) == (0, 0, {0: 0, 1: 5})
-    assert [one for one, _ in session.take(answer(9, 0, 1)) or []] == [tp(0), tp(1)]
+    assert [partition for partition, _ in session.take(answer(9, 0, 1)) or []] == [tp(0), tp(1)]
     second = session.build({tp(0): at(4), tp(1): at(5)}, SETTINGS)
     assert (second.session_id, second.session_epoch, named(second)) == (9, 1, {0: 4})
     assert session.take(answer(9)) == []

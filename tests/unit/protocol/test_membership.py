@@ -86,16 +86,16 @@ class Bench:
 
     def tell(self) -> list[tuple[NoticeKind, list[TopicPartition]]]:
         """Does what the application does with notices: the assignment changes after it was told."""
-        told = []
+        notices = []
         while self.member.notices:
             notice = self.member.notices[0]
-            told.append((notice.kind, list(notice.partitions)))
+            notices.append((notice.kind, list(notice.partitions)))
             if notice.kind is NoticeKind.ASSIGNED:
                 self.owned |= set(notice.partitions)
             else:
                 self.owned -= set(notice.partitions)
             self.member.notice_done(self.now)
-        return told
+        return notices
 
     def subscribe(self, *topics: str) -> None:
         self.member.caller_polls(self.now)
@@ -166,8 +166,8 @@ def test_static_join_carries_the_instance_id_and_an_empty_member_id() -> None:
     assert send.lane is Lane.GROUP
     assert send.timeout_ms == 65_000 + NET_MARGIN_MS
     assert isinstance(send.ahead, m.DescribeGroupsRequest)
-    told = decode_subscription(request.protocols[0].metadata)
-    assert (told.topics, told.owned, told.generation) == (("a", "b"), (), -1)
+    subscription = decode_subscription(request.protocols[0].metadata)
+    assert (subscription.topics, subscription.owned, subscription.generation) == (("a", "b"), (), -1)
 
 
 def test_dynamic_member_adopts_the_id_it_is_given() -> None:
@@ -419,8 +419,8 @@ def test_cooperative_member_keeps_what_it_owns_and_revokes_after_the_sync() -> N
     bench.poll()
     bench.beat(E.REBALANCE_IN_PROGRESS)
     request = bench.take(m.JoinGroupRequest)
-    told = decode_subscription(request.request.protocols[0].metadata)
-    assert (sorted(told.owned), told.generation) == (tps(0, 1, 2), 1)
+    subscription = decode_subscription(request.request.protocols[0].metadata)
+    assert (sorted(subscription.owned), subscription.generation) == (tps(0, 1, 2), 1)
     assert request.request.member_id == "m-1"
     bench.answer(
         request,
@@ -433,8 +433,12 @@ def test_cooperative_member_keeps_what_it_owns_and_revokes_after_the_sync() -> N
     assert "revoked" in follow_up.request.reason
     bench.sync(*tps(0, 1))
     bench.tell()
-    seen = bench.member.snapshot().generations
-    assert [(one.generation, one.follow_up) for one in seen] == [(1, False), (2, False), (3, True)]
+    generations = bench.member.snapshot().generations
+    assert [(generation.generation, generation.follow_up) for generation in generations] == [
+        (1, False),
+        (2, False),
+        (3, True),
+    ]
 
 
 def test_eager_member_revokes_before_it_joins() -> None:
@@ -450,8 +454,8 @@ def test_eager_member_revokes_before_it_joins() -> None:
     # The application may take its time: the session must not end meanwhile.
     bench.beat(E.REBALANCE_IN_PROGRESS)
     assert bench.tell() == [(NoticeKind.REVOKED, tps(0, 1))]
-    told = decode_subscription(bench.take(m.JoinGroupRequest).request.protocols[0].metadata)
-    assert told.owned == ()
+    subscription = decode_subscription(bench.take(m.JoinGroupRequest).request.protocols[0].metadata)
+    assert subscription.owned == ()
 
 
 def test_a_rebalance_told_while_the_listener_runs_waits_for_it() -> None:
@@ -546,8 +550,8 @@ def test_changed_subscription_revokes_what_is_no_longer_wanted_first() -> None:
     bench.subscribe("t")
     assert bench.poll() == []
     assert bench.tell() == [(NoticeKind.REVOKED, tps(0, topic="u"))]
-    told = decode_subscription(bench.take(m.JoinGroupRequest).request.protocols[0].metadata)
-    assert (told.topics, told.owned) == (("t",), tuple(tps(0)))
+    subscription = decode_subscription(bench.take(m.JoinGroupRequest).request.protocols[0].metadata)
+    assert (subscription.topics, subscription.owned) == (("t",), tuple(tps(0)))
 
 
 def test_what_was_asked_for_while_a_join_was_lost_is_in_the_next_one() -> None:
@@ -695,9 +699,9 @@ def test_a_return_within_the_process_is_one_generation() -> None:
     bench.join(1, member_id="m-2")
     bench.sync(*tps(0))
     bench.tell()
-    seen = bench.member.snapshot()
-    assert seen.returned
-    assert [generation.generation for generation in seen.generations] == [1]
+    snapshot = bench.member.snapshot()
+    assert snapshot.returned
+    assert [generation.generation for generation in snapshot.generations] == [1]
 
 
 def test_leave() -> None:

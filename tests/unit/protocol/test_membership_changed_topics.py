@@ -17,7 +17,7 @@ from slackwater.kafka.wire import messages as m
 from tests.unit.protocol.test_membership import Bench, tps
 
 ASSIGNED, REVOKED, LOST = NoticeKind.ASSIGNED, NoticeKind.REVOKED, NoticeKind.LOST
-Told = list[tuple[NoticeKind, list[TopicPartition]]]
+Notices = list[tuple[NoticeKind, list[TopicPartition]]]
 
 
 class Group(Bench):
@@ -41,11 +41,11 @@ class Group(Bench):
         """What the next Join says that this member has, or had."""
         join = self.take(m.JoinGroupRequest).request
         (protocol,) = join.protocols
-        told = decode_subscription(protocol.metadata)
-        assert (told.topics, join.reason) == (topics, reason)
-        return set(told.owned if self.cooperative else decode_sticky(told.user_data)[0])
+        subscription = decode_subscription(protocol.metadata)
+        assert (subscription.topics, join.reason) == (topics, reason)
+        return set(subscription.owned if self.cooperative else decode_sticky(subscription.user_data)[0])
 
-    def unless_eager(self, *revoked: TopicPartition) -> Told:
+    def unless_eager(self, *revoked: TopicPartition) -> Notices:
         """An eager member gives up all that it has taken before it joins."""
         return [] if self.cooperative or not revoked else [(REVOKED, list(revoked))]
 
@@ -64,7 +64,7 @@ def group(assignor: type[Assignor], request: pytest.FixtureRequest) -> Group:
     return Group(assignor, request.param)
 
 
-def waiting(group: Group) -> Told:
+def waiting(group: Group) -> Notices:
     return [(notice.kind, list(notice.partitions)) for notice in group.member.notices]
 
 

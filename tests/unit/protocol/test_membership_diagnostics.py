@@ -20,12 +20,12 @@ from tests.unit.protocol.test_membership import Bench, tps
 from tests.unit.protocol.test_membership_returns import TWO, described
 
 
-def found(bench: Bench, kind: Kind) -> list[Finding]:
+def findings(bench: Bench, kind: Kind) -> list[Finding]:
     return [finding for finding in bench.member.diagnostics.findings if finding.kind is kind]
 
 
 def the(bench: Bench, kind: Kind) -> str:
-    (finding,) = found(bench, kind)
+    (finding,) = findings(bench, kind)
     assert finding.text.startswith("group g: ")
     return finding.text
 
@@ -81,16 +81,16 @@ def test_poll_too_late_again_and_again_names_what_would_do() -> None:
         bench.join(generation, member_id=f"m-{gap}")
         bench.sync(*tps(0))
         bench.tell()
-    first, second, third = found(bench, Kind.POLL_RESUMED)
+    first, second, third = findings(bench, Kind.POLL_RESUMED)
     assert "rebalanced" not in first.text
     assert (first.level, third.level) == (logging.INFO, logging.WARNING)
     says(second.text, "rebalanced 2 times for this", "up to 17000 ms")
     says(third.text, "rebalanced 3 times for this", "above 17000")
-    says(found(bench, Kind.POLL_TOO_LATE)[2].text, "time 3 without a quiet interval")
+    says(findings(bench, Kind.POLL_TOO_LATE)[2].text, "time 3 without a quiet interval")
     # After two intervals without lateness it is counted anew.
     bench.now += 20_000
     exceed(bench)
-    assert "This is time" not in found(bench, Kind.POLL_TOO_LATE)[3].text
+    assert "This is time" not in findings(bench, Kind.POLL_TOO_LATE)[3].text
 
 
 # -- taken out of the group ----------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def test_a_silent_coordinator_is_told_of_once_until_it_speaks() -> None:
     bench.answer(bench.sent[-1], m.HeartbeatResponse())
     bench.poll(bench.now + 3_000)
     bench.poll(bench.now + 10_000)
-    assert len(found(bench, Kind.COORDINATOR_SILENT)) == 2
+    assert len(findings(bench, Kind.COORDINATOR_SILENT)) == 2
 
 
 def test_a_forgiven_fence() -> None:
@@ -187,7 +187,7 @@ def test_a_quota_is_told_of_once() -> None:
         bench.poll()
         bench.poll(bench.wake_at)
         bench.answer(bench.sent[-1], m.HeartbeatResponse(throttle_time_ms=throttle_ms))
-    first, _ = found(bench, Kind.THROTTLED)
+    first, _ = findings(bench, Kind.THROTTLED)
     says(first.text, "Heartbeat: throttle_time_ms=5000", "request_percentage")
 
 
@@ -250,7 +250,7 @@ def test_a_group_that_never_becomes_stable_because_nothing_is_stored() -> None:
     bench.subscribe()
     fail_sync(bench, 5_000)
     fail_sync(bench, 200)  # so it is with Kafka 4.3: a Sync that waits for the replicas, one that does not
-    assert found(bench, Kind.SYNC_FAILS) == []
+    assert findings(bench, Kind.SYNC_FAILS) == []
     for _ in range(5):
         fail_sync(bench, 200)
     text = the(bench, Kind.SYNC_FAILS)
@@ -262,7 +262,7 @@ def test_a_group_that_never_becomes_stable_because_nothing_is_stored() -> None:
     bench.member.request_rejoin("test", bench.now)
     for _ in range(3):
         fail_sync(bench, 5_000)
-    assert len(found(bench, Kind.SYNC_FAILS)) == 2, "an occurrence ends when a Sync succeeds"
+    assert len(findings(bench, Kind.SYNC_FAILS)) == 2, "an occurrence ends when a Sync succeeds"
 
 
 def test_a_group_that_never_becomes_stable_because_members_come_and_go() -> None:
@@ -303,7 +303,7 @@ def test_the_halves_of_cooperative_rebalances_count_once() -> None:
             bench.join(generation)
             bench.sync(*tps(0, 1))
             bench.tell()
-    assert found(bench, Kind.REBALANCES_OFTEN) == []
+    assert findings(bench, Kind.REBALANCES_OFTEN) == []
 
 
 def returned(bench: Bench) -> None:
@@ -339,7 +339,7 @@ def test_no_echo(after_ms: int, partitions: tuple[int, ...]) -> None:
     bench = Bench(max_poll_interval_ms=60_000, session_timeout_ms=1_000_000)
     returned(bench)
     rebalance(bench, after_ms, *partitions)
-    assert found(bench, Kind.ECHO) == []
+    assert findings(bench, Kind.ECHO) == []
 
 
 # -- errors that end the member ------------------------------------------------------------------------------

@@ -206,8 +206,8 @@ def test_changed_topics_ask_for_a_rebalance_with_other_bytes(assignors: Any) -> 
     again = bench.take(m.JoinGroupRequest).request
     assert again.member_id == "m-1", "an empty one would be one more return"
     assert again.protocols[0].metadata != first, "a known member with the same bytes brings no rebalance"
-    told = decode_subscription(again.protocols[0].metadata)
-    assert (told.topics, told.generation) == (("t", "u"), 4)
+    subscription = decode_subscription(again.protocols[0].metadata)
+    assert (subscription.topics, subscription.generation) == (("t", "u"), 4)
     assert again.reason == "subscribed to t, u since the return, before to t"
 
 
@@ -336,7 +336,7 @@ def test_a_rebalance_in_between_is_the_one_that_was_to_come() -> None:
     for _ in range(30):
         bench.poll()
         bench.beat()
-    assert all(not isinstance(one.request, m.DescribeGroupsRequest) for one in bench.sent)
+    assert all(not isinstance(sent.request, m.DescribeGroupsRequest) for sent in bench.sent)
 
 
 def test_partitions_of_a_topic_that_goes_are_left_unread_until_then() -> None:

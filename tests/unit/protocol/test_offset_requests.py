@@ -56,8 +56,8 @@ def test_offset_fetch_answers_of_both_forms(version: int) -> None:
         ]
         response = m.OffsetFetchResponse(topics=[m.OffsetFetchResponseTopic(name="t", partitions=old)])
     back = m.OffsetFetchResponse.decode(response.encode(version), version)
-    code, found, errors = o.read_offset_fetch(back)
-    assert (code, found, errors) == (0, {A: OffsetAndMetadata(7), B: None}, {TopicPartition("t", 2): 88})
+    code, offsets, errors = o.read_offset_fetch(back)
+    assert (code, offsets, errors) == (0, {A: OffsetAndMetadata(7), B: None}, {TopicPartition("t", 2): 88})
 
 
 def test_commit_errors_are_by_partition() -> None:
@@ -118,6 +118,6 @@ def test_where_epochs_ended_is_asked_at_every_version(version: int) -> None:
     ] == [("t", 0, 3, 6), ("t", 1, 4, 7), ("u", 0, 0, -1)]
     part = m.OffsetForLeaderEpochResponsePartition(partition=1, leader_epoch=3, end_offset=40)
     topics = [m.OffsetForLeaderEpochResponseTopic(topic="t", partitions=[part])]
-    told = m.OffsetForLeaderEpochResponse(topics=topics)
-    decoded = m.OffsetForLeaderEpochResponse.decode(told.encode(version), version)
+    response = m.OffsetForLeaderEpochResponse(topics=topics)
+    decoded = m.OffsetForLeaderEpochResponse.decode(response.encode(version), version)
     assert o.read_epoch_ends(decoded) == {B: part}

@@ -142,14 +142,14 @@ def test_another_topic_of_the_same_name_is_told_by_its_id() -> None:
     subscription = Subscription()
     subscription.assign_by_user([A])
     subscription.seek(A, 3)
-    state, one, other = subscription.get(A), UUID(int=1), UUID(int=2)
-    assert not subscription.is_other_topic(state, one)
-    subscription.reading(state, 0, one)
-    assert not subscription.is_other_topic(state, one)
+    state, topic_id, other_id = subscription.get(A), UUID(int=1), UUID(int=2)
+    assert not subscription.is_other_topic(state, topic_id)
+    subscription.reading(state, 0, topic_id)
+    assert not subscription.is_other_topic(state, topic_id)
     assert not subscription.is_other_topic(state, UUID(int=0))
-    assert subscription.is_other_topic(state, other)
+    assert subscription.is_other_topic(state, other_id)
     subscription.seek(A, 0)
-    assert not subscription.is_other_topic(state, other)
+    assert not subscription.is_other_topic(state, other_id)
 
 
 def test_what_is_not_assigned_is_named() -> None:

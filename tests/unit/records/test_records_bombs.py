@@ -157,8 +157,8 @@ def test_a_bomb_takes_no_more_of_the_machine_than_the_limit(name: str, tmp_path:
     """What the codecs' own libraries take, too."""
     (tmp_path / "bomb").write_bytes(bomb(name))
     command = [sys.executable, "-c", _CHILD, str(tmp_path / "bomb"), str(LIMIT)]
-    found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    assert int(found.stdout) < LIMIT * 9 // 8 + CODEC_ROOM
+    completed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert int(completed.stdout) < LIMIT * 9 // 8 + CODEC_ROOM
 
 
 def test_a_bomb_in_a_wrapper_in_a_wrapper_is_never_unfolded() -> None:

@@ -147,12 +147,12 @@ print(COMPILED, [(r.offset, r.key, r.value, r.headers) for r in records])
 
 @pytest.mark.parametrize("pure", ["", "1"])
 def test_a_process_with_another_parser_reads_it(pure: str) -> None:
-    found = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", _READER], input=pickle.dumps(fetched().records("t", 7)), capture_output=True,
         check=True, env={**os.environ, "SLACKWATER_PURE_PYTHON": pure}, timeout=60,
     )  # fmt: skip
     expected = [(offset, *row) for offset, row in zip(range(5, 11), ROWS * 2, strict=True)]
-    assert found.stdout.decode().strip() == f"{not pure} {expected}"
+    assert completed.stdout.decode().strip() == f"{not pure} {expected}"
 
 
 def test_records_go_to_a_process_pool_and_back() -> None:
@@ -184,14 +184,14 @@ def test_a_subclass_stays_one_with_its_attributes(how: str, parser: Any) -> None
 
 
 def test_records_compare_by_all_their_fields(parser: Any) -> None:
-    one, other = fetched().record(0, "t", 7), fetched().record(0, "t", 7)
-    assert one == other
-    assert len({one, other}) == 1
-    assert one != fetched().record(0, "t", 8)
-    assert one != fetched().record(1, "t", 7)
-    assert one != "record"
+    record, other = fetched().record(0, "t", 7), fetched().record(0, "t", 7)
+    assert record == other
+    assert len({record, other}) == 1
+    assert record != fetched().record(0, "t", 8)
+    assert record != fetched().record(1, "t", 7)
+    assert record != "record"
     other.headers.append(("more", b""))
-    assert one != other
+    assert record != other
 
 
 def test_a_record_offers_what_kafka_pythons_named_tuple_does() -> None:

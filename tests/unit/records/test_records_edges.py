@@ -210,17 +210,17 @@ def test_many_small_batches_are_read_as_one_large_one(parser: Any) -> None:
 @pytest.mark.parametrize("way", ["checksum", "records", "count", "length"])
 def test_small_batches_before_a_bad_one_are_given(parser: Any, bad: int, way: str) -> None:
     parts = [small(parser, 2 * n) for n in range(10)]
-    one = parts[bad]
+    batch = parts[bad]
     if way == "checksum":
-        one[-1] ^= 1
+        batch[-1] ^= 1
     elif way == "records":
-        one[HEADER_BYTES] ^= 0x06
-        parts[bad] = bytearray(records.stamp_crc(one))
+        batch[HEADER_BYTES] ^= 0x06
+        parts[bad] = bytearray(records.stamp_crc(batch))
     elif way == "count":
-        one[57:61] = struct.pack(">i", 1)
-        parts[bad] = bytearray(records.stamp_crc(one))
+        batch[57:61] = struct.pack(">i", 1)
+        parts[bad] = bytearray(records.stamp_crc(batch))
     else:
-        one[8:12] = struct.pack(">i", 12)
+        batch[8:12] = struct.pack(">i", 12)
     data = b"".join(parts)
     if bad:
         decoded = records.decode(data, fetch_offset=0)

@@ -13,7 +13,7 @@ from slackwater.kafka.records import _parser
 from slackwater.kafka.records.compression import CODECS, compress
 from tests.support.java.records import JavaRecords
 from tests.support.records.parsing import batch, use_parser
-from tests.support.records.samples import CODECS_OF_MAGIC, seen, transaction_log, written
+from tests.support.records.samples import CODECS_OF_MAGIC, decoded_rows, transaction_log, written
 
 APPENDED_MS = 1_500_000_000_000
 EVERY_KIND = [(magic, codec) for magic, codecs in CODECS_OF_MAGIC.items() for codec in codecs]
@@ -45,9 +45,9 @@ def test_what_java_writes_reads_as_java_reads_it(
             theirs = java.read(data, fetch_offset=fetch_offset)
             ours = records.decode(data, fetch_offset=fetch_offset)
             assert theirs.error == ""
-            assert seen(ours) == theirs.records
+            assert decoded_rows(ours) == theirs.records
             assert ours.next_offset == theirs.next_offset
-        assert [(row[0], row[3], row[4]) for row in seen(records.decode(data, fetch_offset=0))] == [
+        assert [(row[0], row[3], row[4]) for row in decoded_rows(records.decode(data, fetch_offset=0))] == [
             (row[0], row[2], row[3]) for row in rows
         ]
 
@@ -66,7 +66,7 @@ def test_several_formats_in_one_fetch(java: JavaRecords) -> None:
         fetch_offset = rng.randrange(offset)
         theirs = java.read(cut, fetch_offset=fetch_offset)
         ours = records.decode(cut, fetch_offset=fetch_offset)
-        assert seen(ours) == theirs.records
+        assert decoded_rows(ours) == theirs.records
         # A broker would not send what ends before the offset that was asked for.
         assert ours.next_offset == max(theirs.next_offset, fetch_offset)
 
@@ -83,7 +83,7 @@ def test_aborted_transactions_are_left_out_as_java_leaves_them_out(java: JavaRec
             theirs = java.read(data, fetch_offset=fetch_offset, aborted=aborted)
             ours = records.decode(data, fetch_offset=fetch_offset, aborted=aborted)
             everything = records.decode(data, fetch_offset=fetch_offset)
-            assert (seen(ours), ours.next_offset) == (theirs.records, theirs.next_offset)
+            assert (decoded_rows(ours), ours.next_offset) == (theirs.records, theirs.next_offset)
             assert ours.next_offset == everything.next_offset
             left_out += len(everything) - len(ours)
             kept += len(ours)
@@ -108,7 +108,7 @@ def test_a_damaged_message_set_is_refused_where_java_refuses_it(java: JavaRecord
             refused += 1
             continue
         assert codec == "none"
-        assert seen(ours) == theirs.records
+        assert decoded_rows(ours) == theirs.records
         assert ours.next_offset == theirs.next_offset
     assert 100 < refused < 150
 
@@ -154,4 +154,4 @@ def test_streams_that_follow_each_other_are_read_as_java_reads_them(
     theirs = java.read(data, fetch_offset=4)
     assert theirs.error == ""
     assert len(theirs.records) == 6
-    assert seen(records.decode(data, fetch_offset=4)) == theirs.records
+    assert decoded_rows(records.decode(data, fetch_offset=4)) == theirs.records

@@ -55,8 +55,8 @@ def of_two_types(*text: int) -> Fails:
 @pytest.mark.parametrize("count", [3, 4, 7, 10, 100, 1000])
 def test_one_record_anywhere(count: int, kind: Callable[..., Fails]) -> None:
     for bad in sorted({0, 1, count // 2, count - 2, count - 1}):
-        found, trials = run(count, kind(bad))
-        assert found == [bad]
+        failing, trials = run(count, kind(bad))
+        assert failing == [bad]
         assert trials <= 4 * (math.log2(count) + 1) + 4
 
 
@@ -79,9 +79,9 @@ def test_any_records_of_both_kinds_within_the_bound(seed: int) -> None:
     text = rng.sample(range(count), rng.randint(0, min(5, count // 20)))
     broken = rng.sample(range(count), rng.randint(0 if text else 1, min(5, count // 20 + 1)))
     mixed, lonely = of_two_types(*text), alone(*broken)
-    found, trials = run(count, lambda tried: mixed(tried) or lonely(tried))
-    assert found == sorted({*text, *broken})
-    assert trials <= 4 * len(found) * (math.log2(count) + 1) + 3 * len(found) + 1
+    failing, trials = run(count, lambda tried: mixed(tried) or lonely(tried))
+    assert failing == sorted({*text, *broken})
+    assert trials <= 4 * len(failing) * (math.log2(count) + 1) + 3 * len(failing) + 1
 
 
 @pytest.mark.parametrize(("count", "most"), [(11, 10), (1000, 100), (100_000, 100)])

@@ -880,8 +880,8 @@ def test_what_the_client_skips_is_counted_and_told(bench: Bench) -> None:
     bench.consumer.skipped.append(SkippedRecords(tp, 40, 55))
     bench.until_idle()
     assert bench.metrics.value("records_skipped", ("flights", "0", "retention")) == 15
-    (told,) = bench.events("skipped")
-    assert (told["partition"], told["from"], told["to"], told["records"]) == ("flights-0", 40, 55, 15)
+    (event,) = bench.events("skipped")
+    assert (event["partition"], event["from"], event["to"], event["records"]) == ("flights-0", 40, 55, 15)
     assert [(entry["from"], entry["to"], entry["cause"]) for entry in bench.status.skipped] == [
         (40, 55, "retention")
     ]
@@ -904,9 +904,9 @@ def test_a_truncated_log_stops_its_partition_and_no_other(bench: Bench) -> None:
     bench.until_idle()
     bench.consumer.poll_errors.append(LogTruncationError({a: 3}, {a: OffsetAndMetadata(1)}))
     bench.steps(2)
-    (told,) = bench.events("partition_stopped")
-    assert (told["partition"], told["reason"]) == ("flights-0", "LogTruncated")
-    assert "read up to offset 3, but the log ends at offset 1" in told["message"]
+    (event,) = bench.events("partition_stopped")
+    assert (event["partition"], event["reason"]) == ("flights-0", "LogTruncated")
+    assert "read up to offset 3, but the log ends at offset 1" in event["message"]
     assert [entry["partition"] for entry in bench.status.stopped] == ["flights-0"]
     assert bench.metrics.value("stopped_partitions", ("LogTruncated",)) == 1
     bench.produce(0, *values(2))

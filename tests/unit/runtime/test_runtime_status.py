@@ -93,7 +93,7 @@ def test_partitions_of_others_and_clocks_that_differ() -> None:
     assert not restart.served(A, 9_000)
 
 
-def seen(
+def snapshot(
     state: str, generation: int = 1, *, follow_up: bool = False, returned: bool = False
 ) -> MembershipSnapshot:
     log = (GenerationSeen(generation, follow_up, 0),)
@@ -102,24 +102,24 @@ def seen(
 
 def test_a_rebalance_and_its_second_half_are_one() -> None:
     rebalances = Rebalances()
-    assert rebalances.observe(seen("stable"), 0) is None
+    assert rebalances.observe(snapshot("stable"), 0) is None
     assert rebalances.document() is None
-    assert rebalances.observe(seen("preparing"), 1_000) is None
+    assert rebalances.observe(snapshot("preparing"), 1_000) is None
     assert rebalances.document() == {"started_ms": 1_000, "ended_ms": None}
-    assert rebalances.observe(seen("joining"), 1_500) is None
-    assert rebalances.observe(seen("stable", 2), 2_000) == 1_000
-    assert rebalances.observe(seen("joining", 2), 2_100) is None
-    assert rebalances.observe(seen("stable", 3, follow_up=True), 2_600) == 500
+    assert rebalances.observe(snapshot("joining"), 1_500) is None
+    assert rebalances.observe(snapshot("stable", 2), 2_000) == 1_000
+    assert rebalances.observe(snapshot("joining", 2), 2_100) is None
+    assert rebalances.observe(snapshot("stable", 3, follow_up=True), 2_600) == 500
     assert rebalances.document() == {"started_ms": 1_000, "ended_ms": 2_600}
-    assert rebalances.observe(seen("syncing", 3), 9_000) is None
-    assert rebalances.observe(seen("stable", 4), 9_100) == 100
+    assert rebalances.observe(snapshot("syncing", 3), 9_000) is None
+    assert rebalances.observe(snapshot("stable", 4), 9_100) == 100
     assert rebalances.document() == {"started_ms": 9_000, "ended_ms": 9_100}
 
 
 def test_a_return_is_no_rebalance() -> None:
     rebalances = Rebalances()
-    rebalances.observe(seen("joining", -1), 100)
-    assert rebalances.observe(seen("stable", 5, returned=True), 200) is None
+    rebalances.observe(snapshot("joining", -1), 100)
+    assert rebalances.observe(snapshot("stable", 5, returned=True), 200) is None
     assert rebalances.document() is None
 
 

@@ -271,10 +271,10 @@ def test_what_fails_in_the_warm_up_is_told_in_one_line(error: Exception, code: i
     stage.parts.warm_up = fail
     assert stage.worker.run() == code
     assert stage.phases()[-1] == "failed"
-    (told,) = stage.events("error")
-    assert str(error) in told["message"]
-    assert type(error) is not HandlerError or "(handler handlers.flights:transform)" in told["message"]
-    assert "\n" not in told["message"]
+    (event,) = stage.events("error")
+    assert str(error) in event["message"]
+    assert type(error) is not HandlerError or "(handler handlers.flights:transform)" in event["message"]
+    assert "\n" not in event["message"]
     assert stage.stderr.getvalue().count("\n") == 1
     assert stage.events("stopped")[0]["code"] == code
     assert stage.parts.order == ["engine", "engine closed", "closed"]

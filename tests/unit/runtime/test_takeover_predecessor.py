@@ -186,34 +186,34 @@ def test_a_second_pod_is_refused_while_a_handover_is_under_way() -> None:
 
 def test_a_standby_refuses() -> None:
     scene = Scene()
-    told: list[str] = []
+    refusals: list[str] = []
 
     def ask() -> None:
         try:
             scene.ask()
         except Refused as exc:
-            told.append(str(exc))
+            refusals.append(str(exc))
 
     scene.in_phase("standby", ask)
     scene.stop_in("standby", 10)
     assert scene.run() == 0
-    assert told == ["this pod is not the member"]
+    assert refusals == ["this pod is not the member"]
 
 
 def test_the_member_takes_no_order() -> None:
     scene = Holding(asks=False)
-    told: list[str] = []
+    refusals: list[str] = []
 
     def order() -> None:
         try:
             scene.order()
         except Refused as exc:
-            told.append(str(exc))
+            refusals.append(str(exc))
 
     scene.in_phase("running", order)
     scene.stop_in("running", 10)
     assert scene.run() == 0
-    assert told == ["this pod is the member, or about to be"]
+    assert refusals == ["this pod is the member, or about to be"]
 
 
 # ---- the successor does not come

@@ -65,8 +65,8 @@ def test_a_standby_reads_ahead_and_shows_itself() -> None:
         "told": False,
         "reason": "",
     }
-    (told,) = scene.events("standby")
-    assert told["holder"] == OTHER
+    (event,) = scene.events("standby")
+    assert event["holder"] == OTHER
     ahead = scene.parts.last.prefetched
     assert ahead[0] == dict.fromkeys(scene.tps, 1)
     assert ahead[-1] == dict.fromkeys(scene.tps, 2)

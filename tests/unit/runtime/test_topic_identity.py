@@ -104,10 +104,10 @@ def test_a_topic_made_anew_stops_at_the_assignment(bench: Bench) -> None:
     bench.cluster.topic_id = SECOND
     bench.produce(0, "n0", "n1")
     restart(bench, tp)
-    (told,) = bench.events("partition_stopped")
-    assert told["reason"] == "TopicRecreated"
-    assert f"records of the topic with id {OLD}" in told["message"]
-    assert f"has its name now (id {NEW})" in told["message"]
+    (event,) = bench.events("partition_stopped")
+    assert event["reason"] == "TopicRecreated"
+    assert f"records of the topic with id {OLD}" in event["message"]
+    assert f"has its name now (id {NEW})" in event["message"]
     assert bench.sink.rows(0) == [0, 1]
     bench.delivery.drain(1_000)
     assert bench.cluster.committed[tp].offset == 2

@@ -37,7 +37,7 @@ def everything(**changes: Any) -> list[dict[str, Any]]:
 
 
 def by_kind(**changes: Any) -> dict[str, dict[str, Any]]:
-    return {one["kind"]: one for one in everything(**changes)}
+    return {manifest["kind"]: manifest for manifest in everything(**changes)}
 
 
 @pytest.mark.parametrize("built", everything(), ids=lambda built: built["kind"])

@@ -38,13 +38,13 @@ def test_nothing_changes_nothing() -> None:
 
 def test_resources_are_added_to_the_worker() -> None:
     resources = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "1Gi"}}
-    found = worker(with_worker(resources=resources))
-    assert found["resources"] == resources
-    assert {**found, "resources": None} == {**worker(PLAIN), "resources": None}
+    container = worker(with_worker(resources=resources))
+    assert container["resources"] == resources
+    assert {**container, "resources": None} == {**worker(PLAIN), "resources": None}
 
 
 def test_variables_are_added_to_ours_and_replace_them_wholly() -> None:
-    found = worker(
+    container = worker(
         with_worker(
             env=[
                 {"name": "HOME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
@@ -52,11 +52,11 @@ def test_variables_are_added_to_ours_and_replace_them_wholly() -> None:
             ]
         )
     )
-    assert [one["name"] for one in found["env"]] == [
+    assert [variable["name"] for variable in container["env"]] == [
         names.ORDINAL_VARIABLE, names.INSTANCE_ID_VARIABLE, names.POD_NAME_VARIABLE,
         names.GROUP_UID_VARIABLE, names.POD_IP_VARIABLE, "HOME", "REGION",
     ]  # fmt: skip
-    assert "value" not in found["env"][-2]
+    assert "value" not in container["env"][-2]
 
 
 def test_volumes_and_mounts_are_added() -> None:
@@ -139,7 +139,7 @@ def test_what_is_ours_of_the_worker_cannot_be_set(field: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("template", "told"),
+    ("template", "expected"),
     [
         ({"spec": "x"}, "spec.template.spec: must be a mapping"),
         ({"spec": {"containers": "x"}}, "spec.template.spec.containers: must be a list"),
@@ -152,10 +152,10 @@ def test_what_is_ours_of_the_worker_cannot_be_set(field: str) -> None:
         ({"metadata": {"annotations": {"slackwater.dev/restartedAt": "x"}}}, "is set by Slackwater"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_laid_over(template: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_laid_over(template: dict[str, Any], expected: str) -> None:
     with pytest.raises(ResourceError) as raised:
         laid(template)
-    assert told in str(raised.value)
+    assert expected in str(raised.value)
 
 
 def test_the_names_of_a_pods_fields_are_kubernetes_own() -> None:

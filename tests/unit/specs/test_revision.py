@@ -95,7 +95,9 @@ def leaves(schema: dict[str, Any], path: str) -> list[str]:
     if "properties" not in schema:
         return [path]
     return [
-        leaf for name, one in schema["properties"].items() for leaf in leaves(one, fields.join(path, name))
+        leaf
+        for name, subschema in schema["properties"].items()
+        for leaf in leaves(subschema, fields.join(path, name))
     ]
 
 
@@ -176,7 +178,7 @@ def test_the_worker_reads_a_pattern() -> None:
 def test_secrets_are_files_that_the_configuration_names() -> None:
     security = {**SASL, "caSecret": "ca", "clientCertificateSecret": "mine"}
     made = of(**{"spec/kafka/security": security})
-    told = json.loads(made.config_map["data"]["worker.yaml"])["security"]
+    settings = json.loads(made.config_map["data"]["worker.yaml"])["security"]
     (volume,) = [
         volume for volume in made.template["spec"]["volumes"] if volume["name"] == names.CONFIG_VOLUME
     ]
@@ -185,14 +187,14 @@ def test_secrets_are_files_that_the_configuration_names() -> None:
         for source in volume["projected"]["sources"][1:]
         for item in source["secret"]["items"]
     }
-    assert {key: shown[told[key]] for key in told if key.endswith("File")} == {
+    assert {key: shown[settings[key]] for key in settings if key.endswith("File")} == {
         "usernameFile": ("user", "username"),
         "passwordFile": ("user", "password"),
         "caFile": ("ca", "ca.crt"),
         "certFile": ("mine", "tls.crt"),
         "keyFile": ("mine", "tls.key"),
     }
-    assert (told["protocol"], told["mechanism"]) == ("SASL_SSL", "SCRAM-SHA-512")
+    assert (settings["protocol"], settings["mechanism"]) == ("SASL_SSL", "SCRAM-SHA-512")
     assert runtime.parse(json.loads(made.config_map["data"]["worker.yaml"])).security.protocol == "SASL_SSL"
 
 

@@ -42,11 +42,11 @@ def pod_of(made: Revision, name: str, ordinal: int) -> dict[str, Any]:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(("pod", "ordinal"), [("flights-3", 3), ("flights-a-3", 3), ("flights-b-12", 12)])
 def test_a_worker_knows_which_member_it_is_and_in_which_pod(strategy: str, pod: str, ordinal: int) -> None:
-    found = variables(pod_of(of(**{"spec/rollout/strategy": strategy}), pod, ordinal))
-    assert found[names.ORDINAL_VARIABLE] == str(ordinal)
-    assert found[names.INSTANCE_ID_VARIABLE] == names.member_of("flights", pod) == f"flights-{ordinal}"
-    assert found[names.POD_NAME_VARIABLE] == pod
-    assert found[names.POD_IP_VARIABLE] == "10.0.0.7"
+    environment = variables(pod_of(of(**{"spec/rollout/strategy": strategy}), pod, ordinal))
+    assert environment[names.ORDINAL_VARIABLE] == str(ordinal)
+    assert environment[names.INSTANCE_ID_VARIABLE] == names.member_of("flights", pod) == f"flights-{ordinal}"
+    assert environment[names.POD_NAME_VARIABLE] == pod
+    assert environment[names.POD_IP_VARIABLE] == "10.0.0.7"
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -54,11 +54,13 @@ def test_a_preflight_goes_by_its_own_name(strategy: str) -> None:
     made_for = group(**{"spec/rollout/strategy": strategy})
     job = preflight_job(made_for, revision(made_for, worker_image=IMAGE))
     template = job["spec"]["template"]
-    found = variables({**template, "metadata": {**template["metadata"], "name": "flights-preflight-x-y7"}})
-    assert found[names.INSTANCE_ID_VARIABLE] == "flights-preflight-x-y7"
-    assert found[names.POD_NAME_VARIABLE] == "flights-preflight-x-y7"
-    assert names.ORDINAL_VARIABLE not in found
-    assert [one["name"] for one in template["spec"]["containers"][0]["env"]].count(
+    environment = variables(
+        {**template, "metadata": {**template["metadata"], "name": "flights-preflight-x-y7"}}
+    )
+    assert environment[names.INSTANCE_ID_VARIABLE] == "flights-preflight-x-y7"
+    assert environment[names.POD_NAME_VARIABLE] == "flights-preflight-x-y7"
+    assert names.ORDINAL_VARIABLE not in environment
+    assert [variable["name"] for variable in template["spec"]["containers"][0]["env"]].count(
         names.INSTANCE_ID_VARIABLE
     ) == 1
 
@@ -75,7 +77,7 @@ def test_a_preflight_has_the_key_as_a_worker_has() -> None:
         if "secret" in source
     }
     assert set(secrets) == {"flights-takeover", "ca"}
-    assert not [name for name, one in secrets.items() if "optional" in one], "it fails without"
+    assert not [name for name, secret in secrets.items() if "optional" in secret], "it fails without"
     assert not [source for source in sources(made) if "optional" in source.get("secret", {})]
 
 
@@ -83,13 +85,13 @@ def sources(made: Revision) -> list[dict[str, Any]]:
     (volume,) = [
         volume for volume in made.template["spec"]["volumes"] if volume["name"] == names.CONFIG_VOLUME
     ]
-    found: list[dict[str, Any]] = volume["projected"]["sources"]
-    return found
+    result: list[dict[str, Any]] = volume["projected"]["sources"]
+    return result
 
 
 def config(made: Revision) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(made.config_map["data"][names.CONFIG_KEY])
-    return found
+    result: dict[str, Any] = json.loads(made.config_map["data"][names.CONFIG_KEY])
+    return result
 
 
 def test_the_key_is_where_the_configuration_says() -> None:

@@ -28,8 +28,8 @@ def source(folder: Path, **pipeline: Any) -> Source:
     return Source(document, folder / "examples" / "flights", folder)
 
 
-def written(told: Source, folder: Path, remote: str = "") -> runtime.WorkerConfig:
-    group = parse(told.on_spark(remote).resource())
+def written(worker_source: Source, folder: Path, remote: str = "") -> runtime.WorkerConfig:
+    group = parse(worker_source.on_spark(remote).resource())
     (folder / "worker.json").write_text(json.dumps(pod_config(group)))
     return runtime.load(folder / "worker.json")
 
@@ -66,9 +66,9 @@ def test_a_remote_of_its_own_counts_more(tmp_path: Path, own: str, expected: str
 
 @pytest.mark.parametrize(("session", "heartbeat"), [("6000", "2000"), ("45000", "3000")])
 def test_a_short_session_has_quicker_heartbeats(tmp_path: Path, session: str, heartbeat: str) -> None:
-    told = source(tmp_path)
-    told.manifest["spec"]["kafka"]["properties"]["session.timeout.ms"] = session
-    assert written(told, tmp_path).properties["heartbeat.interval.ms"] == heartbeat
+    worker_source = source(tmp_path)
+    worker_source.manifest["spec"]["kafka"]["properties"]["session.timeout.ms"] = session
+    assert written(worker_source, tmp_path).properties["heartbeat.interval.ms"] == heartbeat
 
 
 def test_other_brokers_replace_the_files(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_each_rule(change: dict[int, Any], problem: str | None) -> None:
     if problem is None:
         assert problems == []
     else:
-        assert any(problem in one for one in problems), problems
+        assert any(problem in reported for reported in problems), problems
 
 
 def test_a_member_that_stood_still_may_be_late_once() -> None:

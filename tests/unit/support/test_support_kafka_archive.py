@@ -82,4 +82,4 @@ def test_a_broker_that_does_not_start_leaves_nothing(java: Path, libs: Path) -> 
 
     with pytest.raises(RuntimeError, match="no broker"):
         archive_options(java, libs, fail)
-    assert sorted(one.name for one in libs.parent.iterdir()) == ["libs", "lock"]
+    assert sorted(path.name for path in libs.parent.iterdir()) == ["libs", "lock"]

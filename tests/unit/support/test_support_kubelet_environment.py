@@ -59,8 +59,8 @@ def test_later_variables_use_earlier_ones_and_win_over_env_from() -> None:
         "envFrom": [{"prefix": "P_", "secretRef": {"name": "s"}}, {"configMapRef": {"name": "c"}}],
         "env": [{"name": "key", "value": "own"}, {"name": "both", "value": "$(key)-$(P_password)-$(later)"}],
     }
-    found = environment(container, POD, OBJECTS)
-    assert found == {"P_password": "secret", "key": "own", "both": "own-secret-$(later)"}
+    variables = environment(container, POD, OBJECTS)
+    assert variables == {"P_password": "secret", "key": "own", "both": "own-secret-$(later)"}
     assert references(container) == {("secrets", "s"), ("configmaps", "c")}
 
 

@@ -38,8 +38,11 @@ def test_the_phase(containers: list[dict[str, Any]], facts: dict[str, bool], pha
 
 
 def test_a_condition_keeps_its_time_until_it_flips() -> None:
-    def by_type(found: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
-        return {one["type"]: (one["status"], one["lastTransitionTime"]) for one in found}
+    def by_type(conditions: list[dict[str, Any]]) -> dict[str, tuple[str, str]]:
+        return {
+            condition["type"]: (condition["status"], condition["lastTransitionTime"])
+            for condition in conditions
+        }
 
     first = conditions([WAITS], [], phase="Pending", initialized=True, at="1")
     second = conditions([RUNS], first, phase="Running", initialized=True, at="2")
@@ -47,7 +50,7 @@ def test_a_condition_keeps_its_time_until_it_flips() -> None:
     assert by_type(second)["Ready"] == by_type(second)["ContainersReady"] == ("True", "2")
     assert by_type(second)["Initialized"] == ("True", "1")
     unready = conditions([WAITS], second, phase="Running", initialized=True, at="3")
-    reasons = {one["type"]: one.get("reason") for one in unready}
+    reasons = {condition["type"]: condition.get("reason") for condition in unready}
     assert reasons["Ready"] == "ContainersNotReady"
 
 

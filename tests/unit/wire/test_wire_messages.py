@@ -38,10 +38,10 @@ PRIMITIVES: dict[str, st.SearchStrategy[Any]] = {
 def a_value(type_: Type | type[Struct], version: int) -> st.SearchStrategy[Any]:
     is_array, item = item_of(type_)
     if isinstance(item, type):
-        one: st.SearchStrategy[Any] = an_instance(item, version)
+        strategy: st.SearchStrategy[Any] = an_instance(item, version)
     else:
-        one = PRIMITIVES[item.name]
-    return st.lists(one, max_size=3) if is_array else one
+        strategy = PRIMITIVES[item.name]
+    return st.lists(strategy, max_size=3) if is_array else strategy
 
 
 def an_instance(kind: type[Struct], version: int) -> st.SearchStrategy[Any]:
@@ -97,12 +97,16 @@ def filled(kind: type[Any], version: int) -> Any:
 def filler(field: Field, version: int) -> Any:
     is_array, item = item_of(field.type)
     if isinstance(item, type):
-        one: Any = filled(item, version)
+        value: Any = filled(item, version)
     else:
-        one = {"boolean": True, "uuid": UUID(int=7), "string": "abc", "bytes": b"xyz", "records": b"rec"}.get(
-            item.name, 3
-        )
-    return [one] if is_array else one
+        value = {
+            "boolean": True,
+            "uuid": UUID(int=7),
+            "string": "abc",
+            "bytes": b"xyz",
+            "records": b"rec",
+        }.get(item.name, 3)
+    return [value] if is_array else value
 
 
 @KINDS
