@@ -37,7 +37,7 @@ SECONDS = float(os.environ.get("SLACKWATER_CHAOS_SECONDS", "60"))
 
 @pytest.mark.long
 @pytest.mark.timeout(SECONDS + 420)
-def test_nothing_is_lost_and_little_is_read_twice() -> None:
+def test_no_record_is_lost_and_few_are_read_twice() -> None:
     """0 lost; read again is only what a member had read and not committed; no committed offset goes back."""
     seed = int(os.environ.get("SLACKWATER_CHAOS_SEED", "0")) or random.SystemRandom().randrange(1, 1 << 30)
     rng = random.Random(seed)

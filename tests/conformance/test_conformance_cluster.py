@@ -112,7 +112,7 @@ def test_broken_frames_end_the_connection_alone(client: RawClient, bootstrap: st
         assert other.request(m.ApiVersionsRequest(), 0).error_code == E.NONE
 
 
-def test_half_a_frame_and_goodbye(bootstrap: str, client: RawClient) -> None:
+def test_a_connection_closed_within_a_frame_disturbs_nobody(bootstrap: str, client: RawClient) -> None:
     """A connection closed in the middle of a frame disturbs nobody."""
     with RawClient.to(bootstrap) as other:
         other.send_bytes(struct.pack(">i", 1000) + b"x" * 10)

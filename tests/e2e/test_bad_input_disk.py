@@ -67,7 +67,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 
 @pytest.mark.timeout(400)
-def test_a_full_disk_costs_no_record_and_makes_none_twice(site: LocalRunSite, disk: SmallDisk) -> None:
+def test_a_full_disk_loses_and_duplicates_no_record(site: LocalRunSite, disk: SmallDisk) -> None:
     site.change(str(site.out), str(disk.folder / "out"))
     site.out = disk.folder / "out"
     site.produce([SMALL] * 400 + [LARGE] * 400)

@@ -16,7 +16,7 @@ LONGEST_S = 100.0
 
 
 @pytest.mark.timeout(400)
-def test_damaged_answers_cost_connections_and_no_record(site: LocalRunSite) -> None:
+def test_damaged_answers_cost_connections_but_no_record(site: LocalRunSite) -> None:
     site.change("replicas: 1", "replicas: 2")
     site.produce([200] * 4000)
     with (
@@ -54,8 +54,8 @@ def test_a_broker_that_only_sends_garbage_ends_the_run_with_a_line(
 
 
 @pytest.mark.timeout(240)
-def test_a_worker_whose_broker_sends_garbage_after_the_handshake(site: LocalRunSite) -> None:
-    """The worker gives the broker its start time, then says which broker does not answer as it should."""
+def test_a_worker_reports_a_broker_that_sends_garbage_after_the_handshake(site: LocalRunSite) -> None:
+    """The worker waits for its start timeout, then names the broker that does not answer correctly."""
     site.produce([100] * 20)
     with DamagingProxy(site.bootstrap, good=1, share=1.0, seed=4) as proxy:
         file = site.folder / "worker.yaml"

@@ -27,7 +27,7 @@ def taken() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("option", ["--port", "--control-port"])
-def test_a_port_of_the_dev_broker_that_is_in_use(tmp_path: Path, taken: int, option: str) -> None:
+def test_the_dev_broker_reports_a_port_that_is_in_use(tmp_path: Path, taken: int, option: str) -> None:
     ended = run("devbroker", "--data", tmp_path / "data", option, str(taken))
     assert ended.code == 2, ended
     assert str(taken) in ended.error, ended
@@ -36,7 +36,7 @@ def test_a_port_of_the_dev_broker_that_is_in_use(tmp_path: Path, taken: int, opt
     assert "Traceback" not in ended.stderr
 
 
-def test_a_data_folder_of_the_dev_broker_that_cannot_be_made(tmp_path: Path) -> None:
+def test_the_dev_broker_reports_a_data_folder_it_cannot_create(tmp_path: Path) -> None:
     (tmp_path / "a-file").write_text("")
     ended = run("devbroker", "--data", tmp_path / "a-file" / "data")
     assert ended.code == 2, ended
@@ -44,7 +44,7 @@ def test_a_data_folder_of_the_dev_broker_that_cannot_be_made(tmp_path: Path) -> 
     assert "Traceback" not in ended.stderr
 
 
-def test_a_data_folder_that_another_dev_broker_has(tmp_path: Path) -> None:
+def test_the_dev_broker_refuses_a_data_folder_that_another_one_uses(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with Command("devbroker", "--data", data) as first:
         first.until("listening")
@@ -54,7 +54,7 @@ def test_a_data_folder_that_another_dev_broker_has(tmp_path: Path) -> None:
         assert first.process.poll() is None
 
 
-def test_a_folder_of_the_demo_that_is_a_file(tmp_path: Path) -> None:
+def test_the_demo_refuses_a_folder_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / ".demo").write_text("mine")
     ended = run("demo", cwd=tmp_path)
     assert ended.code == 2, ended
@@ -63,7 +63,7 @@ def test_a_folder_of_the_demo_that_is_a_file(tmp_path: Path) -> None:
     assert (tmp_path / ".demo").read_text() == "mine"
 
 
-def test_a_folder_of_the_demo_that_holds_other_things(tmp_path: Path) -> None:
+def test_the_demo_refuses_a_folder_with_files_of_others(tmp_path: Path) -> None:
     (tmp_path / ".demo").mkdir()
     (tmp_path / ".demo" / "thesis.txt").write_text("mine")
     ended = run("demo", cwd=tmp_path)
@@ -73,7 +73,7 @@ def test_a_folder_of_the_demo_that_holds_other_things(tmp_path: Path) -> None:
     assert (tmp_path / ".demo" / "thesis.txt").read_text() == "mine"
 
 
-def test_a_demo_without_its_broker_leaves_the_last_one_s_output(tmp_path: Path) -> None:
+def test_a_demo_without_a_broker_keeps_the_previous_output(tmp_path: Path) -> None:
     (port,) = reserve_ports(1)
     last = tmp_path / ".demo"
     (last / "flights").mkdir(parents=True)
@@ -86,7 +86,7 @@ def test_a_demo_without_its_broker_leaves_the_last_one_s_output(tmp_path: Path) 
     assert {path: path.read_text() for path in last.rglob("*") if path.is_file()} == before
 
 
-def test_a_worker_s_health_port_that_is_in_use(site: LocalRunSite, taken: int) -> None:
+def test_a_worker_reports_a_health_port_that_is_in_use(site: LocalRunSite, taken: int) -> None:
     site.produce([100] * 20)
     config = {
         "groupId": site.name,
@@ -125,7 +125,7 @@ def _garbage(rng: random.Random) -> bytes:
     )
 
 
-def test_garbage_at_the_dev_broker_never_ends_it(site: LocalRunSite, devbroker: DevBroker) -> None:
+def test_garbage_never_stops_the_dev_broker(site: LocalRunSite, devbroker: DevBroker) -> None:
     rng = random.Random(7)
     pid = devbroker.pid
     host, _, port = devbroker.bootstrap.rpartition(":")

@@ -28,7 +28,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("old", "new", "words"), [f[1:] for f in FAULTS], ids=[f[0] for f in FAULTS])
-def test_a_resource_with_a_fault(tmp_path: Path, old: str, new: str, words: str) -> None:
+def test_local_run_reports_an_invalid_resource(tmp_path: Path, old: str, new: str, words: str) -> None:
     site = LocalRunSite("127.0.0.1:1", tmp_path)
     site.change(old, new)
     ended = run(*site.arguments())
@@ -39,7 +39,7 @@ def test_a_resource_with_a_fault(tmp_path: Path, old: str, new: str, words: str)
     assert not site.out.exists()
 
 
-def test_a_resource_that_is_not_there(tmp_path: Path) -> None:
+def test_local_run_reports_a_missing_resource_file(tmp_path: Path) -> None:
     ended = run("local", "run", "-f", tmp_path / "nowhere.yaml")
     assert ended.code == 1, ended
     assert ended.stderr.count("\n") == 1, ended
@@ -57,7 +57,7 @@ WORKER_FAULTS = [
 @pytest.mark.parametrize(
     ("changes", "words"), [f[1:] for f in WORKER_FAULTS], ids=[f[0] for f in WORKER_FAULTS]
 )
-def test_a_worker_s_configuration_with_a_fault(
+def test_a_worker_reports_an_invalid_configuration(
     tmp_path: Path, changes: dict[str, object], words: str
 ) -> None:
     config = worker_config(tmp_path, "127.0.0.1:1")

@@ -47,7 +47,7 @@ UNUSABLE = [
 
 
 @pytest.mark.parametrize(("handler", "words"), UNUSABLE, ids=[case[0] for case in UNUSABLE])
-def test_a_handler_that_cannot_be_used_is_seen_before_a_record_is_read(
+def test_an_unusable_handler_is_reported_before_any_record_is_read(
     site: LocalRunSite, handler: str, words: str
 ) -> None:
     site.produce([100] * 20)
@@ -130,7 +130,7 @@ def test_a_fault_that_stops_each_worker_is_reported_at_once_and_ends_the_run(
     assert re.search(rf"^\S+ {site.name}-0 ended with {words}", ended.stdout, re.MULTILINE), ended
 
 
-def test_an_output_folder_that_cannot_be_made(site: LocalRunSite) -> None:
+def test_an_output_folder_that_cannot_be_created_ends_the_run(site: LocalRunSite) -> None:
     site.change("out}", "handlers.py/out}")
     ended = run(*site.arguments())
     check(
@@ -138,12 +138,12 @@ def test_an_output_folder_that_cannot_be_made(site: LocalRunSite) -> None:
     )
 
 
-def test_a_dead_letter_topic_that_is_not_there(site: LocalRunSite) -> None:
+def test_a_missing_dead_letter_topic_ends_the_run(site: LocalRunSite) -> None:
     site.change("engine: arrow", "engine: arrow\n    deadLetterTopic: no-such-letters")
     check(site, run(*site.arguments()), "topic no-such-letters does not exist; create it")
 
 
-def test_a_java_that_is_too_old_for_the_workers(site: LocalRunSite, tmp_path: Path) -> None:
+def test_a_java_too_old_for_the_workers_ends_the_run(site: LocalRunSite, tmp_path: Path) -> None:
     site.change("engine: arrow", "engine: spark")
     ended = run(*site.arguments(), environment=java_11(tmp_path))
     check(site, ended, f"the preflight failed: Spark found no Java: {TOO_OLD}")
@@ -177,7 +177,7 @@ def unreachable(
         }
 
 
-def test_a_broker_that_is_not_there(unreachable: dict[str, Future[Ended]], closed_port: int) -> None:
+def test_an_unreachable_broker_ends_the_run(unreachable: dict[str, Future[Ended]], closed_port: int) -> None:
     ended = unreachable["refused"].result()
     assert ended.code == 1, ended
     assert ended.stderr.count("\n") == 1, ended
@@ -188,7 +188,7 @@ def test_a_broker_that_is_not_there(unreachable: dict[str, Future[Ended]], close
     assert ended.seconds < LONGEST_S
 
 
-def test_a_broker_that_accepts_and_never_answers(
+def test_a_broker_that_never_answers_ends_the_run(
     unreachable: dict[str, Future[Ended]], black_hole: str
 ) -> None:
     ended = unreachable["black hole"].result()
@@ -198,9 +198,7 @@ def test_a_broker_that_accepts_and_never_answers(
     assert ended.seconds < LONGEST_S
 
 
-def test_a_broker_of_the_demo_that_is_not_there(
-    unreachable: dict[str, Future[Ended]], closed_port: int
-) -> None:
+def test_an_unreachable_broker_ends_the_demo(unreachable: dict[str, Future[Ended]], closed_port: int) -> None:
     ended = unreachable["demo"].result()
     assert ended.code == 1, ended
     assert ended.stderr.count("\n") == 1, ended
@@ -208,13 +206,13 @@ def test_a_broker_of_the_demo_that_is_not_there(
     assert ended.seconds < LONGEST_S
 
 
-def test_a_topic_that_is_not_there(devbroker: DevBroker, tmp_path: Path) -> None:
+def test_a_missing_topic_ends_the_run(devbroker: DevBroker, tmp_path: Path) -> None:
     site = LocalRunSite(devbroker.bootstrap, tmp_path)
     ended = run(*site.arguments())
     check(site, ended, rf"{devbroker.bootstrap}: .*{site.name}.* does not exist; create it")
 
 
-def test_a_property_that_no_client_has(site: LocalRunSite) -> None:
+def test_an_unknown_property_ends_the_run(site: LocalRunSite) -> None:
     site.change("session.timeout.ms:", 'sesion.timeout.ms: "1", session.timeout.ms:')
     check(
         site,
@@ -223,7 +221,7 @@ def test_a_property_that_no_client_has(site: LocalRunSite) -> None:
     )
 
 
-def test_a_work_folder_that_cannot_be_made(site: LocalRunSite, tmp_path: Path) -> None:
+def test_a_work_folder_that_cannot_be_created_ends_the_run(site: LocalRunSite, tmp_path: Path) -> None:
     site.work = tmp_path / "handlers.py" / "work"
     check(
         site,
@@ -233,14 +231,14 @@ def test_a_work_folder_that_cannot_be_made(site: LocalRunSite, tmp_path: Path) -
     )
 
 
-def test_a_java_that_is_too_old_for_spark_connect(site: LocalRunSite, tmp_path: Path) -> None:
+def test_a_java_too_old_for_spark_connect_ends_the_run(site: LocalRunSite, tmp_path: Path) -> None:
     site.produce([100] * 20)
     site.change("engine: arrow", "engine: spark")
     ended = run(*site.arguments("--spark", "connect"), environment=java_11(tmp_path))
     check(site, ended, f"Spark Connect: Spark found no Java: {TOO_OLD}")
 
 
-def test_a_java_that_is_too_old_for_the_demo(tmp_path: Path) -> None:
+def test_a_java_too_old_for_the_demo_ends_it(tmp_path: Path) -> None:
     ended = run("demo", cwd=tmp_path, environment=java_11(tmp_path))
     assert ended.code == 1, ended
     assert ended.stderr.count("\n") == 1, ended
@@ -248,7 +246,7 @@ def test_a_java_that_is_too_old_for_the_demo(tmp_path: Path) -> None:
     assert not (tmp_path / ".demo" / "report.json").exists()
 
 
-def test_a_worker_whose_broker_never_answers(site: LocalRunSite, black_hole: str) -> None:
+def test_a_worker_ends_when_its_broker_never_answers(site: LocalRunSite, black_hole: str) -> None:
     file = site.folder / "worker.yaml"
     file.write_text(
         f"""\
@@ -272,7 +270,7 @@ startTimeoutMs: 2000
 
 
 @pytest.mark.timeout(300)
-def test_a_wrong_schema_out_of_spark_is_seen_before_a_record_is_read(site: LocalRunSite) -> None:
+def test_a_wrong_spark_schema_is_reported_before_any_record_is_read(site: LocalRunSite) -> None:
     site.produce([100] * 20)
     site.change("engine: arrow", "engine: spark")
     site.change("handlers:keep", "handlers:no_offset_in_spark")

@@ -40,7 +40,7 @@ def test_a_bad_resource_is_refused_with_its_field_and_a_remedy(
     assert bad.says in error
 
 
-def test_nothing_of_them_is_there(api_server: ControlPlane, home: str) -> None:
+def test_refused_resources_are_not_stored(api_server: ControlPlane, home: str) -> None:
     assert api_server.kubectl("get", "cg", "-n", home, "-o", "name") == ""
 
 
@@ -73,7 +73,7 @@ def test_the_group_id_cannot_be_changed(
     assert "groupId is immutable; create another ConsumerGroup" in error
 
 
-def test_nor_given_later(api_server: ControlPlane, home: str) -> None:
+def test_the_group_id_cannot_be_added_later(api_server: ControlPlane, home: str) -> None:
     apply(api_server, home, good())
     try:
         error = refusal(api_server, home, good(**{"spec/groupId": "flights"}))
@@ -83,7 +83,7 @@ def test_nor_given_later(api_server: ControlPlane, home: str) -> None:
         api_server.kubectl("delete", "cg", "flights", "-n", home)
 
 
-def test_scaling_by_hand_keeps_to_the_bounds(api_server: ControlPlane, home: str, flights: str) -> None:
+def test_kubectl_scale_keeps_to_the_bounds(api_server: ControlPlane, home: str, flights: str) -> None:
     api_server.kubectl("scale", "cg/flights", "-n", home, "--replicas=5")
     output = api_server.kubectl("get", "cg", "flights", "-n", home, "-o", "jsonpath={.spec.replicas}")
     assert output == "5"

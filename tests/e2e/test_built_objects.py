@@ -160,7 +160,9 @@ def dry_run(plane: ControlPlane, *documents: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=list(VARIANTS))
-def test_each_object_is_taken(api_server: ControlPlane, home: str, changes: dict[str, Any]) -> None:
+def test_the_api_server_accepts_each_object(
+    api_server: ControlPlane, home: str, changes: dict[str, Any]
+) -> None:
     group = made(api_server, home, changes)
     built = objects(group)
     assert len(built) == (9 if group.spec.rollout.takes_over else 7)
@@ -170,7 +172,7 @@ def test_each_object_is_taken(api_server: ControlPlane, home: str, changes: dict
 
 
 @pytest.mark.parametrize("changes", VARIANTS.values(), ids=list(VARIANTS))
-def test_each_pod_may_run_where_pod_security_is_restricted(
+def test_restricted_pod_security_admits_each_pod(
     api_server: ControlPlane, home: str, changes: dict[str, Any]
 ) -> None:
     group = made(api_server, home, changes)
@@ -187,8 +189,10 @@ def test_each_pod_may_run_where_pod_security_is_restricted(
             assert "pod/one serverside-applied" in dry_run(api_server, pod)
 
 
-def test_a_pod_that_is_less_careful_may_not(api_server: ControlPlane, home: str) -> None:
-    """The test above would otherwise show nothing."""
+def test_restricted_pod_security_refuses_a_pod_without_a_security_context(
+    api_server: ControlPlane, home: str
+) -> None:
+    """Shows that the test above can fail."""
     template = revision(made(api_server, home, {}), worker_image=IMAGE).template
     del template["spec"]["securityContext"]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one", "namespace": home}}
@@ -210,7 +214,7 @@ def applied(plane: ControlPlane, document: dict[str, Any]) -> dict[str, Any]:
 def test_fields_that_the_server_fills_in_do_not_change_the_template(
     api_server: ControlPlane, home: str, suffix: str
 ) -> None:
-    """Applying the same again changes nothing, so that no pod counts as outdated."""
+    """Applying the same object again changes nothing, so no pod counts as outdated."""
     group = made(api_server, home, {**SECURED, **LAID_OVER, **TAKEOVER})
     current = revision(group, worker_image=IMAGE)
     document = statefulset(group, template=current.template, replicas=0, suffix=suffix)
@@ -231,8 +235,8 @@ def applied_as_marked(live: dict[str, Any], document: dict[str, Any]) -> dict[st
 def test_workers_of_earlier_versions_get_their_variables_in_order(
     api_server: ControlPlane, home: str
 ) -> None:
-    """A variable may refer only to those before it; the API server merges the new ones into a set that is
-    there already, of which the operator of before had made the member's name another way."""
+    """A variable may refer only to earlier ones. The API server merges the new variables into the existing
+    StatefulSet, in which an earlier operator set the instance id from the pod's name."""
     group = made(api_server, home, {})
     before = statefulset(group, template=revision(group, worker_image=IMAGE).template, replicas=0)
     before = copy.deepcopy(before)

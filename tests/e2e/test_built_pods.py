@@ -103,7 +103,7 @@ def definition(control_plane: ControlPlane) -> None:
         control_plane.define()
 
 
-def test_workers_join_under_their_pods_names_and_what_is_sent_is_handled(
+def test_workers_join_under_their_pod_names_and_handle_records(
     control_plane: ControlPlane, namespace: str, definition: None, devbroker: DevBroker, topic: str
 ) -> None:
     group, current = made(control_plane, namespace, devbroker.bootstrap, topic)
@@ -148,7 +148,7 @@ def test_workers_join_under_their_pods_names_and_what_is_sent_is_handled(
     assert '"event": "drained"' in logs or '"event":"drained"' in logs
 
 
-def test_a_preflight_ends_well_and_joins_nothing(
+def test_a_preflight_succeeds_and_joins_no_group(
     control_plane: ControlPlane, namespace: str, definition: None, devbroker: DevBroker, topic: str
 ) -> None:
     group, current = made(control_plane, namespace, devbroker.bootstrap, topic)
@@ -162,7 +162,7 @@ def test_a_preflight_ends_well_and_joins_nothing(
         assert admin.describe_groups([topic]).unwrap()[topic].members == ()
 
 
-def test_a_preflight_of_a_handler_that_is_not_there_fails_and_says_so(
+def test_a_preflight_reports_a_missing_handler(
     control_plane: ControlPlane, namespace: str, definition: None, devbroker: DevBroker, topic: str
 ) -> None:
     group, _ = made(control_plane, namespace, devbroker.bootstrap, topic)

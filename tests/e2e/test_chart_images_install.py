@@ -74,7 +74,7 @@ def run(command: list[str], *, cwd: Path, path: str = "") -> str:
     return done.stdout
 
 
-def test_the_packages_are_the_installed_ones(opt: Path, tmp_path: Path) -> None:
+def test_the_image_imports_its_installed_packages(opt: Path, tmp_path: Path) -> None:
     where = "import slackwater, slackwater_operator as o; print(slackwater.__file__, o.__file__)"
     said = run([str(opt / "bin" / "python"), "-c", where], cwd=tmp_path)
     assert all(Path(file).is_relative_to(opt) for file in said.split()), said
@@ -88,7 +88,7 @@ def test_the_entry_point_runs_outside_the_source_tree(name: str, opt: Path, tmp_
             assert f"usage: {entry.words()[0]}" in said
 
 
-def test_the_commands_that_the_chart_and_the_operator_use_are_there(opt: Path, tmp_path: Path) -> None:
+def test_the_commands_used_by_chart_and_operator_exist(opt: Path, tmp_path: Path) -> None:
     path = str(opt / "bin")
     assert "--config" in run(["slackwater", "worker", "--help"], cwd=tmp_path, path=path)
     assert "--preflight" in run(["slackwater", "worker", "--help"], cwd=tmp_path, path=path)

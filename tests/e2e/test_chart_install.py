@@ -81,13 +81,10 @@ def install(plane: ControlPlane, namespace: str, values: Mapping[str, Any], *mor
     return helm(plane, namespace, "install", values, "--wait", *more)
 
 
-def test_pods(plane: ControlPlane, namespace: str) -> str:
+def run_helm_test(plane: ControlPlane, namespace: str) -> str:
     return plane.helm(
         "test", RELEASE, "--namespace", namespace, "--logs", "--timeout", "240s", timeout_s=300.0
     )
-
-
-test_pods.__test__ = False  # type: ignore[attr-defined]
 
 
 def pods(plane: ControlPlane, namespace: str) -> list[dict[str, Any]]:
@@ -120,36 +117,36 @@ def left(plane: ControlPlane) -> set[str]:
     return {line for line in objects if not line.startswith(("endpointslice", "pod/sw-slackwater-test"))}
 
 
-def test_installs_leads_and_passes_its_test(plane: ControlPlane, namespace: str) -> None:
+def test_an_installed_operator_leads_and_passes_helm_test(plane: ControlPlane, namespace: str) -> None:
     said = install(plane, namespace, EVERYTHING)
     assert "STATUS: deployed" in said
     running = pods(plane, namespace)
     assert len(running) == 2
     holder = until(lambda: lease_holder(plane, namespace), "a leader", 120)
     assert holder in {pod["metadata"]["name"] for pod in running}
-    tested = test_pods(plane, namespace)
+    tested = run_helm_test(plane, namespace)
     assert re.search(r"ok +2 of 2 operators are ready", tested)
     assert re.search(r"ok +the API server has 0 ConsumerGroups in all namespaces", tested)
     assert "failed " not in tested
-    # What the test needed is gone with it.
+    # The objects of the helm test are deleted with it.
     assert not [name for name in left(plane) if name.endswith("-test")]
 
 
-def test_the_test_fails_when_an_operator_is_not_there(plane: ControlPlane, namespace: str) -> None:
+def test_helm_test_fails_when_an_operator_is_missing(plane: ControlPlane, namespace: str) -> None:
     install(plane, namespace, {})
     plane.kubectl("scale", f"deployment/{NAME}", "--replicas=1", "-n", namespace)
     until(lambda: len(pods(plane, namespace)) == 1, "one replica", 120)
     with pytest.raises(CommandFailed):
-        test_pods(plane, namespace)
+        run_helm_test(plane, namespace)
 
 
-def test_upgrade_rollback_and_a_failing_upgrade(plane: ControlPlane, namespace: str) -> None:
+def test_helm_upgrades_rolls_back_and_undoes_a_failed_upgrade(plane: ControlPlane, namespace: str) -> None:
     install(plane, namespace, {})
     before = {pod["metadata"]["name"] for pod in pods(plane, namespace)}
     helm(plane, namespace, "upgrade", {"logLevel": "debug"}, "--wait")
     after = until(lambda: exchanged(plane, namespace, before), "the new pods", 120)
     assert all("--log-level=debug" in pod["spec"]["containers"][0]["args"] for pod in after)
-    assert "failed " not in test_pods(plane, namespace)
+    assert "failed " not in run_helm_test(plane, namespace)
 
     plane.helm("rollback", RELEASE, "1", "--namespace", namespace, "--wait", "--timeout", "140s")
     assert arguments(plane, namespace) == arguments_rendered({})
@@ -167,7 +164,7 @@ def test_upgrade_rollback_and_a_failing_upgrade(plane: ControlPlane, namespace: 
     until(lambda: arguments(plane, namespace) == arguments_rendered({}), "the rollback", 120)
     # The pod of the failed upgrade is an operator that is not ready as long as it is there.
     until(lambda: len(pods(plane, namespace)) == 2 and ready(plane, namespace) == 2, "the two of before", 120)
-    assert "failed " not in test_pods(plane, namespace)
+    assert "failed " not in run_helm_test(plane, namespace)
 
 
 def exchanged(plane: ControlPlane, namespace: str, before: set[str]) -> list[dict[str, Any]]:
@@ -197,7 +194,7 @@ def arguments_rendered(values: Mapping[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_uninstall_leaves_only_what_keep_says(plane: ControlPlane, namespace: str, keep: bool) -> None:
+def test_uninstall_leaves_at_most_the_definition(plane: ControlPlane, namespace: str, keep: bool) -> None:
     install(plane, namespace, {**EVERYTHING, "crds.keep": keep})
     assert len(left(plane)) > 15
     plane.helm("uninstall", RELEASE, "--namespace", namespace, "--wait")
@@ -207,7 +204,7 @@ def test_uninstall_leaves_only_what_keep_says(plane: ControlPlane, namespace: st
     if keep:
         # A new release takes over what the old one left, groups and all.
         install(plane, namespace, {})
-        assert "failed " not in test_pods(plane, namespace)
+        assert "failed " not in run_helm_test(plane, namespace)
 
 
 def test_a_kept_definition_keeps_the_groups(plane: ControlPlane, namespace: str) -> None:
@@ -240,10 +237,10 @@ def test_wrong_values_install_nothing(plane: ControlPlane, namespace: str) -> No
 @pytest.mark.parametrize(
     "values", [{}, EVERYTHING, {"watchNamespaces": ["default"]}], ids=["plain", "all", "one"]
 )
-def test_restricted_pod_security_has_nothing_to_say(
+def test_the_manifests_satisfy_restricted_pod_security(
     plane: ControlPlane, namespace: str, values: dict[str, Any]
 ) -> None:
-    """Server-side dry run of every manifest, warnings and all: the API server checks templates and pods."""
+    """A server-side dry run checks every manifest; the API server warns of no pod and no pod template."""
     for kind in ("warn", "audit"):
         plane.kubectl(
             "label", "ns", namespace, f"pod-security.kubernetes.io/{kind}=restricted", "--overwrite"
@@ -311,7 +308,7 @@ def rendered(kind: str, name: str, values: Mapping[str, Any]) -> dict[str, set[s
     return texts
 
 
-def test_everywhere_the_account_may_what_the_role_says_and_nothing_more(
+def test_the_service_account_has_exactly_the_rights_of_its_cluster_role(
     plane: ControlPlane, namespace: str
 ) -> None:
     install(plane, namespace, {"replicaCount": 0})
@@ -321,7 +318,9 @@ def test_everywhere_the_account_may_what_the_role_says_and_nothing_more(
     await_rights(plane, namespace, namespace, at_home)
 
 
-def test_with_named_namespaces_it_may_nothing_elsewhere(plane: ControlPlane, namespace: str) -> None:
+def test_the_service_account_has_no_rights_outside_the_watched_namespaces(
+    plane: ControlPlane, namespace: str
+) -> None:
     with plane.namespace() as watched:
         values = {"replicaCount": 0, "watchNamespaces": [watched]}
         install(plane, namespace, values)
@@ -331,7 +330,7 @@ def test_with_named_namespaces_it_may_nothing_elsewhere(plane: ControlPlane, nam
         assert may(plane, "default", namespace) == {}
 
 
-def test_roles_in_named_namespaces_suffice(plane: ControlPlane, namespace: str) -> None:
+def test_roles_in_the_watched_namespaces_suffice(plane: ControlPlane, namespace: str) -> None:
     """The operator runs a group by the Roles of one namespace alone, and doesn't touch another's."""
     with DevBroker() as broker, plane.namespace() as watched, plane.namespace() as other:
         install(plane, namespace, {"watchNamespaces": [watched]})
@@ -350,7 +349,7 @@ def test_roles_in_named_namespaces_suffice(plane: ControlPlane, namespace: str) 
         for pod in pods(plane, namespace):
             log = plane.pods.logs(namespace, pod["metadata"]["name"])
             assert "orbidden" not in log, log[-3000:]
-        assert "failed " not in test_pods(plane, namespace)
+        assert "failed " not in run_helm_test(plane, namespace)
         plane.kubectl("delete", "cg", "--all", "-n", watched, "--wait", "--timeout=140s")
         until(lambda: not plane.pods.running(watched), "the end of the workers", 120)
 
@@ -382,7 +381,7 @@ spec:
 """
 
 
-def test_kubernetes_roles_get_the_resource(plane: ControlPlane, namespace: str) -> None:
+def test_the_user_roles_of_kubernetes_cover_consumer_groups(plane: ControlPlane, namespace: str) -> None:
     install(plane, namespace, {"replicaCount": 0})
     for role, verb, expected in (("view", "list", True), ("view", "create", False), ("edit", "create", True)):
         user = f"{role}-{verb}"
@@ -449,7 +448,7 @@ def refused(plane: ControlPlane, namespace: str) -> bool:
     return message(document) in apply(plane, namespace, document, dry=True)
 
 
-def test_the_webhook_refuses_what_the_operator_would(plane: ControlPlane, namespace: str) -> None:
+def test_the_webhook_refuses_what_the_operator_would_refuse(plane: ControlPlane, namespace: str) -> None:
     away, bad = {"admissionWebhook.enabled": True, "replicaCount": 0}, OPERATORS_ONLY[0].document
     install(plane, namespace, away)
     plane.await_definition(CRD)

@@ -132,14 +132,14 @@ def cluster(control_plane: ControlPlane, namespace: str) -> Cluster:
     return Cluster(control_plane, namespace)
 
 
-def test_kubectl_and_helm_talk_to_it(kubectl: Command, helm: Command) -> None:
+def test_kubectl_and_helm_reach_the_control_plane(kubectl: Command, helm: Command) -> None:
     assert "Server Version: v1.35.4" in kubectl("version")
     assert "NAMESPACE" in helm("list", "--all-namespaces")
     with pytest.raises(CommandFailed, match="no-such-pod"):
         kubectl("get", "pod", "no-such-pod")
 
 
-def test_a_restricted_namespace_refuses_a_careless_pod(cluster: Cluster) -> None:
+def test_a_restricted_namespace_refuses_a_pod_without_a_security_context(cluster: Cluster) -> None:
     with pytest.raises(ApiError, match="violates PodSecurity"):
         cluster.create(
             "pods", {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -270,10 +270,10 @@ def test_a_job_reports_success_and_failure(cluster: Cluster) -> None:
     assert cluster.pod(bad)["status"]["phase"] == "Failed"
 
 
-async def test_the_end_of_a_container_leaves_one_in_a_namespace_of_its_number_alone(
+async def test_the_end_of_a_container_spares_one_with_the_same_namespace_number(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    """The kernel gives the number of a mount namespace that is over to the next one, before the reaping."""
+    """The kernel may reuse the number of a mount namespace before its process has been reaped."""
 
     def start(name: str, script: str) -> processes.ContainerProcess:
         (tmp_path / name).mkdir()
@@ -311,7 +311,7 @@ def test_a_container_says_why_it_ended(cluster: Cluster) -> None:
     assert said == {"file": "why\n", "log": "in the log\n", "nothing": None}
 
 
-def test_probes_flip_readiness_and_restart(cluster: Cluster) -> None:
+def test_probes_change_readiness_and_restart_containers(cluster: Cluster) -> None:
     serve = "mkdir -p $DIR/x; cd $DIR; exec python3 -m http.server 8080 --bind $POD_IP"
     probes = {
         "readinessProbe": {
@@ -363,7 +363,7 @@ def _volume(cluster: Cluster, name: str, volume: str) -> Path:
     return log.parents[4] / "volumes" / log.parent.name / volume
 
 
-def test_environment_and_volumes_show_config_and_a_changed_secret_arrives(cluster: Cluster) -> None:
+def test_environment_and_volumes_show_configuration_and_changed_secrets(cluster: Cluster) -> None:
     cluster.create(
         "configmaps", {"metadata": {"name": "c"}, "data": {"greeting": "hello", "file.txt": "text"}}
     )
@@ -425,8 +425,8 @@ def test_environment_and_volumes_show_config_and_a_changed_secret_arrives(cluste
     until(lambda: 'new="label"' in shown.read_text(), "the new label in the mounted file")
 
 
-def test_a_pod_has_a_tmp_of_its_own_and_still_all_other_mounts(cluster: Cluster, tmp_path: Path) -> None:
-    """The kubelet's own folder is below /tmp, too: a mount there must not hide what is mounted after it."""
+def test_a_pod_with_its_own_tmp_keeps_its_other_mounts(cluster: Cluster, tmp_path: Path) -> None:
+    """The kubelet's own folder is below /tmp: a volume mounted there must not hide later mounts."""
     (tmp_path / "of-the-machine").touch()
     cluster.create("configmaps", {"metadata": {"name": "c"}, "data": {"f": "from config"}})
     volumes = [{"name": "tmp", "emptyDir": {}}, {"name": "config", "configMap": {"name": "c"}}]
@@ -533,15 +533,15 @@ def test_a_container_that_ends_restarts_with_a_back_off(cluster: Cluster) -> Non
     assert again.pid != killed
 
 
-def test_logs_by_kubectl(cluster: Cluster, kubectl: Command) -> None:
+def test_kubectl_logs_shows_the_output_of_a_pod(cluster: Cluster, kubectl: Command) -> None:
     cluster.create("pods", pod("p", f"for i in 1 2 3; do echo line $i; done; {SLEEPS}"))
     cluster.await_log("p", "line 3")
     assert kubectl("-n", cluster.namespace, "logs", "p") == "line 1\nline 2\nline 3\n"
     assert kubectl("-n", cluster.namespace, "logs", "p", "--tail=1") == "line 3\n"
 
 
-def test_a_node_without_power_says_nothing(control_plane: ControlPlane, tmp_path: Path) -> None:
-    """On a control plane of its own, since the node does not come back."""
+def test_a_switched_off_node_reports_nothing(control_plane: ControlPlane, tmp_path: Path) -> None:
+    """The test starts its own control plane, because the node does not come back."""
     with ControlPlane.start(tmp_path / "p", nodes=("one", "two")) as plane, plane.namespace() as name:
         cluster = Cluster(plane, name)
         cluster.create("statefulsets", stateful_set("s", 2), "apps/v1")
@@ -557,7 +557,7 @@ def test_a_node_without_power_says_nothing(control_plane: ControlPlane, tmp_path
         assert cluster.pod("s-0")["spec"]["nodeName"] != node
 
 
-def test_pods_outlive_the_api_server_and_changes_meanwhile_are_caught_up(tmp_path: Path) -> None:
+def test_pods_outlive_the_api_server_and_then_catch_up_with_changes(tmp_path: Path) -> None:
     with ControlPlane.start(tmp_path / "p") as plane, plane.namespace() as name:
         cluster = Cluster(plane, name)
         cluster.create("statefulsets", stateful_set("s", 2), "apps/v1")
@@ -582,7 +582,7 @@ def test_pods_outlive_the_api_server_and_changes_meanwhile_are_caught_up(tmp_pat
 
 
 @pytest.mark.parametrize("end", ["close", "kill -9 of the kubelet"])
-def test_nothing_is_left(tmp_path: Path, end: str) -> None:
+def test_an_ended_control_plane_leaves_nothing_behind(tmp_path: Path, end: str) -> None:
     mount = "/etc/slackwater-left-test/deep"
     spec = {"volumes": [{"name": "v", "emptyDir": {}}]}
     script = "setsid sleep 601 & echo $! > /etc/slackwater-left-test/deep/pid; exec sleep 602"
@@ -615,7 +615,7 @@ def _routes() -> str:
     ).stdout
 
 
-def test_a_service_account_may_do_what_its_rules_say(cluster: Cluster) -> None:
+def test_a_service_account_has_only_the_rights_of_its_rules(cluster: Cluster) -> None:
     rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
     cluster.plane.kubeconfig_for(cluster.namespace, "reader", rules=rules)
     reader = cluster.plane.api_for(cluster.namespace, "reader")

@@ -33,7 +33,7 @@ MILES = 350_217_607
 
 
 @pytest.mark.timeout(900)
-def test_the_demo_passes_and_its_report_says_what_its_output_holds(tmp_path: Path) -> None:
+def test_the_demo_passes_and_its_report_matches_its_output(tmp_path: Path) -> None:
     ended = run("demo", cwd=tmp_path, timeout_s=800)
     assert ended.code == 0, ended
     assert "FAIL" not in ended.stdout
@@ -113,7 +113,7 @@ def until_workers_run(command: Command) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
-def test_interrupted_it_ends_all_that_it_began(tmp_path: Path, number: signal.Signals) -> None:
+def test_an_interrupted_demo_ends_all_its_processes(tmp_path: Path, number: signal.Signals) -> None:
     with started(tmp_path) as command:
         until_workers_run(command)
         began = commands_of(command.left())
@@ -132,7 +132,7 @@ def test_interrupted_it_ends_all_that_it_began(tmp_path: Path, number: signal.Si
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGKILL])
 @pytest.mark.parametrize("moment", ["SparkConnectServer", pytest.param("--probe", marks=pytest.mark.long)])
-def test_ended_while_spark_starts_nothing_is_left(
+def test_a_demo_ended_while_spark_starts_leaves_no_process(
     tmp_path: Path, moment: str, number: signal.Signals
 ) -> None:
     with started(tmp_path) as command:
@@ -150,7 +150,7 @@ def test_ended_while_spark_starts_nothing_is_left(
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_killed_it_takes_all_that_it_began_with_it(tmp_path: Path) -> None:
+def test_a_killed_demo_leaves_no_process(tmp_path: Path) -> None:
     with started(tmp_path) as command:
         until_workers_run(command)
         assert len(command.left()) >= 6

@@ -164,14 +164,14 @@ def set_status(plane: ControlPlane, home: str, status: dict[str, Any]) -> dict[s
     return document
 
 
-def test_a_full_status_is_kept(api_server: ControlPlane, home: str, flights: str) -> None:
+def test_a_full_status_is_stored_unchanged(api_server: ControlPlane, home: str, flights: str) -> None:
     status = full_status()
     kept = set_status(api_server, home, status)
     assert kept["status"] == status
     assert parse(kept).name == "flights"
 
 
-def test_the_columns(api_server: ControlPlane, home: str, flights: str) -> None:
+def test_kubectl_get_prints_the_columns(api_server: ControlPlane, home: str, flights: str) -> None:
     set_status(api_server, home, {**full_status(), "lag": 12_000, "replicas": 3, "revision": "abc123"})
     head, row = api_server.kubectl("get", "consumergroups", "-n", home).splitlines()
     assert head.split() == ["NAME", "READY", "REPLICAS", "LAG", "GENERATION", "REVISION", "AGE"]
@@ -181,7 +181,7 @@ def test_the_columns(api_server: ControlPlane, home: str, flights: str) -> None:
     assert "flights" in api_server.kubectl("get", "slackwater", "-n", home)
 
 
-def test_the_scale_subresource(api_server: ControlPlane, home: str, flights: str) -> None:
+def test_kubectl_scale_uses_the_scale_subresource(api_server: ControlPlane, home: str, flights: str) -> None:
     selector = "app.kubernetes.io/name=slackwater-worker,slackwater.dev/group=flights"
     set_status(api_server, home, {"replicas": 3, "selector": selector})
     api_server.kubectl("scale", "cg/flights", "-n", home, "--replicas=6")
@@ -191,7 +191,7 @@ def test_the_scale_subresource(api_server: ControlPlane, home: str, flights: str
     assert scale["status"] == {"replicas": 3, "selector": selector}
 
 
-def test_explain_says_what_a_field_is(api_server: ControlPlane) -> None:
+def test_kubectl_explain_describes_each_field(api_server: ControlPlane) -> None:
     # The API server publishes what it knows of a definition's fields some time after it serves it.
     until(lambda: "catchUp" in api_server.kubectl("explain", "cg.spec.scaling", check=False), "the fields")
     output = api_server.kubectl("explain", "cg.spec.scaling")

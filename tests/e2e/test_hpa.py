@@ -137,7 +137,7 @@ def by_scale(site: ClusterSite, group: Group, replicas: int) -> None:
     until(updated, f"{replicas} by the scale subresource")
 
 
-def test_the_manuals_hpa_is_accepted(control_plane: ControlPlane, namespace: str) -> None:
+def test_the_hpa_of_the_manual_is_accepted(control_plane: ControlPlane, namespace: str) -> None:
     manifest = from_the_manual("HorizontalPodAutoscaler")
     made = control_plane.kubectl(
         "-n", namespace, "apply", "--dry-run=server", "-o", "json", "-f", "-", stdin=manifest
@@ -148,8 +148,8 @@ def test_the_manuals_hpa_is_accepted(control_plane: ControlPlane, namespace: str
 
 
 def test_an_hpa_scales_by_the_lag_and_back(site: ClusterSite, namespace: str) -> None:
-    """Three workers' lag comes, stays, and goes: no more than one rebalance a step, and nothing against
-    the HPA. It may look while only half of the lag is there, and so make two steps of it."""
+    """A lag for three workers appears, stays and disappears. Each step costs at most one rebalance, and the
+    operator never works against the HPA. The HPA may see half of the lag first and scale in two steps."""
     name = f"hpa-{namespace}"
     hpa = hpa_for(site, name, most=6)
     group = site.group(name, partitions=6, replicas=None, **slow(site, SLOW))
@@ -209,7 +209,7 @@ def test_keda_stops_the_last_worker_and_starts_it_again(site: ClusterSite, names
 
 
 def test_an_hpa_on_a_group_with_a_target_changes_nothing(site: ClusterSite, namespace: str) -> None:
-    """The operator decides, the HPA writes a number that nobody obeys; ``explain`` says so."""
+    """The operator ignores the number that the HPA writes, and ``explain`` says so."""
     name = f"both-{namespace}"
     hpa = hpa_for(site, name, most=6)
     scaling = {"maxReplicas": 6, "lagPerReplica": 100_000}
@@ -234,8 +234,8 @@ def test_an_hpa_on_a_group_with_a_target_changes_nothing(site: ClusterSite, name
 
 @pytest.mark.long
 def test_an_hpa_counts_members_in_the_middle_of_a_takeover(site: ClusterSite, namespace: str) -> None:
-    """While a successor warms up there is a pod more than members; the HPA is told of members, and its step
-    is made in the middle."""
+    """While a successor warms up there are more pods than members. The HPA sees the number of members, and
+    its step is taken during the takeovers."""
     name = f"over-{namespace}"
     hpa = hpa_for(site, name, most=3)
     rollout = {"strategy": "Takeover"}

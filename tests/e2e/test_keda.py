@@ -107,8 +107,8 @@ def replace(place: dict[str, Any], **values: Any) -> None:
     place.update(values)
 
 
-def test_keda_scales_from_none_by_the_lag_and_back(site: ClusterSite, namespace: str) -> None:
-    """A group that has never committed anything: none, one, three, one, none, and one again."""
+def test_keda_scales_from_zero_by_the_lag_and_back(site: ClusterSite, namespace: str) -> None:
+    """A group without commits scales from zero to one, to three, to one, to zero and to one again."""
     name = f"keda-{namespace}"
     group = site.group(name, partitions=12, replicas=None, **slow(site, SLOW))
     group.await_settled(1)
@@ -152,8 +152,8 @@ def test_keda_scales_from_none_by_the_lag_and_back(site: ClusterSite, namespace:
     assert group.verify(produced).exact
 
 
-def test_transaction_markers_are_no_lag_to_keda(site: ClusterSite, namespace: str) -> None:
-    """Markers and aborted records are never handled, but the workers commit behind them."""
+def test_keda_counts_no_transaction_markers_as_lag(site: ClusterSite, namespace: str) -> None:
+    """The workers never handle markers and aborted records, but commit offsets after them."""
     name = f"markers-{namespace}"
     group = site.group(name, partitions=4, replicas=None)
     group.await_settled(1)
@@ -171,8 +171,8 @@ def test_transaction_markers_are_no_lag_to_keda(site: ClusterSite, namespace: st
     group.await_condition("Ready", reason="ScaledToZero", timeout_s=LOOKS_S)
 
 
-def test_with_latest_a_group_without_records_stops_and_misses_none(site: ClusterSite, namespace: str) -> None:
-    """To KEDA a partition without a commit is a record; the workers commit where they begin."""
+def test_a_group_with_latest_scales_to_zero_and_misses_no_record(site: ClusterSite, namespace: str) -> None:
+    """KEDA counts a partition without a commit as lag; the workers commit their start positions."""
     name = f"latest-{namespace}"
     group = site.group(
         name, partitions=4, replicas=None, kafka={"properties": {"auto.offset.reset": "latest"}}

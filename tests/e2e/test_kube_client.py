@@ -33,7 +33,7 @@ def crds(control_plane: ControlPlane) -> None:
     control_plane.define()
 
 
-async def test_get_list_and_delete(
+async def test_kube_gets_lists_and_deletes_objects(
     control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with connected(monkeypatch, control_plane.kubeconfig) as kube:
@@ -58,7 +58,7 @@ async def test_get_list_and_delete(
         assert await kube.delete("v1", "ConfigMap", namespace, "one") is False
 
 
-async def test_a_list_of_several_pages_is_whole(
+async def test_a_list_of_several_pages_is_complete(
     control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slackwater_operator.kubernetes.client.PAGE", 3)
@@ -89,7 +89,7 @@ async def test_apply_changes_what_differs_and_nothing_else(
         assert "slackwater-operator" in managers
 
 
-async def test_apply_without_force_names_the_manager_that_is_in_the_way(
+async def test_apply_without_force_names_the_conflicting_manager(
     control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch, kubectl: Command
 ) -> None:
     async with connected(monkeypatch, control_plane.kubeconfig) as kube:
@@ -101,7 +101,7 @@ async def test_apply_without_force_names_the_manager_that_is_in_the_way(
         assert forced["data"] == {"a": "ours"}
 
 
-async def test_status_has_a_manager_of_its_own_and_leaves_the_spec(
+async def test_the_status_has_its_own_manager_and_leaves_the_spec(
     control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with connected(monkeypatch, control_plane.kubeconfig) as kube:
@@ -131,7 +131,7 @@ async def test_status_has_a_manager_of_its_own_and_leaves_the_spec(
         assert patched["status"] == {"replicas": 3, "members": 2}
 
 
-async def test_refusals_say_which_and_why(
+async def test_each_refusal_raises_its_own_error(
     control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with connected(monkeypatch, control_plane.kubeconfig) as kube:
@@ -210,7 +210,7 @@ async def test_a_pods_token_is_read_again_when_it_is_replaced(
         await kube.close()
 
 
-async def test_without_a_configuration_it_says_where_it_looked(
+async def test_a_missing_or_bad_configuration_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, control_plane: ControlPlane
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)

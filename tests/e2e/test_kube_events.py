@@ -17,7 +17,7 @@ def crds(control_plane: ControlPlane) -> None:
     control_plane.define()
 
 
-async def test_kubectl_describe_shows_them_and_counts_the_same(
+async def test_kubectl_describe_shows_events_and_counts_repeated_ones(
     control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch, kubectl: Command
 ) -> None:
     async with connected(monkeypatch, control_plane.kubeconfig) as kube:
@@ -37,7 +37,7 @@ async def test_kubectl_describe_shows_them_and_counts_the_same(
         assert "Warning  RolloutStopped" in described
 
 
-async def test_many_at_once_in_the_first_post_are_one_series(
+async def test_equal_events_in_the_first_post_become_one_series(
     control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with connected(monkeypatch, control_plane.kubeconfig) as kube:

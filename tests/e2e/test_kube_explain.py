@@ -93,7 +93,7 @@ def test_kubectl_finds_the_plugin(control_plane: ControlPlane, namespace: str, t
     assert f"{namespace}/flights" in ended.stdout
 
 
-def test_a_name_that_is_not_there_gets_the_nearest(control_plane: ControlPlane, namespace: str) -> None:
+def test_explain_suggests_the_nearest_name(control_plane: ControlPlane, namespace: str) -> None:
     missing = f"slackwater: error: there is no ConsumerGroup flihgts in namespace {namespace}; "
     assert refused(explain(control_plane, "flihgts", "-n", namespace)) == missing + "it contains none"
     control_plane.api.create(path_of(*GROUPS, namespace), group(namespace))

@@ -198,10 +198,10 @@ def test_a_waiting_replica_stops_at_once(start: Start) -> None:
     assert time.monotonic() - stopped_s < AT_ONCE_S
 
 
-def test_a_leader_whose_api_server_hangs_ends_before_the_lease_does(
+def test_a_leader_whose_api_server_hangs_ends_before_its_lease(
     control_plane: ControlPlane, namespace: str, start: Start, tmp_path: Path
 ) -> None:
-    """What `kubernetes.aio.leaderelection` gets wrong."""
+    """`kubernetes.aio.leaderelection` does not do this."""
     host, port = control_plane.host_port
     with ApiProxy(f"{host}:{port}") as proxy:
         first = start(kubeconfig=proxy.kubeconfig(control_plane.kubeconfig, tmp_path))
@@ -216,7 +216,7 @@ def test_a_leader_whose_api_server_hangs_ends_before_the_lease_does(
         assert 5 < ended_s - renewed_s < LEASE_S <= led_s - renewed_s < 2 * LEASE_S
 
 
-def test_a_leader_that_was_suspended_past_its_deadline_does_not_go_on(start: Start) -> None:
+def test_a_leader_that_was_suspended_past_its_deadline_ends(start: Start) -> None:
     first = start()
     until(first.leads, "the first leads")
     first.process.send_signal(signal.SIGSTOP)
@@ -225,7 +225,7 @@ def test_a_leader_that_was_suspended_past_its_deadline_does_not_go_on(start: Sta
     assert first.process.wait(30) == LEASE_LOST
 
 
-def test_a_lease_taken_away_ends_the_leader(
+def test_a_leader_that_loses_its_lease_ends(
     control_plane: ControlPlane, namespace: str, start: Start
 ) -> None:
     first = start()
@@ -238,11 +238,10 @@ def test_a_lease_taken_away_ends_the_leader(
     assert "is held by somebody; ending" in first.text
 
 
-def test_an_api_server_that_is_away_for_a_moment_changes_nothing(
+def test_a_short_outage_of_the_api_server_changes_nothing(
     control_plane: ControlPlane, namespace: str, start: Start, tmp_path: Path
 ) -> None:
-    """Away for its clients alone: one that starts anew takes as long as the machine makes it, and the Lease's
-    deadline may pass meanwhile."""
+    """A proxy cuts the clients off. Restarting the API server could take longer than the Lease's deadline."""
     host, port = control_plane.host_port
     with ApiProxy(f"{host}:{port}") as proxy:
         first = start(kubeconfig=proxy.kubeconfig(control_plane.kubeconfig, tmp_path))
@@ -312,7 +311,7 @@ def test_the_operator_needs_no_more_rights_than_documented(
     assert "Traceback" not in first.text
 
 
-def test_metrics_are_what_prometheus_reads(start: Start) -> None:
+def test_prometheus_can_parse_the_metrics(start: Start) -> None:
     first = start()
     until(first.leads, "it leads")
     status, text = first.get("/metrics")
@@ -326,7 +325,7 @@ def test_metrics_are_what_prometheus_reads(start: Start) -> None:
     assert values["slackwater_reconcile_errors_total"] == 0
 
 
-def test_without_an_election_it_leads_at_once_and_needs_no_lease(
+def test_an_operator_without_election_leads_at_once_without_a_lease(
     control_plane: ControlPlane, namespace: str, start: Start
 ) -> None:
     first = start("--no-leader-election", "--log-format", "json")
@@ -365,7 +364,7 @@ def test_bad_arguments_and_configuration_end_in_one_line(
     assert words in line
 
 
-def test_a_port_that_is_taken_is_named(start: Start, control_plane: ControlPlane) -> None:
+def test_a_port_that_is_in_use_is_reported(start: Start, control_plane: ControlPlane) -> None:
     first = start()
     ended = subprocess.run(
         [

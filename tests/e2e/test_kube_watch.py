@@ -89,7 +89,7 @@ def _topics(store: Store, key: Key) -> Any:
     return held["spec"]["topics"] if held else None
 
 
-async def test_a_write_that_is_put_back_is_not_undone_by_the_watch(
+async def test_the_watch_does_not_undo_a_write_that_the_store_has(
     control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = Key(namespace, "flights")
@@ -103,7 +103,7 @@ async def test_a_write_that_is_put_back_is_not_undone_by_the_watch(
         assert topics == [[f"t{number}"] for number in range(20)]
 
 
-async def test_named_namespaces_are_all_that_is_seen(
+async def test_the_store_holds_only_the_named_namespaces(
     control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with control_plane.namespace() as other:
@@ -121,7 +121,7 @@ async def test_named_namespaces_are_all_that_is_seen(
 async def test_a_deletion_during_a_gap_in_the_watch_is_noticed(
     control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The API server starts anew while the operator is cut off, so that the watches must list again."""
+    """The API server restarts while the operator is cut off, so the watches must list again."""
     key = Key(namespace, "flights")
     host, port = control_plane.host_port
     with ApiProxy(f"{host}:{port}") as proxy:
@@ -191,10 +191,10 @@ async def test_the_watch_waits_for_the_crd(
             await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_versions_of_secrets_that_turns_ask_for(
+async def test_the_store_follows_the_versions_of_requested_secrets(
     control_plane: ControlPlane, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the right to get them alone."""
+    """The right to get Secrets is enough."""
     store = Store()
     rules = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
     config = control_plane.kubeconfig_for(namespace, "reader", rules=rules)

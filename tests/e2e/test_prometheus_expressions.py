@@ -319,7 +319,7 @@ def answered(story: Story, expr: str) -> bool:
     return any(value != "NaN" for value in story.prometheus.values_since(expr, story.began_s))
 
 
-def test_a_wrong_name_has_no_answer(story: Story) -> None:
+def test_an_unknown_metric_returns_nothing(story: Story) -> None:
     assert not answered(story, "slackwater_group_lag_recrods")
     assert answered(story, "slackwater_group_lag_records")
 
@@ -358,7 +358,7 @@ def expected(story: Story) -> set[str]:
     return names
 
 
-def test_every_expression_has_an_answer(story: Story) -> None:
+def test_every_expression_returns_a_value(story: Story) -> None:
     left = questions(story)
     assert len(left) > 80  # a wrong walk through the dashboards would find few
     load = Load(story.broker.bootstrap)
@@ -387,7 +387,7 @@ def test_prometheus_evaluates_every_rule(story: Story) -> None:
 
 
 def test_each_fault_raises_its_alert_and_no_other(story: Story) -> None:
-    """The conditions of the two bad groups are there; their alerts wait for five minutes: pending."""
+    """The two bad groups have their conditions; their alerts wait for five minutes and so stay pending."""
 
     def states() -> dict[str, set[str]]:
         return {
@@ -406,8 +406,8 @@ def test_each_fault_raises_its_alert_and_no_other(story: Story) -> None:
     until(well, f"no alert for what is well: {states()}", 120)
 
 
-def test_nothing_was_forbidden(story: Story) -> None:
-    """The operator ran under the chart's roles alone all the while."""
+def test_the_api_server_forbade_the_operator_nothing(story: Story) -> None:
+    """The operator had only the roles of the chart."""
     label = "app.kubernetes.io/name=slackwater-operator"
     for pod in story.plane.api.list(path_of("v1", "pods", story.operator_namespace), label_selector=label):
         log = story.plane.pods.logs(story.operator_namespace, pod["metadata"]["name"])

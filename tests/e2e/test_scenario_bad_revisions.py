@@ -26,7 +26,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("prefix", "stopped_by"), BAD)
-def test_a_bad_revision_is_taken_back(
+def test_a_bad_revision_is_rolled_back(
     control_plane: ControlPlane,
     kafka: KafkaCluster,
     namespace: str,
@@ -67,7 +67,7 @@ def test_a_bad_revision_is_taken_back(
         assert verdict.exact, verdict
 
 
-def test_a_stopped_rollout_goes_on_with_the_next_good_revision(
+def test_a_stopped_rollout_continues_with_the_next_good_revision(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():

@@ -26,7 +26,7 @@ def _half_way(group: Group, image: str) -> bool:
 @pytest.mark.parametrize(
     "what", ["the coordinator ends", pytest.param("another broker restarts", marks=pytest.mark.long)]
 )
-def test_a_broker_goes_during_a_rolling_restart(
+def test_a_rolling_restart_survives_the_loss_of_a_broker(
     control_plane: ControlPlane, namespace: str, what: str
 ) -> None:
     with (

@@ -90,7 +90,7 @@ def test_a_topic_without_new_records_is_idle_and_is_not_scaled(
             assert recorder.replicas() == [2]
 
 
-def test_lag_unknown_holds(control_plane: ControlPlane, namespace: str) -> None:
+def test_unknown_lag_stops_scaling(control_plane: ControlPlane, namespace: str) -> None:
     with (
         KafkaCluster(1) as kafka,
         ClusterSite(control_plane, kafka, namespace) as site,
@@ -117,7 +117,7 @@ def test_lag_unknown_holds(control_plane: ControlPlane, namespace: str) -> None:
 
 
 @pytest.mark.long
-def test_one_cluster_away_leaves_the_others_alone(
+def test_an_unreachable_cluster_does_not_affect_the_others(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     with KafkaCluster(1) as other, ClusterSite(control_plane, kafka, namespace) as site, site.operator():

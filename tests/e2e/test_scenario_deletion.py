@@ -58,7 +58,7 @@ def test_a_deleted_group_leaves_what_its_policy_keeps(
 
 
 @pytest.mark.long
-def test_a_group_goes_without_the_operator(
+def test_a_group_can_be_deleted_without_the_operator(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator() as operator:

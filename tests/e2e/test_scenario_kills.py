@@ -22,7 +22,7 @@ def _generations(group: Group) -> dict[str, int]:
     return {name: int(worker["generation"]) for name, worker in group.workers().items()}
 
 
-def test_workers_killed_come_back_without_a_rebalance(
+def test_killed_workers_return_without_a_rebalance(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
@@ -61,7 +61,7 @@ def _runs_anew(site: ClusterSite, pod: str, pid: int) -> bool:
 
 
 @pytest.mark.long
-def test_the_operator_killed_at_each_restart_and_in_a_scale_down(
+def test_killing_the_operator_costs_no_additional_rebalance(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator() as operator:
@@ -109,7 +109,7 @@ def _keep_running(operator: OperatorProcess) -> None:
 
 
 @pytest.mark.long
-def test_the_api_server_goes_and_comes_back(
+def test_a_rollout_survives_an_outage_of_the_api_server(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator() as operator:
@@ -135,7 +135,7 @@ def test_the_api_server_goes_and_comes_back(
 
 
 @pytest.mark.long
-def test_the_other_replica_takes_over(
+def test_the_other_operator_replica_takes_over(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     with (

@@ -14,10 +14,10 @@ NOWHERE = "127.0.0.1:1"
 
 
 @pytest.mark.long
-def test_the_group_is_looked_at_where_its_workers_are(
+def test_the_operator_observes_the_cluster_that_the_workers_use(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    """A wrong address fails its preflight, and all else goes on; another spelling costs no rebalance."""
+    """A wrong address fails the preflight and changes nothing else; another spelling costs no rebalance."""
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(f"moved-{namespace}", partitions=4, replicas=2)
         group.await_settled(2)

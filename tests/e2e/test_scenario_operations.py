@@ -14,7 +14,9 @@ pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
 
 
 @pytest.mark.long
-def test_kubectl_rollout_restart(control_plane: ControlPlane, kafka: KafkaCluster, namespace: str) -> None:
+def test_kubectl_rollout_restart_costs_no_rebalance(
+    control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
+) -> None:
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(f"restart-{namespace}", partitions=4, replicas=2)
         before = group.await_settled(2)
@@ -48,7 +50,7 @@ def test_a_paused_group_restarts_no_worker(
 def test_evictions_wait_for_one_another(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    """As `kubectl drain` asks for them, of all pods at once."""
+    """`kubectl drain` requests the eviction of all pods at once."""
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(f"evict-{namespace}", partitions=6, replicas=3)
         before = group.await_settled(3)

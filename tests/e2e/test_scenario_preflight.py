@@ -64,7 +64,7 @@ def test_a_condition_names_what_blocks_a_preflight_and_clears_afterwards(
         group.await_condition("Degraded", "False")
 
 
-def test_a_pod_for_which_there_is_no_quota_is_named(
+def test_a_condition_names_the_quota_that_blocks_a_pod(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():

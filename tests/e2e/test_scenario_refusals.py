@@ -21,7 +21,7 @@ def warnings(group: Group, reason: str) -> int:
     return sum(event["reason"] == reason for event in group.events())
 
 
-def test_memory_of_1gb_is_shown_and_heals_by_an_edit(
+def test_an_invalid_memory_quantity_is_reported_until_it_is_corrected(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     worker = {"name": "worker", "resources": {"requests": {"memory": "1GB"}}}
@@ -46,7 +46,7 @@ def test_memory_of_1gb_is_shown_and_heals_by_an_edit(
         group.await_condition("Degraded", "False")
 
 
-def test_a_quota_is_named_and_heals_when_it_is_raised(
+def test_an_exceeded_quota_is_reported_until_it_is_raised(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():

@@ -51,7 +51,7 @@ def test_a_lag_ramp_scales_from_three_to_eight_and_back(
 def test_a_steady_load_does_not_flap_for_ten_minutes(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    """800 records a second at a capacity of 1,000 a worker: near enough to a threshold to tempt."""
+    """800 records a second at a capacity of 1,000 a worker: close to a threshold."""
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group = site.group(
             f"steady-{namespace}",
@@ -83,7 +83,7 @@ QUIET = pytest.mark.parametrize(
 
 
 @QUIET
-def test_to_zero_and_back(
+def test_a_group_scales_to_zero_and_back(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, quiet: bool
 ) -> None:
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
@@ -112,7 +112,7 @@ def test_to_zero_and_back(
 
 
 @QUIET
-def test_a_users_scale_is_obeyed(
+def test_the_operator_obeys_kubectl_scale(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, quiet: bool
 ) -> None:
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():

@@ -50,11 +50,11 @@ SIZES = [
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_new_image_by_takeover(
+def test_a_new_image_rolls_out_by_takeover(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, size: Size
 ) -> None:
-    """The goal is a median of 50 ms and a worst pause of 250 ms. On two cores for all workers, three brokers,
-    a control plane and the load that is kept while nothing else runs; the limits leave room for what does."""
+    """The goal is a median pause of 50 ms and a worst pause of 250 ms. Two cores that run nothing but the
+    workers, three brokers, the control plane and the load meet it. The limits allow for other processes."""
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         spec: dict[str, Any] = {
             "partitions": size.partitions,
@@ -89,7 +89,7 @@ def test_a_new_image_by_takeover(
 
 
 @pytest.mark.long
-def test_a_new_image_by_takeover_on_spark(
+def test_a_new_image_rolls_out_by_takeover_on_spark(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     workers, partitions = 3, 6

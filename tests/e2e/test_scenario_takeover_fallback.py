@@ -118,7 +118,7 @@ def _moved(group: Group) -> bool:
 
 @pytest.mark.long
 @pytest.mark.parametrize("count", [5, 2])
-def test_a_scale_in_the_middle_of_a_roll(
+def test_a_group_scales_in_the_middle_of_a_roll(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, count: int
 ) -> None:
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
@@ -146,7 +146,7 @@ def test_a_scale_in_the_middle_of_a_roll(
 
 
 @pytest.mark.long
-def test_the_strategy_of_a_running_group_changes_and_back(
+def test_a_running_group_changes_its_strategy_and_back(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():

@@ -77,7 +77,7 @@ def _killed(who: str, when: str, moment: Moment) -> Any:
         _killed("successor", "right after its join", _joined),
     ],
 )
-def test_a_pod_is_killed(
+def test_a_takeover_survives_a_killed_pod(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, who: str, moment: Moment
 ) -> None:
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
@@ -147,7 +147,7 @@ STEPS = (_begun, _told, _to_be_retired)
         ),
     ],
 )
-def test_the_operator_is_killed(
+def test_a_takeover_survives_a_killed_operator(
     control_plane: ControlPlane,
     kafka: KafkaCluster,
     namespace: str,
@@ -182,7 +182,9 @@ def test_the_operator_is_killed(
 
 @pytest.mark.long
 @pytest.mark.parametrize("moment", [_stands_by, _asked], ids=["in standby", "while it is asked"])
-def test_the_coordinator_is_killed(control_plane: ControlPlane, namespace: str, moment: Moment) -> None:
+def test_a_takeover_survives_a_killed_coordinator(
+    control_plane: ControlPlane, namespace: str, moment: Moment
+) -> None:
     with (
         KafkaCluster(3, CONFIG) as kafka,
         ClusterSite(control_plane, kafka, namespace) as site,
@@ -222,10 +224,10 @@ def test_the_coordinator_is_killed(control_plane: ControlPlane, namespace: str, 
 
 
 @pytest.mark.long
-def test_the_link_is_cut_before_the_handover(
+def test_a_takeover_completes_when_the_link_is_cut_before_the_handover(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    """The successor cannot ask, and takes over all the same: its predecessor learns of it from the broker."""
+    """The successor cannot reach its predecessor and takes over anyway. The broker fences the predecessor."""
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator():
         group, before = _settled(site, "link")
         with group.load(RATE) as load:
@@ -241,10 +243,10 @@ def test_the_link_is_cut_before_the_handover(
 
 
 @pytest.mark.long
-def test_the_link_is_cut_after_the_handover(
+def test_a_takeover_completes_when_the_link_is_cut_after_the_handover(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    """The predecessor does not see its successor, but sees it commit: it does not take its seat back."""
+    """The predecessor cannot reach its successor, sees it commit, and does not take the membership back."""
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator() as operator:
         group, before = _settled(site, "after")
         with group.load(RATE) as load:

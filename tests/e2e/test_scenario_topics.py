@@ -49,14 +49,15 @@ def test_topics_are_added_and_removed_by_a_rollout_that_costs_one_rebalance(
 def test_new_grown_and_deleted_topics_are_named_and_cause_no_unplanned_rebalance(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A missing topic holds the group up until it exists; it grows, is deleted, and is created again. Nobody
-    edits the resource or restarts a worker in between."""
+    """A missing topic blocks the group until it exists. Then it grows, is deleted and is created again.
+
+    Nobody edits the resource or restarts a worker in between."""
     name, later = f"grows-{namespace}", f"later-{namespace}"
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator() as operator:
         group = site.group(name, partitions=PARTITIONS, replicas=2, topics=[name, later])
         took = {
-            "missing": _seconds_until_told(group, "TopicMissing", f"topic {later} does not exist; create it")
+            "missing": _seconds_until_event(group, "TopicMissing", f"topic {later} does not exist; create it")
         }
         degraded = group.await_condition("Degraded", reason="TopicMissing")
         assert later in degraded["message"]
@@ -64,26 +65,26 @@ def test_new_grown_and_deleted_topics_are_named_and_cause_no_unplanned_rebalance
 
         site.make_topic(later, MORE)
         created = f"topic {later} was created, with {MORE} partitions"
-        took["created"] = _seconds_until_told(group, "TopicCreated", created)
+        took["created"] = _seconds_until_event(group, "TopicCreated", created)
         _await_healed(group, PARTITIONS + MORE)
         group.await_condition("RolledOut")
         uids, counted, since = group.uids(), _rebalances_counted(group, operator), now_ms()
 
         admin.create_partitions([NewPartitions(later, 2 * MORE)])[later].result(60)
         grew = f"topic {later} grew from {MORE} to {2 * MORE} partitions"
-        took["grown"] = _seconds_until_told(group, "PartitionsAdded", grew)
+        took["grown"] = _seconds_until_event(group, "PartitionsAdded", grew)
         _await_healed(group, PARTITIONS + 2 * MORE)
         assert 1 <= group.rebalances(since) <= 2, group.tell()
 
         admin.delete_topics([later])[later].result(60)
-        took["deleted"] = _seconds_until_told(group, "TopicMissing", f"topic {later} was deleted")
+        took["deleted"] = _seconds_until_event(group, "TopicMissing", f"topic {later} was deleted")
         degraded = group.await_condition("Degraded", reason="TopicMissing")
         assert later in degraded["message"]
         _await_assigned(group, [name])
 
         site.make_topic(later, MORE + 1)
         created = f"topic {later} was created, with {MORE + 1} partitions"
-        took["created again"] = _seconds_until_told(group, "TopicCreated", created)
+        took["created again"] = _seconds_until_event(group, "TopicCreated", created)
         _await_healed(group, PARTITIONS + MORE + 1)
         # The first may count as "scale": the workers were let in less than a minute before it.
         _await_counted(group, operator, counted + 3)
@@ -94,7 +95,7 @@ def test_new_grown_and_deleted_topics_are_named_and_cause_no_unplanned_rebalance
         print("\nseconds until the Event: " + ", ".join(f"{key} {value:.1f}" for key, value in took.items()))
 
 
-def _seconds_until_told(group: Group, reason: str, message: str) -> float:
+def _seconds_until_event(group: Group, reason: str, message: str) -> float:
     """Waits for the Event. The limit only ends a test that fails: how soon a change is seen follows from the
     intervals at which operator and workers ask for metadata."""
     began = time.monotonic()

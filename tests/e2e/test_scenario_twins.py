@@ -54,7 +54,7 @@ def does_no_harm(owner: Group, twin: Group, message: str) -> None:
     assert owner.condition("Degraded")["status"] == "False"
 
 
-def test_the_second_of_one_operator_waits_and_its_deletion_deletes_nothing(
+def test_a_second_group_with_the_same_group_id_waits_and_deletes_nothing(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     with (
@@ -69,10 +69,10 @@ def test_the_second_of_one_operator_waits_and_its_deletion_deletes_nothing(
 
 
 @pytest.mark.long
-def test_operators_of_two_clusters_leave_each_other_alone(
+def test_operators_of_two_clusters_do_not_interfere(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
-    """Each watches its own namespace, has its own Lease, and sees of the other only the members."""
+    """Each operator has its own namespace and Lease; of the other one it sees only the group members."""
     with (
         control_plane.namespace() as other_namespace,
         ClusterSite(control_plane, kafka, namespace) as site,

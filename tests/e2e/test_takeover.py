@@ -94,7 +94,7 @@ def test_a_bad_revision_stops_at_the_first_successor(
 
 
 @pytest.mark.long
-def test_the_strategy_changes_both_ways_and_the_operator_is_killed_in_the_middle(
+def test_the_strategy_changes_both_ways_although_the_operator_is_killed(
     control_plane: ControlPlane, kafka: KafkaCluster, namespace: str
 ) -> None:
     with ClusterSite(control_plane, kafka, namespace) as site, site.operator() as operator:

@@ -80,7 +80,7 @@ def group(broker: Broker, topic: str) -> Iterator[str]:
     consumer.close()
 
 
-def test_topics_are_made_described_and_deleted_each_with_its_own_outcome(
+def test_topics_are_created_described_and_deleted_each_with_its_own_outcome(
     admin: KafkaAdmin, topic: str
 ) -> None:
     name = fresh("made")
@@ -111,19 +111,19 @@ def test_topics_are_made_described_and_deleted_each_with_its_own_outcome(
         admin.wait_for_topic(name, timeout_ms=300)
 
 
-def test_validate_only_makes_nothing(admin: KafkaAdmin) -> None:
+def test_validate_only_creates_no_topic(admin: KafkaAdmin) -> None:
     name = fresh("dry")
     assert admin.create_topics([NewTopic(name, 1, 1)], validate_only=True).errors == {}
     assert name not in admin.list_topics()
 
 
-def test_the_cluster(admin: KafkaAdmin, broker: Broker) -> None:
+def test_the_cluster_is_described(admin: KafkaAdmin, broker: Broker) -> None:
     cluster = admin.describe_cluster()
     assert {f"{b.host}:{b.port}" for b in cluster.brokers} == {broker.bootstrap}
     assert cluster.cluster_id
 
 
-def test_offsets_by_place_and_by_time(admin: KafkaAdmin, group: str, topic: str) -> None:
+def test_offsets_are_listed_by_position_and_by_time(admin: KafkaAdmin, group: str, topic: str) -> None:
     full, empty, none = TopicPartition(topic, 0), TopicPartition(topic, 1), TopicPartition(topic, 7)
     assert admin.list_offsets({full: LATEST, empty: LATEST}).unwrap()[full].offset == 5
     by_time = admin.list_offsets({full: 1_700_000_001_500, empty: EARLIEST, none: LATEST})
@@ -193,7 +193,7 @@ def test_a_removal_with_a_member_id_spares_a_process_that_has_joined_since(
         admin.remove_members(group, ["i-0"], member_ids={"i-9": "id"})
 
 
-async def test_the_asyncio_face_and_three_brokers(kafka3: KafkaCluster) -> None:
+async def test_the_async_admin_works_with_three_brokers(kafka3: KafkaCluster) -> None:
     """Topics and offsets by leader, groups by coordinator, and a coordinator that goes away."""
     name, group = fresh("spread"), fresh("g")
     async with AsyncAdmin(kafka3.bootstrap) as admin:
@@ -219,6 +219,6 @@ async def test_the_asyncio_face_and_three_brokers(kafka3: KafkaCluster) -> None:
             kafka3.start(old)
 
 
-def test_no_broker() -> None:
+def test_an_unreachable_broker_raises_an_error() -> None:
     with pytest.raises(NoBrokersAvailable, match="127.0.0.1:1"):
         KafkaAdmin("127.0.0.1:1", bootstrap_timeout_ms=100)

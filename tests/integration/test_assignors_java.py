@@ -147,7 +147,7 @@ def rounds(
     return None if settle else given
 
 
-def test_range_and_round_robin_give_what_javas_give(java: JavaAssignors) -> None:
+def test_range_and_round_robin_assign_as_javas_do(java: JavaAssignors) -> None:
     assert compare_equal(java, 0, GROUPS) == GROUPS * REBALANCES * 2
 
 
@@ -163,13 +163,13 @@ def test_cooperative_sticky_settles_never_worse_than_javas(java: JavaAssignors) 
 
 @pytest.mark.long
 @pytest.mark.timeout(1_200)
-def test_many_more_groups(java: JavaAssignors) -> None:
+def test_all_assignors_compare_with_javas_over_many_more_groups(java: JavaAssignors) -> None:
     assert compare_equal(java, 100_000, 10 * GROUPS) == 10 * GROUPS * REBALANCES * 2
     assert compare_worth(java, StickyAssignor, 200_000, 10 * GROUPS, settle=False)["better"]
     assert compare_worth(java, CooperativeStickyAssignor, 300_000, 5 * GROUPS, settle=True)["better"]
 
 
-def test_the_bytes_of_members_are_javas(java: JavaAssignors) -> None:
+def test_the_user_data_has_the_same_bytes_as_javas(java: JavaAssignors) -> None:
     owned = [TP("b", 3), TP("a", 0), TP("b", 1)]
     metadata = ConsumerGroupMetadata("g", 12, "m", None)
     assert java.user_data("cooperative-sticky", owned, 12) == CooperativeStickyAssignor().user_data([], 12)
@@ -185,7 +185,7 @@ def test_the_bytes_of_members_are_javas(java: JavaAssignors) -> None:
         assert (sorted(partitions), generation) == (sorted(owned), 12)
 
 
-def test_java_gives_marked_members_what_it_gives_unmarked_ones(java: JavaAssignors) -> None:
+def test_java_assigns_marked_members_as_unmarked_ones(java: JavaAssignors) -> None:
     """The marks of Slackwater's workers are behind the user data that Java's assignors read."""
 
     def mark(member: MemberSubscription) -> MemberSubscription:

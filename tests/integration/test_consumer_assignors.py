@@ -85,7 +85,7 @@ def test_partitions_of_a_vanished_static_member_wait_for_its_return(devbroker: D
             consumer.close()
 
 
-def test_when_the_delay_is_over_the_leader_hands_it_out(devbroker: DevBroker) -> None:
+def test_the_leader_assigns_the_partitions_when_the_delay_is_over(devbroker: DevBroker) -> None:
     topic, group = make_topic(devbroker.bootstrap, PARTITIONS), unique("g")
     delay_ms = 8_000
     consumers = [
@@ -123,7 +123,7 @@ def test_when_the_delay_is_over_the_leader_hands_it_out(devbroker: DevBroker) ->
             consumer.close()
 
 
-def test_the_option_needs_cooperative_sticky(devbroker: DevBroker) -> None:
+def test_the_delay_option_needs_cooperative_sticky(devbroker: DevBroker) -> None:
     for more in (
         {"partition_assignment_strategy": "range", "scheduled_rebalance_max_delay_ms": 5},
         {"scheduled_rebalance_max_delay_ms": -1},
@@ -160,7 +160,7 @@ class ByWeight(Assignor):
         self.assignments.append((assignment, metadata))
 
 
-def test_an_assignor_of_the_users_with_user_data(devbroker: DevBroker) -> None:
+def test_a_custom_assignor_exchanges_user_data(devbroker: DevBroker) -> None:
     topic, group = make_topic(devbroker.bootstrap, PARTITIONS), unique("g")
     light, heavy = ByWeight(3), ByWeight(7)
     consumers = [
@@ -183,7 +183,7 @@ def test_an_assignor_of_the_users_with_user_data(devbroker: DevBroker) -> None:
 
 
 @pytest.mark.parametrize("name", ["sticky", "roundrobin", "range"])
-def test_a_group_of_each_eager_assignor(devbroker: DevBroker, name: str) -> None:
+def test_each_eager_assignor_balances_a_group(devbroker: DevBroker, name: str) -> None:
     topic, group = make_topic(devbroker.bootstrap, PARTITIONS), unique("g")
     more = options(devbroker.bootstrap, group, partition_assignment_strategy=name)
     consumers = [KafkaConsumer(topic, **more) for _ in range(2)]

@@ -54,7 +54,7 @@ def owned_thread(client: Any) -> threading.Thread:
 # -- errors ----------------------------------------------------------------------------------------------
 
 
-def test_a_position_outside_the_log_is_caught_by_its_name(broker: Any) -> None:
+def test_a_position_outside_the_log_raises_offset_out_of_range(broker: Any) -> None:
     topic = make_topic(broker.bootstrap, 1, 3)
     tp = TopicPartition(topic, 0)
     with KafkaConsumer(**options(broker.bootstrap, None, auto_offset_reset="none")) as consumer:
@@ -65,7 +65,7 @@ def test_a_position_outside_the_log_is_caught_by_its_name(broker: Any) -> None:
         assert caught.value.offsets == {tp: 77}  # type: ignore[attr-defined]
 
 
-def test_a_group_of_another_protocol_type_says_so(broker: Any) -> None:
+def test_a_group_of_another_protocol_type_is_reported(broker: Any) -> None:
     group, topic = unique("connect"), make_topic(broker.bootstrap, 1)
     with Member(broker.bootstrap, group, "worker-0") as worker:
         request = worker.join_request()
@@ -123,7 +123,9 @@ def test_a_listener_may_end_the_consumer_that_is_ending(devbroker: Any, call: st
 
 @pytest.mark.parametrize("call", ["close", "unsubscribe"])
 @pytest.mark.parametrize("inside", ["close", "unsubscribe"])
-async def test_a_coroutine_listener_may_end_it_too(devbroker: Any, call: str, inside: str) -> None:
+async def test_a_coroutine_listener_may_end_the_consumer_that_is_ending(
+    devbroker: Any, call: str, inside: str
+) -> None:
     topic = make_topic(devbroker.bootstrap, 1, 1)
     consumer = AsyncConsumer(**options(devbroker.bootstrap, unique("g")))
     await consumer.start()

@@ -58,7 +58,7 @@ def soon(action: Callable[[], Any], ready: Callable[[], Any]) -> Iterator[None]:
 # -- the same calls --------------------------------------------------------------------------------------
 
 
-def test_both_faces_have_the_same_calls() -> None:
+def test_both_consumers_have_the_same_calls() -> None:
     blocking = {
         name for name in vars(AsyncConsumer) if inspect.iscoroutinefunction(getattr(AsyncConsumer, name))
     }
@@ -176,7 +176,7 @@ def test_positions_commits_and_back_pressure_are_the_same_in_each_view(
 # -- without a group -----------------------------------------------------------------------------------
 
 
-def test_topics_without_a_group_are_read_whole(broker: Any, face: Any) -> None:
+def test_topics_without_a_group_are_read_completely(broker: Any, face: Any) -> None:
     topic = make_topic(broker.bootstrap, 3, 30)
     events: list[str] = []
 
@@ -202,7 +202,7 @@ def test_topics_without_a_group_are_read_whole(broker: Any, face: Any) -> None:
     assert events == ["assigned 3", "revoked 3"]
 
 
-def test_the_ways_to_choose_exclude_each_other(broker: Any, face: Any) -> None:
+def test_topics_pattern_and_assignment_exclude_each_other(broker: Any, face: Any) -> None:
     topic = make_topic(broker.bootstrap, 1)
     (tp,) = partitions(topic, 1)
     with face(**options(broker.bootstrap, unique("g"))) as consumer:
@@ -228,7 +228,7 @@ def test_the_ways_to_choose_exclude_each_other(broker: Any, face: Any) -> None:
         consumer.subscribe(pattern="t.*")
 
 
-def test_calls_about_partitions_that_are_not_here(broker: Any, face: Any) -> None:
+def test_calls_for_unassigned_partitions_raise(broker: Any, face: Any) -> None:
     topic = make_topic(broker.bootstrap, 2, 10)
     partition, other = partitions(topic, 2)
     with face(**options(broker.bootstrap, None)) as consumer:
@@ -267,7 +267,7 @@ def fussy(data: bytes | None) -> int:
     return number
 
 
-def test_a_record_that_cannot_be_deserialized_can_be_passed_over(broker: Any, face: Any) -> None:
+def test_a_record_that_cannot_be_deserialized_can_be_skipped(broker: Any, face: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 1, 6), unique("g")
     (tp,) = partitions(topic, 1)
     with face(**options(broker.bootstrap, group, value_deserializer=fussy)) as consumer:
@@ -289,7 +289,7 @@ def test_a_record_that_cannot_be_deserialized_can_be_passed_over(broker: Any, fa
         assert consumer.position(tp) == 6
 
 
-def test_such_a_record_is_not_hidden_by_other_partitions_records(broker: Any, face: Any) -> None:
+def test_other_partitions_do_not_hide_a_record_that_cannot_be_deserialized(broker: Any, face: Any) -> None:
     topic = make_topic(broker.bootstrap, 2)
     bad, good = partitions(topic, 2)
     with KafkaProducer(bootstrap_servers=broker.bootstrap, batch_size=200) as producer:
@@ -319,7 +319,7 @@ def test_such_a_record_is_not_hidden_by_other_partitions_records(broker: Any, fa
         drain(consumer, rest + 2)
 
 
-def test_the_iterator_stops_at_such_a_record_too(broker: Any, face: Any) -> None:
+def test_the_iterator_stops_at_a_record_that_cannot_be_deserialized(broker: Any, face: Any) -> None:
     topic = make_topic(broker.bootstrap, 1, 6)
     (tp,) = partitions(topic, 1)
     more = {"value_deserializer": fussy, "consumer_timeout_ms": 60_000}
@@ -348,7 +348,7 @@ BETWEEN: dict[str, Callable[[Any, list[TopicPartition]], Any]] = {
 @pytest.mark.parametrize(
     ("view", "between"), [("poll_arrow", "nothing"), *(("poll", step) for step in BETWEEN)]
 )
-def test_a_poll_after_a_broken_off_iteration_goes_on_behind_it(
+def test_a_poll_continues_where_a_broken_off_iteration_ended(
     broker: Any, face: Any, view: str, between: str
 ) -> None:
     """What the iterator was given by a poll and has not passed on is neither skipped nor committed."""
@@ -477,7 +477,7 @@ def test_an_error_of_a_listener_is_raised_once_and_the_group_continues(broker: A
     assert listener.calls == [("assigned", 2, 2, here), ("revoked", 2, 2, here)]
 
 
-def test_a_listener_of_coroutines(broker: Any, face: Any) -> None:
+def test_a_listener_may_consist_of_coroutines(broker: Any, face: Any) -> None:
     topic = make_topic(broker.bootstrap, 1, 10)
     (tp,) = partitions(topic, 1)
     calls: list[tuple[str, int]] = []
@@ -499,7 +499,7 @@ def test_a_listener_of_coroutines(broker: Any, face: Any) -> None:
     assert calls == [("assigned", threading.get_ident()), ("revoked", threading.get_ident())]
 
 
-def test_close_tells_the_listener_before_anything_goes(broker: Any, face: Any) -> None:
+def test_close_calls_the_listener_before_it_leaves(broker: Any, face: Any) -> None:
     topic, group, listener = make_topic(broker.bootstrap, 1, 5), unique("g"), Breaks()
     (tp,) = partitions(topic, 1)
     more = {"enable_auto_commit": True, "auto_commit_interval_ms": 100_000}
@@ -594,7 +594,7 @@ def test_a_callback_that_raises_reaches_poll_once(broker: Any, face: Any) -> Non
 # -- wakeup, close -------------------------------------------------------------------------------------------
 
 
-def test_wakeup_ends_whatever_waits(devbroker: Any) -> None:
+def test_wakeup_ends_each_waiting_call(devbroker: Any) -> None:
     topic = make_topic(devbroker.bootstrap, 1, 3)
     (tp,) = partitions(topic, 1)
     with KafkaConsumer(**options(devbroker.bootstrap, unique("g"))) as consumer:
@@ -629,7 +629,7 @@ def test_wakeup_ends_whatever_waits(devbroker: Any) -> None:
     # close() is not woken
 
 
-def test_wakeup_by_a_signal_handler(devbroker: Any) -> None:
+def test_a_signal_handler_can_wake_a_consumer(devbroker: Any) -> None:
     topic = make_topic(devbroker.bootstrap, 1)
     with KafkaConsumer(**options(devbroker.bootstrap, None)) as consumer:
         consumer.assign(partitions(topic, 1))
@@ -645,7 +645,7 @@ def test_wakeup_by_a_signal_handler(devbroker: Any) -> None:
             signal.signal(signal.SIGUSR1, before)
 
 
-async def test_wakeup_of_a_task_that_polls(devbroker: Any) -> None:
+async def test_wakeup_ends_a_polling_task(devbroker: Any) -> None:
     topic = make_topic(devbroker.bootstrap, 1)
     async with AsyncConsumer(**options(devbroker.bootstrap, None)) as consumer:
         consumer.assign(partitions(topic, 1))
@@ -684,7 +684,7 @@ def test_close_keeps_its_time_without_a_broker(face: Any, timeout_ms: int) -> No
             consumer.subscribe([topic])
 
 
-def test_with_an_api_version_the_constructor_waits_for_no_broker(devbroker: Any) -> None:
+def test_the_constructor_with_an_api_version_waits_for_no_broker(devbroker: Any) -> None:
     topic = make_topic(devbroker.bootstrap, 1, 5)
     nobody = {"api_version": (2, 8), "bootstrap_timeout_ms": 300}
     with KafkaConsumer(topic, bootstrap_servers="127.0.0.1:1", **nobody) as consumer:

@@ -28,7 +28,7 @@ from tests.integration.consumer_harness import (
 from tests.support.waiting import wait_until
 
 
-def test_join_read_commit_and_go_on(broker: Any) -> None:
+def test_a_member_joins_reads_commits_and_continues(broker: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 3, 300), unique("g")
     with KafkaConsumer(topic, **options(broker.bootstrap, group)) as consumer:
         first = drain(consumer, 300)
@@ -67,7 +67,7 @@ def test_static_member_returns_in_the_same_generation(broker: Any) -> None:
             ]
 
 
-def test_a_first_join_is_no_return(broker: Any) -> None:
+def test_a_first_join_is_not_reported_as_a_return(broker: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 2), unique("g")
     with members() as running:
         running.append(Member([topic], **options(broker.bootstrap, group, group_instance_id="a")))

@@ -109,7 +109,7 @@ def strategies(group: list[Watched]) -> list[str]:
 
 
 @pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
-def test_two_rolling_bounces(broker: Any, static: bool) -> None:
+def test_two_rolling_bounces_make_a_group_cooperative(broker: Any, static: bool) -> None:
     topic, group, ledger = make_topic(broker.bootstrap, PARTITIONS), unique("g"), Ledger()
     stopped: list[Watched] = []
 
@@ -161,7 +161,7 @@ def count(group: list[Watched]) -> dict[TopicPartition, Counter[int]]:
     return counts
 
 
-def test_an_eager_member_among_cooperative_ones(broker: Any) -> None:
+def test_an_eager_member_shares_a_group_with_cooperative_ones(broker: Any) -> None:
     """Between the bounces a group is mixed, and each partition has one owner at a time all the same."""
     topic, group, ledger = make_topic(broker.bootstrap, PARTITIONS), unique("g"), Ledger()
 

@@ -53,7 +53,7 @@ def names_of_java(bootstrap: str, topic: str) -> set[tuple[str, str, str]]:
     return {(group, name, tags) for group, name, tags in lines}
 
 
-def test_the_names_are_javas(devbroker: DevBroker) -> None:
+def test_the_metrics_have_javas_names(devbroker: DevBroker) -> None:
     topic = make_topic(devbroker.bootstrap, 1, 3)
     java = names_of_java(devbroker.bootstrap, topic)
     assert {group for group, _, _ in java} >= {*GROUPS, "consumer-node-metrics"}
@@ -130,7 +130,7 @@ class Slow:
         time.sleep(0.02)
 
 
-def test_the_group_and_its_commits(devbroker: DevBroker) -> None:
+def test_group_and_commit_metrics_are_recorded(devbroker: DevBroker) -> None:
     topic, group = make_topic(devbroker.bootstrap, 2, 4), unique("g")
     with KafkaConsumer(**options(devbroker.bootstrap, group)) as consumer:
         start = consumer.metrics()[COORDINATOR]
@@ -216,7 +216,7 @@ def test_a_failed_rebalance_is_counted(devbroker: DevBroker) -> None:
         ) == (1, 2, 1)
 
 
-def test_polls_and_connections(devbroker: DevBroker) -> None:
+def test_poll_and_connection_metrics_are_recorded(devbroker: DevBroker) -> None:
     topic = make_topic(devbroker.bootstrap, 1, 3)
     consumer = KafkaConsumer(**options(devbroker.bootstrap, None))
     try:
@@ -260,7 +260,7 @@ def test_polls_and_connections(devbroker: DevBroker) -> None:
     assert own["connection-close-total"] > closed
 
 
-def test_they_can_be_read_from_other_threads(devbroker: DevBroker) -> None:
+def test_the_metrics_can_be_read_from_other_threads(devbroker: DevBroker) -> None:
     topic = make_topic(devbroker.bootstrap, 4, 400)
     failures: list[BaseException] = []
     done = threading.Event()
@@ -286,7 +286,7 @@ def test_they_can_be_read_from_other_threads(devbroker: DevBroker) -> None:
         assert consumer.metrics()[FETCH]["records-consumed-total"] == 400
 
 
-def test_raw_is_the_same_figures_each_to_be_read_again(devbroker: DevBroker) -> None:
+def test_raw_metrics_can_be_read_repeatedly(devbroker: DevBroker) -> None:
     topic, client_id = make_topic(devbroker.bootstrap, 2, 10), unique("c")
     with KafkaConsumer(
         topic, **options(devbroker.bootstrap, unique("g"), client_id=client_id, max_poll_records=1)
@@ -316,7 +316,7 @@ def test_raw_is_the_same_figures_each_to_be_read_again(devbroker: DevBroker) -> 
     assert raw[in_all].value() == 10
 
 
-def test_raw_has_the_shape_of_kafka_pythons(devbroker: DevBroker) -> None:
+def test_raw_metrics_have_the_shape_of_kafka_pythons(devbroker: DevBroker) -> None:
     topic, client_id = make_topic(devbroker.bootstrap, 1, 3), unique("c")
     group = unique("g")
     theirs = kafka.KafkaConsumer(
@@ -351,7 +351,7 @@ def test_raw_has_the_shape_of_kafka_pythons(devbroker: DevBroker) -> None:
     assert isinstance(next(iter(ours_raw.values())).value(), float)
 
 
-async def test_the_async_face_has_them(devbroker: DevBroker) -> None:
+async def test_the_async_consumer_has_metrics(devbroker: DevBroker) -> None:
     topic = make_topic(devbroker.bootstrap, 1, 3)
     async with AsyncConsumer(topic, **options(devbroker.bootstrap, unique("g"))) as consumer:
         count = 0
@@ -365,7 +365,7 @@ async def test_the_async_face_has_them(devbroker: DevBroker) -> None:
         assert metrics["consumer-metrics"]["time-between-poll-max"] >= 0
 
 
-def test_the_window_is_an_option(devbroker: DevBroker) -> None:
+def test_the_metrics_window_is_configurable(devbroker: DevBroker) -> None:
     topic = make_topic(devbroker.bootstrap, 1, 3)
     more = options(devbroker.bootstrap, None, metrics_num_samples=2, metrics_sample_window_ms=100)
     with KafkaConsumer(**more) as consumer:

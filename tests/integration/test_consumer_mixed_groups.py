@@ -96,7 +96,7 @@ def shared(ours: list[Member], theirs: list[Other], topic: str, count: int) -> b
 
 @pytest.mark.parametrize("make", [confluent, kafka_python])
 @pytest.mark.parametrize("ours_first", [True, False])
-def test_cooperative_group_with_another_client(broker: Any, make: Any, ours_first: bool) -> None:
+def test_a_cooperative_group_is_shared_with_another_client(broker: Any, make: Any, ours_first: bool) -> None:
     topic, group = make_topic(broker.bootstrap, 6), unique("g")
     with members() as ours, others() as theirs:
 
@@ -120,7 +120,7 @@ def test_cooperative_group_with_another_client(broker: Any, make: Any, ours_firs
         wait_until(lambda: shared(ours, theirs, topic, 6), "all ours")
 
 
-def test_eager_group_with_librdkafka(broker: Any) -> None:
+def test_an_eager_group_is_shared_with_librdkafka(broker: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 6), unique("g")
     more = {"partition_assignment_strategy": "range", "group_instance_id": "ours"}
     with members() as ours, others() as theirs:
@@ -148,7 +148,7 @@ def java_member(bootstrap: str, group: str, topic: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("ours_leads", [True, False])
-def test_cooperative_group_with_java(kafka: Any, ours_leads: bool) -> None:
+def test_a_cooperative_group_is_shared_with_java(kafka: Any, ours_leads: bool) -> None:
     topic, group = make_topic(kafka.bootstrap, 6), unique("g")
     same = options(kafka.bootstrap, group)
 

@@ -104,7 +104,7 @@ def test_a_returning_leader_notices_partitions_added_meanwhile(bootstrap: str) -
         wait_until(lambda: settled(running, topic, 5), "the new partitions")
 
 
-def test_the_second_with_an_id_fences_the_first(bootstrap: str) -> None:
+def test_a_second_member_with_the_same_id_fences_the_first(bootstrap: str) -> None:
     """FENCED_INSTANCE_ID ends the first one's delivery."""
     topic, group = make_topic(bootstrap, 2), unique("g")
     same = options(bootstrap, group, group_instance_id="only")
@@ -118,7 +118,7 @@ def test_the_second_with_an_id_fences_the_first(bootstrap: str) -> None:
         wait_until(lambda: sum(map(len, running[1].values.values())) == 20, "records at the second")
 
 
-def test_a_fetch_session_of_many_partitions(bootstrap: str) -> None:
+def test_a_fetch_session_reads_many_partitions(bootstrap: str) -> None:
     """Partitions are added, paused and forgotten within a session, by name where topics have no ids yet."""
     topic = make_topic(bootstrap, 20, 200)
     parts = [TopicPartition(topic, n) for n in range(20)]
@@ -134,7 +134,7 @@ def test_a_fetch_session_of_many_partitions(bootstrap: str) -> None:
         assert drain(consumer, 15) == {parts[3]: list(range(5, 20))}
 
 
-def test_offsets_by_time_and_ends(bootstrap: str) -> None:
+def test_offsets_are_found_by_time_and_at_both_ends(bootstrap: str) -> None:
     """ListOffsets, 6 at the lowest: the first of a time, the start and the end."""
     topic = unique("t")
     tp = TopicPartition(topic, 0)
@@ -150,7 +150,7 @@ def test_offsets_by_time_and_ends(bootstrap: str) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_our_producer_and_admin(bootstrap: str, codec: str) -> None:
+def test_the_producer_and_the_admin_work(bootstrap: str, codec: str) -> None:
     """A topic is made and described, and filled idempotently, by our own clients."""
     topic = unique("t")
     with KafkaAdmin(bootstrap_servers=bootstrap) as admin:
@@ -168,7 +168,7 @@ def test_our_producer_and_admin(bootstrap: str, codec: str) -> None:
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
 @pytest.mark.parametrize(("format_version", "magic"), [("0.9.0", 0), ("0.10.0", 1)])
-def test_message_sets_of_older_formats(kafka28: Any, format_version: str, magic: int, codec: str) -> None:
+def test_older_message_formats_are_read(kafka28: Any, format_version: str, magic: int, codec: str) -> None:
     """A topic that 2.8 keeps in the formats before batches is read as any other."""
     topic = unique("t")
     tp = TopicPartition(topic, 0)

@@ -131,7 +131,7 @@ def test_combinations_are_refused_and_taken_as_by_java(java: Java) -> None:
 @pytest.mark.parametrize(
     "properties", [properties for properties in [*REFUSED, *STRICTER] if properties], ids=str
 )
-def test_a_refusal_names_what_was_written(properties: dict[str, str]) -> None:
+def test_a_refusal_names_the_option_as_it_was_written(properties: dict[str, str]) -> None:
     said = ours(properties)
     assert any(name in said for name in properties), said
     keywords = {field.name for field in fields(ConsumerConfig)} & set(re.findall(r"[a-z_]+", said))

@@ -33,7 +33,7 @@ def partitions(topic: str, count: int) -> list[TopicPartition]:
     return [TopicPartition(topic, number) for number in range(count)]
 
 
-def test_manual_assignment_and_offsets_by_time(broker: Any) -> None:
+def test_an_assigned_consumer_finds_offsets_by_time(broker: Any) -> None:
     topic = make_topic(broker.bootstrap, 2, 100)
     both = partitions(topic, 2)
     before = int(time.time() * 1000) - 3_600_000
@@ -75,7 +75,7 @@ def test_latest_reads_only_what_comes_after(broker: Any) -> None:
         assert drain(consumer, 5) == {tp: [10, 11, 12, 13, 14]}
 
 
-def test_no_reset_policy_asks_for_a_seek(broker: Any) -> None:
+def test_a_consumer_without_reset_policy_asks_for_a_seek(broker: Any) -> None:
     topic = make_topic(broker.bootstrap, 1, 10)
     (tp,) = partitions(topic, 1)
     with KafkaConsumer(**options(broker.bootstrap, unique("g"), auto_offset_reset="none")) as consumer:
@@ -194,7 +194,7 @@ def test_auto_commit_covers_what_was_polled_before(broker: Any) -> None:
         assert other.committed(tp) == 10
 
 
-def test_commit_metadata_async_commits_and_their_order(broker: Any) -> None:
+def test_commits_keep_their_metadata_and_their_order(broker: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 2), unique("g")
     partition, other = partitions(topic, 2)
     with KafkaConsumer(**options(broker.bootstrap, group)) as consumer:
@@ -239,7 +239,7 @@ def test_one_thread_polls_and_another_wakes_it(broker: Any) -> None:
         consumer.poll(0)
 
 
-async def test_async_consumer(broker: Any) -> None:
+async def test_the_async_consumer_reads_and_commits(broker: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 2, 100), unique("g")
     events: list[str] = []
 
@@ -323,7 +323,7 @@ def test_a_consumer_outlives_its_broker() -> None:
 # -- starting ----------------------------------------------------------------------------------------
 
 
-def test_from_properties(broker: Any) -> None:
+def test_a_consumer_is_built_from_java_properties(broker: Any) -> None:
     topic = make_topic(broker.bootstrap, 1, 10)
     properties = {
         "bootstrap.servers": broker.bootstrap,
@@ -342,7 +342,7 @@ def test_from_properties(broker: Any) -> None:
         KafkaConsumer.from_properties({"max.poll.recods": "1"})
 
 
-def test_importing_the_consumer_brings_in_nothing_heavy() -> None:
+def test_importing_the_consumer_imports_no_heavy_package() -> None:
     code = (
         "import sys; from slackwater.kafka import KafkaConsumer; "
         "print([name for name in ('pyarrow', 'pandas', 'numpy', 'pyspark') if name in sys.modules])"
@@ -353,7 +353,7 @@ def test_importing_the_consumer_brings_in_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_join_group_goes_out_at_once(broker: Any) -> None:
+def test_a_join_request_is_sent_at_once(broker: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 1), unique("g")
     same = options(broker.bootstrap, group, group_instance_id="i-0")
     with KafkaConsumer(topic, **same) as consumer:

@@ -330,7 +330,7 @@ def test_a_takeover_without_a_handover_continues_at_the_committed_offsets(broker
             new.stop()
 
 
-def test_the_fenced_one_is_closed_and_stands_by_itself_and_takes_the_place_back(broker: Any) -> None:
+def test_a_fenced_member_stands_by_and_takes_its_membership_back(broker: Any) -> None:
     topic = make_topic(broker.bootstrap, PARTITIONS, 60)
     with group_of_three(broker.bootstrap, topic) as (same, holders):
         wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
@@ -359,7 +359,7 @@ def test_the_fenced_one_is_closed_and_stands_by_itself_and_takes_the_place_back(
             new.stop()
 
 
-async def test_the_async_face_takes_over(broker: Any) -> None:
+async def test_an_async_consumer_takes_over(broker: Any) -> None:
     topic = await asyncio.to_thread(make_topic, broker.bootstrap, PARTITIONS, 60)
     with group_of_three(broker.bootstrap, topic) as (same, holders):
         wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
@@ -384,7 +384,7 @@ async def test_the_async_face_takes_over(broker: Any) -> None:
 
 
 @pytest.mark.parametrize("patient", [True, False], ids=["mended", "at once"])
-def test_connections_that_are_lost_in_standby(broker: Any, patient: bool) -> None:
+def test_a_standby_replaces_lost_connections(broker: Any, patient: bool) -> None:
     """They are open again after a moment; a takeover that does not wait for that comes through, too."""
     topic = make_topic(broker.bootstrap, PARTITIONS, 60)
     with group_of_three(broker.bootstrap, topic) as (same, holders):
@@ -420,7 +420,7 @@ def test_connections_that_are_lost_in_standby(broker: Any, patient: bool) -> Non
             new.stop()
 
 
-def test_a_broker_that_restarts_under_the_standby() -> None:
+def test_a_standby_survives_a_broker_restart() -> None:
     with DevBroker(GROUP_CONFIG) as broker:
         topic = make_topic(broker.bootstrap, PARTITIONS, 60)
         with group_of_three(broker.bootstrap, topic) as (same, holders):
@@ -452,7 +452,7 @@ def follow_all(standby: KafkaConsumer, old: Member) -> bool:
 @pytest.mark.parametrize(
     "patient", [pytest.param(True, marks=pytest.mark.long), False], ids=["followed", "at once"]
 )
-def test_a_coordinator_that_moves_between_standby_and_takeover(kafka3: Any, patient: bool) -> None:
+def test_a_takeover_finds_a_coordinator_that_has_moved(kafka3: Any, patient: bool) -> None:
     """A broker goes that coordinates the group and leads partitions."""
     topic = unique("t")
     with KafkaAdmin(bootstrap_servers=kafka3.bootstrap) as admin:

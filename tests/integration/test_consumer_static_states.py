@@ -74,7 +74,7 @@ def joins_when_told(member: rawclient.Member) -> None:
     [(["range", "roundrobin"], "range"), (["roundrobin", "range"], "roundrobin")],
     ids=["the vote as it was", "another protocol"],
 )
-def test_stable_with_another_list_is_a_rebalance_if_it_changes_the_vote(
+def test_a_return_to_a_stable_group_rebalances_if_it_changes_the_protocol(
     broker: Any, listed: list[str], used: str
 ) -> None:
     topic, group = make_topic(broker.bootstrap, 2), unique("g")
@@ -94,7 +94,7 @@ def test_stable_with_another_list_is_a_rebalance_if_it_changes_the_vote(
 # -- PreparingRebalance ------------------------------------------------------------------------------
 
 
-def test_preparing_rebalance_is_joined_once(broker: Any) -> None:
+def test_a_return_to_a_preparing_group_joins_once(broker: Any) -> None:
     """Also of a leader, which keeps the lead."""
     topic, group = make_topic(broker.bootstrap, 4), unique("g")
     with members() as running, raw(broker.bootstrap, group, "held") as held:
@@ -162,7 +162,7 @@ def rawclient_assignment(topic: str, *partitions: int) -> bytes:
 # -- Empty, and an unknown id --------------------------------------------------------------------------
 
 
-def test_empty_is_joined_as_a_new_member(broker: Any) -> None:
+def test_a_return_to_an_empty_group_joins_as_a_new_member(broker: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 2), unique("g")
     with members() as running:
         running.append(static(broker.bootstrap, topic, group, "a"))
@@ -178,7 +178,7 @@ def test_empty_is_joined_as_a_new_member(broker: Any) -> None:
         assert (now.generation, now.returned, now.is_leader) == (generation + 2, False, True)
 
 
-def test_an_unknown_id_is_a_rebalance(broker: Any) -> None:
+def test_an_unknown_instance_id_causes_a_rebalance(broker: Any) -> None:
     topic, group = make_topic(broker.bootstrap, 2), unique("g")
     with members() as running:
         running.append(static(broker.bootstrap, topic, group, "a"))

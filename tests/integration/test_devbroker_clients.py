@@ -166,7 +166,7 @@ def test_records_of_each_producer_are_read_by_every_other_client_in_groups(
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "zstd"])
-def test_the_other_codecs(broker: ThreadedBroker, topic: str, codec: str) -> None:
+def test_the_remaining_codecs_are_read(broker: ThreadedBroker, topic: str, codec: str) -> None:
     confluent_produce(broker.bootstrap, topic, codec)
     assert sorted(aio_consume(broker.bootstrap, topic, topic)) == sorted(values(codec))
 
@@ -196,7 +196,7 @@ def test_two_clients_share_one_group(broker: ThreadedBroker, topic: str) -> None
     second.close()
 
 
-def test_offsets_by_time_and_watermarks(broker: ThreadedBroker, topic: str) -> None:
+def test_clients_find_offsets_by_time_and_watermarks(broker: ThreadedBroker, topic: str) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for number in range(10):
         producer.produce(topic, b"v", partition=0, timestamp=1000 + 100 * number)
@@ -215,7 +215,7 @@ def test_offsets_by_time_and_watermarks(broker: ThreadedBroker, topic: str) -> N
     reader.close()
 
 
-def test_admin_clients(broker: ThreadedBroker, topic: str) -> None:
+def test_admin_clients_describe_and_change_topics(broker: ThreadedBroker, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     assert topic in admin.list_topics(timeout=PATIENCE_S).topics
     cluster = admin.describe_cluster().result(PATIENCE_S)

@@ -399,7 +399,9 @@ def test_an_injected_fetch_error_is_by_partition_or_at_the_top(
 
 
 @pytest.mark.parametrize("version", [3, 9])
-def test_injected_offset_fetch_errors(broker: ThreadedBroker, client: RawClient, version: int) -> None:
+def test_an_injected_offset_fetch_error_is_by_partition_or_by_group(
+    broker: ThreadedBroker, client: RawClient, version: int
+) -> None:
     wanted: Any = {"topics": [m.OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0, 1])]}
     if version >= 8:
         topics = [m.OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0, 1])]
@@ -475,7 +477,7 @@ def control(broker: ThreadedBroker, method: str, path: str, body: Any = None) ->
         return exc.code, json.loads(exc.read())
 
 
-def test_faults_by_http(broker: ThreadedBroker, client: RawClient) -> None:
+def test_faults_are_injected_by_http(broker: ThreadedBroker, client: RawClient) -> None:
     rule = {"api": "Produce", "topic": TOPIC, "error": "KAFKA_STORAGE_ERROR", "times": 2}
     status, made = control(broker, "POST", "/faults", [rule])
     assert (status, made["faults"][0]["left"]) == (200, 2)
@@ -489,7 +491,7 @@ def test_faults_by_http(broker: ThreadedBroker, client: RawClient) -> None:
     assert control(broker, "DELETE", "/faults") == (200, {"faults": []})
 
 
-def test_state_by_http(broker: ThreadedBroker, client: RawClient) -> None:
+def test_the_state_is_read_by_http(broker: ThreadedBroker, client: RawClient) -> None:
     produce(client, 1, b"a", b"b")
     with Member(broker.bootstrap, "seen", "a") as member:
         form([member])
@@ -499,7 +501,7 @@ def test_state_by_http(broker: ThreadedBroker, client: RawClient) -> None:
     assert (group["state"], group["generation"], len(group["members"])) == ("Stable", member.generation, 1)
 
 
-def test_a_coordinator_move_by_http(broker: ThreadedBroker) -> None:
+def test_the_coordinator_is_moved_by_http(broker: ThreadedBroker) -> None:
     with Member(broker.bootstrap, "http-move", "a") as member:
         form([member])
         assert control(broker, "POST", "/coordinator/move", {"down_ms": 60_000})[0] == 200
@@ -527,7 +529,7 @@ def test_the_control_port_refuses_bad_requests(
     assert named in answer["error"]
 
 
-def test_garbage_at_the_control_port(broker: ThreadedBroker) -> None:
+def test_the_control_port_refuses_garbage(broker: ThreadedBroker) -> None:
     for data in (
         b"\x00" * 50,
         b"\r\n\r\n",

@@ -115,7 +115,9 @@ def test_a_connection_that_is_lost_costs_nothing(
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.id)
-def test_the_action_is_seen(case: Case, outcomes: dict[Case, BaseException | None]) -> None:
+def test_the_client_takes_the_action_of_the_table(
+    case: Case, outcomes: dict[Case, BaseException | None]
+) -> None:
     problem = outcomes[case]
     if problem is not None:
         raise problem

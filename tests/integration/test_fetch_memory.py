@@ -67,7 +67,7 @@ def _appended(client: RawClient, topic: str, data: bytes, partition: int) -> boo
     return produce(client, topic, data, partition=partition).error_code == 0
 
 
-def test_a_thousand_partitions_of_a_megabyte_and_a_caller_that_takes_little() -> None:
+def test_memory_is_bounded_with_a_thousand_partitions_and_a_slow_caller() -> None:
     with DevBroker() as broker:
         topic = make_topic(broker.bootstrap, PARTITIONS)
         data = batch([b"x" * 1_000] * RECORDS)

@@ -86,14 +86,14 @@ def group(devbroker: DevBroker, tmp_path: Path) -> Path:
     return file
 
 
-def test_a_wrong_field(group: Path) -> None:
+def test_an_unknown_field_ends_the_run(group: Path) -> None:
     group.write_text(group.read_text().replace("replicas:", "replica:"))
     code, errors = run(group)
     assert code == 1
     assert errors == [f"slackwater: error: {group}:13: spec.replica: unknown field; did you mean replicas?"]
 
 
-def test_no_broker(group: Path, devbroker: DevBroker) -> None:
+def test_an_unreachable_broker_ends_the_run(group: Path, devbroker: DevBroker) -> None:
     (port,) = reserve_ports(1)
     group.write_text(group.read_text().replace(devbroker.bootstrap, f"127.0.0.1:{port}"))
     code, errors = run(group)
@@ -102,7 +102,7 @@ def test_no_broker(group: Path, devbroker: DevBroker) -> None:
     assert f"127.0.0.1:{port}" in errors[0]
 
 
-def test_a_folder_that_it_did_not_make(group: Path) -> None:
+def test_a_work_folder_with_files_of_others_is_refused(group: Path) -> None:
     work = group.parent / WORK
     work.mkdir()
     (work / "takeover.key").write_text("mine")
@@ -119,7 +119,7 @@ def test_a_folder_that_it_did_not_make(group: Path) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_its_own_folder_is_used_again_and_by_one_run_at_a_time(group: Path, devbroker: DevBroker) -> None:
+def test_a_work_folder_is_reused_by_one_run_at_a_time(group: Path, devbroker: DevBroker) -> None:
     output = group.parent / "output"
     with started(group) as process:
         wait_until(lambda: "done in" in output.read_text())
@@ -144,7 +144,7 @@ def test_its_own_folder_is_used_again_and_by_one_run_at_a_time(group: Path, devb
         assert process.wait(60) == 0
 
 
-def test_no_topic(group: Path) -> None:
+def test_a_missing_topic_ends_the_run(group: Path) -> None:
     group.write_text(group.read_text().replace("topics: [run", "topics: [other"))
     code, errors = run(group)
     assert code == 1
@@ -153,7 +153,7 @@ def test_no_topic(group: Path) -> None:
 
 
 @pytest.mark.parametrize("handler", ["nowhere:keep", "passing:nothing"])
-def test_a_handler_that_is_not_there(group: Path, handler: str) -> None:
+def test_a_missing_handler_ends_the_run(group: Path, handler: str) -> None:
     group.write_text(group.read_text().replace("passing:keep", handler))
     code, errors = run(group)
     assert code == 1
@@ -162,7 +162,7 @@ def test_a_handler_that_is_not_there(group: Path, handler: str) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_a_handler_that_always_fails(group: Path, devbroker: DevBroker) -> None:
+def test_a_handler_that_always_fails_ends_the_run(group: Path, devbroker: DevBroker) -> None:
     group.write_text(group.read_text().replace("passing:keep", "passing:fail"))
     with Feed(devbroker.bootstrap, load(group).name):
         code, errors = run(group)
@@ -204,7 +204,7 @@ def test_a_second_ctrl_c_does_not_wait_for_a_handler_that_hangs(group: Path, dev
 
 
 @pytest.mark.timeout(180)
-def test_ctrl_c_before_anything_has_started(group: Path) -> None:
+def test_ctrl_c_during_the_start_leaves_no_worker(group: Path) -> None:
     with started(group) as process:
         wait_until(lambda: len(pids(group.parent)) == 2 if (group.parent / WORK / "logs").exists() else False)
         process.send_signal(signal.SIGINT)
@@ -214,7 +214,7 @@ def test_ctrl_c_before_anything_has_started(group: Path) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_a_hangup_rolls_the_workers_with_what_the_file_says_then(group: Path) -> None:
+def test_a_hangup_rolls_the_workers_with_the_changed_file(group: Path) -> None:
     group.write_text(group.read_text().replace("strategy: Restart", "strategy: Takeover"))
     output = group.parent / "output"
     right = group.read_text()
@@ -237,7 +237,7 @@ def test_a_hangup_rolls_the_workers_with_what_the_file_says_then(group: Path) ->
 
 
 @pytest.mark.timeout(180)
-def test_the_end_of_its_terminal_ends_it_and_empties_the_group(group: Path, devbroker: DevBroker) -> None:
+def test_closing_the_terminal_ends_the_run_and_empties_the_group(group: Path, devbroker: DevBroker) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         hear_hangups()
@@ -259,7 +259,7 @@ def test_the_end_of_its_terminal_ends_it_and_empties_the_group(group: Path, devb
 
 
 @pytest.mark.timeout(180)
-def test_workers_die_with_a_supervisor_that_is_killed(group: Path) -> None:
+def test_workers_end_when_their_supervisor_is_killed(group: Path) -> None:
     with started(group) as process:
         wait_until(lambda: "done in" in (group.parent / "output").read_text())
         workers = pids(group.parent)

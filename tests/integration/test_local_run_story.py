@@ -33,7 +33,7 @@ async def members(bootstrap: str, group: str) -> list[str]:
 
 
 @pytest.mark.timeout(180)
-async def test_restart_kill_and_scale_while_records_flow(broker: Broker, tmp_path: Path) -> None:
+async def test_restarting_killing_and_scaling_workers_loses_no_record(broker: Broker, tmp_path: Path) -> None:
     file = write_group(tmp_path, broker.bootstrap, preflight=False)
     name = load(file).name
     await asyncio.to_thread(create_topic, broker.bootstrap, name)
@@ -76,7 +76,7 @@ async def test_restart_kill_and_scale_while_records_flow(broker: Broker, tmp_pat
 
 
 @pytest.mark.timeout(180)
-async def test_a_worker_that_dies_during_a_rolling_restart(devbroker: DevBroker, tmp_path: Path) -> None:
+async def test_a_rolling_restart_survives_a_killed_worker(devbroker: DevBroker, tmp_path: Path) -> None:
     file = write_group(tmp_path, devbroker.bootstrap, preflight=False)
     name = load(file).name
     await asyncio.to_thread(create_topic, devbroker.bootstrap, name)

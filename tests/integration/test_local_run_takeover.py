@@ -97,7 +97,7 @@ def also(table):
 
 
 @pytest.mark.timeout(180)
-async def test_a_revision_that_cannot_start_stops_before_anybody_has_gone(
+async def test_a_revision_that_cannot_start_stops_before_any_worker_is_replaced(
     devbroker: DevBroker, tmp_path: Path
 ) -> None:
     file, name = await group_of(tmp_path, devbroker.bootstrap)

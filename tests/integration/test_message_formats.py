@@ -69,7 +69,7 @@ def _stored_magic(cluster: KafkaCluster, topic: str) -> int:
 
 @pytest.mark.parametrize("times", [CREATED, APPENDED])
 @pytest.mark.parametrize("magic", FORMATS)
-def test_a_log_of_an_old_format_is_read_as_any_other(kafka28: KafkaCluster, magic: int, times: str) -> None:
+def test_a_log_in_an_old_format_is_read(kafka28: KafkaCluster, magic: int, times: str) -> None:
     began_ms = time.time_ns() // 1_000_000
     topic = _topic(kafka28, magic, times)
     _fill(kafka28, topic)

@@ -246,7 +246,9 @@ def ending(group: Sequence[Participant]) -> Iterator[None]:
 
 @pytest.mark.parametrize("lead", ["ours-leads", "ours-follows"])
 @pytest.mark.parametrize("strategy", sorted(BY_STRATEGY))
-def test_mixed_group(broker: KafkaCluster | DevBroker, strategy: str, lead: str) -> None:
+def test_members_of_different_clients_share_a_group(
+    broker: KafkaCluster | DevBroker, strategy: str, lead: str
+) -> None:
     """Members come one after another (the first is the leader and computes the plans), then one leaves.
 
     Whenever the group has settled, new records are read once each, by the owner of their partition.

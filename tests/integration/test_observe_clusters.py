@@ -176,7 +176,7 @@ async def test_one_group_alone_costs_one_request_of_each_kind(observer: ClusterO
     assert set(spent) == {"DescribeGroups", "OffsetFetch", "ListOffsets"}
 
 
-async def test_bad_groups_spoil_nothing_of_the_others(brokers: KafkaCluster, run: str) -> None:
+async def test_bad_groups_do_not_affect_the_others(brokers: KafkaCluster, run: str) -> None:
     login = Security(protocol="SASL_PLAINTEXT", mechanism="PLAIN", username=GUEST, password=GUEST)
     observer = await ClusterObserver.connect(
         brokers.listener("CLIENT"), security=login, timeout_ms=PATIENCE_MS
@@ -231,7 +231,7 @@ def deny(kind: ResourceType, name: str) -> tuple[Any, ...]:
     return kind, name, literal, f"User:{GUEST}", "*", AclOperation.ALL, AclPermissionType.DENY
 
 
-async def test_a_pattern_finds_topics_and_those_that_come_later(
+async def test_a_pattern_finds_existing_and_later_topics(
     brokers: KafkaCluster, observer: ClusterObserver, run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slackwater_operator.kafka.cluster_observer.TOPICS_MAX_AGE_MS", 100.0)
@@ -252,7 +252,7 @@ async def test_a_pattern_finds_topics_and_those_that_come_later(
     assert not [tp for tp in everything.partitions if tp.topic.startswith("__")]
 
 
-async def test_members_assignments_removal_and_deletion(
+async def test_a_group_is_observed_through_removal_and_deletion(
     brokers: KafkaCluster, observer: ClusterObserver, run: str
 ) -> None:
     topic, group = topic_of(run, 0), f"{run}-members"
@@ -424,7 +424,7 @@ async def test_an_answer_beyond_the_limit_is_a_problem_that_names_the_setting() 
     assert snapshots.snapshots == {"g": None}
 
 
-async def test_options_that_cannot_be_had_are_a_problem_of_that_cluster() -> None:
+async def test_unavailable_options_are_a_problem_of_that_cluster() -> None:
     async def no_secret(_: ClusterIdentity) -> dict[str, object]:
         raise LookupError("Secret kafka/login is not there")
 

@@ -27,7 +27,7 @@ def build(folder: Path, **environment: str) -> list[Path]:
     return list((folder / "slackwater").rglob("*.so"))
 
 
-def test_no_c_compiler_is_no_error(tmp_path: Path) -> None:
+def test_the_package_builds_without_a_c_compiler(tmp_path: Path) -> None:
     assert build(tmp_path / "worker", CC="no-such-compiler") == []
     asked = "from slackwater.kafka import records; print(records.COMPILED, records.__file__)"
     ended = subprocess.run(
@@ -42,5 +42,5 @@ def test_no_c_compiler_is_no_error(tmp_path: Path) -> None:
     assert ended.stdout.split() == ["False", str(tmp_path / "worker/slackwater/kafka/records/__init__.py")]
 
 
-def test_a_c_compiler_is_used_where_there_is_one(tmp_path: Path) -> None:
+def test_the_package_uses_an_available_c_compiler(tmp_path: Path) -> None:
     assert [path.name.split(".")[0] for path in build(tmp_path / "worker")] == ["_parser"]

@@ -68,7 +68,7 @@ def test_the_connect_server_ends_when_its_parent_is_killed(tmp_path: Path) -> No
     assert ends(pid)
 
 
-def test_a_setting_that_it_cannot_take_ends_it_with_a_pointer_to_the_log(tmp_path: Path) -> None:
+def test_an_invalid_setting_is_reported_with_the_log_file(tmp_path: Path) -> None:
     server = ConnectServer({"spark.master": "nonsense"}, log_path=tmp_path / "connect.log")
     with pytest.raises(StartError, match=r"ended with code \d+; see .*connect\.log"):
         server.start()
@@ -76,7 +76,7 @@ def test_a_setting_that_it_cannot_take_ends_it_with_a_pointer_to_the_log(tmp_pat
     assert "Master must either be" in (tmp_path / "connect.log").read_text()
 
 
-def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_java_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
     with pytest.raises(StartError, match="Spark found no Java: JAVA_HOME is .*none"):
         ConnectServer(log_path=tmp_path / "connect.log").start()

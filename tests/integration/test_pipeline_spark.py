@@ -142,7 +142,7 @@ REASONS = {
 }
 
 
-def test_the_flights_come_out_and_the_poison_is_named(host: EngineHost) -> None:
+def test_flights_are_transformed_and_poison_gets_its_reason(host: EngineHost) -> None:
     values, kinds = flights_and_poison()
     host.start("flights.pipeline:transform")
     host.warm_up()
@@ -178,7 +178,7 @@ GOOD = {
 }
 
 
-def test_joins_delay_classes_and_more_faults(host: EngineHost) -> None:
+def test_flights_are_joined_classified_and_checked(host: EngineHost) -> None:
     changes = [
         {"dep_time": 555, "dep_delay": -5, "tailnum": "N14228"},
         *({"dep_time": 600, "dep_delay": delay, "tailnum": "unknown"} for delay in (0, 14, 15, 59, 60)),
@@ -262,7 +262,7 @@ def test_a_server_that_stops_is_an_error_of_its_own(tmp_path: Path) -> None:
             host.close()
 
 
-def test_conf_reaches_the_session(host: EngineHost) -> None:
+def test_the_spark_configuration_reaches_the_session(host: EngineHost) -> None:
     host.start("zone")
     assert host.transform(table([1]))["zone"].to_pylist() == ["UTC"]
     host.start("zone", conf={"spark.sql.session.timeZone": "Asia/Tokyo"})

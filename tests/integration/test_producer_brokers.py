@@ -83,7 +83,7 @@ def test_every_codec_reads_back_with_kafka_python(broker: Broker, topic: str, co
 
 
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
-def test_large_batches_of_every_codec(broker: Broker, topic: str, codec: str | None) -> None:
+def test_large_batches_of_every_codec_read_back(broker: Broker, topic: str, codec: str | None) -> None:
     """Codecs cut what is larger into blocks, in more ways than a broker reads."""
     values = [bytes(500) + random.Random(n).randbytes(1500) for n in range(400)]
     with KafkaProducer(
@@ -95,9 +95,7 @@ def test_large_batches_of_every_codec(broker: Broker, topic: str, codec: str | N
     assert [r.value for r in read_back(broker.bootstrap, topic, 400)] == values
 
 
-def test_confluent_reads_it_too_and_keys_go_where_its_java_partitioner_sends_them(
-    broker: Broker, topic: str
-) -> None:
+def test_confluent_reads_the_records_and_places_keys_alike(broker: Broker, topic: str) -> None:
     from confluent_kafka import Producer
 
     keys = [f"N{n}".encode() for n in range(40)]
@@ -125,7 +123,7 @@ def test_confluent_reads_it_too_and_keys_go_where_its_java_partitioner_sends_the
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_cut_connections_cost_no_record_no_repeat_and_no_order(broker: Broker, topic: str, seed: int) -> None:
+def test_cut_connections_lose_repeat_and_reorder_no_record(broker: Broker, topic: str, seed: int) -> None:
     address = broker.bootstrap
     with (
         CuttingProxy(address, random.Random(seed), before=0.1, after=0.15) as proxy,
@@ -179,7 +177,7 @@ def test_without_idempotence_a_swallowed_answer_repeats_records(broker: Broker, 
 
 
 @pytest.mark.parametrize("acks", [0, 1])
-def test_lesser_acks(broker: Broker, topic: str, acks: int) -> None:
+def test_records_are_sent_with_fewer_acks(broker: Broker, topic: str, acks: int) -> None:
     with KafkaProducer(bootstrap_servers=broker.bootstrap, acks=acks, enable_idempotence=False) as producer:
         metadata = producer.send(topic, b"x", partition=1).get(60)
         assert metadata.offset == (-1 if acks == 0 else 0)
@@ -187,7 +185,7 @@ def test_lesser_acks(broker: Broker, topic: str, acks: int) -> None:
     assert [r.value for r in read_back(broker.bootstrap, topic, 1)] == [b"x"]
 
 
-def test_callbacks_and_serializers(broker: Broker, topic: str) -> None:
+def test_callbacks_and_serializers_are_called(broker: Broker, topic: str) -> None:
     metadata: list[RecordMetadata] = []
     with KafkaProducer(
         bootstrap_servers=broker.bootstrap,
@@ -205,7 +203,7 @@ def test_callbacks_and_serializers(broker: Broker, topic: str) -> None:
     assert (record.key, record.value) == (b"k", b"42")
 
 
-async def test_the_asyncio_face(broker: Broker, topic: str) -> None:
+async def test_the_async_producer_sends_records(broker: Broker, topic: str) -> None:
     async with AsyncProducer(
         bootstrap_servers=broker.bootstrap, buffer_memory=200_000, batch_size=5_000
     ) as producer:
@@ -347,11 +345,11 @@ def test_a_leader_that_moves_costs_nothing(kafka3: KafkaCluster) -> None:
         ({"lingers": 1}, "no option lingers"),
     ],
 )
-def test_options_that_cannot_be(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(KafkaConfigurationError, match=message):
         KafkaProducer(bootstrap_servers="127.0.0.1:1", **options)
 
 
-def test_no_broker() -> None:
+def test_an_unreachable_broker_raises_an_error() -> None:
     with pytest.raises(NoBrokersAvailable, match="127.0.0.1:1"):
         KafkaProducer(bootstrap_servers="127.0.0.1:1", bootstrap_timeout_ms=100)

@@ -197,7 +197,7 @@ def rotate(secured: SecuredKafka, user: str, password: str) -> None:
     wait_until(lambda: asyncio.run(logs_in(secured, user, password)), f"{user}'s new password counts")
 
 
-def test_a_rotated_password_is_taken_up_from_its_file(secured: SecuredKafka, tmp_path: Path) -> None:
+def test_a_rotated_password_is_read_from_its_file(secured: SecuredKafka, tmp_path: Path) -> None:
     """The broker has the new password seconds before the file: refused meanwhile, then on in the same
     generation, without a restart and without a loss."""
     user, file = unique("user"), tmp_path / "password"
@@ -228,7 +228,7 @@ def test_a_rotated_password_is_taken_up_from_its_file(secured: SecuredKafka, tmp
     assert took < 5, f"{took:.1f} s: a changed file is presented at once"
 
 
-def test_a_fixed_password_that_no_longer_counts_ends_the_consumer(secured: SecuredKafka) -> None:
+def test_a_fixed_password_that_is_no_longer_valid_ends_the_consumer(secured: SecuredKafka) -> None:
     user = unique("user")
     rotate(secured, user, "first")
     topic = make_topic(secured.cluster.bootstrap, PARTITIONS, 10)
@@ -247,7 +247,7 @@ def test_a_fixed_password_that_no_longer_counts_ends_the_consumer(secured: Secur
         assert "first" not in str(member.error).replace("at the first request", "")
 
 
-def test_a_producer_with_a_fixed_password_that_no_longer_counts_says_so(secured: SecuredKafka) -> None:
+def test_a_producer_reports_a_fixed_password_that_is_no_longer_valid(secured: SecuredKafka) -> None:
     user = unique("user")
     rotate(secured, user, "first")
     topic = make_topic(secured.cluster.bootstrap, 1)
@@ -273,7 +273,7 @@ def test_a_producer_with_a_fixed_password_that_no_longer_counts_says_so(secured:
         producer.close(1)
 
 
-async def test_a_rotated_authority_is_taken_up_from_its_file(secured: SecuredKafka, tmp_path: Path) -> None:
+async def test_a_rotated_ca_is_read_from_its_file(secured: SecuredKafka, tmp_path: Path) -> None:
     file = tmp_path / "ca.crt"
     file.write_text(Authority("the one before").pem)
     cluster = Cluster(
@@ -287,7 +287,9 @@ async def test_a_rotated_authority_is_taken_up_from_its_file(secured: SecuredKaf
     await cluster.close()
 
 
-async def test_a_rotated_client_certificate_is_taken_up(secured: SecuredKafka, tmp_path: Path) -> None:
+async def test_a_rotated_client_certificate_is_read_from_its_file(
+    secured: SecuredKafka, tmp_path: Path
+) -> None:
     expired, fresh = secured.authority.issue("c", expired=True), secured.authority.issue("c")
     cert, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     cert.write_text(expired.cert)

@@ -105,12 +105,12 @@ def round_trip(bootstrap: str, options: dict[str, Any], consumer: KafkaConsumer 
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_produce_consume_and_administer(secured: SecuredKafka, way: str) -> None:
+def test_clients_produce_consume_and_administer(secured: SecuredKafka, way: str) -> None:
     listener, options = ways(secured)[way]
     round_trip(secured.at(listener), options)
 
 
-def test_javas_names(secured: SecuredKafka) -> None:
+def test_javas_option_names_are_accepted(secured: SecuredKafka) -> None:
     module = "org.apache.kafka.common.security.scram.ScramLoginModule"
     properties = {
         "security.protocol": "SASL_SSL",
@@ -134,7 +134,9 @@ def test_javas_names(secured: SecuredKafka) -> None:
         assert made.topics() is not None
 
 
-def test_client_credentials(secured: SecuredKafka, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_client_credentials_log_clients_in(
+    secured: SecuredKafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Tokens come from an endpoint over HTTPS; its refusal is final, and a token that the broker refuses is
     not presented twice."""
     with TokenEndpoint(lambda _: granting(unsecured_token(), expires_in=3600), tmp_path) as endpoint:

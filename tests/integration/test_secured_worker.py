@@ -122,7 +122,7 @@ def test_a_bad_configuration_is_one_line(site: DeliverySite, security: dict[str,
     assert worker.process.returncode == 2
 
 
-def test_properties_do_not_go_past_the_field(site: DeliverySite) -> None:
+def test_properties_cannot_bypass_the_security_field(site: DeliverySite) -> None:
     worker = site.worker(properties={"sasl.mechanism": "PLAIN"})
     assert "properties.sasl.mechanism: cannot be set here; set the field security instead" in ends_with(
         worker

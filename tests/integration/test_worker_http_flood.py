@@ -57,7 +57,7 @@ def intervals(broker: DevBroker, count: int) -> list[float]:
 
 
 @pytest.mark.long
-def test_a_worker_beats_and_delivers_under_a_flood(tmp_path: Path) -> None:
+def test_a_worker_sends_heartbeats_and_delivers_under_a_flood(tmp_path: Path) -> None:
     with DevBroker() as broker, StoppableSite(broker.bootstrap, tmp_path, session_ms=SESSION_MS) as site:
         worker = site.start(0)
         site.produce(100)

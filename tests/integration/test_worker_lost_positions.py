@@ -135,7 +135,7 @@ def test_retention_that_overtakes_a_worker_is_counted(real: LogSite, policy: str
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_an_offset_beyond_the_log_stops_its_partition_until_a_person_has_decided(
+def test_an_offset_beyond_the_log_stops_its_partition_until_a_person_decides(
     site: LogSite, policy: str
 ) -> None:
     site.produce(400)

@@ -127,7 +127,7 @@ def test_a_failed_check_is_named_and_the_other_checks_run(
     assert ran.stderr.endswith(f"preflight: error: {last['message']}\n")
 
 
-def test_no_broker(tmp_path: Path, devbroker: DevBroker) -> None:
+def test_an_unreachable_broker_fails_the_preflight(tmp_path: Path, devbroker: DevBroker) -> None:
     site = PreflightSite(devbroker.bootstrap, tmp_path)
     (port,) = reserve_ports(1)
     ran = site.preflight(bootstrapServers=f"127.0.0.1:{port}", startTimeoutMs=500)
@@ -150,7 +150,7 @@ def test_two_failed_checks_are_reported_in_one_run(dev: PreflightSite) -> None:
 # ---- the worker itself
 
 
-def test_a_pattern_and_the_python_engine(site: PreflightSite) -> None:
+def test_a_worker_with_a_topic_pattern_and_the_python_engine_delivers(site: PreflightSite) -> None:
     first, later = f"{site.topic}-a", f"{site.topic}-b"
     site.create_topics(**{first: 2})
     write_topic(site.bootstrap, first, [(0, b"one"), (0, b"bad"), (0, b"two")])
@@ -177,7 +177,7 @@ def test_a_pattern_and_the_python_engine(site: PreflightSite) -> None:
     assert worker.terminate() == 0
 
 
-def test_a_pod_listens_where_the_environment_says(dev: PreflightSite) -> None:
+def test_a_worker_listens_on_the_host_of_its_environment(dev: PreflightSite) -> None:
     config = dev.config(health={"host": "127.0.0.1", "port": 0})
     worker = dev.start_worker("w-0", config, SLACKWATER_HEALTH_HOST="127.0.0.7")
     port = worker.until("started")["port"]
@@ -193,7 +193,7 @@ def test_a_pod_listens_where_the_environment_says(dev: PreflightSite) -> None:
     assert worker.terminate() == 0
 
 
-def test_a_worker_that_fails_leaves_a_last_word_that_names_the_record(dev: PreflightSite) -> None:
+def test_a_failed_worker_names_the_record_in_its_termination_message(dev: PreflightSite) -> None:
     last = dev.folder / "last"
     dev.write([(0, b"1"), (0, b"x")])
     config = dev.config(engine="python", handler="site_handler:boom", retries=0, deadLetterTopic=None)

@@ -256,7 +256,7 @@ def test_a_handler_that_cannot_go_on_ends_with_4_and_commits_nothing(
         ({"sink": {"format": "parquet", "path": "/proc/none"}}, 4, "/proc/none"),
     ],
 )
-def test_a_fault_at_the_start_is_one_line(
+def test_a_fault_at_the_start_is_reported_in_one_line(
     dev: DeliverySite, changes: dict[str, Any], code: int, words: str
 ) -> None:
     worker = dev.worker(**changes)
@@ -328,7 +328,7 @@ def wait_for_line(worker: WorkerProcess, words: str) -> None:
     wait_until(lambda: re.search(words, worker.stderr), lambda: worker.why(""))
 
 
-def test_no_broker_is_one_line(tmp_path: Path, dev: DeliverySite) -> None:
+def test_an_unreachable_broker_is_reported_in_one_line(tmp_path: Path, dev: DeliverySite) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     worker = dev.worker(bootstrapServers=f"127.0.0.1:{port}", startTimeoutMs=1500)

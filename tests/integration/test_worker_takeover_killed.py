@@ -21,7 +21,7 @@ def site(kafka: KafkaCluster, tmp_path: Path) -> Iterator[TakeoverSite]:
         yield site
 
 
-def test_a_predecessor_that_hangs_is_followed_at_the_deadline_and_writes_nothing_when_it_wakes(
+def test_a_hung_predecessor_is_replaced_at_the_deadline_and_writes_nothing(
     site: TakeoverSite,
 ) -> None:
     site.flow.start(300)
@@ -51,7 +51,7 @@ def test_a_predecessor_that_hangs_is_followed_at_the_deadline_and_writes_nothing
     assert {a0.terminate(), b0.terminate()} == {0}
 
 
-def test_a_predecessor_that_is_dead_is_followed_at_once(site: TakeoverSite) -> None:
+def test_a_dead_predecessor_is_replaced_at_once(site: TakeoverSite) -> None:
     site.flow.start(300)
     (a0,) = site.members(1)
     b0 = site.standby(0, "b", PARTITIONS)

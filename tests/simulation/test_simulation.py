@@ -32,7 +32,7 @@ def _run_all(seeds: range) -> Counter[str]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("batch", range(10))
-def test_all_holds_whatever_happens(batch: int) -> None:
+def test_every_rule_holds_in_random_runs(batch: int) -> None:
     counts = _run_all(range(batch * _BATCH, (batch + 1) * _BATCH))
     missing = [what for what in _HAPPENS if not counts[what]]
     assert not missing, f"{_BATCH} runs without {missing}: the simulator tests less than it should"
@@ -40,7 +40,7 @@ def test_all_holds_whatever_happens(batch: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(7_200)
-def test_ten_thousand_seeds() -> None:
+def test_every_rule_holds_for_ten_thousand_seeds() -> None:
     _run_all(range(100_000, 110_000))
 
 
@@ -51,7 +51,7 @@ def test_ten_thousand_seeds() -> None:
         pytest.param(69888, id="one slow member, a record a poll, and all the log to read"),
     ],
 )
-def test_a_seed_that_has_failed(seed: int) -> None:
+def test_every_rule_holds_for_seeds_that_once_failed(seed: int) -> None:
     _run_all(range(seed, seed + 1))
 
 
@@ -67,13 +67,13 @@ def _story(seed: int, hash_seed: int) -> bytes:
 
 
 @pytest.mark.parametrize("seed", [1, 31])
-def test_a_seed_tells_the_same_story_every_time(seed: int) -> None:
+def test_a_seed_gives_the_same_story_every_time(seed: int) -> None:
     first = _story(seed, 1)
     assert first.count(b"\n") > 100
     assert _story(seed, 2) == first
 
 
-def test_a_failure_says_how_to_see_it_again() -> None:
+def test_a_failure_names_the_command_that_replays_it() -> None:
     rule = next(rule for rule in RULES if rule.broken.__name__ == "fetched_ahead_counts_as_consumed")
     outcome = _first_failure(rule)
     assert f"python -m tests.simulation --replay {outcome[0]}" in outcome[2]
@@ -81,7 +81,7 @@ def test_a_failure_says_how_to_see_it_again() -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.broken.__name__)
-def test_a_broken_rule_is_noticed(rule: Rule) -> None:
+def test_each_broken_rule_is_detected(rule: Rule) -> None:
     seed, failure, message = _first_failure(rule)
     assert failure in rule.found_by, message
     assert run(seed, trouble=rule.trouble).broken is None, f"seed {seed} fails without the broken rule, too"
