@@ -80,7 +80,7 @@ class Replica:
         )
 
 
-async def test_the_first_replica_makes_what_all_use() -> None:
+async def test_the_first_replica_creates_the_certificate_for_all() -> None:
     server = ApiServer()
     first, second = Replica(server), Replica(server)
     for replica in (first, second, first, second):
@@ -92,7 +92,9 @@ async def test_the_first_replica_makes_what_all_use() -> None:
     assert server.trusted == material.authorities
 
 
-async def test_the_slower_of_two_renewals_takes_what_the_faster_made(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_slower_of_two_renewals_uses_the_certificate_of_the_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     server = ApiServer()
     slow, fast = Replica(server), Replica(server)
     get, looked = server.get, False
@@ -157,7 +159,7 @@ async def test_other_keys_of_the_secret_stay() -> None:
 
 
 @pytest.mark.parametrize("missing", ["secret", "configuration"])
-async def test_what_the_chart_did_not_make_is_named(missing: str) -> None:
+async def test_a_missing_object_of_the_chart_is_reported(missing: str) -> None:
     server = ApiServer()
     setattr(server, missing, None)
     problem = await Replica(server).store.look()

@@ -54,7 +54,7 @@ def facts(**changes: int | bool) -> Facts:
 # --- the decision
 
 
-def test_without_material_everything_is_made() -> None:
+def test_missing_material_requires_a_full_renewal() -> None:
     assert renewal_due(None, NOW_MS) is Renewal.EVERYTHING
 
 
@@ -71,7 +71,7 @@ def test_an_authority_is_renewed_at_its_deadline_and_not_before() -> None:
     assert renewal_due(fresh, deadline_ms) is Renewal.AUTHORITY
 
 
-def test_with_an_authority_that_has_ended_everything_is_made() -> None:
+def test_an_expired_authority_requires_a_full_renewal() -> None:
     assert renewal_due(facts(), NOW_MS + AUTHORITY_MS - 1) is Renewal.AUTHORITY
     assert renewal_due(facts(), NOW_MS + AUTHORITY_MS) is Renewal.EVERYTHING
 
@@ -88,7 +88,7 @@ def test_a_certificate_of_a_former_authority_that_ends_before_is_renewed_at_its_
     assert renewal_due(ending, NOW_MS + 1_000) is Renewal.CERTIFICATE
 
 
-def test_an_authority_outlives_what_it_signs() -> None:
+def test_an_authority_outlives_the_certificates_it_signs() -> None:
     assert RENEW_AUTHORITY_MS > CERTIFICATE_MS > RENEW_CERTIFICATE_MS > TRUSTED_FIRST_MS
 
 
@@ -152,7 +152,7 @@ def trusted(material: Material, bundle: bytes) -> None:
     assert client.getpeercert(binary_form=True)
 
 
-def test_the_api_server_trusts_what_is_made() -> None:
+def test_the_api_server_trusts_a_new_certificate() -> None:
     material = made()
     trusted(material, material.authorities)
     with pytest.raises(ssl.SSLCertVerificationError):

@@ -76,7 +76,7 @@ async def serving(reviewer: Reviewer, *, check_s: float = 3.0) -> AsyncIterator[
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_it_gives_the_reviewers_answer() -> None:
+async def test_the_server_returns_the_reviewers_answer() -> None:
     async with serving(refuse) as served:
         assert await served.review() == {"uid": "u1", "allowed": False, "status": {"message": "no"}}
         assert served.failures == 0
@@ -107,7 +107,7 @@ async def test_a_check_that_takes_too_long_admits() -> None:
     "body",
     [b"", b"[", b"[]", b"{}", b'{"request": 1}', b"\xff", b"[" * 100_000, b'{"request": {"object": 1}}'],
 )
-async def test_what_is_no_review_is_a_bad_request(body: bytes) -> None:
+async def test_a_body_that_is_no_review_is_a_bad_request(body: bytes) -> None:
     async with serving(refuse) as served:
         status, text = await served.post(body)
         assert (status, text.split(b":")[0]) == (400, b"not an AdmissionReview")
@@ -149,7 +149,7 @@ async def test_a_new_certificate_is_served_from_the_next_connection_on() -> None
         await served.review()
 
 
-async def test_connections_that_say_nothing_leave_places_for_the_api_server() -> None:
+async def test_silent_connections_leave_places_for_the_api_server() -> None:
     """One host has a share of the places; who has none is told so at once, before any handshake."""
     async with serving(refuse) as served:
         port = served.server.port
@@ -173,7 +173,7 @@ async def test_connections_that_say_nothing_leave_places_for_the_api_server() ->
                 await asyncio.sleep(0.01)
 
 
-async def test_it_stops_with_connections_open() -> None:
+async def test_the_server_stops_with_open_connections() -> None:
     async with serving(refuse) as served:
         reader, writer = await asyncio.open_connection("127.0.0.1", served.server.port)
         await asyncio.sleep(0)

@@ -19,18 +19,18 @@ BAD = [*UNREADABLE, *NOT_FOR_PODS]
 
 
 @pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.what)
-def test_it_is_refused_with_the_text_of_the_condition(bad: Bad) -> None:
+def test_a_bad_resource_is_refused_with_the_text_of_the_condition(bad: Bad) -> None:
     text = refusal(bad.document, None, IMAGE)
     assert text == read(bad.document, (), IMAGE).error
     assert bad.says in text
 
 
-def test_a_good_one_is_admitted() -> None:
+def test_a_good_resource_is_admitted() -> None:
     assert refusal(good(), None, IMAGE) == ""
     assert refusal(good(**{"spec/suspend": True}), good(), IMAGE) == ""
 
 
-def test_what_the_api_server_adds_is_no_matter() -> None:
+def test_fields_that_the_api_server_adds_are_admitted() -> None:
     added: dict[str, Any] = {
         "metadata/creationTimestamp": "2026-01-02T03:04:05Z",
         "metadata/generateName": "flights",

@@ -17,11 +17,11 @@ def parse_error(bad: Bad) -> str:
     return message
 
 
-def test_the_good_one_is_read() -> None:
+def test_the_good_resource_is_read() -> None:
     assert parse(good()).spec.scaling is not None
 
 
-def test_there_are_enough() -> None:
+def test_the_cases_are_many_and_distinct() -> None:
     assert len(REFUSED) + len(UNREADABLE) >= 30
     assert len({bad.what for bad in [*REFUSED, *UNREADABLE, *NOT_FOR_PODS]}) == len(
         [*REFUSED, *UNREADABLE, *NOT_FOR_PODS]
@@ -29,19 +29,19 @@ def test_there_are_enough() -> None:
 
 
 @pytest.mark.parametrize("bad", REFUSED, ids=lambda bad: bad.what)
-def test_what_the_api_server_refuses_is_not_read(bad: Bad) -> None:
+def test_the_reader_refuses_what_the_api_server_refuses(bad: Bad) -> None:
     assert f"{bad.parse_field or bad.field}" in parse_error(bad)
 
 
 @pytest.mark.parametrize("bad", UNREADABLE, ids=lambda bad: bad.what)
-def test_what_only_the_reader_can_know(bad: Bad) -> None:
+def test_the_reader_refuses_what_the_api_server_cannot_check(bad: Bad) -> None:
     message = parse_error(bad)
     assert f"resource: {bad.field}:" in message
     assert bad.says in message
 
 
 @pytest.mark.parametrize("bad", NOT_FOR_PODS, ids=lambda bad: bad.what)
-def test_what_means_nothing_in_a_pod(bad: Bad) -> None:
+def test_fields_without_meaning_in_a_pod_are_refused(bad: Bad) -> None:
     group = parse(bad.document)
     with pytest.raises(FieldError) as raised:
         revision(group, worker_image="worker:1")

@@ -61,14 +61,14 @@ def test_every_field_of_a_schedule_is_in_the_page() -> None:
     ]
 
 
-def test_the_page_names_no_field_that_is_not_there() -> None:
+def test_the_page_names_no_unknown_field() -> None:
     page = (Path(__file__).parents[3] / "docs" / "consumergroup.md").read_text(encoding="utf-8")
     known = leaves(fields.object_schema(resources.ConsumerGroup), "")
     named = set(re.findall(r"`((?:spec|metadata)\.[A-Za-z.]+)`", page))
     assert [field for field in named if not any(f"{leaf}.".startswith(f"{field}.") for leaf in known)] == []
 
 
-def test_the_defaults_in_the_page_are_the_types_own() -> None:
+def test_the_page_has_the_defaults_of_the_types() -> None:
     page = (Path(__file__).parents[3] / "docs" / "consumergroup.md").read_text(encoding="utf-8")
     rows = {
         path: default.strip(" `")

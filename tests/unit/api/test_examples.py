@@ -52,7 +52,7 @@ ERRORS = [
 ]
 
 
-def test_there_are_six_for_kubernetes_and_the_page_names_all() -> None:
+def test_the_page_names_all_examples() -> None:
     page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     assert len(ON_KUBERNETES) >= 6
     assert [str(file) for file in FILES if f"({file.relative_to(EXAMPLES)})" not in page] == []
@@ -71,7 +71,7 @@ def manifests() -> list[tuple[str, ConsumerGroup]]:
 
 
 @pytest.mark.parametrize(("name", "group"), manifests(), ids=lambda v: v if isinstance(v, str) else "")
-def test_the_workers_may_write_to_a_volume_that_it_mounts(name: str, group: ConsumerGroup) -> None:
+def test_the_workers_may_write_to_a_mounted_volume(name: str, group: ConsumerGroup) -> None:
     pod = group.spec.template.get("spec", {})
     if pod.get("volumes"):
         assert pod["securityContext"]["fsGroup"] == 10001
@@ -84,7 +84,7 @@ def test_the_name_of_kafka_is_the_same_in_all_namespaces(name: str, group: Consu
 
 
 @pytest.mark.parametrize("file", ON_KUBERNETES, ids=lambda file: file.stem)
-def test_a_worker_can_be_started_from_it(file: Path) -> None:
+def test_a_worker_can_be_started_from_an_example(file: Path) -> None:
     group = load(file)
     made = revision(group, worker_image="slackwater/worker:1")
     config = runtime.parse(json.loads(made.config_map["data"]["worker.yaml"]))
@@ -97,7 +97,7 @@ def test_a_worker_can_be_started_from_it(file: Path) -> None:
     assert len(file.read_text(encoding="utf-8").splitlines()) <= 70
 
 
-def test_one_takes_over() -> None:
+def test_one_example_rolls_by_takeover() -> None:
     group = load(EXAMPLES / "orders" / "takeover.yaml")
     assert group.spec.rollout.takes_over
     assert group.spec.rollout.takeover == Takeover(warm_timeout_ms=180_000, fallback="Restart")
@@ -135,7 +135,7 @@ def python(values: list[bytes | None]) -> pa.Table:
 
 
 @pytest.mark.parametrize("engine", [arrow, python])
-def test_orders_become_rows_and_what_is_none_is_marked(engine: object) -> None:
+def test_orders_become_rows_and_other_records_are_marked(engine: object) -> None:
     assert callable(engine)
     result = engine(ORDERS)
     assert result["offset"].to_pylist() == list(range(40, 48))
@@ -144,7 +144,7 @@ def test_orders_become_rows_and_what_is_none_is_marked(engine: object) -> None:
     assert result["customer"].to_pylist()[:2] == ["c-1", "c-1"]
 
 
-def test_a_batch_without_a_fault_is_parsed_at_once_to_the_same_rows() -> None:
+def test_the_fast_parser_gives_the_same_rows() -> None:
     result = arrow(ORDERS[:2] * 50)
     assert "_error" not in result.column_names
     assert (

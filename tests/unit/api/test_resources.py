@@ -43,7 +43,7 @@ def fault(folder: Path, text: str) -> str:
     return message.removeprefix(str(path))
 
 
-def test_reads_a_group_and_fills_in_the_defaults(tmp_path: Path) -> None:
+def test_a_group_is_read_and_gets_the_defaults(tmp_path: Path) -> None:
     group = load(write(tmp_path, GOOD))
     assert group.name == "flights"
     assert group.group_id == "flights"
@@ -130,23 +130,23 @@ def test_a_key_that_yaml_takes_for_a_boolean_is_refused(tmp_path: Path, word: st
         ("\t a: 1", "is not YAML"),
     ],
 )
-def test_what_is_no_resource_at_all(tmp_path: Path, text: str, expected: str) -> None:
+def test_a_file_that_is_no_resource_is_refused(tmp_path: Path, text: str, expected: str) -> None:
     assert expected in fault(tmp_path, text)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ResourceError, match=r"nowhere\.yaml: cannot be read: No such file"):
         load(tmp_path / "nowhere.yaml")
 
 
-def test_bytes_that_are_no_utf8(tmp_path: Path) -> None:
+def test_a_file_that_is_no_utf8_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "latin.yaml"
     path.write_bytes(b"a: \xe4\n")
     with pytest.raises(ResourceError, match="is not UTF-8"):
         load(path)
 
 
-def test_what_the_api_server_adds_is_passed_over() -> None:
+def test_fields_that_the_api_server_adds_are_ignored() -> None:
     served = {
         **good(),
         "status": {"replicas": 3, "anything": {}},
@@ -168,7 +168,7 @@ def test_what_the_api_server_adds_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("path", ["crds", "charts/slackwater/files/crds"])
-def test_the_crd_file_is_what_the_types_say(path: str) -> None:
+def test_the_crd_file_matches_the_types(path: str) -> None:
     file = Path(__file__).parents[3] / path / "consumergroups.slackwater.dev.yaml"
     assert file.read_text(encoding="utf-8") == crd.render(), (
         f"python -m slackwater_operator.api.v1alpha1.crd {path}/{file.name}"

@@ -51,7 +51,7 @@ def part(name: str) -> dict[str, Any]:
     return schema
 
 
-def test_the_rollout() -> None:
+def test_the_status_of_a_rollout_is_in_the_schema() -> None:
     rollout = RolloutMemory(
         phase="Rolling",
         target="flights-1",
@@ -76,7 +76,7 @@ def test_the_rollout() -> None:
     assert memory.parse({"rollout": saved}).rollout == rollout
 
 
-def test_decisions_and_gaps() -> None:
+def test_decisions_and_gaps_are_in_the_schema() -> None:
     assert (
         strangers([DecisionRecord(1, "scaling", "step", "why").dump()], part("decisions"), "decisions") == []
     )
@@ -84,7 +84,7 @@ def test_decisions_and_gaps() -> None:
     assert part("restartGapsMs")["maxItems"] >= memory.GAPS_KEPT
 
 
-def test_the_scaling() -> None:
+def test_the_status_of_the_scaling_is_in_the_schema() -> None:
     decision = ScalingDecision(
         4.2,
         "maxReplicas",
@@ -113,17 +113,17 @@ def test_the_scaling() -> None:
     assert strangers(saved, part("scaling"), "scaling") == []
 
 
-def test_the_conditions() -> None:
+def test_the_conditions_are_in_the_schema() -> None:
     message = conditions(ConditionsInput(generation=3), [], now_ms=1_000)
     assert strangers(message, part("conditions"), "conditions") == []
     assert all(name in part("conditions")["description"] for name in TYPES)
 
 
-def test_the_check_finds_what_is_not_in_the_schema() -> None:
+def test_the_check_finds_fields_that_the_schema_lacks() -> None:
     assert strangers({"phases": "x"}, part("rollout"), "rollout") == ["rollout.phases: not in the schema"]
     assert strangers({"updated": "x"}, part("rollout"), "rollout") == ["rollout.updated: str, not integer"]
 
 
-def test_the_skipped_records() -> None:
+def test_the_skipped_records_are_in_the_schema() -> None:
     skip = Skip(TopicPartition("flights", 3), 10, 20, "retention", 5)
     assert strangers([memory.dump_skip(skip)], part("skipped"), "skipped") == []

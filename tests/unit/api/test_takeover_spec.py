@@ -17,13 +17,13 @@ def group(**changes: Any) -> Any:
     return parse(good(**changes))
 
 
-def test_nothing_said_is_a_restart() -> None:
+def test_the_default_strategy_is_restart() -> None:
     rollout = group().spec.rollout
     assert not rollout.takes_over
     assert (rollout.takeover.warm_timeout_ms, rollout.takeover.fallback) == (300_000, "Restart")
 
 
-def test_the_decisions_get_what_is_written() -> None:
+def test_the_policy_has_the_values_of_the_spec() -> None:
     made = group(
         **TAKEOVER,
         **{
@@ -40,7 +40,7 @@ def test_the_decisions_get_what_is_written() -> None:
     assert policy.hands_over
 
 
-def test_the_annotation_that_pauses_pauses_takeovers() -> None:
+def test_the_pause_annotation_pauses_takeovers() -> None:
     assert not takeover_policy(group(**TAKEOVER)).rollout.paused
     assert takeover_policy(group(**TAKEOVER), paused=True).rollout.paused
     assert takeover_policy(group(**TAKEOVER, **{"spec/rollout/paused": True})).rollout.paused
@@ -53,17 +53,17 @@ def test_a_former_template_may_have_no_key_whatever_the_spec_says() -> None:
 
 
 @pytest.mark.parametrize("wanted", ["10s", "1h"])
-def test_the_bounds_of_the_time_are_taken(wanted: str) -> None:
+def test_a_warm_timeout_at_its_bounds_is_accepted(wanted: str) -> None:
     parse(good(**{"spec/rollout/takeover/warmTimeout": wanted}))
 
 
 @pytest.mark.parametrize("wanted", ["9s999ms", "1h1ms"])
-def test_beyond_them_it_is_refused(wanted: str) -> None:
+def test_a_warm_timeout_beyond_its_bounds_is_refused(wanted: str) -> None:
     with pytest.raises(ResourceError, match=r"warmTimeout: .* must be between 10s and 1h"):
         parse(good(**{"spec/rollout/takeover/warmTimeout": wanted}))
 
 
-def test_only_takeovers_want_a_shorter_name() -> None:
+def test_only_takeovers_need_a_shorter_name() -> None:
     parse(good(**{"metadata/name": "f" * MAX_NAME}))
     parse(good(**{"metadata/name": "f" * MAX_NAME_TAKEOVER, **TAKEOVER}))
     with pytest.raises(ResourceError) as raised:

@@ -70,7 +70,7 @@ def test_normal_leaves_the_longest_thousandth_out() -> None:
 @pytest.mark.parametrize(
     ("share", "expected"), [(0.0, 1.0), (0.25, 1.0), (0.26, 2.0), (0.5, 2.0), (0.75, 3.0), (1.0, 4.0)]
 )
-def test_quantile(share: float, expected: float) -> None:
+def test_a_quantile_is_one_of_the_values(share: float, expected: float) -> None:
     assert quantile([4.0, 1.0, 3.0, 2.0], share) == expected
 
 

@@ -58,7 +58,7 @@ def operator_text() -> str:
     return metrics.text().decode()
 
 
-def test_the_scrape_that_names_are_checked_against_is_whole() -> None:
+def test_the_scrape_for_checking_names_is_complete() -> None:
     fields = {field.name for field in dataclasses.fields(operator_metrics.GroupFigures)}
     assert len(fields) == 22, "add the new figure to operator_text()"
     assert all(f"slackwater_{name}" in known() for name in operator_metrics._GAUGES)
@@ -82,7 +82,7 @@ def labels_asked(expr: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", sorted(dashboards.BOARDS))
-def test_the_chart_has_what_the_script_makes(name: str) -> None:
+def test_the_chart_has_the_dashboards_of_the_script(name: str) -> None:
     made = dashboards.render(dashboards.BOARDS[name])
     assert made == dashboards.render(dashboards.BOARDS[name])
     stored = (chart.CHART / "dashboards" / name).read_text(encoding="utf-8")
@@ -94,7 +94,7 @@ def test_no_dashboard_is_left_over() -> None:
 
 
 @pytest.mark.parametrize("asked", chart.all_expressions(), ids=lambda asked: asked.where)
-def test_asks_only_for_what_is_exported(asked: chart.Asked) -> None:
+def test_an_expression_uses_only_exported_metrics(asked: chart.Asked) -> None:
     expr = chart.substituted(asked.expr)
     assert "$" not in expr, "a variable of Grafana that no dashboard has"
     selected = chart.selectors(expr)
@@ -109,8 +109,8 @@ def test_asks_only_for_what_is_exported(asked: chart.Asked) -> None:
     assert labels_asked(expr) <= allowed
 
 
-def test_every_metric_is_looked_at() -> None:
-    """What no panel and no alert shows, with the reason."""
+def test_every_metric_is_shown_or_has_a_reason_not_to_be() -> None:
+    """``not_shown`` lists the metrics without a panel and an alert, each with the reason."""
     not_shown = {
         "slackwater_lag_records": "the operator's group_lag_records says the same, also without workers",
         "slackwater_rebalances": "as one worker sees them; the operator knows the cause",
@@ -136,7 +136,7 @@ def test_every_metric_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.stem)
-def test_each_panel_can_be_understood(path: Path) -> None:
+def test_each_panel_has_a_title_a_description_and_a_query(path: Path) -> None:
     board: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     panels = [panel for panel in board["panels"] if panel["type"] != "row"]
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
@@ -150,8 +150,8 @@ def test_each_panel_can_be_understood(path: Path) -> None:
     assert all(panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24 for panel in panels)
 
 
-def test_the_group_board_shows_what_matters() -> None:
-    """The panels that make this dashboard worth having, by the metric they must ask for."""
+def test_the_group_board_shows_the_important_figures() -> None:
+    """The most important panels are there, found by the metric that they query."""
     board = json.loads((chart.CHART / "dashboards" / "group.json").read_text(encoding="utf-8"))
     by_type: dict[str, set[str]] = {}
     for panel in board["panels"]:

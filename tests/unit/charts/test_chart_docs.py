@@ -33,7 +33,7 @@ def test_the_first_group_can_be_read() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_values_that_are_set_exist(page: Path) -> None:
+def test_the_pages_set_only_existing_values(page: Path) -> None:
     schema: dict[str, Any] = json.loads(text(chart.CHART / "values.schema.json"))
     result = re.findall(r"--set '?([A-Za-z.]+)=", text(page))
     result += re.findall(
@@ -50,7 +50,7 @@ def test_values_that_are_set_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_a_target(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]*)(?:#[^)]*)?\)", text(page)):
         if target and "://" not in target:
             assert (page.parent / target).exists(), target
@@ -87,7 +87,7 @@ def test_every_metric_of_a_worker_is_explained_and_no_other() -> None:
     assert sorted(f"slackwater_{name}" for name in explained) == sorted(exported)
 
 
-def test_annotations_and_arguments_are_the_codes() -> None:
+def test_the_pages_name_the_annotations_and_arguments_of_the_code() -> None:
     page = text(DOCS / "operate.md")
     for annotation in (names.RESTARTED_AT, names.PAUSED, names.RETRY):
         assert annotation in page

@@ -35,7 +35,7 @@ def finals() -> list[tuple[str, Stage]]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_what_is_copied_is_there_and_not_ignored(path: Path) -> None:
+def test_copied_files_exist_and_are_not_ignored(path: Path) -> None:
     built: list[Stage] = []
     for stage in containerfile.read(path):
         for step in stage.all("COPY"):
@@ -63,7 +63,7 @@ def test_no_base_is_taken_by_a_tag_that_can_move(path: Path) -> None:
         built.add(stage.name)
 
 
-def test_every_source_file_gets_in_and_nothing_built_does() -> None:
+def test_images_contain_every_source_file_and_no_built_file() -> None:
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "worker", "operator"],
         cwd=chart.ROOT, capture_output=True, text=True, check=True,
@@ -123,7 +123,7 @@ def pins(lock: str) -> dict[str, set[str]]:
     ("lock", "project", "extra"),
     [("worker.txt", "worker", ""), ("worker-spark.txt", "worker", "spark"), ("operator.txt", "operator", "")],
 )
-def test_locks_hold_what_the_packages_ask_for(lock: str, project: str, extra: str) -> None:
+def test_locks_contain_the_dependencies_of_the_packages(lock: str, project: str, extra: str) -> None:
     declared = tomllib.loads((chart.ROOT / project / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = [*declared["dependencies"], *declared.get("optional-dependencies", {}).get(extra, [])]
     names = {re.split(r"[\[<>=!~; ]", requirement)[0].lower() for requirement in wanted} - {"slackwater"}
@@ -149,7 +149,7 @@ def test_only_the_spark_image_has_java_and_none_has_a_compiler() -> None:
         )
 
 
-def test_they_run_as_nobody_special_with_a_program_that_exists() -> None:
+def test_images_run_an_existing_program_as_an_unprivileged_user() -> None:
     programs = set()
     for project in ("worker", "operator"):
         text = (chart.ROOT / project / "pyproject.toml").read_text(encoding="utf-8")
@@ -164,7 +164,7 @@ def test_they_run_as_nobody_special_with_a_program_that_exists() -> None:
         assert entry.words()[0] in programs
 
 
-def test_the_user_is_the_one_that_the_chart_runs() -> None:
+def test_images_and_chart_have_the_same_user() -> None:
     pod = chart.only_manifest(chart.template(), "Deployment")["spec"]["template"]["spec"]
     for _, stage in finals():
         assert (

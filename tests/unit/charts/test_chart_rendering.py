@@ -92,7 +92,7 @@ def test_helm_lints_and_renders(name: str) -> None:
             assert labels[key] == value
 
 
-def test_defaults_install_no_more_than_they_must() -> None:
+def test_the_defaults_install_only_the_necessary_objects() -> None:
     kinds = sorted(
         m["kind"] for m in chart.template() if "helm.sh/hook" not in m["metadata"].get("annotations", {})
     )
@@ -167,7 +167,7 @@ def test_the_roles_are_what_the_design_says() -> None:
     assert {resource for _, resource, _ in at_home} == {"leases"}
 
 
-def test_the_operator_gets_nothing_that_leads_further() -> None:
+def test_the_operator_gets_no_rights_that_lead_to_more_rights() -> None:
     """No wildcard; no exec; no roles, tokens, nodes or CRDs; the Lease at home only. Of Secrets it can read
     one by its name and make one, but list, change and delete none."""
     everywhere = granted(rules({}, "ClusterRole", "sw-slackwater"))
@@ -199,7 +199,7 @@ def pod(values: Mapping[str, Any] | None = None) -> dict[str, Any]:
     return result
 
 
-def test_the_pod_is_what_restricted_demands() -> None:
+def test_the_pod_satisfies_the_restricted_standard() -> None:
     for spec in (pod(), chart.only_manifest(chart.template(), "Pod")["spec"]):
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -209,7 +209,7 @@ def test_the_pod_is_what_restricted_demands() -> None:
         assert not any("hostPath" in volume for volume in spec.get("volumes", []))
 
 
-def test_probes_and_monitor_name_the_port_that_is_there() -> None:
+def test_probes_and_monitor_name_the_existing_port() -> None:
     (container,) = pod()["containers"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     for probe, path in (
@@ -246,7 +246,7 @@ def test_arguments_follow_the_values() -> None:
             "--log-level=debug", "--round-ms=2000"} <= set(more)  # fmt: skip
 
 
-def test_a_budget_only_for_more_than_one() -> None:
+def test_only_several_replicas_have_a_disruption_budget() -> None:
     assert not [m for m in chart.template({"replicaCount": 1}) if m["kind"] == "PodDisruptionBudget"]
     budget = chart.only_manifest(chart.template(), "PodDisruptionBudget")
     labels = chart.only_manifest(chart.template(), "Deployment")["spec"]["template"]["metadata"]["labels"]
@@ -272,7 +272,7 @@ def webhook(values: Mapping[str, Any] | None = None) -> dict[str, Any]:
     return dict(result)
 
 
-def test_without_the_webhook_there_is_nothing_of_it() -> None:
+def test_without_the_webhook_none_of_its_objects_is_rendered() -> None:
     assert "webhook" not in chart.helm("template", chart.RELEASE, str(chart.CHART)).lower()
 
 
@@ -345,7 +345,7 @@ def test_the_policy_lets_the_api_server_reach_the_webhook() -> None:
     assert reviews == {"ports": [{"port": "webhook", "protocol": "TCP"}]}
 
 
-def test_the_policy_lets_through_what_the_operator_does() -> None:
+def test_the_policy_allows_the_connections_of_the_operator() -> None:
     policy = chart.only_manifest(chart.template(ALL_ON), "NetworkPolicy", "sw-slackwater")["spec"]
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     ports = {port["port"] for rule in policy["egress"] for port in rule["ports"]}
@@ -489,7 +489,7 @@ def test_values_at_a_limit_are_accepted(values: dict[str, Any]) -> None:
     assert chart.template(values)
 
 
-def test_a_part_that_a_user_takes_away_stays_away() -> None:
+def test_a_part_that_a_user_sets_to_null_is_left_out() -> None:
     """`resources.limits: null` is how helm's users drop a default."""
     (container,) = pod({"resources.limits": None})["containers"]
     assert "limits" not in container["resources"]

@@ -26,7 +26,7 @@ def test_every_option_is_described() -> None:
     assert set(security_options.OPTIONS) == set(SECURITY)
 
 
-def test_the_pictures_have_every_state_and_every_move() -> None:
+def test_the_diagrams_have_every_state_and_every_transition() -> None:
     drawn = membership_picture()
     moves = {(s.name, e.name, to.name) for s, row in TRANSITIONS.items() for e, to in row.items()}
     drawn_moves = set()
@@ -45,7 +45,7 @@ def test_every_diagnostic_is_explained() -> None:
     assert explained == {kind.value for kind in Kind}
 
 
-def test_every_error_that_the_page_names_is_there() -> None:
+def test_every_error_that_the_page_names_exists() -> None:
     page = PAGE.read_text(encoding="utf-8")
     table = page[page.index("## Errors, and what to do") : page.index("## States")]
     named = set(re.findall(r"`(\w+(?:Error|Available))`", table))

@@ -25,7 +25,7 @@ async def test_an_earlier_commit_is_not_sent_behind_a_later_one() -> None:
     order.sending([A], second)
 
 
-async def test_what_a_later_commit_has_stored_is_left_out() -> None:
+async def test_a_commit_omits_partitions_that_a_later_one_has_stored() -> None:
     order = CommitOrder()
     first, second = order.begin(), order.begin()
     offsets = {A: OffsetAndMetadata(1), B: OffsetAndMetadata(2)}
@@ -34,7 +34,7 @@ async def test_what_a_later_commit_has_stored_is_left_out() -> None:
     assert order.left(offsets, second + 1) == offsets
 
 
-async def test_the_earlier_one_shares_the_outcome_of_the_later_one() -> None:
+async def test_an_earlier_commit_has_the_outcome_of_a_later_one() -> None:
     order = CommitOrder()
     order.begin()
     stored, refused = order.begin(), order.begin()
@@ -48,7 +48,7 @@ async def test_the_earlier_one_shares_the_outcome_of_the_later_one() -> None:
         await waiting[1]
 
 
-async def test_nobody_knows_what_came_of_a_later_one_that_is_over() -> None:
+async def test_a_later_commit_that_timed_out_leaves_the_outcome_unknown() -> None:
     order = CommitOrder()
     order.begin()
     later = order.begin()

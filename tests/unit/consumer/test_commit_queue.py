@@ -24,7 +24,7 @@ def run(queue: CommitQueue) -> None:
         call()
 
 
-def test_in_the_order_of_the_commits() -> None:
+def test_callbacks_run_in_the_order_of_the_commits() -> None:
     queue = CommitQueue()
     outcomes: list[tuple[int, Any]] = []
     both = [commit(0), commit(1), commit(2)]
@@ -45,7 +45,7 @@ def test_in_the_order_of_the_commits() -> None:
     assert queue.under_way() == []
 
 
-def test_the_names_of_kafka_pythons_future() -> None:
+def test_a_commit_future_has_the_names_of_kafka_python() -> None:
     future, pending = commit(1)
     outcomes: list[Any] = []
     pending.add_callback(outcomes.append).add_errback(outcomes.append)

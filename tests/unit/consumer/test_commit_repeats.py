@@ -111,7 +111,7 @@ async def refused(bench: Committing, commit: asyncio.Task[None]) -> None:
         await commit
 
 
-async def test_what_is_held_still_is_committed_in_the_next_generation() -> None:
+async def test_a_partition_still_held_is_committed_in_the_next_generation() -> None:
     bench = Committing()
     commit = bench.commit(A)
     sent, answer = await bench.next()
@@ -124,7 +124,7 @@ async def test_what_is_held_still_is_committed_in_the_next_generation() -> None:
     await commit
 
 
-async def test_what_was_given_up_since_is_not_committed_again() -> None:
+async def test_a_partition_given_up_since_is_not_committed_again() -> None:
     bench = Committing()
     commit = bench.commit(A, B)
     sent, answer = await bench.next()
@@ -134,8 +134,8 @@ async def test_what_was_given_up_since_is_not_committed_again() -> None:
     await refused(bench, commit)
 
 
-async def test_what_went_and_came_back_is_not_committed_again() -> None:
-    """Its owner in between has committed more."""
+async def test_a_partition_that_left_and_returned_is_not_committed_again() -> None:
+    """The owner in between may have committed a later offset."""
     bench = Committing()
     commit = bench.commit(B)
     _, answer = await bench.next()
@@ -171,8 +171,10 @@ async def test_a_refusal_is_not_overcome_by_a_rebalance_that_takes_the_partition
 
 @pytest.mark.parametrize("synced", [False, True])
 @pytest.mark.parametrize("begun", ["before", "after"])
-async def test_what_was_held_through_a_missed_generation_is_not_committed(begun: str, synced: bool) -> None:
-    """The listener has not heard of it yet, but its owner since may have committed more."""
+async def test_a_partition_held_through_a_missed_generation_is_not_committed(
+    begun: str, synced: bool
+) -> None:
+    """The listener has not been called yet, but the new owner may have committed a later offset."""
     bench = Committing()
     if begun == "before":
         commit = bench.commit(A)
@@ -195,8 +197,8 @@ async def test_what_was_held_through_a_missed_generation_is_not_committed(begun:
         await commit
 
 
-async def test_what_was_never_held_can_be_committed_once() -> None:
-    """As any offsets of the group can; but there is nothing that says whose they are after a rebalance."""
+async def test_a_partition_never_held_can_be_committed_once() -> None:
+    """Any offset of the group can be committed once; after a rebalance its owner is unknown."""
     bench = Committing()
     other = TopicPartition("u", 0)
     commit = bench.commit(other)

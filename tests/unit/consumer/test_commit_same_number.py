@@ -44,8 +44,10 @@ def join_the_same_number(bench: Committing, *partitions: TopicPartition) -> None
 
 
 @pytest.mark.parametrize("has", [[A], [A, B]], ids=["gone", "gone-and-back"])
-async def test_what_was_given_up_is_not_committed_under_the_same_number(has: list[TopicPartition]) -> None:
-    """The broker would take it: member.id and number are right."""
+async def test_a_revoked_partition_is_not_committed_under_a_reused_generation(
+    has: list[TopicPartition],
+) -> None:
+    """The broker would accept the commit, because member.id and generation match."""
     bench = Committing()
     join_anew(bench, 2)
     commit = bench.commit(B)
@@ -57,8 +59,10 @@ async def test_what_was_given_up_is_not_committed_under_the_same_number(has: lis
 
 
 @pytest.mark.parametrize("has", [[A], [A, B]], ids=["gone", "gone-and-back"])
-async def test_nor_where_the_coordinator_was_only_found_meanwhile(has: list[TopicPartition]) -> None:
-    """The request was made up before, and would be written after."""
+async def test_a_commit_that_waited_for_the_coordinator_omits_revoked_partitions(
+    has: list[TopicPartition],
+) -> None:
+    """The request was built before the rebalance and would be sent after it."""
     bench = Committing()
     join_anew(bench, 2)
     coordinator_found: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -76,8 +80,8 @@ async def test_nor_where_the_coordinator_was_only_found_meanwhile(has: list[Topi
     await refused(bench, commit)
 
 
-async def test_what_is_held_still_is_written_in_the_generation_of_now() -> None:
-    """Not first in the one of before, which the broker would refuse."""
+async def test_a_partition_still_held_is_committed_in_the_current_generation() -> None:
+    """It is not sent in the former generation first, which the broker would refuse."""
     bench = Committing()
     waits: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     plain = bench.send
@@ -97,8 +101,8 @@ async def test_what_is_held_still_is_written_in_the_generation_of_now() -> None:
     await commit
 
 
-async def test_within_one_generation_what_was_revoked_may_be_repeated() -> None:
-    """Its next owner gets it in the next generation, and in that one this is refused."""
+async def test_within_a_generation_a_revoked_partition_may_be_committed_again() -> None:
+    """The next owner gets the partition in the next generation, which refuses this commit."""
     bench = Committing()
     commit = bench.commit(B)
     sent, answer = await bench.next()
@@ -111,7 +115,7 @@ async def test_within_one_generation_what_was_revoked_may_be_repeated() -> None:
 
 
 @pytest.mark.parametrize("code", [E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID, E.FENCED_INSTANCE_ID])
-async def test_what_the_first_is_told_does_not_end_the_second(code: int) -> None:
+async def test_an_error_of_the_first_generation_does_not_end_the_second(code: int) -> None:
     bench = Committing()
     join_anew(bench, 2)
     commit = bench.commit(B)
@@ -126,7 +130,7 @@ async def test_what_the_first_is_told_does_not_end_the_second(code: int) -> None
         await commit
 
 
-async def test_a_late_heartbeat_of_the_first_does_not_end_the_second() -> None:
+async def test_a_late_heartbeat_of_the_first_generation_does_not_end_the_second() -> None:
     bench = Committing()
     join_anew(bench, 2)
     sync = bench.take(m.SyncGroupRequest)

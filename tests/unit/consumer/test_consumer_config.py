@@ -58,7 +58,7 @@ def test_every_method_of_kafka_python_is_there_with_its_arguments() -> None:
         ({"partition_assignment_strategy": []}, "empty"),
     ],
 )
-def test_bad_options(options: dict[str, Any], says: str) -> None:
+def test_bad_options_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(KafkaConfigurationError, match=says):
         ConsumerConfig.from_keywords(options)
 
@@ -97,7 +97,7 @@ def test_an_owner_that_cannot_be_written_is_refused_by_the_option_s_name(owner: 
         ConsumerConfig.from_properties({"subscription.owner": owner}, group_id="g")
 
 
-def test_properties() -> None:
+def test_java_properties_are_read() -> None:
     made = ConsumerConfig.from_properties(
         {
             "bootstrap.servers": "a:1,b:2",
@@ -131,7 +131,7 @@ def test_properties() -> None:
         ({"value.deserializer": "org.x.Y"}, r"value_deserializer"),
     ],
 )
-def test_bad_properties(properties: dict[str, str], says: str) -> None:
+def test_bad_properties_are_refused(properties: dict[str, str], says: str) -> None:
     with pytest.raises(KafkaConfigurationError, match=says):
         ConsumerConfig.from_properties(properties)
 
@@ -154,7 +154,7 @@ def test_bad_properties(properties: dict[str, str], says: str) -> None:
         ({"bootstrap_servers": []}, ["bootstrap_servers"]),
     ],
 )  # fmt: skip
-def test_combinations_that_cannot_be(options: dict[str, Any], says: list[str]) -> None:
+def test_impossible_combinations_are_refused(options: dict[str, Any], says: list[str]) -> None:
     with pytest.raises(KafkaConfigurationError) as raised:
         ConsumerConfig.from_keywords(options)
     for part in says:
@@ -174,7 +174,7 @@ def test_a_combination_of_both_kinds_of_names_says_what_was_written() -> None:
         ConsumerConfig.from_properties({"session.timeout.ms": "8000"}, heartbeat_interval_ms=9_000)
 
 
-def test_what_is_hardly_meant_is_taken_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_questionable_option_is_accepted_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         ConsumerConfig.from_keywords({"fetch_min_bytes": 100, "fetch_max_bytes": 10})
         ConsumerConfig.from_keywords({"retry_backoff_ms": 5_000})

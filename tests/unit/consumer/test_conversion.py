@@ -51,7 +51,7 @@ def test_a_deserializer_object_sees_topic_and_headers_a_callable_the_bytes() -> 
 
 
 @pytest.mark.parametrize("origin", ["key", "value"])
-def test_the_first_failure_ends_it_and_has_all_there_is(origin: str) -> None:
+def test_the_first_failure_ends_the_conversion_and_has_the_details(origin: str) -> None:
     def fussy(data: bytes) -> int:
         if data in (b"k2", b"two"):
             raise ValueError("not a number")

@@ -52,7 +52,7 @@ def test_a_copy_says_what_the_error_says(error: Exception, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", COPIES)
-def test_so_does_that_of_every_error_of_a_broker(how: str) -> None:
+def test_a_copy_of_every_broker_error_says_the_same(how: str) -> None:
     for code in [*ErrorCode, 9999]:
         if code == ErrorCode.NONE:
             continue

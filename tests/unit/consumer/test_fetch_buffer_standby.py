@@ -97,7 +97,7 @@ class Bench:
         (26, 0, -1),  # beyond all that was fetched
     ],
 )
-def test_skips_to_an_offset(offset: int, chunks: int, epoch: int) -> None:
+def test_prefetched_records_are_skipped_up_to_an_offset(offset: int, chunks: int, epoch: int) -> None:
     bench = Bench()
     bench.skip(offset)
     assert (len(bench.buffer), bench.room) == (chunks, int(chunks < 2))
@@ -111,7 +111,7 @@ def test_skips_to_an_offset(offset: int, chunks: int, epoch: int) -> None:
     assert (bench.buffer.total_bytes, bench.buffer.held_bytes(A)) == (0, 0)
 
 
-def test_skips_in_steps_and_each_partition_for_itself() -> None:
+def test_each_partition_is_skipped_on_its_own_and_repeatedly() -> None:
     bench = Bench()
     bench.subscription.fetch_ahead(B, 0)
     bench.add(0, batch(0, 5), B)
@@ -196,7 +196,7 @@ def test_a_batch_that_was_skipped_need_not_be_readable(offset: int) -> None:
     assert (state.position, state.version > version, len(bench.buffer)) == (offset, True, 0)
 
 
-def test_a_batch_that_is_not_readable_and_not_skipped_is_told() -> None:
+def test_an_unreadable_batch_that_is_not_skipped_is_reported() -> None:
     bench = Bench()
     bench.subscription.fetch_ahead(A, 10)
     bench.ahead = bench.subscription.prefetched[A]

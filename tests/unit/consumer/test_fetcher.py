@@ -28,7 +28,7 @@ class Clock:
         return asyncio.get_running_loop().call_later(3_600, call)
 
 
-async def test_goes_on_behind_what_it_has_before_it_is_handed_over() -> None:
+async def test_the_fetcher_fetches_ahead_of_the_application() -> None:
     bench = Bench(A)
     bench.fetcher.wake()
     assert await bench.next() == {0: 0}
@@ -102,7 +102,7 @@ async def test_at_the_end_of_the_log_no_third_small_answer_is_asked_for() -> Non
     await bench.fetcher.close()
 
 
-async def test_all_together_stay_within_the_bound() -> None:
+async def test_all_partitions_together_stay_within_the_bound() -> None:
     bench = Bench(A, B, fetch_max_bytes=1_000)
     bench.fetcher.wake()
     await bench.next()
@@ -139,7 +139,7 @@ async def test_an_answer_from_before_a_jump_is_dropped() -> None:
 @pytest.mark.parametrize(
     "code", [E.NOT_LEADER_OR_FOLLOWER, E.UNKNOWN_TOPIC_OR_PARTITION, E.FENCED_LEADER_EPOCH]
 )
-async def test_a_leader_that_is_none_brings_a_refresh_and_another_try(code: int) -> None:
+async def test_a_fetch_from_a_former_leader_refreshes_the_metadata_and_is_repeated(code: int) -> None:
     bench = Bench(A, retry_backoff_ms=20)
     bench.fetcher.wake()
     await bench.next()
@@ -248,7 +248,7 @@ async def test_out_of_range_is_asked_again_by_itself() -> None:
     await bench.fetcher.close()
 
 
-async def test_what_cannot_be_mended_is_raised_by_poll() -> None:
+async def test_a_fatal_error_is_raised_by_poll() -> None:
     bench = Bench(A)
     bench.fetcher.wake()
     await bench.next()

@@ -128,7 +128,7 @@ async def test_what_cannot_be_read_and_was_skipped_is_left_out() -> None:
     await bench.fetcher.close()
 
 
-async def test_from_a_lower_offset_it_is_fetched_anew() -> None:
+async def test_a_takeover_at_a_lower_offset_fetches_again() -> None:
     bench = Standby(A, offset=50)
     bench.fetcher.wake()
     await bench.answer_later(part(A, batch(50, 5), end=200))
@@ -141,7 +141,7 @@ async def test_from_a_lower_offset_it_is_fetched_anew() -> None:
     await bench.fetcher.close()
 
 
-async def test_between_requests_it_rests_and_a_takeover_ends_that(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_standby_pauses_between_requests_until_a_takeover(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "_STANDBY_REST_S", 30.0)
     bench = Standby(A)
     bench.fetcher.wake()
@@ -157,7 +157,7 @@ async def test_between_requests_it_rests_and_a_takeover_ends_that(monkeypatch: p
     await bench.fetcher.close()
 
 
-async def test_a_rest_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_pause_of_a_standby_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "_STANDBY_REST_S", 0.05)
     bench = Standby(A)
     bench.fetcher.wake()
@@ -204,7 +204,7 @@ async def test_all_that_is_prefetched_stays_within_the_bound_and_is_not_fetched_
 
 
 @pytest.mark.parametrize("code", [E.OFFSET_OUT_OF_RANGE, E.TOPIC_AUTHORIZATION_FAILED])
-async def test_what_cannot_be_fetched_is_let_go_of_and_told_to_nobody(code: int) -> None:
+async def test_a_prefetched_partition_with_a_fatal_error_is_dropped_silently(code: int) -> None:
     bench = Standby(A, B)
     bench.fetcher.wake()
     await bench.answer_later(part(A, batch(0, 5), end=100))
@@ -215,7 +215,7 @@ async def test_what_cannot_be_fetched_is_let_go_of_and_told_to_nobody(code: int)
     await bench.fetcher.close()
 
 
-async def test_a_leader_that_is_none_brings_a_refresh_and_keeps_what_is_here() -> None:
+async def test_a_former_leader_causes_a_refresh_and_keeps_the_buffer() -> None:
     bench = Standby(A, retry_backoff_ms=20)
     bench.fetcher.wake()
     await bench.answer_later(part(A, batch(0, 5), end=100))

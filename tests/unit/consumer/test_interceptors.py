@@ -51,7 +51,7 @@ class Filters:
         return {A: records[A], B: []}
 
 
-def test_each_gets_what_the_one_before_gave(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_interceptor_gets_the_result_of_the_previous_one(caplog: pytest.LogCaptureFixture) -> None:
     calls.clear()
     given = (Adds("one"), Fails(), Forgets())
     config = ConsumerConfig(client_id="c", interceptor_classes=(Adds, Fails()))
@@ -81,6 +81,6 @@ def test_each_gets_what_the_one_before_gave(caplog: pytest.LogCaptureFixture) ->
         ("Adds", "must be a list"),
     ],
 )
-def test_what_is_no_interceptor_is_refused(given: Any, says: str) -> None:
+def test_an_object_that_is_no_interceptor_is_refused(given: Any, says: str) -> None:
     with pytest.raises(KafkaConfigurationError, match=says):
         ConsumerConfig.from_keywords({"interceptor_classes": given})

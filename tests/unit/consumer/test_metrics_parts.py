@@ -87,7 +87,7 @@ def test_a_fetch_counts_when_all_of_it_was_taken() -> None:
     assert figures[f"{FETCH}.partition-t-0"] == {"preferred-read-replica": 5}
 
 
-def test_an_empty_answer_is_no_fetch_of_nothing() -> None:
+def test_an_empty_answer_does_not_count_as_fetched_records() -> None:
     metrics = FetchMetrics(assigned(), Clock())
     metrics.looked_at(metrics.answered(1_000, 0))
     figures = metrics.values(lambda _: -1)[FETCH]
@@ -96,7 +96,7 @@ def test_an_empty_answer_is_no_fetch_of_nothing() -> None:
 
 
 @pytest.mark.parametrize(("read_committed", "lag"), [(False, 70), (True, 30)])
-def test_the_lag_is_that_to_what_can_be_read(read_committed: bool, lag: int) -> None:
+def test_the_lag_counts_up_to_the_last_readable_offset(read_committed: bool, lag: int) -> None:
     subscription = assigned()
     metrics = FetchMetrics(subscription, Clock(), read_committed=read_committed)
     state = subscription.get(TP)
@@ -111,7 +111,7 @@ def test_the_lag_is_that_to_what_can_be_read(read_committed: bool, lag: int) -> 
     assert figures[f"{FETCH}.partition-t-0"]["records-lead"] == figures[FETCH]["records-lead-min"] == 20
 
 
-def test_a_partition_that_goes_takes_its_figures_along() -> None:
+def test_the_metrics_of_a_removed_partition_are_removed() -> None:
     other = TopicPartition("t", 1)
     subscription = assigned(TP, other)
     metrics = FetchMetrics(subscription, Clock())
@@ -129,7 +129,7 @@ def test_a_partition_that_goes_takes_its_figures_along() -> None:
     assert "records-lag" not in figures[f"{FETCH}.partition-t-0"], "it comes back without a past"
 
 
-def test_the_follower_that_is_read_from() -> None:
+def test_the_preferred_read_replica_is_known() -> None:
     targets = FetchTargets(ClusterMetadata(), replica_age_s=10)
     assert targets.replica(TP) == -1
     targets.prefer(TP, 3, 0.0)
@@ -138,7 +138,7 @@ def test_the_follower_that_is_read_from() -> None:
     assert targets.replica(TP) == -1
 
 
-def test_polls() -> None:
+def test_poll_metrics_are_recorded() -> None:
     clock = Clock()
     metrics = ConsumerMetrics(assigned(), clock, has_group=False)
     assert "consumer-coordinator-metrics" not in metrics.values()

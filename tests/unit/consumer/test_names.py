@@ -24,11 +24,11 @@ OWN_MACHINERY = {
 """Errors of kafka-python's own insides, which no call of ours can raise."""
 
 
-def test_the_names_of_kafka_python() -> None:
+def test_the_names_of_kafka_python_can_be_imported() -> None:
     assert {name for name in kafka.__all__ if not hasattr(ours, name)} == NOT_HERE
 
 
-def test_all_that_is_promised_can_be_imported() -> None:
+def test_every_public_name_can_be_imported() -> None:
     for name in (
         *ours.__all__,
         "OffsetAndTimestamp",
@@ -64,7 +64,7 @@ def test_errors_have_kafka_pythons_names_codes_and_kinds() -> None:
             assert issubclass(mine, errors.InvalidMetadataError), name
 
 
-def test_names_come_in_only_when_they_are_used() -> None:
+def test_names_are_imported_only_when_they_are_used() -> None:
     code = (
         "import sys, slackwater.kafka; before = set(sys.modules); slackwater.kafka.CommitFailedError; "
         "print('slackwater.kafka.consumer' in sys.modules, 'asyncio' in before)"

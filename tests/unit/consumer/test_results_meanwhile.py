@@ -163,7 +163,7 @@ async def holding_three(face: Any) -> tuple[Any, Coordinator, Listener]:
 
 @FACES
 @pytest.mark.parametrize("code", THROWN_OUT)
-async def test_thrown_out_meanwhile(face: Any, code: int) -> None:
+async def test_a_member_removed_while_its_listener_runs_loses_its_partitions(face: Any, code: int) -> None:
     made, coordinator, listener = await holding_three(face)
     listener.meanwhile = lambda: made.on_loop(coordinator.refuse, code)
     try:
@@ -176,7 +176,7 @@ async def test_thrown_out_meanwhile(face: Any, code: int) -> None:
 
 
 @FACES
-async def test_fenced_meanwhile(face: Any) -> None:
+async def test_a_member_fenced_while_its_listener_runs_raises(face: Any) -> None:
     made, coordinator, listener = await holding_three(face)
     listener.meanwhile = lambda: made.on_loop(coordinator.refuse, E.FENCED_INSTANCE_ID)
     try:
@@ -248,7 +248,7 @@ def lead(core: Engine, epoch: int) -> None:
 
 
 @FACES
-async def test_nothing_meanwhile(face: Any) -> None:
+async def test_a_member_keeps_its_partitions_when_nothing_happens_meanwhile(face: Any) -> None:
     made, coordinator, listener = await holding_three(face)
     try:
         assert await made.poll() <= {A, C}

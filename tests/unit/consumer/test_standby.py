@@ -285,7 +285,7 @@ async def test_what_reads_or_commits_is_refused_in_standby_and_says_what_to_do(f
 
 @FACES
 @pytest.mark.parametrize("how", [{}, {"topics": ["t"], "pattern": "t"}])
-async def test_topics_or_a_pattern(face: Any, how: dict[str, Any]) -> None:
+async def test_a_standby_refuses_bad_topics_and_bad_listeners(face: Any, how: dict[str, Any]) -> None:
     made = face()
     await made.begin()
     try:
@@ -389,7 +389,7 @@ async def test_errors_of_a_standby_are_not_raised_after_the_takeover(face: Any) 
 
 
 @FACES
-async def test_prefetch_names_the_whole_set(face: Any) -> None:
+async def test_each_prefetch_replaces_the_previous_one(face: Any) -> None:
     made = face()
     await made.stand_by()
     try:
@@ -462,7 +462,7 @@ async def polled(
 
 
 @FACES
-async def test_it_goes_on_at_the_offsets_that_it_is_given_and_asks_nobody(face: Any, wire: Wire) -> None:
+async def test_a_takeover_continues_at_the_given_offsets_without_a_request(face: Any, wire: Wire) -> None:
     made = await warm(face)
     try:
         del wire.asked[:]
@@ -504,7 +504,7 @@ async def test_what_is_not_named_is_asked_for_and_what_is_not_assigned_is_let_go
 
 @FACES
 @pytest.mark.parametrize("offset", [9, 0])
-async def test_from_a_lower_offset_than_was_prefetched_it_is_fetched_anew(face: Any, offset: int) -> None:
+async def test_a_takeover_below_the_prefetched_offset_fetches_again(face: Any, offset: int) -> None:
     made = await warm(face)
     try:
         version = made.core.subscription.prefetched[A].version
@@ -521,7 +521,7 @@ async def test_from_a_lower_offset_than_was_prefetched_it_is_fetched_anew(face: 
 
 
 @FACES
-async def test_beyond_what_was_prefetched_it_goes_on_fetching_there(face: Any) -> None:
+async def test_a_takeover_beyond_the_prefetched_records_fetches_from_there(face: Any) -> None:
     made = await warm(face)
     try:
         version = made.core.subscription.prefetched[A].version

@@ -112,7 +112,7 @@ BOTH = [(1, Purpose.GROUP), (1, Purpose.GENERAL)]
 BOTH_OF_2 = [(2, Purpose.GROUP), (2, Purpose.GENERAL)]
 
 
-async def test_it_is_ready_with_metadata_a_coordinator_and_both_connections() -> None:
+async def test_a_standby_is_ready_with_metadata_coordinator_and_both_connections() -> None:
     bench = Bench()
     await bench.begin()
     assert (bench.cluster.opened, bench.cluster.refreshes) == (BOTH, 1)
@@ -130,8 +130,8 @@ async def test_a_connection_that_is_lost_is_opened_again() -> None:
     await bench.end()
 
 
-async def test_it_follows_the_coordinator() -> None:
-    """Also where the old one lives on, and no connection is lost."""
+async def test_a_standby_follows_the_coordinator() -> None:
+    """It also follows when the former coordinator is alive and no connection is lost."""
     bench = Bench()
     await bench.begin()
     bench.cluster.coordinates = 2
@@ -140,7 +140,7 @@ async def test_it_follows_the_coordinator() -> None:
     await bench.end()
 
 
-async def test_it_is_not_ready_with_connections_to_who_was_the_coordinator() -> None:
+async def test_connections_to_a_former_coordinator_do_not_make_a_standby_ready() -> None:
     bench = Bench()
     bench.cluster.known, bench.cluster.coordinates = 1, 2
     await bench.begin()
@@ -148,7 +148,9 @@ async def test_it_is_not_ready_with_connections_to_who_was_the_coordinator() -> 
     await bench.end()
 
 
-async def test_of_a_coordinator_that_is_gone_others_are_asked(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_standby_asks_another_broker_when_the_coordinator_is_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     bench = Bench()
     await bench.begin()
     bench.cluster.down, bench.cluster.coordinates = {1}, 2
@@ -159,7 +161,7 @@ async def test_of_a_coordinator_that_is_gone_others_are_asked(caplog: pytest.Log
     await bench.end()
 
 
-async def test_what_can_be_mended_is_waited_for() -> None:
+async def test_a_standby_waits_while_an_error_is_retriable() -> None:
     bench = Bench()
     bench.cluster.failing.extend([KafkaConnectionError("nobody there")] * 3)
     await bench.begin()
@@ -168,7 +170,7 @@ async def test_what_can_be_mended_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("where", ["topic", "group"])
-async def test_what_cannot_be_mended_ends_it_before_it_is_ready(where: str) -> None:
+async def test_a_fatal_error_ends_a_standby_before_it_is_ready(where: str) -> None:
     bench = Bench()
     if where == "topic":
         bench.cluster.topic_error = E.TOPIC_AUTHORIZATION_FAILED
@@ -188,7 +190,7 @@ async def test_a_topic_that_is_not_there_yet_keeps_nobody_from_standing_by() -> 
     await bench.end()
 
 
-async def test_once_it_is_ready_it_outlives_a_refusal(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_ready_standby_survives_a_refusal(caplog: pytest.LogCaptureFixture) -> None:
     bench = Bench()
     await bench.begin()
     bench.cluster.refused = for_code(E.GROUP_AUTHORIZATION_FAILED)
@@ -200,7 +202,7 @@ async def test_once_it_is_ready_it_outlives_a_refusal(caplog: pytest.LogCaptureF
     await bench.end()
 
 
-async def test_who_waits_for_it_hears_that_it_has_ended() -> None:
+async def test_a_caller_that_waits_for_a_standby_is_told_of_its_end() -> None:
     bench = Bench()
     bench.cluster.down = {1}
     waiting = asyncio.create_task(bench.begin())

@@ -30,7 +30,7 @@ def container(**state: Any) -> Json:
     return {"containerStatuses": [{"name": "worker", "restartCount": 0, **state}]}
 
 
-def test_a_pod_that_runs() -> None:
+def test_a_running_pod_is_parsed() -> None:
     ready = [{"type": "Ready", "status": "True"}]
     snapshot = pod_snapshot(
         pod(conditions=ready, **container(state={"running": {"startedAt": "2026-11-21T18:00:00Z"}}))
@@ -93,13 +93,13 @@ ENDED = {
         ({}, ""),
     ],
 )
-def test_the_trouble_of_a_pod(status: Json, trouble: str) -> None:
+def test_the_trouble_of_a_pod_is_parsed(status: Json, trouble: str) -> None:
     snapshot = pod_snapshot(pod(**status))
     assert snapshot.trouble == trouble
     assert not snapshot.started
 
 
-def test_an_evicted_pod_and_its_end() -> None:
+def test_an_evicted_pod_is_parsed_with_its_end() -> None:
     conditions = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
     raw = pod(conditions=conditions, **container(state={"terminated": ENDED}))
     raw["metadata"]["deletionTimestamp"] = "2026-11-21T18:00:30Z"
@@ -144,7 +144,7 @@ def test_the_template_of_a_controller_revision() -> None:
         ("flights-c-3", "flights-c-3", "", -1),
     ],
 )
-def test_which_member_a_pod_is(name: str, member: str, suffix: str, ordinal: int) -> None:
+def test_a_pod_is_parsed_with_its_member(name: str, member: str, suffix: str, ordinal: int) -> None:
     labels = {"slackwater.dev/group": "flights"}
     snapshot = pod_snapshot({"metadata": {"name": name, "uid": "u", "labels": labels}})
     assert (snapshot.member, snapshot.suffix, snapshot.ordinal) == (member, suffix, ordinal)

@@ -117,7 +117,7 @@ def test_a_group_that_is_gone_takes_its_series_with_it() -> None:
     assert {dict(labels).get("group") for _, labels in series} == {"other", None}
 
 
-def test_counters_and_histograms() -> None:
+def test_counters_and_histograms_are_exported() -> None:
     metrics = Metrics()
     for cause, seconds in (("scale", 2.0), ("scale", 30.0), ("unplanned", None)):
         metrics.rebalanced(FLIGHTS, cause, seconds)
@@ -135,7 +135,7 @@ def test_counters_and_histograms() -> None:
     assert of(series, "slackwater_decisions_total") == {"up/scale": 2}
 
 
-def test_the_operators_own() -> None:
+def test_the_metrics_of_the_operator_itself_are_exported() -> None:
     metrics = Metrics()
     metrics.reconciled(0.002)
     metrics.reconciled(0.2, failed=True)

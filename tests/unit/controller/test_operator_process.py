@@ -17,7 +17,7 @@ from slackwater_operator.kubernetes.watch import settings
 from slackwater_operator.telemetry.logs import FewerRetries, JsonLines
 
 
-def test_defaults_are_a_pods() -> None:
+def test_the_default_arguments_fit_a_pod() -> None:
     options = parse([], {"POD_NAME": "op-7", "POD_NAMESPACE": "sw"})
     assert (options.namespaces, options.lease, options.lease_namespace) == ((), "slackwater-operator", "sw")
     assert (options.identity, options.http_host, options.http_port) == ("op-7", "", 8080)
@@ -61,7 +61,7 @@ def test_arguments_go_before_the_environment() -> None:
         (["--leas=another"], {}, "unrecognized arguments: --leas=another"),
     ],
 )
-def test_bad_arguments_are_named(
+def test_bad_arguments_are_reported(
     arguments: list[str], environment: dict[str, str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -104,7 +104,7 @@ def record(name: str, message: str) -> logging.LogRecord:
     return logging.LogRecord(name, logging.ERROR, "x.py", 1, message, (), None)
 
 
-def test_json_lines() -> None:
+def test_the_log_is_written_as_json_lines() -> None:
     entry = json.loads(JsonLines().format(record("a.b", 'says "x"\nand y')))
     assert entry["message"] == 'says "x"\nand y'
     assert (entry["level"], entry["logger"]) == ("error", "a.b")

@@ -107,7 +107,7 @@ def test_a_step_before_a_change_of_the_topics_was_seen_keeps_its_own_rebalance()
     assert causes(watch, (5, False, 41_000), now_ms=45_100, topics_ms=45_000) == ["scale"]
 
 
-def test_during_a_restart_it_is_the_rollouts() -> None:
+def test_a_rebalance_during_a_restart_belongs_to_the_rollout() -> None:
     watch = RebalanceWatch()
     causes(watch, (4, False, 0))
     rebalances = watch.observe([(5, False, 500)], now_ms=500, restarting=True, took_ms={5: 70})

@@ -45,7 +45,7 @@ WRITTEN = [("flights", 0, 0), ("flights", 0, 2), ("flights", 1, 0), ("flights", 
 DEAD = [("flights", 0, 1)]
 
 
-def test_all_accounted_for() -> None:
+def test_a_complete_output_has_no_losses() -> None:
     accounting = verify.account(ENDS, WRITTEN, DEAD)
     assert (accounting.records_in, accounting.records_out, accounting.dead_lettered) == (5, 4, 1)
     assert (accounting.lost, accounting.duplicated, accounting.examples) == (0, 0, ())

@@ -41,7 +41,7 @@ def test_topics_outlive_the_process(tmp_path: Path) -> None:
     second.close()
 
 
-def test_what_the_coordinator_asks(tmp_path: Path) -> None:
+def test_the_coordinator_finds_topics_by_name_and_id(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     topic = store.create("t", 2, {})
     assert (store.topic_id("t"), store.topic_name(topic.topic_id), store.partition_count("t")) == (
@@ -57,7 +57,7 @@ def test_what_the_coordinator_asks(tmp_path: Path) -> None:
     store.close()
 
 
-def test_deletion_removes_the_data_and_is_told(tmp_path: Path) -> None:
+def test_deletion_removes_the_data_and_calls_the_listener(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     deleted_topics: list[str] = []
     store.on_delete = deleted_topics.append

@@ -110,7 +110,7 @@ def test_list_at_every_version(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_delete(version: int) -> None:
+def test_groups_are_deleted_only_when_they_are_empty(version: int) -> None:
     bench = groups_in_all_states()
     bench.group = "Empty"
     bench.commit(offset=5)

@@ -47,7 +47,7 @@ def check(group: Group) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_random_life(seed: int) -> None:
+def test_the_rules_hold_for_random_requests(seed: int) -> None:
     rng = random.Random(seed)
     store = FlakyStore()
     bench = Bench(store=store)

@@ -25,7 +25,7 @@ def group_with_security() -> Source:
     return Source(manifest(1, kafka=kafka), Path("/files"), Path("/here"))
 
 
-def test_secrets_are_files(tmp_path: Path) -> None:
+def test_secrets_are_read_from_a_folder(tmp_path: Path) -> None:
     for path, value in (
         ("kafka-user/username", "u"),
         ("kafka-user/password", "p"),

@@ -159,7 +159,7 @@ async def test_api_versions_refused_for_good_is_an_error_with_the_reason() -> No
 # -- connecting ----------------------------------------------------------------------------------
 
 
-async def test_nobody_listens() -> None:
+async def test_a_refused_connection_is_reported() -> None:
     async with scripted_broker(echo_generations) as port:
         pass
     with pytest.raises(KafkaConnectionError, match=f"127.0.0.1:{port}"):
@@ -263,7 +263,7 @@ async def test_an_answer_to_nothing_closes_the_connection() -> None:
 
 
 @pytest.mark.parametrize("half", [True, False])
-async def test_a_connection_that_the_peer_closes(half: bool) -> None:
+async def test_a_connection_closed_by_the_peer_fails_its_requests(half: bool) -> None:
     async def script(peer: Peer) -> None:
         header, _ = await peer.receive()
         if half:

@@ -133,7 +133,7 @@ async def test_when_none_of_them_works_each_is_named() -> None:
     )
 
 
-async def test_a_name_that_nobody_knows() -> None:
+async def test_an_unknown_host_name_is_reported() -> None:
     with pytest.raises(KafkaConnectionError, match=r"kafka:9092: the name cannot be resolved \(Name or"):
         await open_connection("kafka", 9092, settings(Names()))
 
@@ -208,7 +208,7 @@ async def test_an_address_needs_no_resolver(host: str) -> None:
     assert endpoint.sockaddr[:2] == (host, 9092)
 
 
-async def test_a_cluster_over_ipv6(tmp_path: object) -> None:
+async def test_a_client_connects_over_ipv6(tmp_path: object) -> None:
     async with DevBroker(tmp_path, host="::1") as broker:  # type: ignore[arg-type]
         assert broker.bootstrap == f"[::1]:{broker.port}"
         assert parse_servers(broker.bootstrap)[0] == ("::1", broker.port)

@@ -12,7 +12,7 @@ from slackwater.kafka.consumer.config.consumer_config import ConsumerConfig
 from slackwater.kafka.errors import KafkaConfigurationError
 
 
-def test_javas_names_of_the_connections_options() -> None:
+def test_javas_names_of_the_connection_options_are_read() -> None:
     made = ConsumerConfig.from_properties(
         {
             "client.dns.lookup": "resolve_canonical_bootstrap_servers_only",
@@ -49,13 +49,13 @@ def test_javas_names_of_the_connections_options() -> None:
         ),
     ],
 )
-def test_what_cannot_be(properties: dict[str, str], says: str) -> None:
+def test_invalid_connection_options_are_refused(properties: dict[str, str], says: str) -> None:
     with pytest.raises(KafkaConfigurationError) as raised:
         ConsumerConfig.from_properties(properties)
     assert says in str(raised.value)
 
 
-async def test_they_reach_the_network(tmp_path: Any) -> None:
+async def test_the_connection_options_reach_the_network(tmp_path: Any) -> None:
     async with DevBroker(tmp_path) as broker:
         consumer = AsyncConsumer(
             bootstrap_servers=broker.bootstrap,

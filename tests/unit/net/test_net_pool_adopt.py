@@ -41,8 +41,8 @@ async def bench() -> tuple[SlowBrokers, Pool, Connection]:
     return brokers, pool_of(brokers), other
 
 
-def test_who_waits_gets_the_one_that_is_taken_over() -> None:
-    """Over two connections of a key, a commit could reach the broker before an earlier one."""
+def test_a_waiting_caller_gets_the_adopted_connection() -> None:
+    """With two connections for a key, a commit could reach the broker before an earlier one."""
 
     async def run() -> None:
         brokers, pool, other = await bench()
@@ -74,8 +74,8 @@ def test_an_attempt_that_has_not_begun_is_given_up_as_well() -> None:
     run_virtually(run())
 
 
-def test_after_it_is_lost_there_is_one_attempt_at_a_time_again() -> None:
-    """Also when it is lost before the attempt that was given up has heard of that."""
+def test_a_lost_adopted_connection_is_replaced_by_one_attempt_at_a_time() -> None:
+    """This also holds if it is lost before the cancelled attempt has ended."""
 
     async def run() -> None:
         brokers, pool, other = await bench()
@@ -94,7 +94,7 @@ def test_after_it_is_lost_there_is_one_attempt_at_a_time_again() -> None:
     run_virtually(run())
 
 
-def test_who_waits_for_the_address_of_before_is_told() -> None:
+def test_a_caller_that_waits_for_the_former_address_gets_an_error() -> None:
     async def run() -> None:
         brokers, pool, _ = await bench()
         other = await Brokers().connect(ELSEWHERE.host, ELSEWHERE.port, ConnectionSettings())
@@ -130,7 +130,7 @@ def test_a_caller_that_is_cancelled_at_the_same_time_ends(
     run_virtually(run())
 
 
-def test_one_that_is_in_use_stays() -> None:
+def test_a_connection_in_use_is_not_replaced() -> None:
     async def run() -> None:
         _, pool, other = await bench()
         connection = await pool.get(KEY, HERE)

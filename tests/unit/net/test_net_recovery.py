@@ -146,7 +146,9 @@ async def test_half_an_answer_poisons_the_connection_when_its_time_is_over() -> 
         await cluster.refresh()
 
 
-async def test_bootstrap_servers_that_are_partly_bad(caplog: pytest.LogCaptureFixture) -> None:
+async def test_bad_bootstrap_servers_are_reported_and_the_others_are_used(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with scripted_broker(Peer.gone) as dead:  # type: ignore[arg-type]
         pass
     site = Site()

@@ -191,7 +191,7 @@ def test_a_refusal_is_final_and_says_what_the_server_said(start: Start) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 307])
-def test_nobody_is_sent_elsewhere(start: Start, status: int) -> None:
+def test_a_redirect_is_refused(start: Start, status: int) -> None:
     endpoint = start((status, b""), granting("t"))
     with pytest.raises(SaslAuthenticationError, match=f"answered {status} .*it redirects"):
         client(endpoint).token()
@@ -204,7 +204,7 @@ def test_a_server_that_fails_is_asked_again(start: Start) -> None:
     assert len(endpoint.requests) == 3
 
 
-def test_but_not_for_ever(start: Start) -> None:
+def test_a_server_that_keeps_failing_is_given_up(start: Start) -> None:
     endpoint = start(FAILS)
     with pytest.raises(KafkaConnectionError, match=r"503 Service Unavailable \(4 attempts\)") as raised:
         client(endpoint, timeout_ms=600_000, clock=each_look(50)).token()
@@ -212,14 +212,14 @@ def test_but_not_for_ever(start: Start) -> None:
     assert len(endpoint.requests) == 4
 
 
-def test_too_many_requests_is_a_matter_of_time(start: Start) -> None:
+def test_too_many_requests_is_a_retriable_error(start: Start) -> None:
     endpoint = start((429, b""))
     with pytest.raises(KafkaConnectionError, match="429 Too Many Requests"):
         client(endpoint).token()
     assert len(endpoint.requests) == 1
 
 
-def test_nobody_there() -> None:
+def test_an_endpoint_that_refuses_connections_is_reported_with_the_attempts() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"https://127.0.0.1:{closed.getsockname()[1]}/token"
@@ -249,7 +249,7 @@ def test_nobody_there() -> None:
         (granting("t" * (1024 * 1024)), "larger than 1048576 bytes"),
     ],
 )
-def test_an_answer_that_brings_no_token(start: Start, answer: Answer, says: str) -> None:
+def test_an_answer_without_a_token_is_refused(start: Start, answer: Answer, says: str) -> None:
     endpoint = start(answer)
     with pytest.raises(SaslAuthenticationError, match=f"no token from {endpoint.url}: .*{says}"):
         client(endpoint).token()
@@ -269,14 +269,14 @@ def test_a_server_that_does_not_answer_costs_no_more_than_the_limit(tmp_path: Pa
         go.set()
 
 
-def test_nor_does_one_that_answers_byte_by_byte(start: Start) -> None:
+def test_a_server_that_answers_byte_by_byte_costs_no_more_than_the_limit(start: Start) -> None:
     endpoint = start(granting("t" * 1000))
     endpoint.drip_s = 0.02
     with pytest.raises(KafkaConnectionError, match="no complete response within"):
         client(endpoint, read_timeout_ms=300, timeout_ms=310).token()
 
 
-def test_nor_one_that_takes_connections_and_says_nothing() -> None:
+def test_a_server_that_accepts_and_says_nothing_costs_no_more_than_the_limit() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"https://127.0.0.1:{silent.getsockname()[1]}/token"
         provider = ClientCredentials(
@@ -286,7 +286,7 @@ def test_nor_one_that_takes_connections_and_says_nothing() -> None:
             provider.token()
 
 
-def test_an_answer_that_ends_too_early(start: Start) -> None:
+def test_an_answer_that_ends_too_early_is_an_error(start: Start) -> None:
     endpoint = start(granting("t"))
 
     def cut(_: int) -> Answer:
@@ -309,14 +309,14 @@ def test_a_server_of_another_authority_gets_no_secret(start: Start, tmp_path: Pa
         client(endpoint, endpoint_ca=tmp_path / "missing.pem").token()
 
 
-def test_nor_does_one_of_another_name(start: Start) -> None:
+def test_a_server_of_another_name_gets_no_secret(start: Start) -> None:
     endpoint = start(granting("t"), host="elsewhere.example")
     with pytest.raises(SslAuthenticationError, match="certificate is not accepted .*localhost"):
         client(endpoint).token()
     assert endpoint.requests == []
 
 
-def test_plain_http_is_for_this_machine(start: Start) -> None:
+def test_plain_http_is_accepted_for_this_machine_only(start: Start) -> None:
     endpoint = start(granting("t"), tls=False)
     assert client(endpoint, endpoint_ca=None).token() == "t"
 
@@ -403,7 +403,7 @@ def test_keywords_make_a_provider() -> None:
         ),
     ],
 )
-def test_javas_names_make_the_same(properties: dict[str, str], more: dict[str, Any]) -> None:
+def test_javas_names_make_the_same_provider(properties: dict[str, str], more: dict[str, Any]) -> None:
     made = ConsumerConfig.from_properties(properties).security.token_provider
     wanted: dict[str, Any] = {"token_endpoint_url": URL, "client_id": ID, "client_secret": SECRET, **more}
     assert made == ClientCredentials(**wanted)
@@ -461,7 +461,7 @@ def test_javas_defaults_change_nothing() -> None:
         ({**FULL, "sasl_login_read_timeout_ms": "1"}, "must be a number of milliseconds"),
     ],
 )
-def test_what_does_not_go_together(options: dict[str, Any], says: str) -> None:
+def test_conflicting_options_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(KafkaConfigurationError, match=says) as raised:
         ConsumerConfig.from_keywords(options)
     assert SECRET not in str(raised.value)
@@ -478,7 +478,7 @@ def test_what_does_not_go_together(options: dict[str, Any], says: str) -> None:
         ({**JAVA, **JAVA_CLIENT, "sasl.oauthbearer.header.urlencode": "x"}, "must be true or false"),
     ],
 )
-def test_what_is_refused_has_javas_names(properties: dict[str, str], says: str) -> None:
+def test_a_refusal_of_java_properties_uses_javas_names(properties: dict[str, str], says: str) -> None:
     with pytest.raises(KafkaConfigurationError, match=says) as raised:
         ConsumerConfig.from_properties(properties)
     assert SECRET not in str(raised.value)
@@ -501,7 +501,7 @@ def test_what_is_refused_has_javas_names(properties: dict[str, str], says: str) 
         ("https://login.example/#x", "fragment"),
     ],
 )
-def test_a_url_that_is_not_taken(url: str, says: str) -> None:
+def test_an_invalid_url_is_refused(url: str, says: str) -> None:
     with pytest.raises(SecurityProblem, match=f"token_endpoint_url .*{says}"):
         ClientCredentials(token_endpoint_url=url, client_id=ID, client_secret=SECRET)
 
@@ -509,7 +509,7 @@ def test_a_url_that_is_not_taken(url: str, says: str) -> None:
 @pytest.mark.parametrize(
     "url", ["http://localhost:1/", "http://127.0.0.9/x", "http://[::1]:80/", URL, f"{URL}?a=b"]
 )
-def test_a_url_that_is(url: str) -> None:
+def test_a_valid_url_is_accepted(url: str) -> None:
     assert ClientCredentials(token_endpoint_url=url, client_id=ID, client_secret=SECRET)
 
 

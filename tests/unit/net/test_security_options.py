@@ -80,13 +80,13 @@ def test_every_option_of_kafka_python_that_is_about_security_is_known() -> None:
         ({"security": Security(protocol="SSL"), "ssl_check_hostname": True}, Security(protocol="SSL")),
     ],
 )
-def test_keywords(options: dict[str, Any], wanted: Security) -> None:
+def test_keywords_make_a_security(options: dict[str, Any], wanted: Security) -> None:
     made, rest = from_keywords({**options, "client_id": "x", "sasl_kerberos_name": None})
     assert made == wanted
     assert rest == {"client_id": "x", "sasl_kerberos_name": None}
 
 
-def test_a_token_provider_of_kafka_python_is_one() -> None:
+def test_a_token_provider_of_kafka_python_is_accepted() -> None:
     assert isinstance(Tokens(), TokenProvider)
     options = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
     provider = Tokens()
@@ -141,7 +141,7 @@ def test_a_token_provider_of_kafka_python_is_one() -> None:
         ({"sasl_kerberos_name": "kafka/x"}, "sasl_kerberos_name='kafka/x' is not supported"),
     ],
 )
-def test_what_does_not_go_together(options: dict[str, Any], says: str) -> None:
+def test_conflicting_options_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(KafkaConfigurationError, match=says) as raised:
         ConsumerConfig.from_keywords(options)
     assert SECRET not in str(raised.value)
@@ -211,7 +211,7 @@ TLS = {"security.protocol": "SSL", **TRUST}
         ({"ssl.truststore.type": "PEM", "ssl.key.password": "", "ssl.protocol": ""}, PLAIN_TEXT),
     ],
 )
-def test_javas_names(properties: dict[str, str], wanted: Security) -> None:
+def test_javas_properties_make_a_security(properties: dict[str, str], wanted: Security) -> None:
     assert ConsumerConfig.from_properties({**properties, "group.id": "g"}).security == wanted
     assert security_from_properties(properties) == wanted
 
@@ -277,13 +277,13 @@ LOGIN_PROPERTIES = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
         ({"sasl.login.class": "x"}, r"sasl\.login\.class=x is not supported"),
     ],
 )
-def test_what_is_refused_of_javas(properties: dict[str, str], says: str) -> None:
+def test_invalid_java_properties_are_refused(properties: dict[str, str], says: str) -> None:
     with pytest.raises(KafkaConfigurationError, match=says) as raised:
         ConsumerConfig.from_properties(properties)
     assert SECRET not in str(raised.value)
 
 
-def test_a_security_takes_nothing_else() -> None:
+def test_a_security_excludes_the_single_options() -> None:
     with pytest.raises(KafkaConfigurationError, match=r"session\.timeout\.ms is not a connection option"):
         security_from_properties({"session.timeout.ms": "1"})
 
@@ -305,7 +305,7 @@ def test_a_security_takes_nothing_else() -> None:
         (f"{PLAIN_MODULE} required username='a\"b' password='';", 'a"b', ""),
     ],
 )
-def test_jaas(text: str, username: str | None, password: str | None) -> None:
+def test_a_jaas_configuration_is_parsed(text: str, username: str | None, password: str | None) -> None:
     if username is None:
         with pytest.raises(KafkaConfigurationError, match="invalid format"):
             security_jaas.parse(text)
@@ -330,7 +330,7 @@ def test_jaas(text: str, username: str | None, password: str | None) -> None:
         (JAAS.replace('username="u"', 'username="u" tokenauth="true"'), "option tokenauth is not supported"),
     ],
 )
-def test_a_jaas_configuration_that_is_none(text: str, says: str) -> None:
+def test_an_invalid_jaas_configuration_is_refused(text: str, says: str) -> None:
     with pytest.raises(KafkaConfigurationError, match=says) as raised:
         security_jaas.parse(text)
     assert SECRET not in str(raised.value)
@@ -354,7 +354,7 @@ def test_no_secret_shows() -> None:
     assert "username='u'" in repr(made)
 
 
-def test_equal_ones_are_equal() -> None:
+def test_securities_with_equal_fields_are_equal() -> None:
     security = Security(protocol="SASL_SSL", mechanism="PLAIN", username="u", password="a")
     assert security == Security(protocol="SASL_SSL", mechanism="PLAIN", username="u", password="a")
     assert security != Security(protocol="SASL_SSL", mechanism="PLAIN", username="u", password="b")

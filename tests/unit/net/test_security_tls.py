@@ -62,7 +62,7 @@ async def connect(port: int, host: str = "127.0.0.1", **options: Any) -> None:
     await connection.close()
 
 
-async def test_a_broker_whose_certificate_is_signed_by_the_authority(tmp_path: Path) -> None:
+async def test_a_certificate_signed_by_the_authority_is_accepted(tmp_path: Path) -> None:
     file = tmp_path / "ca.pem"
     file.write_text(f"# näme of the authority\n{OTHER.pem}\n{OURS.pem}")
     async with tls_broker(tmp_path, BROKER) as port:
@@ -88,7 +88,7 @@ async def test_a_broker_whose_certificate_is_signed_by_the_authority(tmp_path: P
     ],
     ids=["authority", "system", "name", "expired", "revoked"],
 )
-async def test_a_broker_whose_certificate_is_not_accepted(
+async def test_an_invalid_certificate_is_refused_with_the_reason(
     tmp_path: Path, certificate: Issued, options: dict[str, str], says: str
 ) -> None:
     async with tls_broker(tmp_path, certificate) as port:
@@ -124,14 +124,16 @@ async def test_a_client_shows_its_certificate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"cert": OTHER.issue("x").both}])
-async def test_a_client_that_the_broker_does_not_accept(tmp_path: Path, options: dict[str, str]) -> None:
+async def test_a_client_certificate_that_the_broker_refuses_is_reported(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
     """asyncio's server hangs up without a word; what Kafka's does is in the integration tests."""
     async with tls_broker(tmp_path, BROKER, client_ca=OURS.pem) as port:
         with pytest.raises(KafkaConnectionError, match="may not have accepted this client's certificate"):
             await connect(port, ca=OURS.pem, **options)
 
 
-async def test_a_port_without_tls() -> None:
+async def test_a_port_without_tls_is_reported() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"\0\0\0\4nope")
@@ -143,7 +145,7 @@ async def test_a_port_without_tls() -> None:
             await connect(server.sockets[0].getsockname()[1], ca=OURS.pem)
 
 
-async def test_a_port_with_tls_that_is_asked_in_plain_text(tmp_path: Path) -> None:
+async def test_a_tls_port_asked_in_plain_text_is_reported(tmp_path: Path) -> None:
     async with tls_broker(tmp_path, BROKER) as port:
         with pytest.raises(KafkaConnectionError, match=r"speaks TLS; set security_protocol|closed the conn"):
             await open_connection("127.0.0.1", port, SETTINGS)

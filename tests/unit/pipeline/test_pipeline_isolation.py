@@ -92,7 +92,9 @@ def play(folder: Path, engine: ArrowEngine | PythonEngine, produced: list[bytes]
         ("table", b"[]", "TypeError"),
     ],
 )
-def test_one_of_a_thousand(folder: Path, function: str, bad: bytes, reason: str, at: int) -> None:
+def test_one_bad_record_of_a_thousand_becomes_a_dead_letter(
+    folder: Path, function: str, bad: bytes, reason: str, at: int
+) -> None:
     kind = ArrowEngine if function == "table" else PythonEngine
     produced = [json.dumps({"amount": number}).encode() for number in range(COUNT)]
     produced[at] = bad
@@ -105,7 +107,7 @@ def test_one_of_a_thousand(folder: Path, function: str, bad: bytes, reason: str,
     assert reason in (dict(letter[3])["slackwater.error"] or b"").decode()
 
 
-def test_a_value_that_parquet_cannot_hold(folder: Path) -> None:
+def test_a_value_that_parquet_cannot_hold_becomes_a_dead_letter(folder: Path) -> None:
     """A struct without fields: Arrow has a type for it, Parquet has not; the handler raises nothing."""
     produced = [b'{"tags": null}'] * 9 + [b'{"tags": {}}']
     bench, written = play(folder, ArrowEngine("iso_handlers:nested", [str(folder)]), produced)
@@ -121,7 +123,7 @@ def test_empty_objects_break_nothing(folder: Path) -> None:
     assert bench.letters.origins() == []
 
 
-def test_records_of_two_types_where_one_is_rare(folder: Path) -> None:
+def test_records_of_the_rarer_of_two_types_become_dead_letters(folder: Path) -> None:
     produced = [b'{"amount": %d}' % n for n in range(400)]
     produced[::20] = [b'{"amount": "%d"}' % n for n in range(0, 400, 20)]
     bench, written = play(folder, PythonEngine("iso_handlers:rows", [str(folder)]), produced)

@@ -132,7 +132,7 @@ def test_rows_become_a_table(engine_of: Make) -> None:
     ]
 
 
-def test_a_generator_and_keys_that_come_up_later(engine_of: Make) -> None:
+def test_a_generator_may_yield_rows_with_new_keys(engine_of: Make) -> None:
     engine = engine_of("generator")
     engine.warm_up()
     table = engine.transform_records(records(b"bad", b"drop", b"good"))
@@ -165,7 +165,7 @@ def test_what_the_handler_raises_names_the_record_and_the_line(engine_of: Make) 
         ("bad_schema", "its schema is dict, not a pyarrow.Schema"),
     ],
 )
-def test_rows_that_make_no_table(engine_of: Make, function: str, said: str) -> None:
+def test_rows_that_make_no_table_are_refused(engine_of: Make, function: str, said: str) -> None:
     with pytest.raises(HandlerError, match=rf"pe_handlers:{function}.*{said}"):
         engine_of(function).transform_records(records(b"1", b"2", b"x", b"4"))
 

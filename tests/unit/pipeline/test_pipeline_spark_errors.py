@@ -21,15 +21,15 @@ Caused by: java.lang.IllegalStateException: the root of it
 \tat z"""
 
 
-def test_an_error_in_a_udf_is_pythons_with_the_users_line() -> None:
+def test_an_error_in_a_udf_is_shown_with_the_users_line() -> None:
     assert summary(Exception(UDF)) == "ValueError: invalid literal for int() (/home/u/flights.py line 12)"
 
 
-def test_javas_root_cause() -> None:
+def test_a_java_error_is_shown_by_its_root_cause() -> None:
     assert summary(Exception(JAVA)) == "IllegalStateException: the root of it"
 
 
-def test_else_the_first_line_without_the_sqlstate() -> None:
+def test_any_other_error_is_shown_by_its_first_line() -> None:
     text = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n== DataFrame ==\nmore"
     assert summary(Exception(text)) == "[DIVIDE_BY_ZERO] Division by zero."
     assert summary(RuntimeError()) == "RuntimeError"

@@ -146,7 +146,7 @@ def test_of_two_that_say_they_run_the_broker_knows_which_does() -> None:
     assert snapshot([A0, A1, B1], swapped, holder="flights-a-1").pod("flights-1") == B1
 
 
-def test_where_nobody_runs_the_holder_is_the_one() -> None:
+def test_the_holder_counts_where_no_worker_runs() -> None:
     said = {"flights-a-0": runs("flights-a-0"), "flights-b-1": stands_by("flights-b-1", "flights-a-1")}
     assert snapshot([A0, A1, B1], said).pod("flights-1") == A1
     swapped = {"flights-a-0": runs("flights-a-0"), "flights-a-1": stands_by("flights-a-1", "flights-b-1")}
@@ -161,7 +161,7 @@ def test_where_nobody_runs_the_holder_is_the_one() -> None:
     assert first.pod("flights-1") == B1, "a client.id that is the first joiner's counts for less"
 
 
-def test_the_pod_that_serves_is_not_to_end() -> None:
+def test_a_member_is_unsettled_while_its_serving_pod_terminates() -> None:
     said = {
         "flights-a-0": runs("flights-a-0"),
         "flights-a-1": runs("flights-a-1"),

@@ -55,7 +55,7 @@ def test_what_the_api_server_writes_otherwise_is_no_drift() -> None:
     assert not differs(marked(manifest()), as_served())
 
 
-def test_what_is_not_there_differs() -> None:
+def test_a_missing_field_is_drift() -> None:
     assert differs(marked(manifest()), None)
 
 

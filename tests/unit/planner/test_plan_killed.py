@@ -78,7 +78,7 @@ pytestmark = pytest.mark.timeout(600)
 OPERATIONS: list[Operation] = [roll, scale_down, to_zero_and_back, roll_back]
 
 
-async def test_creation_with_the_memory_lost_after_each_action() -> None:
+async def test_a_group_is_created_although_the_memory_is_lost_after_each_action() -> None:
     simulation = Simulation(spec())
     operator = SimulatedOperator(simulation)
     operator.dies = lambda action, number: True
@@ -87,15 +87,17 @@ async def test_creation_with_the_memory_lost_after_each_action() -> None:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
-async def test_the_memory_is_lost_after_each_action(operation: Operation) -> None:
+async def test_an_operation_completes_although_the_memory_is_lost_after_each_action(
+    operation: Operation,
+) -> None:
     await after_each_action(started, operation)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
-async def test_killed_once_after_any_action(operation: Operation) -> None:
+async def test_an_operation_completes_although_the_operator_is_killed_once(operation: Operation) -> None:
     await once_after_any_action(started, operation)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
-async def test_away_for_long_after_any_third_action(operation: Operation) -> None:
+async def test_an_operation_completes_although_the_operator_is_away_for_long(operation: Operation) -> None:
     await away_after_any_third_action(started, operation)

@@ -370,7 +370,7 @@ async def test_a_correction_replaces_a_worker_that_crashes() -> None:
     assert simulation.group.rebalances == before, simulation.group.why
 
 
-async def test_paused_restarts_nobody() -> None:
+async def test_a_paused_rollout_restarts_no_worker() -> None:
     simulation, operator = await started()
     simulation.annotate(paused="true")
     simulation.change(pipeline=image("v2"))
@@ -383,7 +383,7 @@ async def test_paused_restarts_nobody() -> None:
     )
 
 
-async def test_kubectl_rollout_restart() -> None:
+async def test_kubectl_rollout_restart_restarts_every_worker_once() -> None:
     simulation, operator = await started()
     watch_restarts(simulation, operator)
     uids = {pod["metadata"]["uid"] for pod in simulation.pods}
@@ -405,7 +405,7 @@ async def test_a_worker_that_is_killed_comes_back_without_a_rebalance() -> None:
     assert acts(operator) == [] or set(acts(operator)) == {"ApplyObject PodDisruptionBudget"}
 
 
-async def test_kafka_away_holds_everything() -> None:
+async def test_an_unreachable_kafka_stops_every_operation() -> None:
     simulation, operator = await started()
     simulation.clusters.away = True
     await operator.pass_time(16_000)
@@ -427,7 +427,7 @@ async def test_kafka_away_holds_everything() -> None:
     )
 
 
-async def test_drift_is_put_back() -> None:
+async def test_drift_is_corrected() -> None:
     simulation, operator = await started()
     simulation.merge(
         simulation.objects["Service", NAME], {"spec": {"selector": {"slackwater.dev/group": "else"}}}
@@ -522,7 +522,7 @@ async def test_names_of_sets_are_free_where_nobody_takes_over() -> None:
     assert simulation.condition("Degraded")["status"] == "False"
 
 
-async def test_the_earlier_one_and_one_that_runs_go_on() -> None:
+async def test_the_earlier_group_and_a_running_group_continue() -> None:
     simulation = Simulation(spec())
     another_group(simulation, "flights-a", age_ms=-60_000)
     operator = SimulatedOperator(simulation)
@@ -575,7 +575,7 @@ async def test_lag_scales_up_by_one_rebalance_and_down_again() -> None:
     assert simulation.group.rebalances == down, "it flaps"
 
 
-async def test_to_zero_without_records_and_back_with_them() -> None:
+async def test_a_group_scales_to_zero_without_records_and_back_with_records() -> None:
     scaling = {"minReplicas": 0, "maxReplicas": 6, "lagPerReplica": 2_000, "idleAfter": "20s"}
     simulation, operator = await started(replicas=1, scaling=scaling)
     simulation.rate = 0
@@ -614,7 +614,7 @@ async def test_a_step_waits_for_the_rolling_restart() -> None:
     assert simulation.group.rebalances == before + 1, simulation.group.why
 
 
-async def test_a_revision_and_a_number_at_the_same_time() -> None:
+async def test_a_new_revision_and_a_new_number_are_applied_together() -> None:
     simulation, operator = await started()
     before = simulation.group.rebalances
     simulation.change(pipeline=image("v2"), replicas=5)

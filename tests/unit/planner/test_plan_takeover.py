@@ -80,7 +80,7 @@ async def test_a_settled_group_costs_no_writes_and_no_reads() -> None:
     assert not simulation.kube.reads
 
 
-async def test_from_restart_to_takeover_and_back() -> None:
+async def test_the_strategy_changes_from_restart_to_takeover_and_back() -> None:
     simulation, operator = await taking_over(rollout={})
     assert simulation.spans() == {"flights": (0, 3)}
     before = simulation.group.rebalances, simulation.group.generation
@@ -206,7 +206,7 @@ async def test_a_stop_while_the_highest_member_is_restarted_does_not_scale_the_g
     assert not [action for action in operator.actions if isinstance(action, RemoveMembers)]
 
 
-async def test_a_user_goes_back_in_the_middle() -> None:
+async def test_a_user_can_go_back_in_the_middle_of_a_roll() -> None:
     simulation, operator = await taking_over()
     watch(simulation, operator)
     simulation.change(pipeline=image("v2"))
@@ -218,7 +218,7 @@ async def test_a_user_goes_back_in_the_middle() -> None:
     assert simulation.condition("RolledOut")["status"] == "True"
 
 
-async def test_a_third_revision_in_the_middle() -> None:
+async def test_a_third_revision_can_follow_in_the_middle_of_a_roll() -> None:
     simulation, operator = await taking_over()
     watch(simulation, operator)
     simulation.change(pipeline=image("v2"))
@@ -251,7 +251,7 @@ async def test_a_correction_of_a_revision_that_crashes() -> None:
     await operator.run(lambda: rolled(simulation, "v3"))
 
 
-async def test_kubectl_rollout_restart() -> None:
+async def test_kubectl_rollout_restart_takes_every_member_over() -> None:
     simulation, operator = await taking_over()
     watch(simulation, operator)
     there = simulation.objects["StatefulSet", "flights-a"]
@@ -262,7 +262,7 @@ async def test_kubectl_rollout_restart() -> None:
 
 
 @pytest.mark.parametrize(("replicas", "at"), [(5, 2), (4, 1), (1, 2), (2, 1), (1, 0), (0, 1)])
-async def test_scaling_in_the_middle(replicas: int, at: int) -> None:
+async def test_a_group_scales_in_the_middle_of_a_roll(replicas: int, at: int) -> None:
     simulation, operator = await taking_over()
     before = simulation.group.rebalances
     simulation.change(pipeline=image("v2"))
@@ -278,7 +278,7 @@ def _empty(simulation: Simulation) -> bool:
     return not simulation.pods and simulation.group.state == "Empty" and len(simulation.spans()) == 1
 
 
-async def test_suspended_in_the_middle_and_resumed() -> None:
+async def test_a_group_suspended_in_the_middle_of_a_roll_can_resume() -> None:
     simulation, operator = await taking_over()
     simulation.change(pipeline=image("v2"))
     await operator.run(lambda: "flights-b-1" in simulation.images())
@@ -302,7 +302,7 @@ async def test_a_new_revision_at_zero_workers_needs_no_roll() -> None:
     assert not outcomes(operator)
 
 
-async def test_paused_moves_nobody_else() -> None:
+async def test_a_paused_roll_moves_no_further_member() -> None:
     simulation, operator = await taking_over()
     watch(simulation, operator)
     simulation.change(pipeline=image("v2"))
@@ -383,7 +383,7 @@ async def test_the_group_is_deleted_with_both_sets() -> None:
     assert not simulation.pods
 
 
-async def test_kafka_away_in_the_middle_holds_everything() -> None:
+async def test_an_unreachable_kafka_stops_a_roll() -> None:
     simulation, operator = await taking_over()
     simulation.change(pipeline=image("v2"))
     await operator.run(lambda: "flights-b-2" in simulation.images())

@@ -26,7 +26,7 @@ def filled(operator: SimulatedOperator) -> list[int]:
     return [action.replicas for action in operator.actions if isinstance(action, FillReplicas)]
 
 
-async def test_the_number_that_it_begins_with() -> None:
+async def test_missing_replicas_get_the_minimum() -> None:
     simulation, operator = await started(1, replicas=None)
     assert simulation.resource["spec"]["replicas"] == 1
     assert filled(operator) == [1]
@@ -37,15 +37,15 @@ async def test_the_number_that_it_begins_with() -> None:
     assert filled(operator) == []
 
 
-async def test_with_a_target_it_stays_away() -> None:
-    """There nobody obeys it."""
+async def test_a_group_with_a_target_gets_no_replicas() -> None:
+    """The operator ignores spec.replicas of a group with a target."""
     simulation, operator = await started(1, replicas=None, scaling={"minReplicas": 1, "lagPerReplica": 10**6})
     assert filled(operator) == []
     assert "replicas" not in simulation.resource["spec"]
 
 
-async def test_what_an_apply_takes_away_stays_as_it_is() -> None:
-    """`replicas` goes from the manifest when an HPA gets it: nobody is to be stopped for that."""
+async def test_replicas_removed_by_an_apply_keep_their_value() -> None:
+    """A manifest loses `replicas` when an HPA takes over; no worker may stop because of that."""
     simulation, operator = await started(3)
     simulation.change(replicas=None)
     await operator.run(lambda: simulation.resource["spec"].get("replicas") == 3 and settled(simulation))
@@ -55,7 +55,7 @@ async def test_what_an_apply_takes_away_stays_as_it_is() -> None:
     assert len(simulation.running) == 3
 
 
-async def test_the_same_while_it_is_suspended() -> None:
+async def test_replicas_removed_while_suspended_keep_their_value() -> None:
     simulation, operator = await started(3)
     simulation.change(suspend=True, replicas=None)
     await operator.run(lambda: not simulation.pods and simulation.group.state == "Empty")
@@ -65,7 +65,7 @@ async def test_the_same_while_it_is_suspended() -> None:
 
 
 async def test_an_hpa_takes_over_from_a_target() -> None:
-    """The target goes, the workers stay, as far as the bounds allow."""
+    """Without the target the workers stay, within the bounds."""
     scaling = {"minReplicas": 4, "maxReplicas": 6, "lagPerReplica": 10**6}
     simulation, operator = await started(4, replicas=None, scaling=scaling)
     simulation.change(scaling=None)

@@ -71,7 +71,7 @@ def arranged(
     return result.pop()
 
 
-def test_at_rest() -> None:
+def test_a_single_set_is_the_target_and_has_no_source() -> None:
     assert arranged(wanted="v1") == ("", "")
     assert arranged(OLD, wanted="v2") == ("flights-a", "")
     assert arranged(statefulset("", "v1"), wanted="v1") == ("flights", "")
@@ -112,7 +112,7 @@ def test_a_set_that_is_being_deleted_is_not_the_target() -> None:
     assert arranged(ends, wanted="v2") == ("flights-b", "")
 
 
-def test_members() -> None:
+def test_members_are_counted_over_all_sets() -> None:
     assert members({}) == 0
     assert members({"a": OLD, "b": NEW}) == 3
     assert (
@@ -122,7 +122,7 @@ def test_members() -> None:
     assert members({"a": statefulset("a", "v1", start=7, replicas=0)}) == 0, "an empty set has no ordinals"
 
 
-def test_spans() -> None:
+def test_the_ordinals_of_a_set_are_a_range() -> None:
     assert Ordinals(0, 0).with_(2) == Ordinals(2, 1)
     assert Ordinals(2, 1).with_(1) == Ordinals(1, 2)
     assert Ordinals(0, 2).with_(2) == Ordinals(0, 3)
@@ -157,5 +157,5 @@ def test_the_set_with_the_highest_ordinals_grows_and_shrinks(
     assert max(ordinals.end for ordinals in got.values()) == count
 
 
-def test_the_next_set() -> None:
+def test_the_suffix_of_the_next_set_alternates() -> None:
     assert [next_suffix(suffix) for suffix in ("", "a", "b")] == ["a", "b", "a"]

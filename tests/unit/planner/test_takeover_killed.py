@@ -93,7 +93,7 @@ OPERATIONS: list[Operation] = [
 ]
 
 
-async def test_creation_with_the_memory_lost_after_each_action() -> None:
+async def test_a_group_is_created_although_the_memory_is_lost_after_each_action() -> None:
     simulation = Simulation(spec(rollout=rollout()))
     operator = SimulatedOperator(simulation)
     operator.dies = lambda action, number: True
@@ -103,7 +103,9 @@ async def test_creation_with_the_memory_lost_after_each_action() -> None:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
-async def test_the_memory_is_lost_after_each_action(operation: Operation) -> None:
+async def test_an_operation_completes_although_the_memory_is_lost_after_each_action(
+    operation: Operation,
+) -> None:
     await after_each_action(taking_over, operation)
 
 
@@ -115,10 +117,10 @@ async def test_the_memory_is_lost_after_each_action(operation: Operation) -> Non
     ],
     ids=lambda operation: operation.__name__,
 )
-async def test_killed_once_after_any_action(operation: Operation) -> None:
+async def test_an_operation_completes_although_the_operator_is_killed_once(operation: Operation) -> None:
     await once_after_any_action(taking_over, operation)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
-async def test_away_for_long_after_any_third_action(operation: Operation) -> None:
+async def test_an_operation_completes_although_the_operator_is_away_for_long(operation: Operation) -> None:
     await away_after_any_third_action(taking_over, operation)

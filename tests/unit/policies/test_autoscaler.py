@@ -162,7 +162,7 @@ def test_under_constant_load_it_comes_to_rest(
     assert all(step.at_ms < START + 15 * MINUTE for step in group.steps)
 
 
-def test_to_zero_and_back() -> None:
+def test_a_group_scales_to_zero_and_back() -> None:
     policy = ScalingPolicy(0, None, lag_per_replica=1_000, idle_after_ms=2 * MINUTE)
     pauses = range(START + 3 * MINUTE, START + 10 * MINUTE)
     group = SimulatedGroup(6, 2, 100.0, policy, lambda now_ms: 0.0 if now_ms in pauses else 50.0)
@@ -358,5 +358,5 @@ def test_the_schedule_is_worked_out_when_it_can_have_changed() -> None:
 @pytest.mark.parametrize(
     ("number", "rounded"), [(0, 0), (4_137.0, 4_100), (99.6, 100), (0.1234, 0.12), (7.26, 7.3), (12.4, 12)]
 )
-def test_two_digits(number: float, rounded: float) -> None:
+def test_figures_are_rounded_to_two_digits(number: float, rounded: float) -> None:
     assert two_digits(number) == pytest.approx(rounded)

@@ -93,7 +93,7 @@ def test_a_stuck_consumer_is_named_with_its_partition() -> None:
         None,
     ],
 )
-def test_not_stuck_when_something_happened_meanwhile(between: KafkaSnapshot | None) -> None:
+def test_a_consumer_is_not_stuck_when_something_happened_meanwhile(between: KafkaSnapshot | None) -> None:
     assert STUCK not in kinds((0, BEHIND), (MINUTE, between), (5 * MINUTE, BEHIND))
     assert STUCK in kinds((0, BEHIND), (MINUTE, between), (2 * MINUTE, BEHIND), (7 * MINUTE, LATER))
 
@@ -179,7 +179,7 @@ def verdict(kind: str, **more: Any) -> tuple[str, str]:
     return condition["status"], condition["reason"]
 
 
-def test_a_group_that_is_well() -> None:
+def test_a_healthy_group_has_good_conditions() -> None:
     assert {kind: condition["status"] for kind, condition in conditions_by_type().items()} == {
         "Ready": "True",
         "Stable": "True",
@@ -238,12 +238,14 @@ STOPPED: dict[str, Any] = {"rollout_phase": "Stopped", "rollout_reason": "w-1 di
         ({"troubles": (Trouble("NameTaken", "x"), Trouble("B", "y"))}, "Degraded", "True", "NameTaken"),
     ],
 )
-def test_each_condition(change: dict[str, Any], kind: str, status: str, reason: str) -> None:
+def test_each_condition_has_its_status_and_reason(
+    change: dict[str, Any], kind: str, status: str, reason: str
+) -> None:
     assert verdict(kind, **change) == (status, reason)
     assert reason == "Well" or verdict(kind) != (status, reason)
 
 
-def test_all_that_is_wrong_is_told() -> None:
+def test_the_degraded_condition_names_every_problem() -> None:
     by_type = conditions_by_type(
         **STOPPED, kafka_away_ms=5 * MINUTE, problems=("no route",), unplanned=("w-3 was killed",)
     )
@@ -354,7 +356,7 @@ UNSCHEDULED = [
         ),
     ],
 )
-def test_what_a_preflight_comes_to(
+def test_a_preflight_has_the_expected_outcome(
     job_: dict[str, Any] | None, pod: dict[str, Any] | None, log: str, action: str, reason: str
 ) -> None:
     decision = decide_preflight(preflight_view(job_, pod, log), now_ms=NOW)
@@ -572,12 +574,14 @@ def test_an_explanation_in_full() -> None:
         ),
     ],
 )
-def test_what_would_have_to_change(scaling: dict[str, Any] | None, status: dict[str, Any], line: str) -> None:
+def test_the_explanation_says_what_would_have_to_change(
+    scaling: dict[str, Any] | None, status: dict[str, Any], line: str
+) -> None:
     assert [sentence for sentence in otherwise(scaling, **status) if sentence.startswith(line)]
 
 
-def test_a_number_of_the_users_that_does_not_count_is_told() -> None:
-    """An HPA on a group with a target writes spec.replicas, and nobody obeys."""
+def test_the_explanation_says_that_a_users_number_does_not_count() -> None:
+    """An HPA on a group with a target writes spec.replicas, which the operator ignores."""
     both = resource({"catchUp": "1m", "lagPerReplica": 9})
     line = (
         "as spec.replicas requests (kubectl scale, an HPA, KEDA), only without spec.scaling.catchUp and spec."
@@ -593,8 +597,8 @@ def test_a_number_of_the_users_that_does_not_count_is_told() -> None:
     assert sentences(7)[0].endswith("spec.scaling.lagPerReplica")
 
 
-def test_the_numbers_that_are_told_are_those_that_decide() -> None:
-    """Just above and just below the lag named, the decision is the one named."""
+def test_the_explanation_names_the_numbers_that_decide() -> None:
+    """Just above and just below the named lag the decision is the named one."""
     policy = ScalingPolicy(lag_per_replica=12_000)
     for lag, expected in ((52_799, 4), (52_802, 6), (39_599, 3), (39_602, 4)):
         even = [lag // 12 + (partition < lag % 12) for partition in range(12)]
@@ -608,7 +612,7 @@ def test_the_numbers_that_are_told_are_those_that_decide() -> None:
     assert "3 workers when the lag stays below 39,600 for the whole window" in lines
 
 
-def test_the_schedule_in_words() -> None:
+def test_the_explanation_describes_the_schedule() -> None:
     night = {"name": "night", "start": "0 18 * * *", "duration": "2h", "minReplicas": 6}
     before = otherwise({"lagPerReplica": 9, "schedules": [night]})
     assert "6 or more from 2026-11-18 18:00 UTC (schedule night)" in before
@@ -628,11 +632,11 @@ def test_the_schedule_in_words() -> None:
         ({"status": {"conditions": 5, "rollout": {"phase": "Rolling", "underWay": [3]}}}, "Kafka: lag not"),
     ],
 )
-def test_what_is_missing_or_broken_is_said(broken: dict[str, Any], line: str) -> None:
+def test_the_explanation_reports_missing_and_broken_fields(broken: dict[str, Any], line: str) -> None:
     assert any(printed.strip().startswith(line) for printed in explain(broken, NOW).lines())
 
 
-def test_only_what_is_not_well_is_told_of_the_conditions() -> None:
+def test_the_explanation_names_only_conditions_with_a_problem() -> None:
     made = conditions(replace(GOOD, lag_known=False, problems=("no leader",)), [], now_ms=NOW)
     state = explain(resource(conditions=made), NOW).state
     kinds = [word.split("=")[0] for word in state if "=" in word]

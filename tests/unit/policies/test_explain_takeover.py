@@ -30,7 +30,7 @@ def explained(rollout: dict[str, Any]) -> list[str]:
 TWO = {"phase": "Rolling", "fromSet": "flights-a", "toSet": "flights-b", "since": NOW_MS - 30_000}
 
 
-def test_the_takeover_under_way_and_what_it_waits_for() -> None:
+def test_the_explanation_names_the_takeover_and_what_it_waits_for() -> None:
     moving = {"ordinal": 2, "sinceMs": NOW_MS - 12_000, "by": "takeover", "toldMs": 0}
     lines = explained({**TWO, "reason": "flights-b-2 is warming", "moving": moving})
     assert "Rolling for 30 s (flights-b-2 is warming)" in lines
@@ -42,14 +42,14 @@ def test_the_takeover_under_way_and_what_it_waits_for() -> None:
     )
 
 
-def test_one_that_was_told() -> None:
+def test_the_explanation_names_a_successor_that_was_asked() -> None:
     moving = {"ordinal": 2, "sinceMs": NOW_MS - 12_000, "by": "takeover", "toldMs": NOW_MS - 3_000}
     lines = explained({**TWO, "moving": moving})
     assert any(line.endswith("for 12 s; asked to take over 3 s ago") for line in lines)
     assert any("when flights-b-2 has run without errors for a while" in line for line in lines)
 
 
-def test_one_by_a_restart() -> None:
+def test_the_explanation_names_a_move_by_restart() -> None:
     moving = {"ordinal": 1, "sinceMs": NOW_MS - 1_000, "by": "restart", "toldMs": 0}
     lines = explained({**TWO, "moving": moving})
     said = "flights-1 moves by restart: flights-a-1 stops before flights-b-1 starts consuming, for 1 s"
@@ -57,7 +57,7 @@ def test_one_by_a_restart() -> None:
     assert any("continues when flights-b-1 runs" in line for line in lines)
 
 
-def test_between_two() -> None:
+def test_the_explanation_says_when_the_next_takeover_begins() -> None:
     lines = explained(TWO)
     assert any(
         line.startswith("the next takeover begins when all workers are in the group") for line in lines

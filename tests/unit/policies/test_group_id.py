@@ -28,7 +28,7 @@ B = Claim("two/flights", "uid-b", "2026-11-02T00:00:00Z", KAFKA)
         (Place(frozenset()), Place(frozenset()), None),
     ],
 )
-def test_one_cluster_by_its_id_else_by_a_server_in_common(
+def test_clusters_are_the_same_by_id_or_by_a_common_server(
     place: Place, other: Place, same: bool | None
 ) -> None:
     assert place.same_as(other) is same
@@ -47,11 +47,11 @@ def test_two_spellings_of_one_cluster_are_one() -> None:
     assert share(replace(B, place=OTHER_NAME), [A]).ahead == ("one/flights",)
 
 
-def test_another_kafka_is_another_matter() -> None:
+def test_groups_on_different_clusters_share_nothing() -> None:
     assert share(replace(B, place=ELSEWHERE), [A]) == Sharing()
 
 
-def test_who_holds_it_keeps_it_when_an_older_one_comes_by() -> None:
+def test_a_holder_keeps_the_group_id_when_an_older_group_appears() -> None:
     """The older one had another bootstrapServers before."""
     holder = replace(B, held=KAFKA)
     mover = replace(A, held=ELSEWHERE)
@@ -59,16 +59,16 @@ def test_who_holds_it_keeps_it_when_an_older_one_comes_by() -> None:
     assert share(mover, [holder]) == Sharing(ahead=("two/flights",))
 
 
-def test_of_two_that_hold_it_the_older_one_comes_first() -> None:
+def test_the_older_of_two_holders_comes_first() -> None:
     assert share(replace(B, held=KAFKA), [replace(A, held=KAFKA)]).ahead == ("one/flights",)
 
 
-def test_who_still_has_it_there_counts_though_its_spec_leads_elsewhere() -> None:
+def test_a_holder_counts_although_its_spec_names_another_cluster() -> None:
     moving = replace(A, place=ELSEWHERE, held=KAFKA)
     assert share(B, [moving]).ahead == ("one/flights",)
 
 
-def test_what_is_not_known_holds_up_who_has_not_begun_and_only_them() -> None:
+def test_an_unknown_cluster_delays_only_groups_that_have_not_started() -> None:
     holder = replace(A, place=UNKNOWN, held=UNKNOWN)
     assert share(B, [holder]) == Sharing(unclear=("one/flights",))
     assert share(replace(B, held=KAFKA), [holder]) == Sharing()

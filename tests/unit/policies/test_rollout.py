@@ -54,19 +54,19 @@ def decide(*workers: WorkerView, policy: RolloutPolicy = POLICY, **more: Any) ->
     return decision
 
 
-def test_the_first_is_no_leader() -> None:
+def test_the_first_restarted_worker_is_not_the_leader() -> None:
     decision = decide(worker(0), worker(1), worker(2))
     assert (decision.action, decision.restart) == ("restart", ("w-1",))
 
 
-def test_the_leader_is_the_last() -> None:
+def test_the_leader_is_restarted_last() -> None:
     decision = decide(worker(0), worker(1, revision="2"), worker(2, revision="2"))
     assert decision.restart == ("w-0",)
     new_leader = decide(worker(0, leader=False), worker(1, leader=True), worker(2, revision="2"))
     assert new_leader.restart == ("w-0",)
 
 
-def test_done_when_all_have_the_revision() -> None:
+def test_a_rollout_is_done_when_all_workers_have_the_revision() -> None:
     assert decide(*[worker(number, revision="2") for number in range(3)]).action == "done"
 
 
@@ -98,7 +98,7 @@ def restarting(**more: Any) -> RolloutDecision:
     return decide(worker(0), replace(back, **more), worker(2), under_way=UNDER_WAY)
 
 
-def test_the_next_only_when_the_last_is_back() -> None:
+def test_the_next_worker_waits_until_the_last_is_back() -> None:
     assert restarting(revision="1", phase="draining").reason == "w-1 is draining"
     assert restarting(alive=False, phase="", generation=-1).reason == "w-1 has not started yet"
     assert restarting(phase="joining", generation=-1).reason == "w-1 is joining"
@@ -106,7 +106,7 @@ def test_the_next_only_when_the_last_is_back() -> None:
     assert (decision.back, decision.restart) == (("w-1",), ("w-2",))
 
 
-def test_the_next_only_when_the_last_has_caught_up() -> None:
+def test_the_next_worker_waits_until_the_last_has_caught_up() -> None:
     behind = restarting(lag=5_000)
     assert (behind.action, behind.reason) == (
         "wait",
@@ -202,7 +202,7 @@ def test_as_many_at_once_as_the_others_can_carry(
     assert width(replace(POLICY, max_unavailable=allowed), workers, produced, capacity) == expected
 
 
-def test_paused() -> None:
+def test_a_paused_rollout_waits() -> None:
     decision = decide(worker(0), worker(1), policy=replace(POLICY, paused=True))
     assert (decision.action, decision.reason) == ("wait", "spec.rollout.paused is true")
 

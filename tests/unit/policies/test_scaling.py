@@ -77,7 +77,7 @@ def test_the_larger_of_two_needs_counts() -> None:
         (6, ScalingPolicy(min_replicas=3, lag_per_replica=100_000), "minReplicas", 3),
     ],
 )
-def test_caps(workers: int, policy: ScalingPolicy, cap: str, applied: int) -> None:
+def test_the_number_of_workers_is_capped(workers: int, policy: ScalingPolicy, cap: str, applied: int) -> None:
     decision = decide(policy, scaling_input(workers, *[900] * 12))
     assert (decision.cap, decision.applied) == (cap, applied)
 
@@ -297,7 +297,7 @@ def test_what_a_worker_can_do_is_the_most_of_the_last_hour() -> None:
         ([(0, 500, 0), (4, 900, 100)], None),
     ],
 )
-def test_lag_in_seconds(samples: list[tuple[int, int, int]], seconds: float | None) -> None:
+def test_the_lag_is_given_in_seconds(samples: list[tuple[int, int, int]], seconds: float | None) -> None:
     result = window(*samples).lag_seconds(T0)
     assert result == (None if seconds is None else pytest.approx(seconds))
     assert window(*samples).lag_seconds(TopicPartition("u", 0)) is None
@@ -328,7 +328,7 @@ def test_to_zero_only_when_nothing_was_produced_for_long_enough() -> None:
         {"settled_for_ms": 5, "settle_ms": 10},
     ],
 )
-def test_not_to_zero(change: dict[str, object]) -> None:
+def test_a_group_with_work_or_without_knowledge_keeps_a_worker(change: dict[str, object]) -> None:
     idle = scaling_input(1, 0, 0, 0, idle_for_ms=600_000)
     assert decide(TO_ZERO, idle).applied == 0
     assert decide(TO_ZERO, replace(idle, **change)).applied == 1  # type: ignore[arg-type]
@@ -405,7 +405,7 @@ def test_a_step_up_must_gain_more_than_its_rebalance_costs() -> None:
     assert decide(policy, replace(busy(3, 250.0, lag=1_200), capacity_per_s=None)).applied > 3
 
 
-def test_worth_is_counted_in_records() -> None:
+def test_the_worth_of_a_step_is_counted_in_records() -> None:
     gain, cost = worth(ScalingPolicy(catch_up_ms=60_000), busy(3, 600.0, lag=60_000), 6)
     assert gain == pytest.approx(300 * 60)  # six do 600/s, three 300/s
     assert cost == pytest.approx(300 * 3)

@@ -46,11 +46,13 @@ T, TU = frozenset("t"), frozenset("tu")
         (None, ["t"], ""),
     ],
 )
-def test_other_topics(view: GroupView | None, topics: list[str] | None, why: str) -> None:
+def test_other_topics_make_a_rebalance_expected(
+    view: GroupView | None, topics: list[str] | None, why: str
+) -> None:
     assert expected_rebalance(view, topics, ASSIGNORS) == why
 
 
-def test_another_assignor() -> None:
+def test_another_assignor_makes_a_rebalance_expected() -> None:
     observed = group(T, T, assignor="range")
     message = expected_rebalance(observed, ["t"], ["cooperative-sticky", "range"])
     assert message == "the assignor changes from range to cooperative-sticky"

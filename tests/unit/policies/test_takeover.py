@@ -346,7 +346,7 @@ CASES = by_name(beginning=BEGINNING, notes=NOTES, ready=READY, not_ready=NOT_REA
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_situation(name: str) -> None:
+def test_a_situation_leads_to_its_decision(name: str) -> None:
     check(CASES[name])
 
 

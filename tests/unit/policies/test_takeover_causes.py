@@ -60,7 +60,7 @@ def test_a_rebalance_that_nobody_is_known_to_have_caused() -> None:
 
 
 @pytest.mark.parametrize("old", [worker(A, 3), not_in(A, 3, "standby")], ids=["served", "unserved"])
-def test_one_that_is_refused_again_and_again_says_why(old: Any) -> None:
+def test_a_successor_that_is_refused_repeatedly_says_why(old: Any) -> None:
     pods = {"f-a-3": old, "f-b-3": not_in(B, 3, "standby", trouble=REFUSED)}
     decision = decide(
         Case("", ("stop", 3), **BOTH, workers=pods, more={"moving": moving_since(10_000, tells=OFTEN)})
@@ -69,7 +69,7 @@ def test_one_that_is_refused_again_and_again_says_why(old: Any) -> None:
     assert decision.reason.endswith(f"still in standby: {REFUSED}")
 
 
-def test_one_that_does_not_get_in_says_why() -> None:
+def test_a_successor_that_does_not_join_says_why() -> None:
     pods = {"f-a-3": dead(A, 3), "f-b-3": not_in(B, 3, "joining", trouble="no broker answers")}
     late = note(3, 60_000, told_ms=moving_since(60_000).told_ms, tells=1)
     decision = decide(Case("", ("stop", 3), **BOTH, workers=pods, more={"moving": late}))

@@ -27,7 +27,7 @@ CHUNKS = 8
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_it_comes_to_an_end_whatever_goes_wrong(chunk: int) -> None:
+def test_a_rollout_ends_whatever_goes_wrong(chunk: int) -> None:
     for seed in range(chunk, SEEDS, CHUNKS):
         try:
             rollout(seed)
@@ -35,8 +35,8 @@ def test_it_comes_to_an_end_whatever_goes_wrong(chunk: int) -> None:
             pytest.fail(f"seed {seed}: {exc}")
 
 
-def test_what_goes_wrong_does_so() -> None:
-    """The seeds above meet each action, and each thing that can happen in between."""
+def test_the_seeds_cover_every_action_and_every_fault() -> None:
+    """The seeds above cover every action and every event between actions."""
     counts: dict[str, int] = {}
     for seed in range(0, SEEDS, 3):
         for event, count in rollout(seed).operator.counts.items():
@@ -77,7 +77,7 @@ def test_a_bad_revision_stops_at_its_first_successor(kind: str, fallback: str, k
         assert unserved_ms(ending) == 0
 
 
-def test_one_that_fails_when_it_runs_moves_nobody_for_good() -> None:
+def test_a_revision_that_fails_when_it_runs_moves_no_member_permanently() -> None:
     for seed in range(5):
         ending = quiet(seed, 3, Revision("fails"))
         assert len(ending.operator.stops) == 1
@@ -113,7 +113,7 @@ def test_to_a_revision_without_a_key_it_goes_by_restart() -> None:
         assert ending.world.group.rebalances == 0
 
 
-def test_the_cure_of_a_revision_that_fails() -> None:
+def test_a_correction_follows_a_revision_that_fails() -> None:
     for seed in range(5):
         ending = quiet(seed, 3, Revision(), old=Revision("fails"))
         assert ending.operator.new == "f-b"
@@ -179,18 +179,18 @@ def _all_runs() -> None:
         test_a_bad_revision_stops_at_its_first_successor("crashes", "Restart", killed)
         test_a_bad_revision_stops_at_its_first_successor("stuck", "Restart", killed)
         test_a_bad_revision_stops_at_its_first_successor("slow", "Stop", killed)
-    test_one_that_fails_when_it_runs_moves_nobody_for_good()
+    test_a_revision_that_fails_when_it_runs_moves_no_member_permanently()
     test_without_room_it_goes_on_by_restart_or_stops_as_the_spec_says()
     test_from_a_revision_without_a_key_it_is_away_for_no_longer_than_it_drains()
     test_to_a_revision_without_a_key_it_goes_by_restart()
-    test_the_cure_of_a_revision_that_fails()
+    test_a_correction_follows_a_revision_that_fails()
     test_a_moved_member_gets_its_room_back_from_the_next_successor()
     for seed in range(SEEDS):
         rollout(seed)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_rule_that_is_taken_away_is_missed(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removed_rule_is_detected(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     where, name, instead = MUTANTS[mutant]
     monkeypatch.setattr(where, name, instead)
     with pytest.raises((AssertionError, ValueError)) as caught:

@@ -452,5 +452,5 @@ CASES = by_name(under_way=UNDER_WAY, dead=DEAD, taken_over=TAKEN_OVER)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_situation(name: str) -> None:
+def test_a_situation_leads_to_its_decision(name: str) -> None:
     check(CASES[name])

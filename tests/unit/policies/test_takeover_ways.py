@@ -429,5 +429,5 @@ CASES = by_name(restarts=RESTARTS, way_back=WAY_BACK, by_hand=BY_HAND)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_situation(name: str) -> None:
+def test_a_situation_leads_to_its_decision(name: str) -> None:
     check(CASES[name])

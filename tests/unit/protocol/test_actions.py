@@ -29,12 +29,12 @@ def test_a_coordinator_that_moves_or_loads_is_never_fatal(api: type) -> None:
 
 
 @pytest.mark.parametrize("api", [*MEMBER_APIS, m.OffsetCommitRequest])
-def test_a_fence_is_a_fence(api: type) -> None:
+def test_a_fenced_instance_id_ends_the_member(api: type) -> None:
     assert action_for(api, E.FENCED_INSTANCE_ID) is Action.FENCED
 
 
 @pytest.mark.parametrize("api", MEMBER_APIS)
-def test_lost_identities(api: type) -> None:
+def test_a_lost_identity_makes_a_member_rejoin(api: type) -> None:
     assert action_for(api, E.UNKNOWN_MEMBER_ID) is Action.REJOIN_DROPPING_ID
     assert action_for(api, E.ILLEGAL_GENERATION) is Action.REJOIN_LOSING
 
@@ -75,7 +75,7 @@ def test_an_error_is_retriable_where_javas_is(code: E) -> None:
     assert str(error).startswith(f"Fetch of t-0: {code.name} ({int(code)})")
 
 
-def test_a_code_that_nobody_knows() -> None:
+def test_an_unknown_error_code_is_not_retriable() -> None:
     strange = for_code(999, "while testing")
     assert isinstance(strange, BrokerError)
     assert not strange.retriable

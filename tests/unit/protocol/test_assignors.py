@@ -100,7 +100,7 @@ def test_topics_that_do_not_exist_are_left_out() -> None:
         assert assignor.assign({"t": 1}, {}) == {}
 
 
-def test_common_protocol() -> None:
+def test_the_common_protocol_is_eager_if_one_assignor_is() -> None:
     assert common_protocol([CooperativeStickyAssignor()]) is RebalanceProtocol.COOPERATIVE
     assert common_protocol([CooperativeStickyAssignor(), RangeAssignor()]) is RebalanceProtocol.EAGER
 
@@ -144,7 +144,7 @@ def rounds(counts: dict[str, int], members: dict[str, MemberSubscription]) -> li
 
 @pytest.mark.parametrize("assignor", [RangeAssignor(), RoundRobinAssignor(), CooperativeStickyAssignor()])
 @given(data=st.data(), same=st.booleans())
-def test_nothing_twice_nothing_unwanted_and_deterministic(
+def test_plans_are_deterministic_and_assign_no_partition_twice(
     assignor: Assignor, data: st.DataObject, same: bool
 ) -> None:
     counts, members = data.draw(groups(same_topics=same))
@@ -401,7 +401,7 @@ def test_sticky_user_data_of_both_versions() -> None:
 
 
 @given(data=st.binary(max_size=64))
-def test_no_bytes_stop_a_plan(data: bytes) -> None:
+def test_bad_user_data_does_not_stop_a_plan(data: bytes) -> None:
     members = {"a": member("t", user_data=data), "b": member("t")}
     for assignor in (StickyAssignor(), CooperativeStickyAssignor()):
         assert sum(map(len, assignor.assign({"t": 3}, members).values())) == 3

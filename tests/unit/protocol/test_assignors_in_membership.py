@@ -149,7 +149,7 @@ class Chatty(Assignor):
         self.calls.append((assignment, metadata))
 
 
-def test_user_data_goes_both_ways_and_the_leader_rejoins_in_time() -> None:
+def test_user_data_is_exchanged_and_the_leader_rejoins_in_time() -> None:
     assignor = Chatty()
     leader = Leader(assignor)
     leader.join()

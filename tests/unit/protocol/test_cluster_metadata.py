@@ -26,7 +26,7 @@ def metadata(
     )
 
 
-def test_what_is_told() -> None:
+def test_the_view_has_the_leaders_and_epochs_of_the_metadata() -> None:
     view = ClusterMetadata()
     assert (view.leader(TP), view.partition_count("t"), view.leader_epoch(TP)) == (None, None, -1)
     view.update(metadata((1, 4), (-1, 2)), 1_000)

@@ -68,7 +68,7 @@ def waiting(group: Group) -> Notices:
     return [(notice.kind, list(notice.partitions)) for notice in group.member.notices]
 
 
-def test_after_the_sync_and_before_the_listener_is_told(group: Group) -> None:
+def test_topics_dropped_after_the_sync_are_not_reported_as_assigned(group: Group) -> None:
     """The simulation's seed 53590."""
     group.enter("t", "u")
     group.sync(T0, U0)
@@ -77,7 +77,7 @@ def test_after_the_sync_and_before_the_listener_is_told(group: Group) -> None:
     assert group.claims(("t",), CHANGED) == {T0}
 
 
-def test_between_the_join_and_the_sync(group: Group) -> None:
+def test_topics_dropped_between_join_and_sync_are_not_reported_as_assigned(group: Group) -> None:
     group.enter("t", "u")
     group.subscribe("t")
     group.sync(T0, U0)

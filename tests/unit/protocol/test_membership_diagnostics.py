@@ -56,7 +56,7 @@ def exceed(bench: Bench, gap_ms: int = 12_000) -> None:
 
 
 @pytest.mark.parametrize("static", [True, False])
-def test_poll_too_late(static: bool) -> None:
+def test_a_late_poll_is_explained(static: bool) -> None:
     bench = Bench(static=static, max_poll_interval_ms=10_000, heartbeat_interval_ms=1_000_000)
     bench.settle(0)
     bench.member.caller_leaves(bench.now)
@@ -96,7 +96,7 @@ def test_poll_too_late_again_and_again_names_what_would_do() -> None:
 # -- taken out of the group ----------------------------------------------------------------------------
 
 
-def test_removed_by_somebody() -> None:
+def test_a_removal_is_explained() -> None:
     bench = Bench(heartbeat_interval_ms=3_000, session_timeout_ms=10_000)
     bench.settle(0)
     bench.poll()
@@ -111,7 +111,7 @@ def test_removed_by_somebody() -> None:
     assert len(bench.member.diagnostics.findings) == 1
 
 
-def test_session_expired() -> None:
+def test_an_expired_session_is_explained() -> None:
     bench = Bench(heartbeat_interval_ms=3_000, session_timeout_ms=10_000)
     bench.settle(0)
     bench.poll()
@@ -127,7 +127,7 @@ def test_session_expired() -> None:
     )
 
 
-def test_left_behind_by_a_rebalance() -> None:
+def test_a_missed_rebalance_is_explained() -> None:
     bench = Bench(heartbeat_interval_ms=3_000, session_timeout_ms=60_000, max_poll_interval_ms=10_000)
     bench.settle(0)
     bench.poll()
@@ -170,7 +170,7 @@ def test_a_silent_coordinator_is_told_of_once_until_it_speaks() -> None:
     assert len(findings(bench, Kind.COORDINATOR_SILENT)) == 2
 
 
-def test_a_forgiven_fence() -> None:
+def test_a_forgiven_fence_is_explained() -> None:
     bench = Bench()
     bench.subscribe()
     bench.join(5)
@@ -323,7 +323,7 @@ def rebalance(bench: Bench, after_ms: int, *partitions: int) -> None:
     bench.tell()
 
 
-def test_the_echo_of_a_return() -> None:
+def test_the_echo_of_a_return_is_explained() -> None:
     bench = Bench(max_poll_interval_ms=60_000, session_timeout_ms=1_000_000)
     returned(bench)
     bench.member.caller_polls(bench.now)
@@ -335,7 +335,9 @@ def test_the_echo_of_a_return() -> None:
 @pytest.mark.parametrize(
     ("after_ms", "partitions"), [(60_000, (0,)), (65_001, (0, 1))], ids=["moved", "too late"]
 )
-def test_no_echo(after_ms: int, partitions: tuple[int, ...]) -> None:
+def test_a_rebalance_at_another_time_is_not_called_an_echo(
+    after_ms: int, partitions: tuple[int, ...]
+) -> None:
     bench = Bench(max_poll_interval_ms=60_000, session_timeout_ms=1_000_000)
     returned(bench)
     rebalance(bench, after_ms, *partitions)

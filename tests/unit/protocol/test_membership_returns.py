@@ -78,7 +78,7 @@ def return_as_leader(
 TWO: Group = {"i-0": (["t"], tps(0, 1)), "i-1": (["t"], tps(2, 3))}
 
 
-def test_a_leader_whose_group_is_as_it_was_leaves_it_alone() -> None:
+def test_a_returning_leader_leaves_an_unchanged_group_alone() -> None:
     bench = Bench()
     return_as_leader(bench, TWO)
     bench.member.plan({"t": 4}, bench.now)
@@ -89,7 +89,9 @@ def test_a_leader_whose_group_is_as_it_was_leaves_it_alone() -> None:
     ("assignor", "name"),
     [(RangeAssignor(), "range"), (RoundRobinAssignor(), "roundrobin"), (StickyAssignor(), "sticky")],
 )
-def test_so_it_is_with_the_eager_assignors(assignor: Assignor, name: str) -> None:
+def test_a_returning_leader_with_an_eager_assignor_leaves_the_group_alone(
+    assignor: Assignor, name: str
+) -> None:
     held = assignor.assign({"t": 4, "u": 3}, {"a": sub("i-0", "t", "u"), "b": sub("i-1", "t", "u")})
     group = {"i-0": (["t", "u"], held["a"]), "i-1": (["t", "u"], held["b"])}
     if name == "sticky":  # also what is not what would come of a plan from nothing
@@ -108,7 +110,7 @@ def sub(instance: str, *topics: str) -> MemberSubscription:
 @pytest.mark.parametrize(
     ("counts", "topic"), [({"t": 5}, "t"), ({"t": 3}, "t"), ({}, "t")], ids=["more", "fewer", "gone"]
 )
-def test_partitions_came_or_went(counts: dict[str, int], topic: str) -> None:
+def test_a_returning_leader_rejoins_when_partitions_changed(counts: dict[str, int], topic: str) -> None:
     bench = Bench()
     return_as_leader(bench, TWO)
     bench.member.plan(counts, bench.now)

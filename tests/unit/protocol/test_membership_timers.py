@@ -273,7 +273,7 @@ def lead(bench: Bench, generation: int = 1) -> None:
     bench.tell()
 
 
-def test_delayed_rebalance() -> None:
+def test_a_leader_asks_for_the_rebalance_that_its_assignor_delayed() -> None:
     bench = Bench(assignors=[Later()], heartbeat_interval_ms=1_000_000, session_timeout_ms=2_000_000)
     bench.subscribe()
     lead(bench)
@@ -351,7 +351,7 @@ def test_a_leader_asks_for_the_next_rebalance_when_nobody_has_for_a_poll_interva
     assert isinstance(send.request, m.JoinGroupRequest)
 
 
-def test_a_leader_does_not_when_somebody_has() -> None:
+def test_a_leader_asks_for_no_rebalance_when_another_member_has() -> None:
     bench = Bench(max_poll_interval_ms=60_000, heartbeat_interval_ms=1_000_000, session_timeout_ms=2_000_000)
     bench.subscribe()
     lead_two(bench, tps(0, 1), 2)

@@ -35,7 +35,7 @@ def heard(bench: Bench, *revoked: int) -> None:
 
 
 @pytest.mark.parametrize("code", THROWN_OUT)
-def test_what_was_told_to_be_revoked_is_not_told_to_be_lost(code: int) -> None:
+def test_partitions_reported_as_revoked_are_not_reported_as_lost(code: int) -> None:
     bench = telling(1, 2)
     bench.beat(code)
     assert notices(bench) == [(NoticeKind.LOST, tps(0, 1, 2))]
@@ -47,7 +47,7 @@ def test_what_was_told_to_be_revoked_is_not_told_to_be_lost(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", THROWN_OUT)
-def test_it_joins_as_soon_as_all_is_told(code: int) -> None:
+def test_a_member_joins_as_soon_as_the_listener_has_run(code: int) -> None:
     bench = telling(0, 1, 2)
     bench.beat(code)
     heard(bench, 0, 1, 2)
@@ -55,7 +55,7 @@ def test_it_joins_as_soon_as_all_is_told(code: int) -> None:
     assert bench.state() is State.JOINING
 
 
-def test_one_that_was_fenced_has_nothing_to_tell() -> None:
+def test_a_fenced_member_reports_no_further_partitions() -> None:
     bench = telling(1)
     bench.beat(E.FENCED_INSTANCE_ID)
     heard(bench, 1)
@@ -64,7 +64,7 @@ def test_one_that_was_fenced_has_nothing_to_tell() -> None:
     assert bench.poll() == []
 
 
-def test_partitions_that_come_are_told_all_the_same() -> None:
+def test_an_assignment_is_reported_after_the_remaining_revocations() -> None:
     bench = telling(1, 2)
     heard(bench, 1)
     assert notices(bench) == [(NoticeKind.REVOKED, tps(2)), (NoticeKind.ASSIGNED, [])]

@@ -125,7 +125,7 @@ def test_an_error_column_of_nulls_only_is_no_error() -> None:
         (output(topic=pa.array(["other"] * 5)), "5 rows whose positions are not .* other-0 offset 5"),
     ],
 )
-def test_a_wrong_result_is_named(result: Any, words: str) -> None:
+def test_a_wrong_result_is_reported(result: Any, words: str) -> None:
     with pytest.raises(HandlerError, match=words) as raised:
         split_output(result, INPUTS)
     assert raised.value.exit_code == 4

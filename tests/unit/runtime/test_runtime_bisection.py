@@ -53,27 +53,27 @@ def of_two_types(*text: int) -> Fails:
 
 @pytest.mark.parametrize("kind", [alone, of_two_types])
 @pytest.mark.parametrize("count", [3, 4, 7, 10, 100, 1000])
-def test_one_record_anywhere(count: int, kind: Callable[..., Fails]) -> None:
+def test_one_bad_record_is_found_anywhere(count: int, kind: Callable[..., Fails]) -> None:
     for bad in sorted({0, 1, count // 2, count - 2, count - 1}):
         failing, trials = run(count, kind(bad))
         assert failing == [bad]
         assert trials <= 4 * (math.log2(count) + 1) + 4
 
 
-def test_the_only_record() -> None:
+def test_a_single_bad_record_needs_one_trial() -> None:
     assert run(1, alone(0)) == ([0], 1)
 
 
-def test_all_of_a_few() -> None:
+def test_a_few_records_may_all_be_bad() -> None:
     assert run(ALWAYS, lambda tried: True)[0] == list(range(ALWAYS))
 
 
-def test_of_two_the_first_decides() -> None:
+def test_the_type_of_the_first_of_two_records_decides() -> None:
     assert run(2, of_two_types(0))[0] == [1]
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_any_records_of_both_kinds_within_the_bound(seed: int) -> None:
+def test_bad_records_of_both_kinds_are_found_within_the_bound(seed: int) -> None:
     rng = random.Random(seed)
     count = rng.randint(20, 3000)
     text = rng.sample(range(count), rng.randint(0, min(5, count // 20)))
@@ -122,5 +122,5 @@ def test_what_passes_when_it_is_tried_again_is_not_at_fault() -> None:
 
 
 @pytest.mark.parametrize(("count", "most"), [(1, 10), (99, 10), (150, 15), (1000, 100), (50_000, 100)])
-def test_the_limit(count: int, most: int) -> None:
+def test_the_number_of_bad_records_is_limited(count: int, most: int) -> None:
     assert limit(count) == most

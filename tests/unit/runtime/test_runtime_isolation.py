@@ -55,7 +55,9 @@ def check_nothing_done(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("make", [ValueError, RuntimeError, RecordsError, QueryFailed])
-def test_one_record_of_two_partitions(bench: Bench, make: Callable[[str], BaseException]) -> None:
+def test_one_bad_record_of_two_partitions_becomes_a_dead_letter(
+    bench: Bench, make: Callable[[str], BaseException]
+) -> None:
     bench.restart(max_records=200)
     a, b = bench.produce(0, *values(60)), bench.produce(1, *values(60, 41))
     bench.engine.failure = breaks(make)
@@ -107,7 +109,7 @@ def test_several_records_and_those_that_the_handler_rejects_itself(bench: Bench)
     assert bench.metrics.value("records_rejected", ("flights", "0")) == 4
 
 
-def test_a_partition_of_which_nothing_is_left(bench: Bench) -> None:
+def test_a_partition_may_consist_of_bad_records_only(bench: Bench) -> None:
     a, b = bench.produce(0, *values(8)), bench.produce(1, *values(2, 0, 1))
     bench.engine.failure = breaks(ValueError)
     bench.assign(a, b)
@@ -118,7 +120,7 @@ def test_a_partition_of_which_nothing_is_left(bench: Bench) -> None:
     assert bench.cluster.committed[b].offset == 2
 
 
-def test_values_that_the_sink_cannot_hold(bench: Bench) -> None:
+def test_values_that_the_sink_cannot_hold_become_dead_letters(bench: Bench) -> None:
     stage = bench.sink.stage
 
     def refuses(topic: str, partition: int, start: int, table: pa.Table) -> Any:
@@ -134,7 +136,7 @@ def test_values_that_the_sink_cannot_hold(bench: Bench) -> None:
     assert bench.sink.staged == 0
 
 
-def test_a_row_that_a_payload_has_moved(bench: Bench) -> None:
+def test_a_row_with_a_wrong_position_becomes_a_dead_letter(bench: Bench) -> None:
     transform = bench.engine.transform
 
     def moves(table: pa.Table) -> pa.Table:
@@ -339,7 +341,7 @@ def test_a_batch_that_is_too_large_rejects_nothing(bench: Bench) -> None:
 # ---- in between
 
 
-def test_a_part_that_is_given_up_during_the_search(bench: Bench) -> None:
+def test_a_partition_may_be_given_up_during_the_search(bench: Bench) -> None:
     bench = Bench(drainTimeoutMs=1000)
     a, b = bench.produce(0, *values(20, 3)), bench.produce(1, *values(20, 4))
     bench.engine.failure = breaks(RecordsError)

@@ -109,7 +109,7 @@ def test_an_order_is_taken(pod: Pod) -> None:
     assert pod.requests.next_order() == "10.1.2.3:8080"
 
 
-def test_what_is_not_the_time_for_it_is_409_with_the_reason(pod: Pod) -> None:
+def test_a_request_at_the_wrong_time_gets_409_with_the_reason(pod: Pod) -> None:
     code, content, signed = pod.send("POST", "/takeover", b'{"predecessor": ""}')
     assert (code, content, signed) == (409, {"error": "this worker is still starting"}, True)
     assert pod.send("POST", "/handover", REQUEST.encode())[:2] == (409, content)
@@ -117,7 +117,7 @@ def test_what_is_not_the_time_for_it_is_409_with_the_reason(pod: Pod) -> None:
     assert pod.send("DELETE", "/handover", b'{"by": "flights-b-3"}')[:2] == (409, said)
 
 
-def test_who_does_not_sign_is_401_and_nothing_happens(pod: Pod) -> None:
+def test_an_unsigned_request_gets_401_and_has_no_effect(pod: Pod) -> None:
     pod.requests.accept_orders()
     pod.requests.accept_handovers()
     for code, content, signed in (
@@ -235,7 +235,7 @@ def test_without_a_key_there_is_nothing_to_ask() -> None:
         pod.server.close()
 
 
-def test_other_paths_and_bodies(pod: Pod) -> None:
+def test_other_paths_and_bodies_are_refused(pod: Pod) -> None:
     assert pod.send("POST", "/handovers")[0] == 404
     assert pod.send("DELETE", "/takeover")[0] == 404
     assert pod.send("POST", "/join") == (202, {"phase": "starting"}, True)
@@ -354,19 +354,19 @@ def test_the_client_takes_no_answer_that_is_forged(peers: HttpPeers, signature: 
 
 
 @pytest.mark.parametrize("answer", [b"", b"SSH-2.0-x\r\n", b"HTTP/1.0 200 OK\r\nContent-Length: 50\r\n\r\n{"])
-def test_what_is_no_answer_is_nobody(peers: HttpPeers, answer: bytes) -> None:
+def test_an_invalid_answer_counts_as_no_answer(peers: HttpPeers, answer: bytes) -> None:
     address, _, listening = forge(answer)
     with listening, pytest.raises((Unreachable, Unsigned)):
         peers.handover(address, REQUEST, 5_000)
 
 
-def test_who_hangs_has_not_answered(peers: HttpPeers) -> None:
+def test_a_peer_that_hangs_has_not_answered(peers: HttpPeers) -> None:
     address, _, listening = forge(b"HTTP/1.0 200 OK\r\n", hangs=True)
     with listening, pytest.raises(NoAnswer, match="within 200 ms"):
         peers.handover(address, REQUEST, 200)
 
 
-def test_who_answers_byte_by_byte_has_not_answered_either(peers: HttpPeers) -> None:
+def test_a_peer_that_answers_byte_by_byte_has_not_answered(peers: HttpPeers) -> None:
     listening = socket.create_server(("127.0.0.1", 0))
 
     def drip() -> None:
@@ -382,7 +382,7 @@ def test_who_answers_byte_by_byte_has_not_answered_either(peers: HttpPeers) -> N
         peers.handover(f"127.0.0.1:{listening.getsockname()[1]}", REQUEST, 300)
 
 
-def test_who_is_not_there_takes_no_connection(peers: HttpPeers) -> None:
+def test_a_missing_peer_accepts_no_connection(peers: HttpPeers) -> None:
     (port,) = reserve_ports(1)
     with pytest.raises(Unreachable, match="refused the connection"):
         peers.handover(f"127.0.0.1:{port}", REQUEST, 5_000)
@@ -392,7 +392,7 @@ def test_who_is_not_there_takes_no_connection(peers: HttpPeers) -> None:
     peers.withdraw(f"127.0.0.1:{port}", "flights-b-3")
 
 
-def test_who_hangs_is_not_alive(pod: Pod, peers: HttpPeers) -> None:
+def test_a_peer_that_hangs_is_not_alive(pod: Pod, peers: HttpPeers) -> None:
     assert peers.alive(pod.address)
     pod.status.turned_ms = CLOCK.mono_ms() - pod.status.patience_ms - 1
     assert not peers.alive(pod.address)

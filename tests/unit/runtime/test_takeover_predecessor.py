@@ -146,7 +146,7 @@ def test_it_polls_on_until_it_is_fenced_and_takes_nothing() -> None:
 # ---- when it is not the time for it
 
 
-def test_who_is_not_running_refuses() -> None:
+def test_a_worker_that_is_not_running_refuses_to_hand_over() -> None:
     scene = Holding(asks=False)
     for phase in ("starting", "joining", "warming", "draining"):
         scene.in_phase(phase, scene.asks)
@@ -230,7 +230,7 @@ def goes_on(scene: Holding) -> None:
     assert scene.worker.status.standby is None
 
 
-def test_withdrawn_it_goes_on_at_once() -> None:
+def test_a_predecessor_continues_at_once_after_a_withdrawal() -> None:
     scene = Holding()
     scene.in_phase("handing-over", scene.more, 100)
     scene.in_phase("handing-over", lambda: scene.requests.withdraw(OTHER), 300)
@@ -242,7 +242,7 @@ def test_withdrawn_it_goes_on_at_once() -> None:
     assert event["ts_ms"] - scene.events("handover")[0]["ts_ms"] <= 350
 
 
-def test_withdrawn_while_it_drains_it_does_not_answer() -> None:
+def test_a_predecessor_does_not_answer_a_request_withdrawn_while_it_drains() -> None:
     scene = Holding(batch_ms=1_000)
     scene.in_phase("handing-over", lambda: scene.requests.withdraw(OTHER), 300)
     scene.in_phase("handing-over", lambda: scene.stop_in("running", 1_500), 300)
@@ -292,7 +292,7 @@ def test_a_successor_that_lives_and_does_not_join_is_waited_for_twice_as_long() 
     assert "did not join within" in event["reason"]
 
 
-def test_a_batch_that_was_given_up_is_done_after_all() -> None:
+def test_a_batch_that_was_given_up_is_handled_when_the_successor_is_gone() -> None:
     scene = Holding(batch_ms=6_000)
     scene.in_phase("handing-over", lambda: setattr(scene.neighbour, "alive_until", 0))
     scene.in_phase("handing-over", lambda: scene.stop_in("running", 3_000), 100)
@@ -301,7 +301,7 @@ def test_a_batch_that_was_given_up_is_done_after_all() -> None:
     assert scene.parts.fake_sink.staged == 0
 
 
-def test_after_that_it_can_hand_over() -> None:
+def test_a_predecessor_can_hand_over_after_a_withdrawal() -> None:
     scene = Holding()
     scene.in_phase("handing-over", lambda: scene.requests.withdraw(OTHER), 300)
     scene.in_phase("handing-over", lambda: scene.in_phase("running", scene.asks, 500), 100)
@@ -337,7 +337,7 @@ def test_a_join_that_it_has_not_heard_of_is_found_out_before_it_goes_on() -> Non
     assert scene.events("handed_over")[0]["by"] == OTHER
 
 
-def test_where_the_broker_does_not_say_it_does_not_go_on() -> None:
+def test_a_predecessor_does_not_continue_while_the_broker_gives_no_answer() -> None:
     scene = Holding()
     scene.in_phase("handing-over", lambda: setattr(scene.neighbour, "alive_until", 0))
     scene.in_phase(
@@ -492,7 +492,7 @@ class HandedOver(Holding):
             self.neighbour.alive_until = self.clock.now
 
 
-def test_a_successor_that_is_gone_gives_the_seat_back() -> None:
+def test_a_predecessor_takes_the_membership_back_when_its_successor_is_gone() -> None:
     scene = HandedOver(properties={"session.timeout.ms": "10000"})
     scene.in_phase("standby", scene.dies, 5_000)
     scene.in_phase("standby", scene.more, 6_000)
@@ -548,7 +548,7 @@ def test_a_broker_that_does_not_tell_what_is_committed_is_no_proof() -> None:
     assert scene.phases()[-2:] == ["standby", "stopped"]
 
 
-def test_a_seat_that_is_free_is_left_to_the_successor_that_lives() -> None:
+def test_a_free_membership_is_left_to_a_live_successor() -> None:
     scene = HandedOver()
     scene.in_phase("standby", lambda: setattr(scene.group, "member_id", ""), 5_000)
     scene.stop_in("standby", 60_000)
@@ -556,7 +556,7 @@ def test_a_seat_that_is_free_is_left_to_the_successor_that_lives() -> None:
     assert scene.phases()[-2:] == ["standby", "stopped"]
 
 
-def test_a_seat_that_is_free_is_taken_where_the_successor_is_gone() -> None:
+def test_a_free_membership_is_taken_when_the_successor_is_gone() -> None:
     scene = HandedOver()
     scene.in_phase("standby", lambda: setattr(scene.group, "member_id", ""), 5_000)
     scene.in_phase("standby", lambda: setattr(scene.neighbour, "alive_until", 0), 5_000)
@@ -566,8 +566,8 @@ def test_a_seat_that_is_free_is_taken_where_the_successor_is_gone() -> None:
     assert scene.phases()[-4:] == ["joining", "running", "draining", "stopped"]
 
 
-def test_there_and_back_again() -> None:
-    """It hands over, stands by, is told to take over again, and hands over again."""
+def test_a_membership_moves_to_the_successor_and_back() -> None:
+    """A worker hands over, stands by, is ordered to take over again, and hands over again."""
     scene = HandedOver()
     scene.in_phase("standby", scene.order, 3_000)
     scene.in_phase("taking-over", lambda: setattr(scene, "commits_until", 0))
@@ -585,8 +585,8 @@ def test_there_and_back_again() -> None:
     assert [event["by"] for event in scene.events("handed_over")] == [OTHER, OTHER]
 
 
-def test_it_shows_that_it_lives_in_a_long_batch() -> None:
-    """So that a predecessor which cannot reach it does not take its membership back."""
+def test_a_worker_shows_in_a_long_batch_that_it_is_alive() -> None:
+    """A predecessor that cannot reach it must not take the membership back."""
     scene = Holding(asks=False, batch_ms=20_000, properties={"session.timeout.ms": "10000"})
     snapshots: list[Any] = []
     for second in range(2, 18):

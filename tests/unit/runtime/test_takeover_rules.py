@@ -51,7 +51,7 @@ def test_a_role_changes_by_the_table_alone(role: Role, event: Event) -> None:
         assert roles.role is role
 
 
-def test_a_way_there_and_back() -> None:
+def test_the_roles_lead_to_standby_and_back() -> None:
     roles = Roles()
     way = [
         (Event.OTHERS, Role.SUCCESSOR),
@@ -123,7 +123,7 @@ def test_a_worker_is_gone_after_three_tries_and_two_seconds() -> None:
 
 
 @pytest.mark.parametrize(("session_ms", "still_ms"), [(6_000, 3_000), (15_000, 3_000), (45_000, 9_000)])
-def test_a_seat_is_taken_back_when_nothing_was_committed_for_long_enough(
+def test_a_membership_is_taken_back_when_nothing_was_committed_for_long(
     session_ms: int, still_ms: int
 ) -> None:
     rule = TakeBack(session_ms)
@@ -139,7 +139,7 @@ def test_a_seat_is_taken_back_when_nothing_was_committed_for_long_enough(
     assert rule.due(100_001) == ""
 
 
-def test_a_seat_is_not_taken_back_from_who_answers() -> None:
+def test_a_membership_is_not_taken_back_from_a_successor_that_answers() -> None:
     rule = TakeBack(6_000)
     rule.observe("a", 0)
     rule.observe("a", 60_000)
@@ -149,7 +149,7 @@ def test_a_seat_is_not_taken_back_from_who_answers() -> None:
     assert rule.due(60_000) == ""
 
 
-def test_a_seat_of_which_nothing_was_seen_is_not_taken_back() -> None:
+def test_a_membership_without_observations_is_not_taken_back() -> None:
     rule = TakeBack(6_000)
     for asked in (0, 500, 1_000):
         rule.silence.probed(False, asked)
@@ -267,7 +267,7 @@ def test_a_note_with_a_field_that_cannot_be_is_read_without_it(wrong: dict[str, 
 # ---- messages
 
 
-def test_addresses() -> None:
+def test_addresses_are_parsed() -> None:
     for host in ("10.1.2.3", "fd00::7", "pod.example"):
         assert split_address(join_address(host, 8080)) == (host, 8080)
     for wrong in ("", "8080", ":8080", "host:", "host:0", "host:65536", "host:\uff11", "host:8 "):
@@ -275,7 +275,7 @@ def test_addresses() -> None:
             split_address(wrong)
 
 
-def test_orders() -> None:
+def test_orders_are_parsed() -> None:
     assert read_order(b'{"predecessor": "10.1.2.3:8080"}') == ("10.1.2.3:8080", "")
     assert read_order(b'{"predecessor": "10.1.2.3:8080", "target": "a/b"}') == ("10.1.2.3:8080", "a/b")
     assert read_order(b'{"predecessor": ""}') == ("", "")
@@ -304,7 +304,7 @@ def test_a_request_names_where_its_sender_answers() -> None:
         {"deadline_ms": True},
     ],
 )
-def test_a_request_that_lacks_something(change: dict[str, object]) -> None:
+def test_an_incomplete_request_is_refused(change: dict[str, object]) -> None:
     document = json.loads(HandoverRequest("flights-3", "flights-b-3", "10.1.2.4:8080", 5_000).encode())
     with pytest.raises(ValueError, match=f"{next(iter(change))}|host:port"):
         HandoverRequest.read(json.dumps({**document, **change}).encode(), "10.9.9.9")
@@ -330,7 +330,7 @@ def test_an_answer_comes_back_as_it_was() -> None:
         {"committed_ms": "now"},
     ],
 )
-def test_an_answer_that_cannot_be(change: dict[str, object]) -> None:
+def test_an_invalid_answer_is_refused(change: dict[str, object]) -> None:
     document = HandoverAnswer(7, {A: committed(5)}, 100, 120).document()
     with pytest.raises(ValueError, match="must be|not a partition"):
         HandoverAnswer.parse({**document, **change})

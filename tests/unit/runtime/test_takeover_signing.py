@@ -82,7 +82,7 @@ def test_another_key_is_refused(verifier: Verifier) -> None:
         verifier.verify("POST", "/takeover", BODY, signed(key=OTHER_KEY))
 
 
-def test_what_is_said_is_what_was_signed(verifier: Verifier) -> None:
+def test_a_signature_covers_its_time_and_its_nonce(verifier: Verifier) -> None:
     for old, new in ((f"ts={START_MS}", f"ts={START_MS + 1}"), (f"nonce={NONCE}", f"nonce={OTHER_NONCE}")):
         with pytest.raises(Unauthorized, match="not by this group's key"):
             verifier.verify("POST", "/takeover", BODY, signed().replace(old, new))
@@ -152,7 +152,7 @@ def test_an_answer_is_checked_with_all_that_it_covers() -> None:
     assert not check_answer(KEY, NONCE, 200, BODY, signed().rpartition("sig=")[2]), "a request's"
 
 
-def test_keys() -> None:
+def test_a_key_must_have_32_bytes_in_hex() -> None:
     assert read_key(f" {'0f' * 32}\n") == b"\x0f" * 32
     assert len(read_key("0f" * 40)) == 40
     for text in ("", "0f" * 31, "zz" * 32, "0f" * 31 + "0"):

@@ -20,7 +20,7 @@ def ordered(**changes: object) -> Scene:
     return scene
 
 
-def test_a_warm_takeover() -> None:
+def test_a_warm_successor_takes_over() -> None:
     scene = ordered()
     scene.stop_when_done()
     assert scene.run() == 0
@@ -455,7 +455,7 @@ def test_a_standby_that_never_can_says_why() -> None:
 # ---- who is what at the start
 
 
-def test_the_pod_that_holds_the_seat_returns() -> None:
+def test_the_pod_that_holds_the_membership_returns() -> None:
     scene = Scene(holder=POD)
     scene.stop_when_done()
     assert scene.run() == 0

@@ -65,7 +65,7 @@ def test_a_note_carries_the_topic_and_older_notes_are_read() -> None:
     ],
     ids=["same", "another", "no ids", "old note", "set by a person", "dropped", "accepted", "first start"],
 )
-def test_whose_predecessor(
+def test_a_recreated_topic_has_a_predecessor(
     note: CommitNote | None, committed: int | None, current: str, delivered: list[str], expected: str
 ) -> None:
     assert predecessor(note, committed, current, delivered) == expected
@@ -141,8 +141,8 @@ def test_metadata_older_than_the_commit_is_asked_for_again(bench: Bench) -> None
     assert bench.sink.rows(0) == [1]
 
 
-def test_a_topic_made_anew_while_a_batch_is_in_flight(bench: Bench) -> None:
-    """The batch is of the old topic, and is delivered; its commit says so, also to who comes next."""
+def test_a_batch_in_flight_of_a_recreated_topic_is_delivered(bench: Bench) -> None:
+    """The batch belongs to the former topic and is delivered. Its commit names that topic."""
     tp = bench.produce(0, "v0", "v1")
     bench.runner.durations.append(500)
     bench.assign(tp)

@@ -31,7 +31,7 @@ def with_worker(**fields: Any) -> dict[str, Any]:
     return laid({"spec": {"containers": [{"name": "worker", **fields}]}})
 
 
-def test_nothing_changes_nothing() -> None:
+def test_an_empty_template_changes_nothing() -> None:
     assert laid({}) == PLAIN
     assert laid({"metadata": {}, "spec": {"containers": []}}) == PLAIN
 
@@ -152,7 +152,7 @@ def test_what_is_ours_of_the_worker_cannot_be_set(field: str) -> None:
         ({"metadata": {"annotations": {"slackwater.dev/restartedAt": "x"}}}, "is set by Slackwater"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_laid_over(template: dict[str, Any], expected: str) -> None:
+def test_an_invalid_template_is_refused(template: dict[str, Any], expected: str) -> None:
     with pytest.raises(ResourceError) as raised:
         laid(template)
     assert expected in str(raised.value)
