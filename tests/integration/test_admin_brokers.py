@@ -194,7 +194,7 @@ def test_a_removal_with_a_member_id_spares_a_process_that_has_joined_since(
 
 
 async def test_the_async_admin_works_with_three_brokers(kafka3: KafkaCluster) -> None:
-    """Topics and offsets by leader, groups by coordinator, and a coordinator that goes away."""
+    """Requests go to leaders and coordinators, also after a coordinator has stopped."""
     name, group = fresh("spread"), fresh("g")
     async with AsyncAdmin(kafka3.bootstrap) as admin:
         (await admin.create_topics([NewTopic(name, 6, 3)])).unwrap()

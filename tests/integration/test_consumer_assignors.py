@@ -53,7 +53,7 @@ def settled(consumers: list[KafkaConsumer], sizes: list[int]) -> None:
 
 
 def test_partitions_of_a_vanished_static_member_wait_for_its_return(devbroker: DevBroker) -> None:
-    """By generations: the one in which it is missed, and the one in which it is back."""
+    """The test follows the generation without the member and the one in which it is back."""
     topic, group = make_topic(devbroker.bootstrap, PARTITIONS), unique("g")
     more = options(devbroker.bootstrap, group, scheduled_rebalance_max_delay_ms=60_000)
     consumers = [KafkaConsumer(topic, **more) for _ in range(3)]

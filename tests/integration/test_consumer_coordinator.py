@@ -61,7 +61,7 @@ def test_members_keep_their_generation_through_a_move_of_the_coordinator(kafka3:
 
 
 def test_a_rebalance_survives_the_loss_of_the_coordinator(kafka3: Any) -> None:
-    """A member by hand that does not join again keeps the others' joins under way."""
+    """A scripted member that does not rejoin keeps the joins of the others parked."""
     topic, group = make_topic(kafka3.bootstrap, 6), unique("g")
     more = {"session_timeout_ms": 30_000, "request_timeout_ms": 5_000, "max_poll_interval_ms": 20_000}
     with members() as running:
@@ -154,7 +154,7 @@ async def test_the_coordinators_of_many_groups_are_found_by_one_request(broker: 
 
 @pytest.mark.long
 def test_a_leader_that_returns_to_an_old_broker_watches_the_topics(kafka28: Any) -> None:
-    """JoinGroup v7 names the leader by its old member.id, and without that knowledge nobody would look."""
+    """JoinGroup v7 names the leader by its old member.id; otherwise no member would watch the topics."""
     topic, group = make_topic(kafka28.bootstrap, 2), unique("g")
     more = {"metadata_max_age_ms": 500}
     with members() as running:
@@ -178,7 +178,7 @@ def test_a_leader_that_returns_to_an_old_broker_watches_the_topics(kafka28: Any)
 
 @pytest.mark.long
 def test_a_plan_that_cannot_be_stored_is_explained(kafka3: Any) -> None:
-    """The group never becomes Stable, as long as __consumer_offsets has fewer replicas than it must have."""
+    """The group cannot become Stable while __consumer_offsets has too few replicas."""
     topic, group = make_topic(kafka3.bootstrap, 2), unique("g")
     node = wait_until(lambda: kafka3.coordinator_of(group), "the coordinator")
     other = _other(kafka3, node)
@@ -203,7 +203,7 @@ def test_a_plan_that_cannot_be_stored_is_explained(kafka3: Any) -> None:
 
 @pytest.mark.long
 def test_a_join_parked_at_a_vanished_broker_is_sent_to_another(kafka3: Any) -> None:
-    """Nothing is closed when a machine is gone; without asking, the Join would wait for five minutes."""
+    """A lost machine closes no connection; without a check the Join would wait for five minutes."""
     topic, group = make_topic(kafka3.bootstrap, 2), unique("g")
     node = wait_until(lambda: kafka3.coordinator_of(group), "the coordinator")
     by_hand = {"protocols": {"cooperative-sticky": subscription()}, "session_ms": 10_000}

@@ -144,7 +144,7 @@ async def test_a_coroutine_listener_may_end_the_consumer_that_is_ending(
 def test_a_consumer_that_is_dropped_warns_and_ends(
     broker: Any, instance_id: str | None, remaining: int
 ) -> None:
-    """A dynamic member leaves its group; a static one keeps its place, and sends no more heartbeats."""
+    """A dynamic member leaves its group; a static one stays a member and sends no more heartbeats."""
     topic, group = make_topic(broker.bootstrap, 1, 1), unique("g")
     more = {"group_instance_id": instance_id, "session_timeout_ms": 1_800_000}
     consumer = KafkaConsumer(topic, **options(broker.bootstrap, group, **more))

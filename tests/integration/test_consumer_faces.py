@@ -351,7 +351,7 @@ BETWEEN: dict[str, Callable[[Any, list[TopicPartition]], Any]] = {
 def test_a_poll_continues_where_a_broken_off_iteration_ended(
     broker: Any, face: Any, view: str, between: str
 ) -> None:
-    """What the iterator was given by a poll and has not passed on is neither skipped nor committed."""
+    """Records that the iterator has polled and not yielded are neither skipped nor committed."""
     topic, group = make_topic(broker.bootstrap, 2, 120), unique("g")
     chosen = partitions(topic, 2)
     # Small fetches: more waits in the buffer than the iterator holds.

@@ -38,7 +38,7 @@ def findings(consumer: KafkaConsumer, kind: Kind) -> list[Finding]:
 
 
 def test_max_poll_interval_exceeded_by_a_dynamic_member(broker: Any) -> None:
-    """It leaves at once, so that the others need not wait for its session, and joins again by itself."""
+    """It leaves at once, so the others do not wait for its session, and later joins again by itself."""
     topic, group = make_topic(broker.bootstrap, 4), unique("g")
     more = options(broker.bootstrap, group, session_timeout_ms=60_000)
     with members() as running, KafkaConsumer(**{**more, "max_poll_interval_ms": 6_000}) as slow:
@@ -90,7 +90,7 @@ def test_a_removed_live_member_is_notified_and_joins_again(broker: Any) -> None:
 
 
 def test_a_member_that_is_removed_while_its_sync_is_parked_is_not_stuck(broker: Any) -> None:
-    """Its Sync is never answered; heartbeats tell."""
+    """Its Sync is never answered; a heartbeat reports the removal."""
     topic, group = make_topic(broker.bootstrap, 2), unique("g")
     with (
         members() as running,
@@ -207,7 +207,7 @@ def set_request_quota(bootstrap: str, client_id: str, percentage: float | None) 
 
 
 def test_a_quota_is_kept_by_heartbeats_and_commits(kafka: Any) -> None:
-    """Only a real broker has quotas. Nothing goes out on a connection before its throttle time is over."""
+    """Only a real broker has quotas. A connection sends nothing before its throttle time is over."""
     topic, group, client_id = make_topic(kafka.bootstrap, 1), unique("g"), unique("slow")
     tp = TopicPartition(topic, 0)
     with KafkaConsumer(topic, **options(kafka.bootstrap, group, client_id=client_id)) as consumer:

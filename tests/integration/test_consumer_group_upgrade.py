@@ -162,7 +162,7 @@ def count(group: list[Watched]) -> dict[TopicPartition, Counter[int]]:
 
 
 def test_an_eager_member_shares_a_group_with_cooperative_ones(broker: Any) -> None:
-    """Between the bounces a group is mixed, and each partition has one owner at a time all the same."""
+    """Between the bounces a group is mixed, and each partition still has one owner at a time."""
     topic, group, ledger = make_topic(broker.bootstrap, PARTITIONS), unique("g"), Ledger()
 
     def start(number: int, strategy: Any) -> Watched:

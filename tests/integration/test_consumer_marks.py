@@ -23,7 +23,7 @@ def owners(admin: KafkaAdmin, group: str) -> dict[str | None, tuple[str, str]]:
 
 
 def test_a_returning_static_member_shows_its_own_mark_without_a_rebalance(broker: Any) -> None:
-    """The client id remains the first process's: that is why the mark is in the subscription."""
+    """The broker keeps the client id of the first process, so the mark is in the subscription."""
     topic, group = make_topic(broker.bootstrap, 2), unique("g")
 
     def member(owner: str | None, client: str) -> Member:
@@ -46,7 +46,7 @@ def test_a_returning_static_member_shows_its_own_mark_without_a_rebalance(broker
 
 
 def test_marked_members_share_a_group_with_javas_consumer(kafka: Any) -> None:
-    """Whoever leads: Java's, which joins first, and ours after it is gone."""
+    """Java's consumer leads first; ours leads after Java's has left."""
     topic, group = make_topic(kafka.bootstrap, 4), unique("g")
     with peers() as others, members() as running, KafkaAdmin(bootstrap_servers=kafka.bootstrap) as admin:
         java = Peer(

@@ -38,7 +38,7 @@ def bootstrap(request: pytest.FixtureRequest) -> str:
 
 
 def test_offsets_are_committed_and_found(bootstrap: str) -> None:
-    """Read, commit with a note (OffsetCommit 8, OffsetFetch 7 at the lowest), and go on from there."""
+    """Read, commit with metadata (OffsetCommit 8, OffsetFetch 7 at the lowest), and continue from there."""
     topic, group = make_topic(bootstrap, 3, 300), unique("g")
     first = TopicPartition(topic, 0)
     with KafkaConsumer(topic, **options(bootstrap, group)) as consumer:
@@ -91,7 +91,7 @@ def test_a_static_member_returns_without_a_rebalance(bootstrap: str, leads: bool
 
 
 def test_a_returning_leader_notices_partitions_added_meanwhile(bootstrap: str) -> None:
-    """JoinGroup 7 names the leader by its old id (KIP-814 is of 3.2): it knows itself by that."""
+    """JoinGroup 7 names the leader by its old id, by which it recognizes itself (KIP-814 came with 3.2)."""
     topic, group = make_topic(bootstrap, 2), unique("g")
     with members() as running:
         running.append(Member([topic], **options(bootstrap, group, group_instance_id="a")))
@@ -169,7 +169,7 @@ def test_the_producer_and_the_admin_work(bootstrap: str, codec: str) -> None:
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
 @pytest.mark.parametrize(("format_version", "magic"), [("0.9.0", 0), ("0.10.0", 1)])
 def test_older_message_formats_are_read(kafka28: Any, format_version: str, magic: int, codec: str) -> None:
-    """A topic that 2.8 keeps in the formats before batches is read as any other."""
+    """Kafka 2.8 stores a topic in the formats that precede record batches."""
     topic = unique("t")
     tp = TopicPartition(topic, 0)
     with RawClient.to(kafka28.bootstrap) as client:

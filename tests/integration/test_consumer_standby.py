@@ -234,7 +234,7 @@ def one_after_the_other(old: Holder, new: Successor, generation: int) -> float:
 
 
 def test_five_takeovers_in_a_row_under_a_steady_flow(broker: Any, record_property: Any) -> None:
-    """Nobody else hears of them, no record is lost, and none is handed over twice."""
+    """No other member is notified, no record is lost, and none is delivered twice."""
     topic = make_topic(broker.bootstrap, PARTITIONS)
     took: list[float] = []
     with group_of_three(broker.bootstrap, topic) as (same, holders), Flow(broker.bootstrap, topic) as flow:
@@ -270,7 +270,7 @@ def test_five_takeovers_in_a_row_under_a_steady_flow(broker: Any, record_propert
 
 
 def test_the_first_records_come_from_memory(broker: Any) -> None:
-    """Between the Join's answer and the first records nothing is asked but for the assignment."""
+    """Between the Join's answer and the first records the member requests only its assignment."""
     topic = make_topic(broker.bootstrap, PARTITIONS, 60)
     with group_of_three(broker.bootstrap, topic) as (same, holders):
         wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
@@ -306,7 +306,7 @@ def test_the_first_records_come_from_memory(broker: Any) -> None:
 
 
 def test_a_takeover_without_a_handover_continues_at_the_committed_offsets(broker: Any) -> None:
-    """The old one hangs: it is fenced, and what it did not commit comes again."""
+    """The former member hangs and is fenced; its uncommitted records are delivered again."""
     topic = make_topic(broker.bootstrap, PARTITIONS, 60)
     with group_of_three(broker.bootstrap, topic) as (same, holders):
         wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
@@ -385,7 +385,7 @@ async def test_an_async_consumer_takes_over(broker: Any) -> None:
 
 @pytest.mark.parametrize("patient", [True, False], ids=["mended", "at once"])
 def test_a_standby_replaces_lost_connections(broker: Any, patient: bool) -> None:
-    """They are open again after a moment; a takeover that does not wait for that comes through, too."""
+    """The standby opens them again; a takeover that does not wait for that succeeds, too."""
     topic = make_topic(broker.bootstrap, PARTITIONS, 60)
     with group_of_three(broker.bootstrap, topic) as (same, holders):
         wait_until(lambda: sum(holder.total() for holder in holders) == 60, "all records")
@@ -453,7 +453,7 @@ def follow_all(standby: KafkaConsumer, old: Member) -> bool:
     "patient", [pytest.param(True, marks=pytest.mark.long), False], ids=["followed", "at once"]
 )
 def test_a_takeover_finds_a_coordinator_that_has_moved(kafka3: Any, patient: bool) -> None:
-    """A broker goes that coordinates the group and leads partitions."""
+    """The stopped broker coordinates the group and leads partitions."""
     topic = unique("t")
     with KafkaAdmin(bootstrap_servers=kafka3.bootstrap) as admin:
         admin.create_topics([NewTopic(topic, PARTITIONS, 3)])

@@ -95,7 +95,7 @@ def test_a_return_to_a_stable_group_rebalances_if_it_changes_the_protocol(
 
 
 def test_a_return_to_a_preparing_group_joins_once(broker: Any) -> None:
-    """Also of a leader, which keeps the lead."""
+    """A returning leader keeps the lead."""
     topic, group = make_topic(broker.bootstrap, 4), unique("g")
     with members() as running, raw(broker.bootstrap, group, "held") as held:
         running += [static(broker.bootstrap, topic, group, name) for name in ("a", "b")]
@@ -251,7 +251,7 @@ def test_changed_topics_are_assigned_after_a_return(broker: Any, strategy: str, 
 
 
 def test_unchanged_topics_cost_no_rebalance(broker: Any) -> None:
-    """Whoever leads, and whatever the order: a return of everybody, one after the other."""
+    """All members return one after the other, for each leader and each order."""
     first, second, group = make_topic(broker.bootstrap, 3), make_topic(broker.bootstrap, 2), unique("g")
     for strategy in ("range", "roundrobin", "sticky", "cooperative-sticky"):
         name = f"{group}-{strategy}"

@@ -172,7 +172,7 @@ def test_the_remaining_codecs_are_read(broker: ThreadedBroker, topic: str, codec
 
 
 def test_two_clients_share_one_group(broker: ThreadedBroker, topic: str) -> None:
-    """librdkafka and kafka-python in one generation: between them they own every partition once."""
+    """librdkafka and kafka-python share one generation and own every partition once between them."""
     config = {"bootstrap.servers": broker.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
     first = Consumer({**config, "partition.assignment.strategy": "range"})
     first.subscribe([topic])

@@ -45,7 +45,7 @@ def _made(admin: KafkaAdminClient, topic: str) -> bool:
 def test_a_recreated_topic_is_read_from_its_beginning(
     broker: Any, policy: str, records: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By name alone a longer topic would be read on in its middle, and a shorter one from its end."""
+    """By name alone a longer topic would be read from its middle, and a shorter one from its end."""
     topic = make_topic(broker.bootstrap, 1, 50)
     tp = TopicPartition(topic, 0)
     # Else its own requests for metadata would make the topic again, before the test does.
@@ -111,7 +111,7 @@ def faults_left(broker: DevBroker, client_id: str) -> int:
 def test_a_restart_forgets_all_sessions_and_a_broker_without_room_keeps_none(
     slots: str, sessions: int
 ) -> None:
-    """Kafka deals its slots out to eight shards, so one slot is none (4.3)."""
+    """Kafka 4.3 divides its slots among eight shards, so one slot means none."""
     with (
         KafkaCluster(1, {"max.incremental.fetch.session.cache.slots": slots}) as cluster,
         ExitStack() as stack,

@@ -91,7 +91,7 @@ def drain_any(consumer: KafkaConsumer, count: int) -> None:
 
 
 def test_no_partition_starves_beside_one_that_is_far_behind(broker: Any) -> None:
-    """Counted in polls: the others wait for what was fetched of the large one, and not for all of it."""
+    """Counted in polls: the others wait only for the fetched records of the large one."""
     topic = make_topic(broker.bootstrap, 4)
     large, others = TopicPartition(topic, 0), partitions(topic, 4)[1:]
     fill(broker.bootstrap, topic, {0: 6_000, 1: 40, 2: 40, 3: 40}, b"x" * 100)
@@ -113,7 +113,7 @@ def test_no_partition_starves_beside_one_that_is_far_behind(broker: Any) -> None
 
 
 def test_paused_partitions_cannot_use_up_the_room_of_the_others(broker: Any) -> None:
-    """Their buffers are kept as long as there is room, and read again when they had to go."""
+    """Their buffers are kept while there is room, and fetched again after they were dropped."""
     topic = make_topic(broker.bootstrap, 4)
     tps = partitions(topic, 4)
     fill(broker.bootstrap, topic, dict.fromkeys(range(4), 300), b"x" * 1_000)
@@ -155,7 +155,7 @@ def read_slowly(bootstrap: str, topic: str, count: int, limit: int, polls: int, 
 
 
 def test_buffered_records_are_bounded_by_fetch_max_bytes(broker: Any) -> None:
-    """100 partitions with 100 kB each at the broker, a caller that takes little, and room for 1 MB."""
+    """100 partitions have 100 kB each, the caller takes few records, and the limit is 1 MB."""
     topic = make_topic(broker.bootstrap, 100)
     with RawClient.to(broker.bootstrap) as client:
         for number in range(100):
@@ -172,7 +172,7 @@ def test_buffered_records_are_bounded_by_fetch_max_bytes(broker: Any) -> None:
 def test_reset_by_duration_begins_with_the_first_record_that_is_young_enough(
     broker: Any, policy: str, first: int
 ) -> None:
-    """KIP-1106: four records two hours old, four of half an hour ago; of the last minute there are none."""
+    """KIP-1106: four records are two hours old, four are half an hour old, none is from the last minute."""
     topic = make_topic(broker.bootstrap, 1)
     [tp] = partitions(topic, 1)
     now = int(time.time() * 1000)
@@ -220,7 +220,7 @@ def _nothing_is_fetched(consumer: KafkaConsumer, until: float) -> int:
 
 @pytest.mark.long
 def test_a_quota_of_a_real_broker_is_kept(kafka: KafkaCluster) -> None:
-    """600 kB at once where 40 kB/s are allowed: the broker asks to be left alone for seconds."""
+    """600 kB at once exceed 40 kB/s, so the broker throttles the client for seconds."""
     topic, client_id = make_topic(kafka.bootstrap, 1), unique("c")
     [tp] = partitions(topic, 1)
     done = subprocess.run(

@@ -25,7 +25,7 @@ def partitions(topic: str, count: int) -> list[TopicPartition]:
 
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "abort"])
 def test_an_offset_in_an_open_transaction_is_waited_for(kafka: KafkaCluster, commits: bool) -> None:
-    """KIP-447: OffsetFetch asks for stable offsets, and UNSTABLE_OFFSET_COMMIT is asked again."""
+    """KIP-447: OffsetFetch requires stable offsets and is repeated after UNSTABLE_OFFSET_COMMIT."""
     topic, group = make_topic(kafka.bootstrap, 2), unique("g")
     pending, stable = partitions(topic, 2)
     producer = ck.Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": unique("tx")})
@@ -131,7 +131,7 @@ def test_callbacks_come_in_the_order_of_the_commits_though_the_first_is_answered
 
 
 def test_the_leader_epoch_of_the_last_record_is_committed_with_its_offset(broker: Any) -> None:
-    """KIP-320: the next owner asks the leader whether the log still reaches to there."""
+    """KIP-320: the next owner asks the leader whether the log still reaches that offset."""
     topic, group = make_topic(broker.bootstrap, 1, 10), unique("g")
     [tp] = partitions(topic, 1)
     with KafkaConsumer(**options(broker.bootstrap, group)) as consumer:

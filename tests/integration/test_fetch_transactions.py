@@ -142,7 +142,7 @@ def read_to_end(consumer: KafkaConsumer) -> Seen:
 def test_the_same_records_as_librdkafka_for_every_interleaving(
     kafka: KafkaCluster, more: dict[str, int]
 ) -> None:
-    """Small fetches cut transactions into pieces, whose beginning is not in the same answer."""
+    """Small fetches split transactions, so an answer may lack the beginning of one."""
     bootstrap, topic = kafka.bootstrap, make_topic(kafka.bootstrap, PARTITIONS)
     last = write_at_random(bootstrap, topic, seed=7 + len(more))
     expected = seen_by_librdkafka(bootstrap, topic)

@@ -300,7 +300,7 @@ class Flow:
 
 @pytest.mark.parametrize("strategy", sorted(BY_STRATEGY))
 def test_records_flow_while_members_come_and_go(broker: KafkaCluster | DevBroker, strategy: str) -> None:
-    """Every record is read; what our member gave up was committed: nobody reads that again."""
+    """Every record is read. Our member commits what it gives up, so nobody reads its records again."""
     topic = f"flow-{uuid.uuid4().hex[:8]}"
     ours, others = Ours(broker.bootstrap, topic, strategy, None), (Confluent, KafkaPython, Ours)
     group: list[Participant] = [ours, *(kind(broker.bootstrap, topic, strategy, None) for kind in others)]

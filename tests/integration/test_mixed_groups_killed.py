@@ -179,7 +179,7 @@ def outcomes(request: pytest.FixtureRequest, kafka: KafkaCluster) -> Iterator[di
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("story", _stories())
 def test_no_record_is_missed(outcomes: dict[Story, Future[Outcome]], story: Story) -> None:
-    """All records are read; again only what was not committed; no committed offset goes back."""
+    """All records are read. Only uncommitted records are read again, and no committed offset decreases."""
     verdict, produced, refused = outcomes[story].result(timeout=500)
     print(f"{produced} records, {verdict.again} again, {verdict.commits} commits, refused: {dict(refused)}")
     assert verdict.problems == []

@@ -368,7 +368,7 @@ async def test_a_broker_that_went_away_is_found_again() -> None:
 
 
 async def test_a_missing_topic_is_known_beside_a_pattern_and_costs_no_request_each_round() -> None:
-    """The metadata of all topics, which a pattern needs, names only those that exist."""
+    """A pattern needs the metadata of all topics, which names only existing topics."""
     listed = GroupWanted("listed", "g", ("nowhere",))
     with DevBroker() as broker:
         observer = await ClusterObserver.connect(broker.bootstrap, timeout_ms=PATIENCE_MS)
@@ -387,7 +387,7 @@ async def test_a_missing_topic_is_known_beside_a_pattern_and_costs_no_request_ea
 
 
 async def test_a_short_name_leads_to_the_broker_of_the_namespace_of_the_workers() -> None:
-    """The same `kafka-0.kafka:9092` in two namespaces is two clusters."""
+    """`kafka-0.kafka:9092` in two namespaces means two clusters."""
     asked: list[str] = []
 
     async def names(host: str, port: int) -> list[Endpoint]:

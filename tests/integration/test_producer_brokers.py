@@ -84,7 +84,7 @@ def test_every_codec_reads_back_with_kafka_python(broker: Broker, topic: str, co
 
 @pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4", "zstd"])
 def test_large_batches_of_every_codec_read_back(broker: Broker, topic: str, codec: str | None) -> None:
-    """Codecs cut what is larger into blocks, in more ways than a broker reads."""
+    """Codecs split large data into blocks, in more ways than a broker can read."""
     values = [bytes(500) + random.Random(n).randbytes(1500) for n in range(400)]
     with KafkaProducer(
         bootstrap_servers=broker.bootstrap, compression_type=codec, batch_size=900_000, linger_ms=2_000
@@ -159,7 +159,7 @@ def test_cut_connections_lose_repeat_and_reorder_no_record(broker: Broker, topic
 
 
 def test_without_idempotence_a_swallowed_answer_repeats_records(broker: Broker, topic: str) -> None:
-    """That the proxy does what the test above relies on."""
+    """Shows that the proxy of the test above swallows answers."""
     with (
         CuttingProxy(broker.bootstrap, random.Random(1), after=0.5) as proxy,
         KafkaProducer(
@@ -277,7 +277,7 @@ def test_a_batch_the_topic_refuses_fails_and_the_next_goes_through(broker: Broke
 
 
 def test_full_memory_blocks_then_fails_and_all_futures_end(kafka3: KafkaCluster) -> None:
-    """A leader that does not come back: everything ends by delivery_timeout_ms, with the reason."""
+    """The leader does not come back: every future ends by delivery_timeout_ms, with the reason."""
     name = f"gone-{uuid.uuid4().hex[:8]}"
     with KafkaAdmin(kafka3.bootstrap) as admin:
         admin.create_topics([NewTopic(name, 1, 1)]).unwrap()

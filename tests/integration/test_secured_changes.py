@@ -84,7 +84,7 @@ class Load:
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 def test_logins_are_renewed_on_the_open_connections(secured: SecuredKafka, mechanism: str) -> None:
-    """Three lives of a login: same connections, same generation, every record once and in order."""
+    """Through three lifetimes of a login: same connections and generation, every record once and in order."""
     topic = make_topic(secured.cluster.bootstrap, PARTITIONS)
     where = {"bootstrap_servers": secured.at("REAUTH"), "security": security(mechanism)}
     with members() as group:
@@ -121,7 +121,7 @@ TOKEN_LIFE_S = 4
 def test_tokens_from_an_endpoint_are_renewed_on_the_open_connections(
     secured: SecuredKafka, tmp_path: Path
 ) -> None:
-    """A broker counts a login until its token ends; each renewal needs a token that is new by then."""
+    """A login is valid until its token expires; each renewal needs a new token."""
 
     def answer(_: int) -> Answer:
         return granting(unsecured_token(valid_s=TOKEN_LIFE_S), expires_in=TOKEN_LIFE_S)
@@ -166,7 +166,7 @@ def test_tokens_from_an_endpoint_are_renewed_on_the_open_connections(
 
 
 async def test_a_broker_ends_a_connection_whose_login_is_not_renewed(secured: SecuredKafka) -> None:
-    """Else the test above would show nothing."""
+    """Shows that the test above can fail."""
     cluster = Cluster(secured.at("REAUTH"), security=security())
     await cluster.start()
     try:

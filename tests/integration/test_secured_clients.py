@@ -251,7 +251,7 @@ def test_every_case_is_tried(secured: SecuredKafka) -> None:
 def test_a_client_without_a_certificate_gets_an_error_each_time(
     secured: SecuredKafka, tmp_path: Path
 ) -> None:
-    """In TLS 1.3 the refusal comes after the handshake, behind a request of ours: it must not get lost."""
+    """In TLS 1.3 the refusal follows the handshake and a request of the client; it must not get lost."""
     for _ in range(10):
         with pytest.raises(SslAuthenticationError, match="set cert and key"):
             KafkaAdmin(secured.at("MTLS"), security=Security(protocol="SSL", ca=secured.ca_file))

@@ -67,7 +67,7 @@ def scram(folder: Path, user: str, password: str) -> dict[str, str]:
 
 
 def test_a_rotated_secret_needs_no_restart(secured: SecuredKafka, site: DeliverySite) -> None:
-    """The broker takes the new password first. The worker waits, and goes on in its generation."""
+    """The broker gets the new password first. The worker waits and then continues in its generation."""
     user = f"user-{site.group}"
     secured.set_password(user, "password-one")
     site.produce(200, bad_every=20)

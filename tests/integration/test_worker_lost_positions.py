@@ -280,7 +280,7 @@ def either_pods(broker: KafkaCluster | DevBroker, tmp_path: Path) -> Iterator[Ta
 
 
 def test_a_successor_skips_what_was_deleted_and_counts_it(pods: TakeoverSite) -> None:
-    """Its predecessor hangs in its first batch; what the successor has read ahead is delivered."""
+    """The predecessor hangs in its first batch; the successor delivers the records it has prefetched."""
     records = [(0, b"0:%d" % number) for number in range(1000)]
     pods.write(records, batch_num_messages=20)
     pods.commit({0: 0})  # a standby reads ahead from what is committed

@@ -19,7 +19,7 @@ def site(kafka: KafkaCluster, tmp_path: Path) -> Iterator[DeliverySite]:
 
 
 def test_with_latest_records_produced_during_the_first_restart_are_read(site: DeliverySite) -> None:
-    """A worker that comes in the place of one that has committed nothing would begin behind them."""
+    """Without a commit of its predecessor a worker would begin after these records."""
     properties = {**site.config()["properties"], "auto.offset.reset": "latest"}
     site.produce(40)
     first = site.worker(properties=properties)
@@ -33,7 +33,7 @@ def test_with_latest_records_produced_during_the_first_restart_are_read(site: De
 
 @pytest.mark.parametrize("level", ["read_uncommitted", "read_committed"])
 def test_the_end_of_a_transaction_is_no_lag(site: DeliverySite, level: str) -> None:
-    """The markers, and with ``read_committed`` the aborted records, are behind the last record handled."""
+    """Markers, and with ``read_committed`` aborted records, follow the last handled record."""
     worker = site.worker(properties={**site.config()["properties"], "isolation.level": level})
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": site.bootstrap, "transactional.id": f"{site.group}-{level}"}

@@ -138,7 +138,7 @@ def test_an_unreachable_broker_fails_the_preflight(tmp_path: Path, devbroker: De
 
 
 def test_two_failed_checks_are_reported_in_one_run(dev: PreflightSite) -> None:
-    """One is the configuration's: another try could not pass."""
+    """One failure is in the configuration, so another try could not pass."""
     ran = dev.preflight(handler="site_handler:no_offset", topics=["never-made"])
     assert ran.failed == {"handler", "topics"}
     assert ran.code == 2

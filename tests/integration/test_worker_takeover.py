@@ -119,7 +119,7 @@ def test_takeovers_in_both_directions_succeed_and_a_wrong_key_is_refused(
 
 
 def test_a_container_that_is_restarted_after_its_takeover_returns(site: TakeoverSite) -> None:
-    """Its predecessor, which stands by, leaves the membership to it: it commits."""
+    """Its predecessor stands by and leaves the membership to it, because it commits."""
     site.flow.start(300)
     (a0,) = site.members(1)
     b0 = site.standby(0, "b", PARTITIONS)
