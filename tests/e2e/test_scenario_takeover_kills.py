@@ -117,7 +117,7 @@ def _begun(group: Group, ordinal: int) -> bool:
     return bool(moving and moving["ordinal"] == ordinal)
 
 
-def _told(group: Group, ordinal: int) -> bool:
+def _ordered(group: Group, ordinal: int) -> bool:
     moving = _moving(group)
     return bool(moving and moving["ordinal"] == ordinal and moving.get("toldMs"))
 
@@ -132,14 +132,14 @@ def _to_be_retired(group: Group, ordinal: int) -> bool:
     return start <= ordinal < start + count
 
 
-STEPS = (_begun, _told, _to_be_retired)
+STEPS = (_begun, _ordered, _to_be_retired)
 
 
 @pytest.mark.parametrize(
     "steps",
     [
         # Each step once, of another member each.
-        pytest.param([(2, _begun), (1, _told), (0, _to_be_retired)], id="once each"),
+        pytest.param([(2, _begun), (1, _ordered), (0, _to_be_retired)], id="once each"),
         pytest.param(
             [(ordinal, step) for ordinal in (2, 1, 0) for step in STEPS],
             id="each of each",

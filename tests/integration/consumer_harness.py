@@ -81,7 +81,7 @@ class Member:
     def __init__(self, topics: list[str], **configs: Any) -> None:
         self.consumer = KafkaConsumer(**configs)
         self.events: list[tuple[str, list[TopicPartition]]] = []
-        self.held_when_told: list[set[TopicPartition]] = []
+        self.held_at_notice: list[set[TopicPartition]] = []
         self.values: dict[TopicPartition, list[int]] = {}
         self.error: BaseException | None = None
         self._stop = threading.Event()
@@ -90,7 +90,7 @@ class Member:
         self._thread.start()
 
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-        self.held_when_told.append(self.consumer.assignment())
+        self.held_at_notice.append(self.consumer.assignment())
         if self.consumer.membership().state != "dead":
             self.consumer.commit()
         self.events.append(("revoked", revoked))

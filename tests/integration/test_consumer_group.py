@@ -130,7 +130,7 @@ def test_cooperative_scale_up_moves_only_what_it_must(broker: Any) -> None:
             # The listener heard of the revocation while it still had the partitions.
             revoked = [set(tps) for kind, tps in member.events if kind == "revoked"]
             assert revoked
-            assert all(gone <= held for gone, held in zip(revoked, member.held_when_told, strict=True))
+            assert all(gone <= held for gone, held in zip(revoked, member.held_at_notice, strict=True))
             assert not member.notices("lost")
         assert any(membership.follow_up for membership in running[0].consumer.membership().generations)
         assert not running[0].consumer.membership().generations[0].follow_up

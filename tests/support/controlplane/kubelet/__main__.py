@@ -201,7 +201,7 @@ class Kubelet:
             elif change.type == "DELETED":
                 self._pod_gone(change.object["metadata"]["uid"])
             else:
-                self._pod_seen(change.object)
+                self._on_pod_change(change.object)
 
     def _take_list(self, change: Change) -> None:
         present = {document["metadata"]["uid"] for document in change.items}
@@ -209,7 +209,7 @@ class Kubelet:
             if uid not in present:
                 self._pod_gone(uid)
         for pod in change.items:
-            self._pod_seen(pod)
+            self._on_pod_change(pod)
 
     def _pod_gone(self, uid: str) -> None:
         self._unbound.pop(uid, None)
@@ -222,7 +222,7 @@ class Kubelet:
         if self._placed.pop(uid, None) is not None and self._unbound:
             self._spawn(self._bind_waiting())
 
-    def _pod_seen(self, pod: Json) -> None:
+    def _on_pod_change(self, pod: Json) -> None:
         uid, spec = pod["metadata"]["uid"], pod["spec"]
         if spec.get("nodeName") and not _ended(pod):
             self._placed[uid] = spec["nodeName"]

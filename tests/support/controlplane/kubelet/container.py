@@ -209,22 +209,22 @@ class Container:
     async def _probe(self) -> None:
         assert self._target is not None
         if "startupProbe" in self.spec:
-            await watch(self.spec["startupProbe"], self._target, self._startup_told)
+            await watch(self.spec["startupProbe"], self._target, self._on_startup_probe)
         self.started = True
         self.ready = "readinessProbe" not in self.spec
         self._facts.changed()
         async with asyncio.TaskGroup() as group:
             if "readinessProbe" in self.spec:
-                group.create_task(watch(self.spec["readinessProbe"], self._target, self._readiness_told))
+                group.create_task(watch(self.spec["readinessProbe"], self._target, self._on_readiness_probe))
             if "livenessProbe" in self.spec:
-                group.create_task(watch(self.spec["livenessProbe"], self._target, self._liveness_told))
+                group.create_task(watch(self.spec["livenessProbe"], self._target, self._on_liveness_probe))
 
-    async def _startup_told(self, succeeded: bool, why: str) -> bool:
+    async def _on_startup_probe(self, succeeded: bool, why: str) -> bool:
         if not succeeded:
             await self._fail_probe("Startup", why)
         return succeeded
 
-    async def _readiness_told(self, succeeded: bool, why: str) -> bool:
+    async def _on_readiness_probe(self, succeeded: bool, why: str) -> bool:
         if self.ready != succeeded:
             self.ready = succeeded
             if why:
@@ -232,7 +232,7 @@ class Container:
             self._facts.changed()
         return False
 
-    async def _liveness_told(self, succeeded: bool, why: str) -> bool:
+    async def _on_liveness_probe(self, succeeded: bool, why: str) -> bool:
         if not succeeded:
             await self._fail_probe("Liveness", why)
         return False

@@ -179,7 +179,7 @@ class AsyncAdmin:
         UNKNOWN_MEMBER_ID: the group has no such member (any more). A removal does not stop a live member,
         which joins again, and it is lost if the coordinator moves before the group's next generation is
         complete: check with :meth:`describe_groups` and repeat. Raises :class:`IllegalArgumentError` for an
-        empty instance id, and for one in ``member_ids`` only.
+        empty instance id, and for an instance id in ``member_ids`` that is not in ``instance_ids``.
         """
         return await groups.remove_members(
             self._cluster, self._attempts(timeout_ms), group_id, instance_ids, reason, member_ids or {}
