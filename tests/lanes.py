@@ -79,29 +79,32 @@ def _files(folder: str, *patterns: str) -> list[str]:
 
 
 def lanes() -> list[Lane]:
-    """Those of ``make test``; the longest first."""
+    """Those of ``make test``. They take about the same time, so that both cores are in use until the end."""
     programs = Step("tests.support.parts", ("kubectl", "controlplane", "prometheus"), nice=True)
-    heavy = _files("tests/integration", "test_local_run_*.py", "test_pipeline_*.py", "test_worker_*.py")
     # With the scenarios go the others that share their control plane and Kafka, and the longest of the rest.
     sites = _files(
         "tests/e2e", "test_scenario_*.py", "test_takeover.py", "test_hpa.py", "test_prometheus_expressions.py"
     )
+    local_runs = _files("tests/integration", "test_local_run_*.py")
+    workers = _files("tests/integration", "test_worker_*.py", "test_pipeline_*.py", "test_secured_*.py")
     computed = ("tests/unit", "tests/simulation", "tests/fuzz")
-    elsewhere = (*computed, "tests/e2e", "tests/chaos", *heavy)
+    elsewhere = (*computed, "tests/e2e", "tests/chaos", *local_runs, *workers)
     return [
-        # On a Kubernetes control plane with an operator and workers, the longest.
+        # On a Kubernetes control plane with an operator and workers.
         Lane("scenarios", (programs, _tests("controlplane", *sites))),
-        # The demo, local runs, workers and Spark.
-        Lane("processes", (_tests("not controlplane", "tests/e2e", "tests/chaos", *heavy),)),
-        # What needs only a processor, behind the others; then what else is on a control plane.
+        # Workers, Spark, secured brokers; then what else is on a control plane.
         Lane(
-            "processor",
+            "workers",
             (
-                _tests("not controlplane", *computed, nice=True),
+                _tests("not controlplane", *workers),
                 programs,
                 _tests("controlplane", "tests/e2e", *(f"--ignore={path}" for path in sites)),
             ),
         ),
+        # The demo and local runs, as a user starts them.
+        Lane("commands", (_tests("not controlplane", "tests/e2e", "tests/chaos", *local_runs),)),
+        # What needs only a processor, behind the others.
+        Lane("processor", (_tests("not controlplane", *computed, nice=True),)),
         # All others: the clients and the brokers.
         Lane("clients", (_tests("not controlplane", *(f"--ignore={path}" for path in elsewhere)),)),
     ]
