@@ -83,12 +83,18 @@ def lanes() -> list[Lane]:
     programs = Step("tests.support.parts", ("kubectl", "controlplane", "prometheus"), nice=True)
     # With the scenarios go the others that share their control plane and Kafka, and the longest of the rest.
     sites = _files(
-        "tests/e2e", "test_scenario_*.py", "test_takeover.py", "test_hpa.py", "test_prometheus_expressions.py"
+        "tests/e2e",
+        "test_scenario_*.py",
+        "test_takeover.py",
+        "test_hpa.py",
+        "test_prometheus_expressions.py",
+        "test_chart_install.py",
     )
-    local_runs = _files("tests/integration", "test_local_run_*.py")
+    commands = _files("tests/integration", "test_local_run_*.py", "test_worker_preflight.py")
     workers = _files("tests/integration", "test_worker_*.py", "test_pipeline_*.py", "test_secured_*.py")
+    workers = [path for path in workers if path not in commands]
     computed = ("tests/unit", "tests/simulation", "tests/fuzz")
-    elsewhere = (*computed, "tests/e2e", "tests/chaos", *local_runs, *workers)
+    elsewhere = (*computed, "tests/e2e", "tests/chaos", *commands, *workers)
     return [
         # On a Kubernetes control plane with an operator and workers.
         Lane("scenarios", (programs, _tests("controlplane", *sites))),
@@ -101,8 +107,8 @@ def lanes() -> list[Lane]:
                 _tests("controlplane", "tests/e2e", *(f"--ignore={path}" for path in sites)),
             ),
         ),
-        # The demo and local runs, as a user starts them.
-        Lane("commands", (_tests("not controlplane", "tests/e2e", "tests/chaos", *local_runs),)),
+        # The demo, local runs and preflights, as a user starts them.
+        Lane("commands", (_tests("not controlplane", "tests/e2e", "tests/chaos", *commands),)),
         # What needs only a processor, behind the others.
         Lane("processor", (_tests("not controlplane", *computed, nice=True),)),
         # All others: the clients and the brokers.

@@ -122,7 +122,7 @@ def test_keda_scales_from_zero_by_the_lag_and_back(site: ClusterSite, namespace:
         group.await_settled(3)
         up = now_ms()
         explained = explain(site.plane, name, "-n", namespace).stdout
-        assert re.search(r"scaling up: \d to 3: spec.replicas says so", explained), explained
+        assert re.search(r"scaling up: \d to 3: requested by spec.replicas", explained), explained
         hpa.await_condition("ScalingLimited", "False", "DesiredWithinRange")
         scaled.await_condition("HPAActive", "True", "HPAActive")
         scaled.await_condition("Active", "True", "ScalerActive")

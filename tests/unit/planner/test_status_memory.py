@@ -109,8 +109,8 @@ def test_a_decision_is_kept_once_while_only_its_figures_change() -> None:
 
 def test_steps_that_follow_each_other_at_once_are_each_kept() -> None:
     """As KEDA's first worker and the HPA's next number: the operator holds in between only if it is quick."""
-    kept = remember((), 1, "scaling", "up", "0 to 1: spec.replicas says so")
-    again = remember(kept, 2, "scaling", "up", "1 to 3: spec.replicas says so")
+    kept = remember((), 1, "scaling", "up", "0 to 1: requested by spec.replicas")
+    again = remember(kept, 2, "scaling", "up", "1 to 3: requested by spec.replicas")
     assert [step.reason[:6] for step in again] == ["0 to 1", "1 to 3"]
     tried = remember((), 1, "scaling", "up", "1 to 3: need 2.51")
     assert remember(tried, 2, "scaling", "up", "1 to 3: need 2.7") == tried, "the same, tried again"
