@@ -79,7 +79,7 @@ def _files(folder: str, *patterns: str) -> list[str]:
 
 
 def lanes() -> list[Lane]:
-    """Those of ``make test``. They take about the same time, so that both cores are in use until the end."""
+    """The lanes of ``make test``. They take about the same time, so that no core is idle before the end."""
     programs = Step("tests.support.parts", ("kubectl", "controlplane", "prometheus"), nice=True)
     # With the scenarios go the others that share their control plane and Kafka, and the longest of the rest.
     sites = _files(
@@ -91,8 +91,10 @@ def lanes() -> list[Lane]:
         "test_chart_install.py",
     )
     commands = _files("tests/integration", "test_local_run_*.py", "test_worker_preflight.py")
-    workers = _files("tests/integration", "test_worker_*.py", "test_pipeline_*.py", "test_secured_*.py")
-    workers = [path for path in workers if path not in commands]
+    workers = sorted(
+        {*_files("tests/integration", "test_worker_*.py", "test_pipeline_*.py", "test_secured_*.py")}
+        - {*commands}
+    )
     computed = ("tests/unit", "tests/simulation", "tests/fuzz")
     elsewhere = (*computed, "tests/e2e", "tests/chaos", *commands, *workers)
     return [
