@@ -36,6 +36,7 @@ _HELD = {
     "share": "SameShare",
     "cost": "NotWorthIt",
     "window": "Steadying",
+    "falling": "Steadying",
     "production": "ProductionHigh",
     "flapping": "Flapping",
     "throughput": "ThroughputFell",

@@ -54,6 +54,49 @@ def test_a_ramp_up_and_down_again(partitions: int) -> None:
     assert group.total_lag < 250 * 2
 
 
+@pytest.mark.parametrize("capacity_per_s", [220.0, 250.0, 500.0, 1_000.0])
+@pytest.mark.parametrize("burst", [20_000, 30_000, 60_000])
+@pytest.mark.parametrize("rebalance_ms", [500, 1_000, 3_000])
+def test_a_burst_costs_one_step_up_and_one_down(capacity_per_s: float, burst: int, rebalance_ms: int) -> None:
+    """The lag is gone within seconds or half a minute: often too soon to measure a worker's capacity."""
+
+    def produced(now_ms: int) -> float:
+        return 500.0 + (burst * 2 if now_ms == START + 20_000 else 0)  # all of it within half a second
+
+    policy = ScalingPolicy(3, 8, lag_per_replica=2_000)
+    group = SimulatedGroup(24, 3, capacity_per_s, policy, produced, rebalance_ms=rebalance_ms)
+    group.run(10 * MINUTE)
+    up, down = group.steps
+    assert (up.before, up.after, down.before, down.after) == (3, 8, 8, 3)
+    drained_ms = next(
+        START + 500 * tick
+        for tick, decision in enumerate(group.decisions)
+        if START + 500 * tick > up.at_ms and decision.capped == 3
+    )
+    assert down.at_ms - drained_ms <= MINUTE + 2 * 3_750, "a window after the lag is gone, and two slots"
+    assert group.total_lag < 500 * 2
+
+
+@pytest.mark.parametrize(
+    ("fall_s", "numbers"), [(60, [2]), (240, [6, 4, 2]), (600, [6, 5, 4, 3, 2])], ids=["fast", "", "slow"]
+)
+def test_a_need_that_falls_for_long_is_followed_in_few_steps(fall_s: int, numbers: list[int]) -> None:
+    """From seven workers' work to one's. A slow fall is followed without a wait."""
+    policy = ScalingPolicy(1, 8, catch_up_ms=2 * MINUTE)
+
+    def produced(now_ms: int) -> float:
+        return 700.0 - 600.0 * min((now_ms - START) / 1000 / fall_s, 1.0)
+
+    group = SimulatedGroup(24, 8, 100.0, policy, produced)
+    group.autoscaler.restore({"capacityPerS": 100, "lostMs": 1_000}, now_ms=START)
+    group.run(15 * MINUTE)
+    assert [step.after for step in group.steps] == numbers
+    waited = sum(decision.damping == "falling" for decision in group.decisions) * 500
+    assert (waited == 0) is (fall_s == 600)
+    assert waited <= MINUTE * len(numbers)
+    assert group.steps[-1].at_ms <= START + fall_s * 1000 + 65_000
+
+
 def test_bursts_do_not_make_the_number_go_up_and_down_with_each() -> None:
     """A minute of 2,500/s in every five, between them 300/s: one worker's work, and two and a half's."""
     policy = ScalingPolicy(1, 6, lag_per_replica=1_000)

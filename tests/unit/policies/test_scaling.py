@@ -129,12 +129,23 @@ def test_down_only_when_the_need_was_lower_for_the_whole_window() -> None:
     assert decide(BY_LAG, replace(low, window_full=False)).damping == "window"
     high = decide(BY_LAG, replace(low, recent_needs=[5.9, 1.2]))
     assert (high.damping, high.applied) == ("window", 6)
-    between = decide(BY_LAG, replace(low, recent_needs=[2.7, 1.2]))
+    between = decide(BY_LAG, replace(low, recent_needs=[2.7, 1.2], latest_needs=[2.7]))
     assert between.applied == 3
     assert between.reason.endswith(
         "for the whole window; no fewer, because the need was higher within the window"
     )
     assert decide(BY_LAG, low).summary == "6 to 2: the need was lower for the whole window"
+
+
+def test_a_step_down_waits_while_the_need_falls_but_not_for_ever() -> None:
+    falling = scaling_input(6, *[100] * 12, recent_needs=[2.7, 1.2], latest_needs=[1.2])
+    held = decide(BY_LAG, falling)
+    assert (held.applied, held.damping) == (6, "falling")
+    assert held.summary == "6 kept: the need is still falling"
+    assert decide(BY_LAG, replace(falling, fell_for_window=True)).applied == 3
+    assert decide(BY_LAG, replace(falling, recent_needs=[1.2])).applied == 2
+    assert decide(BY_LAG, replace(falling, too_few=2)).applied == 3, "2 is not chosen later either"
+    assert decide(replace(BY_LAG, min_replicas=3), falling).applied == 3, "no fewer are possible"
 
 
 @pytest.mark.parametrize(
@@ -250,6 +261,21 @@ def test_capacity_is_learned_only_under_lag() -> None:
     busy.restart()
     assert busy.capacity_per_s() == pytest.approx(50.0)
     assert busy.consumed_per_s() is None
+
+
+def test_a_rate_that_was_reached_needs_no_lag_and_counts_for_the_most_workers_of_its_time() -> None:
+    rates = window((0, 0, 0), (4.999, 1_000, 1_000), workers=2)
+    assert rates.reached_per_s() is None, "not half a window yet"
+    rates.add(Sample(8_000, {T0: 1_000}, {T0: 1_000}, 4))
+    assert rates.reached_per_s() == pytest.approx(1_000 / 8 / 4)
+    rates.add(Sample(10_000, {T0: 2_000}, {T0: 2_000}, 1))
+    assert rates.reached_per_s() == pytest.approx(2_000 / 10 / 4)
+    rates.restart()
+    rates.add(Sample(30_000, {T0: 2_000}, {T0: 2_000}, 1))
+    assert rates.reached_per_s() == pytest.approx(2_000 / 10 / 4), "the highest counts"
+    assert rates.capacity_per_s() is None
+    rates.forget_capacity()
+    assert rates.reached_per_s() is None
 
 
 def test_however_often_it_is_asked_a_window_keeps_few_samples() -> None:
@@ -419,6 +445,10 @@ def test_a_step_down_must_be_able_to_carry_what_is_produced() -> None:
     assert (held.applied, held.damping) == (4, "production")
     unknown = replace(busy(6, 285.1, recent_needs=[0.0]), capacity_per_s=None)
     assert decide(policy, unknown).applied == 3  # nobody knows what one can do: at most half
+    assert decide(policy, replace(unknown, reached_per_s=150.1)).applied == 2  # 95% of two workers
+    assert decide(policy, replace(unknown, reached_per_s=47.6)).applied == 3  # one can perhaps do more
+    unmeasured = replace(unknown, loads=loads(*[0] * 12, produced=None), reached_per_s=1_000.0)
+    assert decide(policy, unmeasured).applied == 3
     assert decide(policy, replace(unknown, loads=loads(*[0] * 12))).applied == 1
 
 

@@ -62,7 +62,9 @@ class Autoscaler:
         """
         self.policy = policy
         self._rates = RateWindow(window_ms)
+        self._down_window_ms = down_window_ms
         self._needs = _Needs(down_window_ms)
+        self._falling_since_ms: int | None = None
         self._idle = _Idle()
         self._least_settle_ms = settle_ms
         self._took_ms: deque[int] = deque(maxlen=_STEPS_KEPT)
@@ -201,10 +203,13 @@ class Autoscaler:
                 loads=self._loads(snapshot),
                 consumed_per_s=self._rates.consumed_per_s(),
                 capacity_per_s=self._rates.capacity_per_s(),
+                reached_per_s=self._rates.reached_per_s(),
                 settled_for_ms=now_ms - settled_since_ms if settled_since_ms is not None else 0,
                 settle_ms=self.settle_ms,
                 recent_needs=self._needs.recent(now_ms),
+                latest_needs=self._needs.latest(now_ms),
                 window_full=self._needs.full(now_ms),
+                fell_for_window=self._fell_for_window(now_ms),
                 last_step=step if step is not None and now_ms - step.at_ms <= JUDGED_MS else None,
                 ceiling=self._ceiling if now_ms < self._ceiling_until_ms else None,
                 too_few=self._too_few if now_ms < self._too_few_until_ms else None,
@@ -215,6 +220,10 @@ class Autoscaler:
         )
         if decision.raw is not None:
             self._needs.take(decision.raw, now_ms)
+        if decision.damping != "falling":
+            self._falling_since_ms = None
+        elif self._falling_since_ms is None:
+            self._falling_since_ms = now_ms
         return decision
 
     def stepping(self, before: int, after: int, decision: ScalingDecision | None, *, now_ms: int) -> None:
@@ -311,6 +320,11 @@ class Autoscaler:
 
     # -- inside ----------------------------------------------------------------------------------------
 
+    def _fell_for_window(self, now_ms: int) -> bool:
+        """Whether a step down has waited for a whole window for the need to stop falling."""
+        since_ms = self._falling_since_ms
+        return since_ms is not None and now_ms - since_ms >= self._down_window_ms
+
     def _loads(self, snapshot: KafkaSnapshot | None) -> dict[TopicPartition, PartitionLoad]:
         if snapshot is None:
             return {}
@@ -351,7 +365,11 @@ class _Needs:
 
     def recent(self, now_ms: int) -> list[float]:
         """The needs within the window."""
-        return [need for at_ms, need in self._slots if at_ms >= now_ms - self._window_ms]
+        return self._since(now_ms - self._window_ms)
+
+    def latest(self, now_ms: int) -> list[float]:
+        """The needs within the later half of the window."""
+        return self._since(now_ms - self._window_ms // 2)
 
     def full(self, now_ms: int) -> bool:
         """Whether they cover the whole window."""
@@ -361,6 +379,9 @@ class _Needs:
     def _unbroken(self, now_ms: int) -> bool:
         """False after a quarter of the window without a need: the need in between is unknown."""
         return self._since_ms is not None and now_ms - self._last_ms <= max(self._window_ms // 4, 1_000)
+
+    def _since(self, from_ms: int) -> list[float]:
+        return [need for at_ms, need in self._slots if at_ms >= from_ms]
 
     def clear(self) -> None:
         """Discards all needs."""

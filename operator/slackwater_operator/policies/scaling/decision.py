@@ -6,9 +6,10 @@
 
 A step is made only when the lag is known, the group is Stable and has settled since the last step. A step up
 must gain more than its rebalance costs. A step down requires that the need was lower for a whole window, and
-stays lower with the lag that the rebalance causes; it does not lead to a number that was recently too low. A
-step up that lowered the throughput is reversed. The last worker stops only when nothing has been produced
-for long, and returns at once. docs/design/decisions.md has the formulas.
+stays lower with the lag that the rebalance causes; while the need still falls it waits, so that one step
+leads all the way; it does not lead to a number that was recently too low. A step up that lowered the
+throughput is reversed. The last worker stops only when nothing has been produced for long, and returns at
+once. docs/design/decisions.md has the formulas.
 """
 
 from __future__ import annotations
@@ -103,10 +104,15 @@ class ScalingInput:
         loads: each partition's load; empty when the broker did not respond.
         consumed_per_s: records that the group committed a second over the window; None if not measured yet.
         capacity_per_s: the highest measured rate of one worker while it had lag; None if never measured.
+        reached_per_s: the highest measured rate of one worker, with lag or without: its capacity is at least
+            that; None if never measured.
         settled_for_ms: how long ago the last step, restart or rebalance was over.
         settle_ms: how long to wait after one (`Autoscaler.settle_ms`).
         recent_needs: the needs over the window, which a step down must be below.
+        latest_needs: those of them in the later half of the window.
         window_full: whether `recent_needs` covers the whole window.
+        fell_for_window: whether a step down has waited for a whole window, because the need was still
+            falling.
         last_step: the last step; None before the first.
         ceiling: the greatest number to try, since more lowered the throughput; None without one.
         too_few: a number that a step down led to and a step up had to leave recently; None without one.
@@ -120,10 +126,13 @@ class ScalingInput:
     loads: Mapping[TopicPartition, PartitionLoad]
     consumed_per_s: float | None = None
     capacity_per_s: float | None = None
+    reached_per_s: float | None = None
     settled_for_ms: int = 0
     settle_ms: int = 0
     recent_needs: Sequence[float] = ()
+    latest_needs: Sequence[float] = ()
     window_full: bool = False
+    fell_for_window: bool = False
     last_step: Step | None = None
     ceiling: int | None = None
     too_few: int | None = None
@@ -140,7 +149,7 @@ class ScalingDecision:
         raw: the need, in workers; None if unknown.
         cap: the limit that applies: `minReplicas`, `schedule`, `maxReplicas`, `partitions` or "".
         damping: what holds a step: `unknown`, `rebalancing`, `settling`, `share`, `cost`, `production`,
-            `window`, `flapping`, `idle`, `throughput`, or "" if nothing does.
+            `window`, `falling`, `flapping`, `idle`, `throughput`, or "" if nothing does.
         applied: the number of workers to have now.
         reason: one sentence for users.
         skewed: partitions that need more than one worker.
@@ -378,18 +387,25 @@ def _down(
         return verdict.step(bounds.least, why, why)
     if not observed.window_full:
         return verdict.kept("window", "the need is lower, but not yet for the whole window")
-    highest = _enough(max([*observed.recent_needs, verdict.raw]), len(observed.loads))
+    partitions = len(observed.loads)
+    highest = _enough(max([*observed.recent_needs, verdict.raw]), partitions)
     if not _lower(observed, bounds, highest):
         return verdict.kept("window", "the need was higher within the window")
-    carrying = max(highest, _carrying(observed))
-    if not _lower(observed, bounds, carrying):
+    carrying = _carrying(observed)
+    if not _lower(observed, bounds, max(highest, carrying)):
         return verdict.kept("production", "fewer could not carry what is produced")
-    lasting = max(carrying, _enough(_after_rebalance(policy, observed), len(observed.loads)))
-    target = _lower(observed, bounds, lasting)
+    lasting = _enough(_after_rebalance(policy, observed), partitions)
+    target = _lower(observed, bounds, max(highest, carrying, lasting))
     if not target:
         return verdict.kept("cost", "the lag that the rebalance makes would need the workers again")
     if observed.too_few is not None and target <= observed.too_few:
         return verdict.kept("flapping", f"{observed.too_few} were too few a short while ago")
+    if not observed.fell_for_window:
+        latest = _enough(max([*observed.latest_needs, verdict.raw]), partitions)
+        further = _lower(observed, bounds, max(latest, carrying, lasting))
+        if further < target and (observed.too_few is None or further > observed.too_few):
+            why = "the need is still falling"
+            return verdict.kept("falling", f"{why}, and one step to {further} is better than two", why)
     limit = _limit_of_step_down(observed, bounds, verdict, (highest, carrying, lasting))
     return verdict.step(
         target,
@@ -404,12 +420,12 @@ def _limit_of_step_down(
     """Why a step down goes no further, in words; "" if only because of the need.
 
     `stages` are the numbers of workers for the highest need of the window, for what is produced, and for
-    what is produced after the rebalance.
+    the need after the rebalance.
     """
     highest, carrying, lasting = stages
-    if bounds.apply(lasting)[0] > lasting:
+    if bounds.apply(max(stages))[0] > max(stages):
         return f"; no fewer, because {bounds.outside(0)}"
-    if lasting > carrying:
+    if lasting > max(highest, carrying):
         return "; no fewer, because the lag from the rebalance would need the workers again"
     if carrying > highest and not observed.capacity_per_s:
         return "; no fewer at once, because the capacity of a worker is unknown"
@@ -514,15 +530,21 @@ def _carrying(observed: ScalingInput) -> int:
     """The fewest workers that can process what is produced with some room; 0 if the rates are unknown.
 
     Fewer workers would fall behind, be joined by another one, and so on without end. While the capacity of a
-    worker is unknown, the number is at most halved: the next step down knows more.
+    worker is unknown, the number is at most halved (the next step down knows more), unless the rate that a
+    worker has reached is enough for fewer.
     """
     rates = [load.produced_per_s for load in observed.loads.values()]
-    capacity = observed.capacity_per_s
-    if not capacity:
-        return math.ceil(observed.replicas / 2) if any(rate is None or rate for rate in rates) else 0
-    if any(rate is None for rate in rates):
+    known = [rate for rate in rates if rate is not None]
+    capacity = observed.capacity_per_s or observed.reached_per_s
+    halved = 0 if observed.capacity_per_s else math.ceil(observed.replicas / 2)
+    if len(known) < len(rates):
+        return halved
+    if not any(known):
         return 0
-    return _enough(sum(min((rate or 0.0) / capacity, 1.0) for rate in rates), len(rates), _ROOM)
+    if not capacity:
+        return halved
+    carrying = _enough(sum(min(rate / capacity, 1.0) for rate in known), len(rates), _ROOM)
+    return min(carrying, halved) if halved else carrying
 
 
 def _after_rebalance(policy: ScalingPolicy, observed: ScalingInput) -> float:

@@ -43,6 +43,7 @@ class _Packed:
     at_ms: int
     ends: array[int]
     committed: array[int]
+    done: int
     lag: int
     workers: int
 
@@ -57,7 +58,7 @@ class RateWindow:
         self._window_ms = window_ms
         self._samples: deque[_Packed] = deque()
         self._index: dict[TopicPartition, int] = {}
-        self._capacity = Capacity()
+        self._capacity, self._reached = Capacity(), Capacity()
         self._consumed_from_ms = -1  # the throughput is taken from the samples since then
 
     def add(self, sample: Sample) -> None:
@@ -92,8 +93,8 @@ class RateWindow:
         self._consumed_from_ms = self.newest_ms
 
     def forget_capacity(self) -> None:
-        """Discards the capacity of a worker, for another handler."""
-        self._capacity = Capacity()
+        """Discards the capacity of a worker and the rate that one has reached, for another handler."""
+        self._capacity, self._reached = Capacity(), Capacity()
 
     def restore_capacity(self, per_s: float, at_ms: int) -> None:
         """Sets a worker's capacity that was measured earlier."""
@@ -129,6 +130,11 @@ class RateWindow:
         """The highest measured rate of one worker while there was lag, in records a second; None if never
         measured."""
         return self._capacity.per_s
+
+    def reached_per_s(self) -> float | None:
+        """The highest measured rate of one worker, with lag or without: its capacity is at least that; None
+        if never measured."""
+        return self._reached.per_s
 
     def lag_seconds(self, partition: TopicPartition) -> float | None:
         """How long ago the record at the committed position was produced, in s; None if unknown.
@@ -170,7 +176,7 @@ class RateWindow:
         ends = array("q", (sample.ends[partition] for partition in self._index))
         committed = array("q", (sample.committed[partition] for partition in self._index))
         lag = sum(max(0, end - done) for end, done in zip(ends, committed, strict=True))
-        return _Packed(sample.at_ms, ends, committed, lag, sample.workers)
+        return _Packed(sample.at_ms, ends, committed, sum(committed), lag, sample.workers)
 
     def _span_ms(self) -> int:
         return self._samples[-1].at_ms - self._samples[0].at_ms if len(self._samples) > 1 else 0
@@ -180,7 +186,9 @@ class RateWindow:
         return next((sample for sample in self._samples if sample.at_ms >= self._consumed_from_ms), None)
 
     def _learn(self) -> None:
-        """Takes the rate as a worker's capacity if all workers had lag to process all the time."""
+        """Takes the rate as one that a worker has reached, and as its capacity if all workers had lag to
+        process all the time."""
+        self._learn_reached()
         consumed = self.consumed_per_s()
         newest = self._samples[-1]
         counted = [sample for sample in self._samples if sample.at_ms >= self._consumed_from_ms]
@@ -188,6 +196,17 @@ class RateWindow:
             return
         if all(sample.lag > consumed for sample in counted):  # a second's work at least
             self._capacity.take(consumed / newest.workers, newest.at_ms)
+
+    def _learn_reached(self) -> None:
+        """Takes the highest rate since a sample that is half a window old at least.
+
+        The workers are taken to have been as many as there were at most, so that the rate is never too high.
+        """
+        newest, workers = self._samples[-1], 0
+        for sample in reversed(self._samples):
+            workers, took_ms = max(workers, sample.workers), newest.at_ms - sample.at_ms
+            if workers and took_ms * 2 >= self._window_ms:
+                self._reached.take((newest.done - sample.done) * 1000 / took_ms / workers, newest.at_ms)
 
 
 class Capacity:

@@ -14,6 +14,7 @@ _UNTIL = {
     "unknown": "a step when the lag and the rates of all partitions are known",
     "rebalancing": "a step when the group is Stable",
     "window": "a step down when the need has been lower for the whole window",
+    "falling": "a step down when the need no longer falls, or has fallen for another window",
     "share": "a step when the limit leaves room for one that lowers the busiest worker's share",
     "cost": "a step when it gains more than the rebalance costs",
     "rollout": "a step when the restart or takeover under way is over",
