@@ -10,7 +10,7 @@ import io
 import json
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
@@ -153,14 +153,21 @@ class FakeConsumer:
     def subscribe(self, topics: Collection[str] = (), pattern: str | None = None, *, listener: Any) -> None:
         self.listener = listener
 
-    def join(self, generation: int, *, follow_up: bool = False, returned: bool = False) -> None:
+    def join(
+        self, generation: int, *, follow_up: bool = False, returned: bool = False, state: str = "stable"
+    ) -> None:
+        """A Join has succeeded; ``state``: what the member does now."""
         generations = (
             *self.snapshot.generations,
             GenerationSeen(generation, follow_up, self._clock.wall_ms()),
         )
         self.snapshot = MembershipSnapshot(
-            "stable", generation, "w-0-id", "w-0", False, generations, returned=returned
+            state, generation, "w-0-id", "w-0", False, generations, returned=returned
         )
+
+    def sync(self, *, returned: bool = False) -> None:
+        """The Sync of the last Join has succeeded."""
+        self.snapshot = replace(self.snapshot, state="stable", returned=returned)
 
     def assign(self, *partitions: TopicPartition) -> None:
         """To be called within a poll, as ``revoke`` and ``lose``."""

@@ -846,6 +846,29 @@ def test_a_return_is_told_as_such(bench: Bench) -> None:
     assert bench.metrics.value("rebalances", ("returned",)) == 1
 
 
+def test_a_return_is_told_when_the_sync_has_shown_that_it_is_one(bench: Bench) -> None:
+    bench.consumer.join(9, state="syncing")
+    bench.produce(0)
+    bench.steps(2)
+    assert bench.events("joined") == []
+    assert bench.status.generation == 9
+    bench.consumer.sync(returned=True)
+    bench.steps(2)
+    assert [event["returned"] for event in bench.events("joined")] == [True]
+    assert bench.metrics.value("rebalances", ("returned",)) == 1
+    assert bench.metrics.value("rebalances", ("joined",)) == 0
+    bench.consumer.join(10, state="syncing")
+    bench.steps(1)
+    bench.consumer.join(11, state="syncing")  # the Sync was refused: another rebalance
+    bench.steps(1)
+    bench.consumer.sync()
+    bench.steps(1)
+    assert [(event["generation"], event["returned"]) for event in bench.events("joined")[1:]] == [
+        (10, False),
+        (11, False),
+    ]
+
+
 def test_status_shows_the_batch_in_flight(bench: Bench) -> None:
     tp = bench.produce(0, *values(3))
     bench.assign(tp)

@@ -85,7 +85,8 @@ class MembershipSnapshot:
 
     ``state``: a name of ``protocol.membership.State``. ``generation``: -1 outside the group.
     ``returned``: the last join was a static member's return into the generation that already was, so
-    that no rebalance happened. ``generations``: the log, oldest first.
+    that no rebalance happened; while the state is ``syncing`` this is not known yet. ``generations``: the
+    log, oldest first.
     """
 
     state: str

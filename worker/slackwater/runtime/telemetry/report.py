@@ -56,12 +56,17 @@ class Report:
         self.show()
 
     def membership(self) -> None:
-        """Emits ``joined`` for each generation joined since the last call."""
+        """Emits ``joined`` for each generation joined since the last call.
+
+        The newest one waits for its Sync, which tells a return from a rebalance (KIP-345).
+        """
         now = self._consumer.membership()
         self._rebalance(now)
         for joined in now.generations:
             if not self._is_new(joined):
                 continue
+            if joined == now.generations[-1] and now.state == SYNCING:
+                break
             self._last_joined = joined
             returned = now.returned and joined == now.generations[-1]
             kind = "returned" if returned else "follow_up" if joined.follow_up else "joined"
@@ -297,6 +302,7 @@ class LagAge:
 
 
 SETTLED = "stable"
+SYNCING = "syncing"
 OUTSIDE = ("out", "dead")
 """States of `protocol.membership.State`."""
 
