@@ -278,6 +278,11 @@ def test_a_rate_that_was_reached_needs_no_lag_and_counts_for_the_most_workers_of
     assert rates.reached_per_s() is None
 
 
+def test_offsets_that_went_back_are_no_rate() -> None:
+    rates = window((0, 2_000, 2_000), (10, 2_000, 500))
+    assert rates.reached_per_s() is None
+
+
 def test_however_often_it_is_asked_a_window_keeps_few_samples() -> None:
     rates = window(*((second / 10, second * 10, second * 9) for second in range(400)))
     assert len(rates._samples) <= 10

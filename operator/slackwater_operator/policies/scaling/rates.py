@@ -205,8 +205,9 @@ class RateWindow:
         newest, workers = self._samples[-1], 0
         for sample in reversed(self._samples):
             workers, took_ms = max(workers, sample.workers), newest.at_ms - sample.at_ms
-            if workers and took_ms * 2 >= self._window_ms:
-                self._reached.take((newest.done - sample.done) * 1000 / took_ms / workers, newest.at_ms)
+            consumed = newest.done - sample.done
+            if workers and consumed > 0 and took_ms * 2 >= self._window_ms:
+                self._reached.take(consumed * 1000 / took_ms / workers, newest.at_ms)
 
 
 class Capacity:
