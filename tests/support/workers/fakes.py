@@ -156,7 +156,7 @@ class FakeConsumer:
     def join(
         self, generation: int, *, follow_up: bool = False, returned: bool = False, state: str = "stable"
     ) -> None:
-        """A Join has succeeded; ``state``: what the member does now."""
+        """A Join has succeeded; ``state``: of the member after it."""
         generations = (
             *self.snapshot.generations,
             GenerationSeen(generation, follow_up, self._clock.wall_ms()),

@@ -78,7 +78,9 @@ def test_a_burst_costs_one_step_up_and_one_down(capacity_per_s: float, burst: in
 
 
 @pytest.mark.parametrize(
-    ("fall_s", "numbers"), [(60, [2]), (240, [6, 4, 2]), (600, [6, 5, 4, 3, 2])], ids=["fast", "", "slow"]
+    ("fall_s", "numbers"),
+    [(60, [2]), (240, [6, 4, 2]), (600, [6, 5, 4, 3, 2])],
+    ids=["fast", "medium", "slow"],
 )
 def test_a_need_that_falls_for_long_is_followed_in_few_steps(fall_s: int, numbers: list[int]) -> None:
     """From seven workers' work to one's. A slow fall is followed without a wait."""

@@ -822,7 +822,7 @@ def test_another_clients_metadata_is_no_note(bench: Bench) -> None:
 # ---- membership
 
 
-def test_each_generation_is_told_once(bench: Bench) -> None:
+def test_each_generation_is_reported_once(bench: Bench) -> None:
     tp = bench.produce(0, *values(1))
     bench.assign(tp, generation=5)
     bench.steps(3)
@@ -838,7 +838,7 @@ def test_each_generation_is_told_once(bench: Bench) -> None:
     assert bench.metrics.value("rebalances", ("follow_up",)) == 1
 
 
-def test_a_return_is_told_as_such(bench: Bench) -> None:
+def test_a_return_is_reported_as_such(bench: Bench) -> None:
     bench.consumer.join(9, returned=True)
     bench.produce(0)
     bench.steps(1)
@@ -846,7 +846,7 @@ def test_a_return_is_told_as_such(bench: Bench) -> None:
     assert bench.metrics.value("rebalances", ("returned",)) == 1
 
 
-def test_a_return_is_told_when_the_sync_has_shown_that_it_is_one(bench: Bench) -> None:
+def test_a_return_is_reported_after_the_sync_that_shows_it(bench: Bench) -> None:
     bench.consumer.join(9, state="syncing")
     bench.produce(0)
     bench.steps(2)

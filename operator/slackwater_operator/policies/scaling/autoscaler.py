@@ -62,7 +62,6 @@ class Autoscaler:
         """
         self.policy = policy
         self._rates = RateWindow(window_ms)
-        self._down_window_ms = down_window_ms
         self._needs = _Needs(down_window_ms)
         self._falling_since_ms: int | None = None
         self._idle = _Idle()
@@ -321,9 +320,9 @@ class Autoscaler:
     # -- inside ----------------------------------------------------------------------------------------
 
     def _fell_for_window(self, now_ms: int) -> bool:
-        """Whether a step down has waited for a whole window for the need to stop falling."""
+        """Whether a step down has waited a whole window for the need to stop falling."""
         since_ms = self._falling_since_ms
-        return since_ms is not None and now_ms - since_ms >= self._down_window_ms
+        return since_ms is not None and now_ms - since_ms >= self._needs.window_ms
 
     def _loads(self, snapshot: KafkaSnapshot | None) -> dict[TopicPartition, PartitionLoad]:
         if snapshot is None:
@@ -339,7 +338,7 @@ class _Needs:
     """The highest needs of the window, one for each sixteenth of it."""
 
     def __init__(self, window_ms: int) -> None:
-        self._window_ms = window_ms
+        self.window_ms = window_ms
         self._slot_ms = max(1, window_ms // _NEED_SLOTS)
         self._slots: deque[tuple[int, float]] = (
             deque()
@@ -360,25 +359,25 @@ class _Needs:
         else:
             self._slots.append((now_ms, need))
             self._slot = slot
-        while self._slots and self._slots[0][0] < now_ms - self._window_ms:
+        while self._slots and self._slots[0][0] < now_ms - self.window_ms:
             self._slots.popleft()
 
     def recent(self, now_ms: int) -> list[float]:
         """The needs within the window."""
-        return self._since(now_ms - self._window_ms)
+        return self._since(now_ms - self.window_ms)
 
     def latest(self, now_ms: int) -> list[float]:
         """The needs within the later half of the window."""
-        return self._since(now_ms - self._window_ms // 2)
+        return self._since(now_ms - self.window_ms // 2)
 
     def full(self, now_ms: int) -> bool:
         """Whether they cover the whole window."""
         began_ms = self._since_ms
-        return began_ms is not None and self._unbroken(now_ms) and now_ms - began_ms >= self._window_ms
+        return began_ms is not None and self._unbroken(now_ms) and now_ms - began_ms >= self.window_ms
 
     def _unbroken(self, now_ms: int) -> bool:
         """False after a quarter of the window without a need: the need in between is unknown."""
-        return self._since_ms is not None and now_ms - self._last_ms <= max(self._window_ms // 4, 1_000)
+        return self._since_ms is not None and now_ms - self._last_ms <= max(self.window_ms // 4, 1_000)
 
     def _since(self, from_ms: int) -> list[float]:
         return [need for at_ms, need in self._slots if at_ms >= from_ms]

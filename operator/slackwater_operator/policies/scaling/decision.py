@@ -405,7 +405,7 @@ def _down(
         further = _lower(observed, bounds, max(latest, carrying, lasting))
         if further < target and (observed.too_few is None or further > observed.too_few):
             why = "the need is still falling"
-            return verdict.kept("falling", f"{why}, and one step to {further} is better than two", why)
+            return verdict.kept("falling", f"{why}: waiting allows a single step to {further}", why)
     limit = _limit_of_step_down(observed, bounds, verdict, (highest, carrying, lasting))
     return verdict.step(
         target,
@@ -527,24 +527,29 @@ def _horizon_ms(policy: ScalingPolicy, observed: ScalingInput) -> int:
 
 
 def _carrying(observed: ScalingInput) -> int:
-    """The fewest workers that can process what is produced with some room; 0 if the rates are unknown.
+    """The fewest workers that can process what is produced with some room; 0 if that is no limit.
 
     Fewer workers would fall behind, be joined by another one, and so on without end. While the capacity of a
     worker is unknown, the number is at most halved (the next step down knows more), unless the rate that a
     worker has reached is enough for fewer.
     """
     rates = [load.produced_per_s for load in observed.loads.values()]
-    known = [rate for rate in rates if rate is not None]
-    capacity = observed.capacity_per_s or observed.reached_per_s
-    halved = 0 if observed.capacity_per_s else math.ceil(observed.replicas / 2)
-    if len(known) < len(rates):
-        return halved
-    if not any(known):
+    if observed.capacity_per_s:
+        return _keeping_up(rates, observed.capacity_per_s) or 0
+    if not any(rate is None or rate for rate in rates):
         return 0
-    if not capacity:
-        return halved
-    carrying = _enough(sum(min(rate / capacity, 1.0) for rate in known), len(rates), _ROOM)
-    return min(carrying, halved) if halved else carrying
+    halved = math.ceil(observed.replicas / 2)
+    reached = _keeping_up(rates, observed.reached_per_s) if observed.reached_per_s else None
+    return halved if reached is None else min(halved, reached)
+
+
+def _keeping_up(produced_per_s: Sequence[float | None], capacity_per_s: float) -> int | None:
+    """The fewest workers of this capacity that keep up with these rates, with some room; None if a rate is
+    unknown."""
+    known = [rate for rate in produced_per_s if rate is not None]
+    if len(known) < len(produced_per_s):
+        return None
+    return _enough(sum(min(rate / capacity_per_s, 1.0) for rate in known), len(known), _ROOM)
 
 
 def _after_rebalance(policy: ScalingPolicy, observed: ScalingInput) -> float:

@@ -186,8 +186,8 @@ class RateWindow:
         return next((sample for sample in self._samples if sample.at_ms >= self._consumed_from_ms), None)
 
     def _learn(self) -> None:
-        """Takes the rate as one that a worker has reached, and as its capacity if all workers had lag to
-        process all the time."""
+        """Measures the rate that a worker has reached, and its capacity if all workers had lag to process all
+        the time."""
         self._learn_reached()
         consumed = self.consumed_per_s()
         newest = self._samples[-1]
@@ -198,9 +198,9 @@ class RateWindow:
             self._capacity.take(consumed / newest.workers, newest.at_ms)
 
     def _learn_reached(self) -> None:
-        """Takes the highest rate since a sample that is half a window old at least.
+        """Takes the rate of one worker since each sample that is at least half a window old.
 
-        The workers are taken to have been as many as there were at most, so that the rate is never too high.
+        It is divided by the most workers of that time, so that it is never too high.
         """
         newest, workers = self._samples[-1], 0
         for sample in reversed(self._samples):

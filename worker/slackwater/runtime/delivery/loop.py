@@ -36,12 +36,10 @@ from slackwater.runtime.delivery.stopped_partitions import (
 from slackwater.runtime.errors import WorkerError
 from slackwater.runtime.fault_points import Step
 from slackwater.runtime.interfaces import Columns, Consumer
-from slackwater.runtime.telemetry.report import Report
+from slackwater.runtime.telemetry.report import SETTLED, Report
 from slackwater.runtime.telemetry.timings import TakeoverRecord
 from slackwater.runtime.worker_context import WorkerContext
 
-SETTLED = "stable"
-"""A state of `protocol.membership.State`."""
 SLICE_MS = 50.0
 """The longest time between two polls while a batch is in flight."""
 LOOK_UP_TIMEOUT_MS = 2000
